@@ -1,0 +1,502 @@
+"""Every frame of the walld protocol, as tagged msgspec unions.
+
+Owns: the names, order and types of the fields on the wire (`clients/PROTOCOL.md` is the
+normative text; `clients/vectors/` holds the bytes). Refuses: I/O, framing, meaning.
+
+A message is a msgpack array whose first element is its integer tag. Evolution rules: fields are
+only ever appended, with a default; none is reordered, retyped or removed; a receiver ignores
+elements it does not know. Tags are never used again.
+
+Text travels as msgpack *bin* in UTF-8 with surrogates passed through, because vendors split an
+emoji over two chunks and each half is then a lone surrogate, which no msgpack *str* can hold.
+Halves join up when the reply is read (`walld_client.partial`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "Ack",
+    "Answer",
+    "AppError",
+    "Custom",
+    "Delivered",
+    "Drain",
+    "Drained",
+    "End",
+    "Error",
+    "Event",
+    "Finish",
+    "FromAgent",
+    "FromQuery",
+    "Gap",
+    "HasPartial",
+    "Hello",
+    "List",
+    "Metrics",
+    "Move",
+    "Reasoning",
+    "Recover",
+    "Recovered",
+    "RecoveredSegment",
+    "Refused",
+    "Release",
+    "ReplyError",
+    "Resolve",
+    "Resume",
+    "Retry",
+    "Run",
+    "Seen",
+    "Start",
+    "Status",
+    "Step",
+    "ToAgent",
+    "ToQuery",
+    "Token",
+    "Tool",
+    "ToolArguments",
+    "ToolResult",
+    "Welcome",
+]
+
+
+class _Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of every message: a msgpack array."""
+
+
+# --- the first frame of each side ---------------------------------------------------------------
+
+
+class Hello(_Message, tag=0):
+    """First frame of a connection, from the client.
+
+    version: protocol version the client speaks (1).
+    role: "agent" sends events, "query" sends requests.
+    producer: 16 random bytes drawn once per process (again after fork): tells a second producer
+        of one stream from a returning one.
+    log: uuid (16 bytes) of the log the client last had an Ack from, b"" if none.
+    synced_no: highest batch number it was told is synced in that log.
+    client: name and version, for the daemon's log.
+    """
+
+    version: int
+    role: str
+    producer: bytes
+    log: bytes = b""
+    synced_no: int = 0
+    client: str = ""
+
+
+class Welcome(_Message, tag=1):
+    """The daemon's answer to Hello. A query client waits for it; an agent never waits.
+
+    version: protocol version spoken on this connection. daemon: its version string.
+    log: uuid of the log it writes. frame_bytes_max: longest message it takes.
+    text_bytes_max: longest text, arguments or result of one event.
+    """
+
+    version: int
+    daemon: str
+    log: bytes
+    frame_bytes_max: int
+    text_bytes_max: int
+
+
+# --- what an agent says ---------------------------------------------------------------------------
+# `stream` is a number (>= 1) that the producer gives the stream in Start and never uses again, so
+# (producer, stream) names it on every later connection and a frame is resent byte for byte.
+# `seq` is dense per stream: Start is 0. `info` and `payload` are opaque msgpack of the application.
+
+
+class Start(_Message, tag=2):
+    """Seq 0 of a stream: opens it. `meta` is opaque msgpack. `at_ms` is the client's wall clock."""
+
+    stream: int
+    seq: int
+    stream_id: str
+    session_id: str
+    turn_id: str | None = None
+    parent: str | None = None
+    meta: bytes | None = None
+    at_ms: int = 0
+
+
+class Token(_Message, tag=3):
+    """A piece of the reply's text."""
+
+    stream: int
+    seq: int
+    text: bytes
+    info: bytes | None = None
+
+
+class Reasoning(_Message, tag=4):
+    """A piece of the model's reasoning: kept, never sent back to a provider."""
+
+    stream: int
+    seq: int
+    text: bytes
+    info: bytes | None = None
+
+
+class Run(_Message, tag=5):
+    """Consecutive tokens (kind 3) or reasoning (kind 4) that waited in a client, folded into one.
+
+    seq is that of the first; `lengths` holds one LEB128 varint per token; `text` is all of them.
+    """
+
+    stream: int
+    seq: int
+    kind: int
+    lengths: bytes
+    text: bytes
+
+
+class Tool(_Message, tag=6):
+    """A tool call, or an update of one (same call_id). `arguments` is UTF-8 JSON text."""
+
+    stream: int
+    seq: int
+    call_id: str
+    name: str
+    arguments: bytes | None = None
+    info: bytes | None = None
+    truncated_from: int = 0
+
+
+class ToolArguments(_Message, tag=7):
+    """The next piece of a tool call's JSON arguments."""
+
+    stream: int
+    seq: int
+    call_id: str
+    delta: bytes
+
+
+class ToolResult(_Message, tag=8):
+    """What a tool gave back. `result` is text, or JSON text where `json` is true.
+
+    truncated_from: true length in bytes where the client cut the result, else 0.
+    """
+
+    stream: int
+    seq: int
+    call_id: str | None
+    name: str | None
+    result: bytes
+    json: bool = False
+    failed: bool = False
+    info: bytes | None = None
+    truncated_from: int = 0
+
+
+class Step(_Message, tag=9):
+    """From here on it is the next assistant message of the same run."""
+
+    stream: int
+    seq: int
+    info: bytes | None = None
+
+
+class Custom(_Message, tag=10):
+    """The application's own event, kept in order, never part of text or provider messages."""
+
+    stream: int
+    seq: int
+    kind: str
+    payload: bytes
+    truncated_from: int = 0
+
+
+class Retry(_Message, tag=11):
+    """What came before is a finished attempt; the text starts again."""
+
+    stream: int
+    seq: int
+    reason: str | None = None
+
+
+class Move(_Message, tag=12):
+    """The stream belongs to another session from here on."""
+
+    stream: int
+    seq: int
+    session_id: str
+
+
+class Finish(_Message, tag=13):
+    """The provider's own terminal marker was seen."""
+
+    stream: int
+    seq: int
+    reason: str | None = None
+
+
+class AppError(_Message, tag=14):
+    """Terminal: the run failed."""
+
+    stream: int
+    seq: int
+    message: str
+    kind: str | None = None
+    detail: bytes | None = None
+
+
+class End(_Message, tag=15):
+    """Terminal: `clean` is a whole reply; otherwise it was cancelled, for `reason`."""
+
+    stream: int
+    seq: int
+    clean: bool
+    finish_reason: str | None = None
+    reason: str | None = None
+
+
+class Release(_Message, tag=16):
+    """The application's copy is safe: walld may forget the reply. Legal after any terminal."""
+
+    stream: int
+    seq: int
+
+
+class Resume(_Message, tag=17):
+    """After a reconnect, one per stream the client still holds, before anything is resent.
+
+    start: the stream's own Start. held_from: lowest seq the client can resend (next seq if it
+    holds nothing). synced: highest seq it was told is synced, -1 if none. next_seq: the seq its
+    next event will have.
+    """
+
+    start: Start
+    held_from: int
+    synced: int
+    next_seq: int
+
+
+class Drain(_Message, tag=18):
+    """Asks for Drained once all that was sent before it on this connection is at `level`."""
+
+    id: int
+    level: str
+
+
+Event = (
+    Start
+    | Token
+    | Reasoning
+    | Run
+    | Tool
+    | ToolArguments
+    | ToolResult
+    | Step
+    | Custom
+    | Retry
+    | Move
+    | Finish
+    | AppError
+    | End
+    | Release
+)
+
+
+# --- what the daemon tells an agent ---------------------------------------------------------------
+
+
+class Ack(_Message, tag=32):
+    """Cumulative. streams: (stream, written seq, synced seq) of each stream that moved.
+
+    log: the log's uuid. batch_no: highest batch written. synced_no: highest batch synced.
+    """
+
+    log: bytes
+    batch_no: int
+    synced_no: int
+    streams: list[tuple[int, int, int]]
+
+
+class Drained(_Message, tag=33):
+    """All that was sent before Drain `id` is at `level`."""
+
+    id: int
+    level: str
+
+
+class Refused(_Message, tag=34):
+    """One event was intact but illegal. It is not kept and must not be resent."""
+
+    stream: int
+    seq: int
+    code: str
+    got: str
+    limit: str
+
+
+class Error(_Message, tag=35):
+    """Framing is broken or the peer is not welcome. The daemon closes after sending it.
+
+    On a query connection: a request failed; `id` names it and the connection goes on.
+    """
+
+    code: str
+    message: str
+    got: str = ""
+    limit: str = ""
+    id: int = 0
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+class Seen(_Message):
+    """The asking process has handed the kernel `stream` up to `seq`: answer with that much."""
+
+    producer: bytes
+    stream: int
+    seq: int
+
+
+class Recover(_Message, tag=48):
+    """Unreleased replies. which: "latest" | "all" | "orphans". Answer: list of Recovered.
+
+    session_id or stream_id may be None; both None (with "all" or "orphans") means every session
+    of the caller. uid: whose; None is the caller, another one is for root and the daemon's user.
+    """
+
+    id: int
+    which: str
+    session_id: str | None = None
+    stream_id: str | None = None
+    seen: list[Seen] = []
+    uid: int | None = None
+
+
+class HasPartial(_Message, tag=49):
+    """Is there an unreleased reply of this session? Answer: bool."""
+
+    id: int
+    session_id: str
+    seen: list[Seen] = []
+
+
+class Resolve(_Message, tag=50):
+    """Remove an orphan. last_seq: what the caller has seen. Answer: bool, or Error "refused"."""
+
+    id: int
+    stream_id: str
+    last_seq: int | None = None
+    uid: int | None = None
+
+
+class Status(_Message, tag=51):
+    """How the daemon is. Answer: map of str to value."""
+
+    id: int
+
+
+class Metrics(_Message, tag=52):
+    """Answer: the Prometheus exposition text."""
+
+    id: int
+
+
+class List(_Message, tag=53):
+    """Unreleased replies without their text. Answer: list of Recovered with no segments."""
+
+    id: int
+    prefix: str = ""
+    uid: int | None = None
+
+
+class Answer(_Message, tag=64):
+    """A piece of the answer to request `id`. The pieces joined are one msgpack value."""
+
+    id: int
+    chunk: bytes
+    last: bool = True
+
+
+# --- a recovered reply, as it travels -------------------------------------------------------------
+
+
+class Gap(_Message):
+    """Seqs from first to last (both missing). verdict: dropped | torn | corrupt | unknown."""
+
+    first_seq: int
+    last_seq: int
+    verdict: str
+
+
+class ReplyError(_Message):
+    """What `Reply.error` said."""
+
+    message: str
+    kind: str | None = None
+    detail: bytes | None = None
+
+
+class RecoveredSegment(_Message):
+    """One piece of a reply, in order.
+
+    kind: text | reasoning | tool | tool_result (an orphan result) | custom | gap.
+    step, attempt: from 0. at_ms: wall clock when its first event arrived.
+    text: of text, reasoning. name: of tool, tool_result; the app's kind for custom.
+    arguments: JSON text so far. result: text, or JSON text where result_json; payload of custom.
+    outcome of a tool: "done" | "failed" | "unknown" (no result seen: never taken as done).
+    truncated_from: true length where the client cut it, else 0.
+    """
+
+    kind: str
+    step: int
+    attempt: int
+    first_seq: int
+    last_seq: int
+    at_ms: int
+    text: bytes = b""
+    call_id: str | None = None
+    name: str | None = None
+    arguments: bytes | None = None
+    arguments_complete: bool = False
+    result: bytes | None = None
+    result_json: bool = False
+    outcome: str | None = None
+    truncated_from: int = 0
+    info: bytes | None = None
+    verdict: str | None = None
+
+
+class Recovered(_Message):
+    """A reply as far as it got. Statuses: live | complete | cancelled | errored | crashed."""
+
+    stream_id: str
+    session_id: str
+    uid: int
+    turn_id: str | None
+    parent: str | None
+    meta: bytes | None
+    status: str
+    owner_alive: bool
+    lost_reason: str | None
+    error: ReplyError | None
+    finish_reason: str | None
+    started_at_ms: int
+    last_event_at_ms: int
+    last_seq: int
+    gaps: list[Gap]
+    attempts: int
+    events: int
+    partial: bool
+    partial_reason: str | None
+    segments: list[RecoveredSegment]
+
+
+class Delivered(_Message):
+    """What a Recover answer holds."""
+
+    replies: list[Recovered]
+
+
+FromAgent = Hello | Resume | Drain | Event
+FromQuery = Hello | Recover | HasPartial | Resolve | Status | Metrics | List
+ToAgent = Welcome | Ack | Drained | Refused | Error
+ToQuery = Welcome | Answer | Error

@@ -1,0 +1,86 @@
+"""The few verbs that touch storage, each with the promise it makes.
+
+Owns: the contract. `real.py` keeps it on a kernel; a simulated disk keeps it in memory and can
+crash. Refuses: threads (who runs a verb is the daemon's business), formats, policy.
+
+Promises: `write_at` returned: survives the death of this process. `File.sync` returned: the file's
+bytes survive power loss. `sync_dir` returned: the names in it do. Every verb raises OSError with
+errno and path; none retries, none swallows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+__all__ = ["Disk", "Entry", "File"]
+
+
+class Entry(NamedTuple):
+    """A directory entry: `kind` is "file", "dir" or "other"; size in bytes (0 unless a file)."""
+
+    name: str
+    kind: str
+    size: int
+
+
+class File(Protocol):
+    """An open regular file."""
+
+    path: str
+
+    def write_at(self, data: bytes, offset: int) -> int:
+        """pwrite(2) once. Returns the bytes taken, which may be fewer than given."""
+
+    def read_at(self, length: int, offset: int) -> bytes:
+        """Up to `length` bytes at `offset`; fewer only at the end of the file."""
+
+    def size(self) -> int:
+        """Length in bytes."""
+
+    def truncate(self, length: int) -> None:
+        """ftruncate(2)."""
+
+    def sync(self) -> None:
+        """fdatasync(2). After an error this file is never synced again (DESIGN P8)."""
+
+    def same_file(self) -> bool:
+        """False where the path no longer leads to this file, or it has no name any more."""
+
+    def close(self) -> None:
+        """close(2)."""
+
+
+class Disk(Protocol):
+    """One data directory. Paths are relative to it, with `/`; none may lead out of it."""
+
+    root: str
+
+    def create(self, path: str) -> File:
+        """A new file, read-write, mode 0600, O_EXCL and O_NOFOLLOW. FileExistsError if there."""
+
+    def open(self, path: str) -> File:
+        """An existing regular file, for reading only."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Whole file, atomically: a temporary one written and synced, renamed, directory synced."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file. FileNotFoundError where there is none."""
+
+    def rename(self, path: str, new_path: str) -> None:
+        """rename(2) within the data directory."""
+
+    def make_dir(self, path: str) -> None:
+        """A directory of mode 0700 and its missing parents, each parent synced. Fine if there."""
+
+    def remove_dir(self, path: str) -> bool:
+        """Remove an empty directory; False where it is not empty or not there."""
+
+    def sync_dir(self, path: str) -> None:
+        """fsync(2) of the directory: the names in it survive power loss."""
+
+    def list_dir(self, path: str) -> list[Entry]:
+        """Its entries by name, links not followed; [] where it does not exist."""
+
+    def free_bytes(self) -> int:
+        """What an unprivileged writer may still write, statvfs(3)."""

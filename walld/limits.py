@@ -1,0 +1,80 @@
+"""Every bound of the daemon, with its unit, in one table. `walld config` prints them.
+
+Owns: the numbers and the relations between them (asserted below). Refuses: where a value came
+from (`daemon/settings.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# --- the wire ---
+FRAME_BYTES_MAX: Final = 1 * MIB
+"""Longest message. A client splits longer text."""
+TEXT_BYTES_MAX: Final = FRAME_BYTES_MAX - 4 * KIB
+"""Longest text, arguments or result of one event: leaves room for ids in the same frame."""
+ID_BYTES_MAX: Final = 1 * KIB
+"""Longest session, stream, turn or call id, in UTF-8 bytes."""
+FRAME_SECONDS_MAX: Final = 10.0
+"""A frame that was begun must be whole after this (slow-loris)."""
+ACK_BYTES_MAX: Final = 64 * KIB
+"""Acks waiting for a peer that does not read: beyond, it gets none until it reads."""
+ANSWER_CHUNK_BYTES: Final = 256 * KIB
+PEERS_RESERVE_FDS: Final = 256
+"""File descriptors never given to peers: segments, partials, pidfds, metrics."""
+PEERS_UID_SHARE_MAX: Final = 0.9
+"""Share of the peers that one uid may hold."""
+STREAMS_PER_CONNECTION_MAX: Final = 100_000
+
+# --- intake ---
+READ_BYTES_MAX: Final = 16 * KIB
+"""Read from one connection in a turn: all the fairness there is."""
+SWEEP_SLICE_SECONDS: Final = 0.001
+"""A sweep yields to the event loop this often."""
+BUSY_READ_BYTES: Final = 4 * KIB
+"""A sweep in which some connection gave more than this is followed by the next without a rest."""
+REST_SECONDS_MIN: Final = 0.002
+REST_SECONDS_MAX: Final = 0.050
+"""The rest between sweeps is as long as the last sweep, within these."""
+RECONNECT_GRACE_SECONDS: Final = 30.0
+"""Only for peers whose pid cannot be seen."""
+
+# --- when to flush ---
+FLUSH_BOUND_MS_DEFAULT: Final = 3000
+FLUSH_BOUND_MS_MAX: Final = 3000
+FLUSH_BOUND_MS_MIN: Final = 20
+LINGER_MS_MAX: Final = 250
+LINGER_COST_FACTOR: Final = 20
+"""Linger is this many times what the last flush cost: 5 % overhead wherever the cost lies."""
+SYNC_PERIOD_MS: Final = 1000
+"""Written bytes nobody waits for are synced after this, or 20 x the last sync, within the bound."""
+ACK_PERIOD_SECONDS: Final = 0.25
+
+# --- memory ---
+QUEUE_BYTES_MAX: Final = 64 * MIB
+QUEUE_HIGH_SHARE: Final = 0.75
+"""Intake stops reading above this share of the queue and goes on below half of it."""
+UNSYNCED_BYTES_MAX: Final = 8 * MIB
+INDEX_ENTRIES_MAX: Final = 128
+"""Records of one stream before those behind them are folded into one."""
+
+# --- disk ---
+BATCH_BYTES_CUT: Final = 256 * KIB
+"""A batch is cut before it passes this; one write(2), one stable NFS WRITE."""
+BATCH_BYTES_MAX: Final = 2 * MIB
+SEGMENT_BYTES_MAX: Final = 16 * MIB
+SEGMENT_SECONDS_MAX: Final = 600.0
+RESERVE_BYTES: Final = 1 * MIB
+DISK_RETRY_SECONDS: Final = 1.0
+RECLAIM_SECONDS_DEFAULT: Final = 30.0
+RETENTION_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
+
+assert TEXT_BYTES_MAX < FRAME_BYTES_MAX < BATCH_BYTES_MAX // 2 + 1, "a frame must fit a batch"
+assert BATCH_BYTES_CUT < BATCH_BYTES_MAX < UNSYNCED_BYTES_MAX < QUEUE_BYTES_MAX
+assert BATCH_BYTES_MAX < SEGMENT_BYTES_MAX
+assert LINGER_MS_MAX * 2 <= FLUSH_BOUND_MS_MAX
+assert BUSY_READ_BYTES < READ_BYTES_MAX
+assert REST_SECONDS_MAX * 1000 < LINGER_MS_MAX
