@@ -265,13 +265,15 @@ class Resume(_Message, tag=17):
 
     start: the stream's own Start. held_from: lowest seq the client can resend (next seq if it
     holds nothing). synced: highest seq it was told is synced, -1 if none. next_seq: the seq its
-    next event will have.
+    next event will have. released: its Release was sent (or is about to be resent), so a daemon
+    that does not know the stream has finished with it and lost nothing.
     """
 
     start: Start
     held_from: int
     synced: int
     next_seq: int
+    released: bool = False
 
 
 class Drain(_Message, tag=18):
