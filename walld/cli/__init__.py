@@ -1,1 +1,22 @@
-"""walld."""
+"""What a person types. One file a command; `arguments.py` has the grammar.
+
+Owns: options, exit codes, what is printed. Refuses: deciding anything about a reply.
+
+Exit codes: 0 done, 1 it cannot be done or known, 3 nothing to recover (proven), 64 wrong usage or a
+bad setting, 130 interrupted.
+
+Commands are imported when they are run: `walld status` starts without what `walld serve` needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point: runs one command and returns its exit code."""
+    from walld.cli.run import run
+
+    return run(argv)

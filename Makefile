@@ -1,0 +1,61 @@
+# What a newcomer types. Each target makes its own .venv: python >= 3.11, make and a package index
+# that pip knows are all it needs.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
+# Both packages are installed editable: what runs is this tree.
+PACKAGES := clients/python walld
+SOURCES := $(PACKAGES) tests $(wildcard bench)
+PYTEST ?= -q
+# The first of these that is there and >= 3.11; `make PYTHON=...` chooses another.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 python; do \
+	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; \
+	done)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench clean
+
+help:
+	@echo 'make demo    stream a reply, kill -9 the agent in the middle, recover what it said'
+	@echo 'make test    all tests (PYTEST="-k name" for some)'
+	@echo 'make check   format, lint, types, import rules, spelling'
+	@echo 'make format  rewrite the files as make check wants them'
+	@echo 'make bench   every figure the README claims, measured here'
+	@echo 'make clean   remove .venv and what tools left behind'
+
+$(VENV)/made: pyproject.toml clients/python/pyproject.toml
+	@test -n '$(PYTHON)' || { echo 'walld needs Python 3.11 or newer (with venv); none is in PATH, try make PYTHON=/path/to/python' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "walld needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0])'
+	@echo 'making $(VENV) with $(PYTHON)'
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) -e ./clients/python -e .
+	@touch $@
+
+$(VENV)/tools: $(VENV)/made
+	@$(PIP) -e ./clients/python -e '.[test,check]'
+	@touch $@
+
+demo: $(VENV)/made
+	@$(BIN)/walld demo
+
+test: $(VENV)/tools
+	$(BIN)/python -m pytest $(PYTEST)
+
+check: $(VENV)/tools
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/codespell $(SOURCES) systemd Makefile $(wildcard *.md clients/*.md)
+
+format: $(VENV)/tools
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+bench: $(VENV)/tools
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

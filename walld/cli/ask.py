@@ -1,0 +1,173 @@
+"""Asking the daemon: one query connection, one question after another.
+
+Owns: finding the socket and the wait. Refuses: meaning; answers are msgpack for the caller.
+
+Invariant: nothing here waits longer than its timeout in all, and every way of not getting an answer
+is `Unavailable`, with the reason: never an empty answer.
+
+The client library asks through a thread-safe connection of its own; this one also names another
+user (`--uid`) and asks for status, which programs do not.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+from types import TracebackType
+
+import msgspec
+from walld_client.wire import framing
+from walld_client.wire import messages as wire
+
+from walld import __version__
+from walld.daemon.settings import socket_candidates
+from walld.errors import WalldError
+
+__all__ = ["Daemon", "Declined", "Unavailable"]
+
+_READ_BYTES = 256 * 1024
+
+
+class Unavailable(WalldError):
+    """No answer: nobody is there, or not in time."""
+
+
+class Declined(WalldError):
+    """The daemon understood the question and says no."""
+
+    def __init__(self, error: wire.Error) -> None:
+        both = f" (got {error.got}, limit {error.limit})" if error.got or error.limit else ""
+        super().__init__(f"{error.message}{both}")
+        self.code = error.code
+
+
+def _checked(path: str, uid: int) -> None:
+    """Refuses a per-user folder in a shared temporary directory that somebody else could own."""
+    folder = os.path.dirname(path)
+    if not folder.endswith(f"/walld-{uid}"):
+        return
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid or status.st_mode & 0o077:
+        raise PermissionError(1, "the folder is not yours alone, it is not used", folder)
+
+
+def _connected(given: str | None, timeout: float) -> socket.socket:
+    """A connection to the named socket, or to the first of the default ones that answers."""
+    named = given or os.environ.get("WALLD_SOCKET")
+    uid = os.geteuid()
+    tried = []
+    for path in [named] if named else socket_candidates(os.environ, uid):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout)
+        try:
+            if not named:
+                _checked(path, uid)
+            connection.connect(path)
+        except OSError as error:
+            connection.close()
+            tried.append(f"{path}: {error.strerror or error}")
+            continue
+        return connection
+    raise Unavailable(f"no daemon answers ({'; '.join(tried)})")
+
+
+class Daemon:
+    """A query connection, ready for questions. Use as a context manager."""
+
+    def __init__(self, socket_path: str | None = None, timeout: float = 2.0) -> None:
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._buffer = b""
+        self._id = 0
+        self._answers = msgspec.msgpack.Decoder(wire.ToQuery)
+        self._socket = _connected(socket_path, timeout)
+        try:
+            self._say(
+                wire.Hello(
+                    version=framing.PROTOCOL_VERSION,
+                    role="query",
+                    producer=os.urandom(16),
+                    client=f"walld-cli/{__version__}",
+                )
+            )
+            welcome = self._hear()
+            if isinstance(welcome, wire.Error):
+                raise Declined(welcome)
+            if not isinstance(welcome, wire.Welcome):
+                raise Unavailable(f"expected a Welcome, got {type(welcome).__name__}")
+            self.version = welcome.daemon
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def next_id(self) -> int:
+        """A number for the next request."""
+        self._id += 1
+        return self._id
+
+    def ask(self, request: wire.FromQuery) -> bytes:
+        """The answer's msgpack. Raises Unavailable or Declined."""
+        self._deadline = time.monotonic() + self._timeout
+        self._say(request)
+        chunks = []
+        while True:
+            message = self._hear()
+            if isinstance(message, wire.Error) and message.id in (0, self._id):
+                if message.code == "recovering":
+                    raise Unavailable(f"the daemon is still reading its log: {message.message}")
+                raise Declined(message)
+            if isinstance(message, wire.Answer) and message.id == self._id:
+                chunks.append(message.chunk)
+                if message.last:
+                    return b"".join(chunks)
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise Unavailable(f"no answer within {self._timeout:g} s")
+        return left
+
+    def _say(self, message: msgspec.Struct) -> None:
+        self._socket.settimeout(self._left())
+        try:
+            self._socket.sendall(framing.encode(message))
+        except TimeoutError:
+            raise Unavailable(f"no answer within {self._timeout:g} s") from None
+        except OSError as error:
+            raise Unavailable(f"the daemon hung up: {error.strerror}") from error
+
+    def _hear(self) -> wire.ToQuery:
+        while True:
+            length = int.from_bytes(self._buffer[:4], "big") if len(self._buffer) >= 4 else None
+            if length is not None and length > framing.FRAME_BYTES_MAX:
+                raise Unavailable(f"not a walld daemon: it announces a frame of {length} bytes")
+            if length is not None and len(self._buffer) >= 4 + length:
+                body, self._buffer = self._buffer[4 : 4 + length], self._buffer[4 + length :]
+                try:
+                    decoded: wire.ToQuery = self._answers.decode(body)
+                    return decoded
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    raise Unavailable(f"not an answer this walld understands: {error}") from error
+            self._socket.settimeout(self._left())
+            try:
+                received = self._socket.recv(_READ_BYTES)
+            except TimeoutError:
+                raise Unavailable(f"no answer within {self._timeout:g} s") from None
+            except OSError as error:
+                raise Unavailable(f"the daemon hung up: {error.strerror}") from error
+            if not received:
+                raise Unavailable("the daemon hung up")
+            self._buffer += received

@@ -1,0 +1,62 @@
+"""From a command line to an exit code.
+
+Owns: which module runs a command, and what an error looks like to a person: one line on stderr.
+Refuses: the grammar (`arguments.py`) and the commands themselves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from walld.cli.arguments import parse
+from walld.errors import ConfigError, WalldError
+from walld.escape import escaped_line
+
+__all__ = ["CANNOT", "DONE", "INTERRUPTED", "NOTHING", "USAGE", "complain", "run"]
+
+DONE = 0
+CANNOT = 1
+NOTHING = 3
+USAGE = 64
+INTERRUPTED = 130
+
+
+def complain(message: str) -> None:
+    """One line on stderr."""
+    print(f"walld: {escaped_line(message)}", file=sys.stderr)
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Parse, run, and turn what is raised into an exit code."""
+    if not __debug__:
+        complain(
+            "python -O takes out the checks that stop walld before it writes nonsense; not run"
+        )
+        return CANNOT
+    try:
+        options = parse(argv)
+    except SystemExit as exit_:  # argparse: --help is 0, wrong usage is 64
+        return exit_.code if isinstance(exit_.code, int) else USAGE
+    # A terminal that cannot show a character gets its escape instead of a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        command = importlib.import_module(f"walld.cli.{options.command}")
+        code: int = command.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `walld dump | head`; what is left has no reader
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CANNOT
+    except ConfigError as error:
+        complain(str(error))
+        return USAGE
+    except (WalldError, OSError) as error:
+        complain(str(error))
+        return CANNOT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
