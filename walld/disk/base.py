@@ -38,7 +38,7 @@ class File(Protocol):
         """Length in bytes."""
 
     def truncate(self, length: int) -> None:
-        """ftruncate(2)."""
+        """Cut or extend to `length`, ftruncate(2)."""
 
     def sync(self) -> None:
         """fdatasync(2). After an error this file is never synced again (DESIGN P8)."""
@@ -47,7 +47,7 @@ class File(Protocol):
         """False where the path no longer leads to this file, or it has no name any more."""
 
     def close(self) -> None:
-        """close(2)."""
+        """Give the descriptor back."""
 
 
 class Disk(Protocol):
@@ -68,7 +68,7 @@ class Disk(Protocol):
         """Remove a file. FileNotFoundError where there is none."""
 
     def rename(self, path: str, new_path: str) -> None:
-        """rename(2) within the data directory."""
+        """Another name within the data directory; what stood there is replaced."""
 
     def make_dir(self, path: str) -> None:
         """A directory of mode 0700 and its missing parents, each parent synced. Fine if there."""

@@ -8,6 +8,7 @@ the same payload is stamped again for another segment, under its own number (DES
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from walld import limits
@@ -15,12 +16,18 @@ from walld.wal.layout import (
     BATCH_ALIGNMENT,
     BATCH_HEADER_BYTES,
     ENTRY_BYTES,
+    SETTLED_BYTES,
+    BatchFlag,
     BatchHeader,
     directory,
     pack_batch_header,
+    settled,
 )
 
-__all__ = ["Batch", "BatchBuilder"]
+if TYPE_CHECKING:
+    from walld.wal.layout import Settled
+
+__all__ = ["Batch", "BatchBuilder", "settled_batches"]
 
 
 class Batch:
@@ -29,16 +36,28 @@ class Batch:
     Offsets count from the start of the batch's header, so they hold in whatever segment it lands.
     """
 
-    __slots__ = ("at_ms", "batch_no", "offsets", "payload", "payload_crc", "records")
+    __slots__ = ("at_ms", "batch_no", "flags", "offsets", "payload", "payload_crc", "records")
 
     def __init__(
-        self, batch_no: int, at_ms: int, records: int, payload: bytes, offsets: list[int]
+        self,
+        batch_no: int,
+        at_ms: int,
+        records: int,
+        payload: bytes,
+        offsets: list[int],
+        flags: int = 0,
     ) -> None:
+        assert batch_no > 0, "zero is never valid"
+        length = BATCH_HEADER_BYTES + len(payload)
+        # A scan takes a longer batch for damage, so it must never be written.
+        assert length <= limits.BATCH_BYTES_MAX, (batch_no, length, limits.BATCH_BYTES_MAX)
+        assert length % BATCH_ALIGNMENT == 0, (batch_no, length)
         self.batch_no = batch_no
         self.at_ms = at_ms
         self.records = records
         self.payload = payload
         self.offsets = offsets
+        self.flags = flags
         self.payload_crc = crc32(payload)
 
     def __len__(self) -> int:
@@ -53,7 +72,7 @@ class Batch:
             synced_no,
             self.at_ms,
             self.records,
-            0,
+            self.flags,
             self.payload_crc,
         )
         return pack_batch_header(header, seed, offset) + self.payload
@@ -80,9 +99,7 @@ class BatchBuilder:
 
     def has_room(self, body_bytes: int) -> bool:
         """True where a body of that size may join; a larger one is a batch of its own."""
-        return (
-            not self._bodies or self.size + ENTRY_BYTES + body_bytes <= limits.BATCH_BYTES_CUT
-        )
+        return not self._bodies or self.size + ENTRY_BYTES + body_bytes <= limits.BATCH_BYTES_CUT
 
     def add(self, stream_no: int, first_seq: int, last_seq: int, flags: int, body: bytes) -> None:
         """One record. The caller has asked has_room."""
@@ -100,3 +117,14 @@ class BatchBuilder:
         padding = bytes(-position % BATCH_ALIGNMENT)
         payload = b"".join([*self._directory, *self._bodies, padding])
         return Batch(batch_no, at_ms, len(self._bodies), payload, offsets)
+
+
+def settled_batches(batch_no: int, at_ms: int, rows: list[Settled]) -> list[Batch]:
+    """What a start writes first where it found damage, numbered from `batch_no`: mostly one."""
+    step = (limits.BATCH_BYTES_CUT - BATCH_HEADER_BYTES) // SETTLED_BYTES
+    batches = []
+    for number, start in enumerate(range(0, len(rows), step), batch_no):
+        part = rows[start : start + step]
+        payload = b"".join(settled.pack(*row, 0) for row in part)
+        batches.append(Batch(number, at_ms, len(part), payload, [], BatchFlag.SETTLED))
+    return batches

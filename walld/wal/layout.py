@@ -5,7 +5,8 @@ Refuses: files, and what stands in a record (`records.py`).
 
 Invariants: every header carries a CRC seeded with the log's uuid, the segment's id and the header's
 own offset, so a stale, copied or misdirected block never verifies; header and payload have a CRC
-each, so a bad payload does not cost its length; zero is never valid.
+each, so a bad payload does not cost its length; zero is never valid: no magic, segment id, batch
+number or stream number is 0.
 """
 
 from __future__ import annotations
@@ -22,18 +23,26 @@ __all__ = [
     "SEGMENT_HEADER_BYTES",
     "SEGMENT_MAGIC",
     "SEGMENT_VERSION",
+    "SETTLED_BYTES",
+    "WAL_DIR",
+    "BatchFlag",
     "BatchHeader",
     "Flag",
     "SegmentHeader",
+    "Settled",
     "directory",
     "pack_batch_header",
     "pack_segment_header",
+    "parse_segment_name",
     "segment_name",
     "segment_seed",
+    "segment_version",
+    "settled",
     "unpack_batch_header",
     "unpack_segment_header",
 ]
 
+WAL_DIR = "wal"
 SEGMENT_MAGIC = b"walldwal"
 SEGMENT_VERSION = 1
 SEGMENT_HEADER_BYTES = 64
@@ -41,16 +50,27 @@ BATCH_MAGIC = 0x3142_4C57  # "WLB1" as bytes on disk
 BATCH_HEADER_BYTES = 48
 BATCH_ALIGNMENT = 8
 ENTRY_BYTES = 24
+SETTLED_BYTES = 40
 
 _segment = struct.Struct("<8sHHI16sQQQI")  # + u32 CRC
 _batch = struct.Struct("<IIQQQII I")  # + u32 header CRC
 _crc = struct.Struct("<I")
 directory = struct.Struct("<QIIII")
 """One directory entry: stream_no u64, first_seq, last_seq, body_bytes, flags (u32 each)."""
+settled = struct.Struct("<QQQQII")
+"""One row of a SETTLED batch's payload: the fields of `Settled`, then 4 zero bytes."""
 
 assert _segment.size + 4 == SEGMENT_HEADER_BYTES
 assert _batch.size + 4 == BATCH_HEADER_BYTES
 assert directory.size == ENTRY_BYTES
+assert settled.size == SETTLED_BYTES
+
+
+class BatchFlag:
+    """Bits of a batch header. A reader skips the payload of a batch with a bit it does not know."""
+
+    SETTLED = 1
+    """The payload is a table of `Settled` rows, written by a start about what it found missing."""
 
 
 class Flag:
@@ -71,7 +91,11 @@ class Flag:
 
 
 class SegmentHeader(NamedTuple):
-    """log_uuid: 16 bytes. prev_batch_no: last batch before this segment. epoch: of the owner."""
+    """log_uuid: 16 bytes. epoch: of the owner.
+
+    prev_batch_no: the first batch in this segment is prev_batch_no + 1; all up to it stand in older
+    segments (a rewritten batch: also there).
+    """
 
     log_uuid: bytes
     segment_id: int
@@ -91,9 +115,31 @@ class BatchHeader(NamedTuple):
     payload_crc: int
 
 
+class Settled(NamedTuple):
+    """Damage that a start has seen, reported and must not report again.
+
+    Where it is (segment_id 0: nowhere, the batches are missing without a trace) and the numbers it
+    cost (first_no 0: none known). verdict: 1 torn, 2 corrupt.
+    """
+
+    segment_id: int
+    offset: int
+    first_no: int
+    last_no: int
+    verdict: int
+
+
 def segment_name(segment_id: int) -> str:
     """The file name: 20 decimal digits and `.wal`, so names sort as ids do."""
     return f"{segment_id:020d}.wal"
+
+
+def parse_segment_name(name: str) -> int | None:
+    """The id in a segment's file name, None for any other name."""
+    stem, dot, suffix = name.partition(".")
+    if suffix != "wal" or not dot or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
+        return None
+    return int(stem) or None
 
 
 def segment_seed(log_uuid: bytes, segment_id: int) -> int:
@@ -128,6 +174,20 @@ def unpack_segment_header(data: bytes) -> SegmentHeader | None:
     if magic != SEGMENT_MAGIC or version != SEGMENT_VERSION or size != SEGMENT_HEADER_BYTES:
         return None
     return SegmentHeader(log_uuid, segment_id, prev, epoch)
+
+
+def segment_version(data: bytes) -> int | None:
+    """The version of a whole segment header of any version, None where these bytes are not one.
+
+    Magic, version and header_bytes stand where they do, and the CRC ends the header, for ever.
+    """
+    if len(data) < SEGMENT_HEADER_BYTES or data[:8] != SEGMENT_MAGIC:
+        return None
+    version, _, header_bytes = struct.unpack_from("<HHI", data, 8)
+    if not SEGMENT_HEADER_BYTES <= header_bytes <= len(data):
+        return None
+    end = header_bytes - 4
+    return version if crc32(data[:end]) == _crc.unpack_from(data, end)[0] else None
 
 
 def pack_batch_header(header: BatchHeader, seed: int, offset: int) -> bytes:

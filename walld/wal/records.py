@@ -11,7 +11,16 @@ from __future__ import annotations
 import msgspec
 from walld_client.wire import messages as wire
 
-__all__ = ["Begin", "Happened", "Item", "Owner", "Text", "decode_items", "encode_item", "join_items"]
+__all__ = [
+    "Begin",
+    "Happened",
+    "Item",
+    "Owner",
+    "Text",
+    "decode_items",
+    "encode_item",
+    "join_items",
+]
 
 
 class Owner(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -1,0 +1,280 @@
+"""Partials on disk: one file for each reply that nobody released.
+
+Owns: the file format (FORMAT.md, "Partial"), the tree partials/<uid>/<session>/<stream>, and that a
+partial is whole or not there. Refuses: what the items mean (`replies/`), when a partial is made and
+when it may go (`engine/`), threads: one at a time.
+
+Invariants
+- T1 When `write` has returned, the file and every directory above it survive power loss; before, a
+  reader sees the old file or none, never a part.
+- T2 A directory exists only while it holds a file: "no such directory" is proof that a session has
+  no partial (a client without a daemon relies on it).
+- T3 A damaged partial is never deleted and never skipped: `read` raises, `quarantine` keeps it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from walld_client.paths import path_name
+
+from walld.errors import FormatError
+
+if TYPE_CHECKING:
+    from walld.disk.base import Disk, File
+
+__all__ = [
+    "LOST_REASON_BYTES_MAX",
+    "PARTIALS_DIR",
+    "PARTIAL_HEADER_BYTES",
+    "PARTIAL_MAGIC",
+    "PARTIAL_VERSION",
+    "QUARANTINE_DIR",
+    "Partial",
+    "PartialFacts",
+    "PartialStore",
+    "pack_partial",
+    "unpack_partial",
+]
+
+PARTIALS_DIR = "partials"
+QUARANTINE_DIR = "quarantine"
+PARTIAL_MAGIC = b"walldprt"
+PARTIAL_VERSION = 1
+PARTIAL_HEADER_BYTES = 104
+LOST_REASON_BYTES_MAX = 24
+
+_header = struct.Struct("<8sHHI16sQQQII24sQI")  # + u32 header CRC
+_crc = struct.Struct("<I")
+
+assert _header.size + _crc.size == PARTIAL_HEADER_BYTES
+
+
+class PartialFacts(NamedTuple):
+    """What is known of a partial without its body.
+
+    stream_no: its number in the log `log_uuid`. lost_reason: why its owner is gone, None while that
+    is not known; printable ASCII.
+    """
+
+    log_uuid: bytes
+    stream_no: int
+    made_at_ms: int
+    first_seq: int
+    last_seq: int
+    lost_reason: str | None
+
+
+class Partial(NamedTuple):
+    """A partial as read back. `body` is one record body: Begin first, then the merged items."""
+
+    uid: int
+    facts: PartialFacts
+    body: bytes
+
+
+class _Header(NamedTuple):
+    """The fixed part of a file."""
+
+    uid: int
+    facts: PartialFacts
+    body_bytes: int
+    body_crc: int
+
+
+def pack_partial(uid: int, facts: PartialFacts, body: bytes) -> bytes:
+    """The bytes of a partial file."""
+    reason = (facts.lost_reason or "").encode("ascii")
+    assert len(reason) <= LOST_REASON_BYTES_MAX, (facts.lost_reason, LOST_REASON_BYTES_MAX)
+    assert len(facts.log_uuid) == 16, facts.log_uuid
+    fixed = _header.pack(
+        PARTIAL_MAGIC,
+        PARTIAL_VERSION,
+        0,
+        PARTIAL_HEADER_BYTES,
+        facts.log_uuid,
+        uid,
+        facts.stream_no,
+        facts.made_at_ms,
+        facts.first_seq,
+        facts.last_seq,
+        reason,
+        len(body),
+        crc32(body),
+    )
+    return fixed + _crc.pack(crc32(fixed)) + body
+
+
+def unpack_partial(data: bytes, path: str) -> Partial:
+    """A whole file's bytes, verified. FormatError names `path`, the offset and both numbers."""
+    header = _unpack_header(data, len(data), path)
+    body = data[PARTIAL_HEADER_BYTES:]
+    if crc32(body) != header.body_crc:
+        raise _damaged(path, PARTIAL_HEADER_BYTES, "body CRC", crc32(body), header.body_crc)
+    return Partial(header.uid, header.facts, body)
+
+
+class PartialStore:
+    """The partials below one data directory."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def write(
+        self, uid: int, session_id: str, stream_id: str, facts: PartialFacts, body: bytes
+    ) -> None:
+        """Keep a partial; an older one of the stream is replaced. Durable when it returns (T1)."""
+        path = _path(uid, path_name(session_id), path_name(stream_id))
+        content = pack_partial(uid, facts, body)
+        self._disk.make_dir(path.rpartition("/")[0])
+        self._disk.replace(path, content)
+
+    def read(self, uid: int, session_id: str, stream_id: str) -> Partial:
+        """A partial by its ids. FileNotFoundError where there is none; FormatError if damaged."""
+        return self.read_named(uid, path_name(session_id), path_name(stream_id))
+
+    def read_named(self, uid: int, session_name: str, stream_name: str) -> Partial:
+        """A partial by its names, as `tree` gives them."""
+        path = _path(uid, session_name, stream_name)
+        file = self._disk.open(path)
+        try:
+            partial = unpack_partial(file.read_at(file.size(), 0), path)
+        finally:
+            file.close()
+        _check_uid(path, partial.uid, uid)
+        return partial
+
+    def read_facts(self, uid: int, session_name: str, stream_name: str) -> PartialFacts:
+        """What the header says; the body is neither read nor checked."""
+        path = _path(uid, session_name, stream_name)
+        file = self._disk.open(path)
+        try:
+            header = _read_header(file)
+        finally:
+            file.close()
+        _check_uid(path, header.uid, uid)
+        return header.facts
+
+    def remove(self, uid: int, session_id: str, stream_id: str) -> bool:
+        """Remove a partial, durably; False where there was none."""
+        return self.remove_named(uid, path_name(session_id), path_name(stream_id))
+
+    def remove_named(self, uid: int, session_name: str, stream_name: str) -> bool:
+        """The same by its names. Directories left empty go too (T2)."""
+        path = _path(uid, session_name, stream_name)
+        try:
+            self._disk.unlink(path)
+        except FileNotFoundError:
+            return False
+        self._close_up(path)
+        return True
+
+    def tree(self) -> dict[int, dict[str, list[str]]]:
+        """Uid -> session name -> stream names of all partials. Reads directories only."""
+        found: dict[int, dict[str, list[str]]] = {}
+        for uid_name in self._names(PARTIALS_DIR, "dir"):
+            if not (uid_name.isascii() and uid_name.isdigit()):
+                continue
+            uid_path = f"{PARTIALS_DIR}/{uid_name}"
+            for session_name in self._names(uid_path, "dir"):
+                streams = self._names(f"{uid_path}/{session_name}", "file")
+                if streams:
+                    found.setdefault(int(uid_name), {})[session_name] = streams
+        return found
+
+    def sweep_temporary(self) -> int:
+        """Remove what a crash between write and rename left, and empty directories. Returns files.
+
+        Only for the owner of the data directory, before anything is written.
+        """
+        swept = 0
+        for uid_name in self._names(PARTIALS_DIR, "dir"):
+            uid_path = f"{PARTIALS_DIR}/{uid_name}"
+            for session_name in self._names(uid_path, "dir"):
+                session_path = f"{uid_path}/{session_name}"
+                for entry in self._disk.list_dir(session_path):
+                    if entry.kind == "file" and _is_temporary(entry.name):
+                        self._disk.unlink(f"{session_path}/{entry.name}")
+                        swept += 1
+                self._close_up(f"{session_path}/")
+            self._close_up(f"{uid_path}/")
+        return swept
+
+    def quarantine(self, path: str, reason: str) -> str:
+        """Move a damaged file out of the way, once, with a note of where it came from (T3).
+
+        Returns its new path. The note is there before the file is, so neither is ever unexplained.
+        """
+        self._disk.make_dir(QUARANTINE_DIR)
+        taken = {entry.name for entry in self._disk.list_dir(QUARANTINE_DIR)}
+        base = path.replace("/", "+")
+        name, copy = base, 1
+        while name in taken:
+            copy += 1
+            name = f"{base}.{copy}"
+        new_path = f"{QUARANTINE_DIR}/{name}"
+        note = f"from: {path}\nreason: {reason}\n"
+        self._disk.replace(f"{new_path}.note", note.encode("utf-8", "backslashreplace"))
+        self._disk.rename(path, new_path)
+        self._disk.sync_dir(QUARANTINE_DIR)
+        self._close_up(path)
+        return new_path
+
+    def _close_up(self, path: str) -> None:
+        """A file is gone: make that durable, and take directories left empty with it (T2)."""
+        parent = path.rpartition("/")[0]
+        while parent not in ("", PARTIALS_DIR) and self._disk.remove_dir(parent):
+            parent = parent.rpartition("/")[0]
+        self._disk.sync_dir(parent)
+
+    def _names(self, path: str, kind: str) -> list[str]:
+        """Names of one kind; a leading dot is never one of ours (temporary, or NFS's own)."""
+        entries = self._disk.list_dir(path)
+        return [item.name for item in entries if item.kind == kind and item.name[0] != "."]
+
+
+def _path(uid: int, session_name: str, stream_name: str) -> str:
+    return f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def _read_header(file: File) -> _Header:
+    return _unpack_header(file.read_at(PARTIAL_HEADER_BYTES, 0), file.size(), file.path)
+
+
+def _unpack_header(data: bytes, size: int, path: str) -> _Header:
+    """The header at the start of `data`, of a file of `size` bytes."""
+    if len(data) < PARTIAL_HEADER_BYTES:
+        raise _damaged(path, 0, "length", len(data), PARTIAL_HEADER_BYTES)
+    at = _header.size
+    fixed, expected = bytes(data[:at]), _crc.unpack_from(data, at)[0]
+    magic, version, _, header_bytes, *fields, reason, body_bytes, body_crc = _header.unpack(fixed)
+    if magic == PARTIAL_MAGIC and version != PARTIAL_VERSION:
+        raise _damaged(path, 8, "version", version, PARTIAL_VERSION)
+    if crc32(fixed) != expected:
+        raise _damaged(path, at, "header CRC", crc32(fixed), expected)
+    if magic != PARTIAL_MAGIC or header_bytes != PARTIAL_HEADER_BYTES:
+        raise _damaged(path, 0, "header of bytes", header_bytes, PARTIAL_HEADER_BYTES)
+    if PARTIAL_HEADER_BYTES + body_bytes != size:
+        raise _damaged(path, at - 12, "length", size, PARTIAL_HEADER_BYTES + body_bytes)
+    log_uuid, uid, stream_no, made_at_ms, first_seq, last_seq = fields
+    lost_reason = reason.rstrip(b"\0").decode("ascii", "backslashreplace") or None
+    facts = PartialFacts(log_uuid, stream_no, made_at_ms, first_seq, last_seq, lost_reason)
+    return _Header(uid, facts, body_bytes, body_crc)
+
+
+def _check_uid(path: str, got: int, expected: int) -> None:
+    if got != expected:
+        raise _damaged(path, 32, "uid", got, expected)
+
+
+def _damaged(path: str, offset: int, what: str, got: int, expected: int) -> FormatError:
+    return FormatError(
+        f"{path}: {what} at offset {offset} is {got}, expected {expected}: the file is damaged or "
+        "of another version; it is kept, `walld dump` shows what it holds"
+    )

@@ -1,0 +1,126 @@
+"""Segment files: the jobs that threads do for the daemon.
+
+Owns: creating, writing, syncing, reading and unlinking segments through a Disk. Refuses: deciding
+any of it, watermarks, other threads' business.
+
+Who calls what: the writer thread `create` and `write`; the syncer thread `sync`; the background
+thread `read` and `unlink`. They share nothing but the table of open files, whose entries are set
+once and removed by `unlink` after the last sync of that file. Each segment is opened once and kept
+open from create to unlink: an I/O error between a close and a reopen can be lost.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from walld.wal.layout import (
+    SegmentHeader,
+    pack_segment_header,
+    segment_name,
+    segment_seed,
+)
+
+if TYPE_CHECKING:
+    from walld.disk.base import Disk, File
+    from walld.wal.encode import Batch
+
+__all__ = ["WAL_DIRECTORY", "SegmentFiles", "SegmentGone"]
+
+WAL_DIRECTORY = "wal"
+
+
+class SegmentGone(OSError):
+    """Our file is open and its name leads elsewhere: somebody removed or replaced it."""
+
+
+class SegmentFiles:
+    """The files of wal/ that this daemon reads or writes."""
+
+    def __init__(self, disk: Disk, log_uuid: bytes) -> None:
+        self._disk = disk
+        self.log_uuid = log_uuid
+        self._files: dict[int, File] = {}
+        self._unnamed: set[int] = set()
+        """Segments whose directory entry is not synced yet."""
+
+    @staticmethod
+    def path(segment_id: int) -> str:
+        """Where a segment lies in the data directory."""
+        return f"{WAL_DIRECTORY}/{segment_name(segment_id)}"
+
+    def adopt(self, segment_id: int) -> None:
+        """Open a segment of an earlier daemon, for reading."""
+        self._files[segment_id] = self._disk.open(self.path(segment_id))
+
+    def create(self, segment_id: int, prev_batch_no: int, epoch: int) -> None:
+        """A new segment that is nothing but its header. It is not durable before `sync`."""
+        file = self._disk.create(self.path(segment_id))
+        header = SegmentHeader(self.log_uuid, segment_id, prev_batch_no, epoch)
+        try:
+            self._write_all(file, pack_segment_header(header), 0)
+        except OSError:
+            file.close()
+            self._disk.unlink(self.path(segment_id))
+            raise
+        self._unnamed.add(segment_id)
+        self._files[segment_id] = file
+
+    def write(self, segment_id: int, batch: Batch, synced_no: int, offset: int) -> None:
+        """One batch at its offset: one pwrite(2) unless the kernel takes less than it was given.
+
+        After an OSError nothing of it counts; the caller truncates or leaves the segment.
+        """
+        data = batch.stamped(synced_no, segment_seed(self.log_uuid, segment_id), offset)
+        self._write_all(self._files[segment_id], data, offset)
+
+    @staticmethod
+    def _write_all(file: File, data: bytes, offset: int) -> None:
+        done = file.write_at(data, offset)
+        while done < len(data):
+            taken = file.write_at(data[done:], offset + done)
+            if taken <= 0:
+                raise OSError(errno.EIO, f"write took {done} of {len(data)} bytes", file.path)
+            done += taken
+
+    def cut(self, segment_id: int, size: int) -> None:
+        """Take back a write that failed for want of room."""
+        self._files[segment_id].truncate(size)
+
+    def sync(self, segment_ids: list[int]) -> None:
+        """Make segments durable, oldest first: their bytes, and the names of new ones.
+
+        Raises SegmentGone where a name leads elsewhere: what was synced is not what a start finds.
+        """
+        for segment_id in segment_ids:
+            file = self._files[segment_id]
+            file.sync()
+            if segment_id in self._unnamed:
+                self._disk.sync_dir(WAL_DIRECTORY)
+                self._unnamed.discard(segment_id)
+            if not file.same_file():
+                raise SegmentGone(errno.ESTALE, "removed or replaced underneath", file.path)
+
+    def read(self, segment_id: int, offset: int, length: int) -> bytes:
+        """Part of a segment. Raises OSError (EIO) where the file is shorter than that."""
+        data = self._files[segment_id].read_at(length, offset)
+        if len(data) != length:
+            path = self.path(segment_id)
+            raise OSError(errno.EIO, f"{len(data)} of {length} bytes at {offset}", path)
+        return data
+
+    def unlink(self, segment_id: int) -> None:
+        """Close and remove a segment, durably: closed first, or NFS keeps it under another name."""
+        file = self._files.pop(segment_id, None)
+        if file is not None:
+            file.close()
+        try:
+            self._disk.unlink(self.path(segment_id))
+        except FileNotFoundError:
+            return
+        self._disk.sync_dir(WAL_DIRECTORY)
+
+    def close(self) -> None:
+        """Close every file."""
+        while self._files:
+            self._files.popitem()[1].close()

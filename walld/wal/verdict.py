@@ -1,0 +1,230 @@
+"""What a scan found, judged: torn is expected, corrupt is not (FORMAT.md, "Verdicts").
+
+Owns: the facts of a scanned segment, and the rule that tells torn from corrupt. Refuses: files, and
+what is done about it (renaming, quarantine, reports are the daemon's).
+
+The rule. W is the highest batch known to have been synced: batch headers carry it, and clients give
+back what they were told. What is missing up to W was lost by the disk: corrupt. What is missing
+above W was never promised: torn, the normal end of a killed process. Numbers decide, not positions:
+a hole whose batches stand elsewhere (rewritten after a failed sync) costs nothing.
+
+Invariants
+- V1 A crash alone never yields corrupt; damage to a synced batch always does.
+- V2 Nothing is reported twice: a start writes down what it found (`Verdict.rows`), and what is
+  written down is `settled` from then on.
+- V3 What cannot be read, or is of another version or log, is neither torn nor corrupt: it may be
+  whole, so it is kept, and judged again at the next start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from walld.wal import ranges
+from walld.wal.layout import SEGMENT_HEADER_BYTES, Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from walld.wal.layout import SegmentHeader
+    from walld.wal.ranges import Range
+
+__all__ = ["Damage", "Hole", "Reason", "SegmentFacts", "Verdict", "judge"]
+
+Reason = Literal[
+    "residue",  # a segment shorter than its header
+    "segment header",  # its CRC does not match
+    "header",  # no batch header where one had to be, up to the next that verifies
+    "payload",  # a good header, a payload that does not match it
+    "short",  # a good header, a payload that runs past the end of the file
+    "unreadable",  # the kernel gave an error three times
+    "version",  # a whole segment header of a version this walld does not read
+    "foreign",  # a segment of another log, or under another segment's name
+    "missing",  # numbers that stand in no segment and no hole
+]
+_KEPT: frozenset[Reason] = frozenset({"unreadable", "version", "foreign"})
+"""Neither torn nor corrupt (V3)."""
+
+
+@dataclass(slots=True)
+class Hole:
+    """Bytes of a segment that no batch was read from.
+
+    batch_no: 0 where the header is lost too. previous_no, next_no: numbers of the nearest batch
+    headers before and behind it in the segment, 0 where there is none.
+    """
+
+    offset: int
+    length: int
+    batch_no: int
+    reason: Reason
+    previous_no: int = 0
+    next_no: int = 0
+
+
+@dataclass(slots=True)
+class SegmentFacts:
+    """What was found in one segment. `numbers`: its good batches (a set of `ranges`).
+
+    synced_no: the highest in any good batch header. last_no: the highest batch number in one.
+    """
+
+    segment_id: int
+    size: int = 0
+    header: SegmentHeader | None = None
+    numbers: list[Range] = field(default_factory=list)
+    holes: list[Hole] = field(default_factory=list)
+    settled: list[Settled] = field(default_factory=list)
+    skipped: int = 0
+    """Batches of a kind this version does not know; they count as good."""
+    synced_no: int = 0
+    first_no: int = 0
+    last_no: int = 0
+
+
+class Damage(NamedTuple):
+    """One finding: where (segment_id 0: nowhere), which numbers it cost (first_no 0: none)."""
+
+    segment_id: int
+    offset: int
+    length: int
+    first_no: int
+    last_no: int
+    reason: Reason
+
+
+@dataclass(slots=True)
+class Verdict:
+    """last_batch_no: highest number in use, the next is one more. synced_no: W as the log says."""
+
+    last_batch_no: int
+    synced_no: int
+    torn: list[Damage] = field(default_factory=list)
+    corrupt: list[Damage] = field(default_factory=list)
+    unreadable: list[Damage] = field(default_factory=list)
+    superseded: list[Damage] = field(default_factory=list)
+    """Holes whose batches are all read from elsewhere."""
+    settled: list[Damage] = field(default_factory=list)
+    """What an earlier start has reported."""
+
+    @property
+    def is_clean(self) -> bool:
+        """True where this start has nothing to report."""
+        return not (self.torn or self.corrupt or self.unreadable)
+
+    def rows(self) -> list[Settled]:
+        """What this start writes down, so that no later one reports it again."""
+        return [
+            Settled(item.segment_id, item.offset, item.first_no, item.last_no, verdict)
+            for verdict, found in ((1, self.torn), (2, self.corrupt))
+            for item in found
+        ]
+
+
+def judge(segments: Sequence[SegmentFacts], attested_no: int = 0) -> Verdict:
+    """Facts of all segments, ids ascending, and the highest synced_no a client was told."""
+    ids = [facts.segment_id for facts in segments]
+    assert ids == sorted(set(ids)), f"segments must ascend: {ids}"
+    return _Judge(segments, attested_no).verdict
+
+
+class _Judge:
+    """The working of `judge`: the sets it needs, then one decision per hole."""
+
+    def __init__(self, segments: Sequence[SegmentFacts], attested_no: int) -> None:
+        synced_no = max((facts.synced_no for facts in segments), default=0)
+        last_no = max((_evident_no(facts) for facts in segments), default=0)
+        self.verdict = Verdict(max(last_no, synced_no), synced_no)
+        self._synced_no = max(synced_no, attested_no)
+        self._last_no = max(last_no, self._synced_no)
+        self._segments = segments
+        good = ranges.merged(item for facts in segments for item in facts.numbers)
+        rows = [row for facts in segments for row in facts.settled]
+        known = ranges.merged((row.first_no, row.last_no) for row in rows if row.first_no)
+        self._places = {(row.segment_id, row.offset) for row in rows if row.segment_id}
+        self._base_no = _base_no(segments)
+        self._absent = ranges.without([(self._base_no + 1, self._last_no)], good)
+        self._missing = ranges.without(self._absent, known)
+        explained: list[Range] = []
+        for index, facts in enumerate(segments):
+            for hole in facts.holes:
+                explained += self._decide(index, facts.segment_id, hole)
+        for item in ranges.without(self._missing, ranges.merged(explained)):
+            self._report([item], 0, Hole(0, 0, 0, "missing"))
+
+    def _decide(self, index: int, segment_id: int, hole: Hole) -> list[Range]:
+        """Put one hole where it belongs. Returns the missing numbers it explains."""
+        first, last = self._cost(index, hole)
+        lost = ranges.cut(self._missing, first, last)
+        place = Damage(segment_id, hole.offset, hole.length, 0, 0, hole.reason)
+        if hole.reason in _KEPT:
+            numbers = (lost[0][0], lost[-1][1]) if lost else (0, 0)
+            self.verdict.unreadable.append(place._replace(first_no=numbers[0], last_no=numbers[1]))
+            # A foreign file does not hold the numbers that are missing: they stay to be explained.
+            return [] if hole.reason == "foreign" else lost
+        if lost:
+            self._report(lost, segment_id, hole)
+        elif (segment_id, hole.offset) in self._places or ranges.cut(self._absent, first, last):
+            self.verdict.settled.append(place)
+        elif first <= last:
+            self.verdict.superseded.append(place._replace(first_no=first, last_no=last))
+        elif 0 < hole.next_no <= self._synced_no:
+            # A sync covers the whole file: what stands before a synced batch was synced with it.
+            self.verdict.corrupt.append(place)
+        else:
+            self.verdict.torn.append(place)
+        return lost
+
+    def _cost(self, index: int, hole: Hole) -> Range:
+        """The numbers that stood in a hole: all between its neighbours; none where first > last."""
+        if hole.batch_no:
+            return hole.batch_no, hole.batch_no
+        previous_no, next_no = hole.previous_no, hole.next_no
+        if not previous_no:
+            header = self._segments[index].header
+            if header is not None:
+                previous_no = header.prev_batch_no
+            else:
+                older = (_evident_no(facts) for facts in self._segments[:index])
+                previous_no = max(older, default=self._base_no)
+        if not next_no:
+            newer = self._segments[index + 1 :]
+            found = (_start_no(facts) for facts in newer)
+            next_no = next((number for number in found if number), self._last_no + 1)
+        return previous_no + 1, next_no - 1
+
+    def _report(self, lost: list[Range], segment_id: int, hole: Hole) -> None:
+        """Missing numbers: corrupt up to W, torn above it."""
+        for first, last in lost:
+            place = Damage(segment_id, hole.offset, hole.length, first, last, hole.reason)
+            if first <= self._synced_no:
+                split = min(last, self._synced_no)
+                self.verdict.corrupt.append(place._replace(last_no=split))
+                first = split + 1
+            if first <= last:
+                self.verdict.torn.append(place._replace(first_no=first))
+
+
+def _evident_no(facts: SegmentFacts) -> int:
+    """The highest batch number that a segment gives evidence of."""
+    before = facts.header.prev_batch_no if facts.header else 0
+    settled = max((row.last_no for row in facts.settled), default=0)
+    return max(facts.last_no, before, settled)
+
+
+def _start_no(facts: SegmentFacts) -> int:
+    """The number of a segment's first batch, 0 where nothing tells it."""
+    return facts.header.prev_batch_no + 1 if facts.header else facts.first_no
+
+
+def _base_no(segments: Sequence[SegmentFacts]) -> int:
+    """The number before the first that must be there: older ones went with their segments."""
+    starts = (_start_no(facts) for facts in segments)
+    start_no = next((number for number in starts if number), 0)
+    if not start_no or segments[0].header is not None:
+        return max(start_no - 1, 0)
+    # The oldest header is lost, and how many batches behind it is not known: one if there was room.
+    holes = segments[0].holes
+    room = bool(holes) and holes[0].length > SEGMENT_HEADER_BYTES
+    return max(start_no - 1 - room, 0)
