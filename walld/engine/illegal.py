@@ -55,7 +55,6 @@ REFUSED_CODES: Final = frozenset(
         "id_length",
         "malformed_event",
         "not_terminal",
-        "released",
         "stream_exists",
         "stream_owned",
         "text_length",
