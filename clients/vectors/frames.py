@@ -1,7 +1,8 @@
 """Every message as bytes, edge values included (`frames.json`).
 
-Owns: which frames there are. `canonical` ones are what a client must write; the others it, and the
-daemon, must be able to read. `texts` are pieces of text and what they read as when joined.
+Owns: which frames there are. `canonical` ones are in the shortest form with every field; a client
+may write any form that reads the same, and both sides must be able to read all of them. `texts` are
+pieces of text and what they read as when joined.
 """
 
 from __future__ import annotations
@@ -180,6 +181,8 @@ def _as_other_encoders_write() -> Vectors:
         token,
         b"\xdd\x00\x00\x00\x04\x03\x01\x01\xc6\x00\x00\x00\x05Hello",
     )
+    by_hand = b"\x94\x03\xce\x00\x00\x00\x01\xce\x00\x00\x00\x01\xc5\x00\x05Hello"
+    yield "token_ids_at_fixed_places", token, by_hand
     yield "token_later_fields", token, b"\x98\x03\x01\x01\xc4\x05Hello\xc0\x07\xa1x\x92\x01\xc0"
     yield "start_defaults_left_out", START, b"\x95\x02\x01\x00\xa5run-1\xa6chat-7"
     yield "start_wide_text", START, b"\x95\x02\x01\x00\xd9\x05run-1\xda\x00\x06chat-7"
@@ -213,9 +216,8 @@ def _requests() -> Vectors:
 
 def _answers() -> Vectors:
     yield "answer_bool", wire.Answer(3, b"\xc3"), None
-    nothing = msgspec.msgpack.encode(wire.Delivered([]))
-    yield "answer_nothing", wire.Answer(1, nothing), None
-    one = msgspec.msgpack.encode(wire.Delivered([_recovered()]))
+    yield "answer_nothing", wire.Answer(1, b"\x90"), None
+    one = msgspec.msgpack.encode([_recovered()])
     yield "answer_first_piece", wire.Answer(2, one[:100], last=False), None
     yield "answer_last_piece", wire.Answer(2, one[100:]), None
     yield "error_of_a_request", wire.Error("recovering", "ask again", id=3), None

@@ -80,6 +80,7 @@ BY_HAND = {
     "has_partial_empty_id": "00000005 94 31 04 a0 90",
     "resolve_last_seq": "0000000b 95 32 06 a572756e2d31 00 00",
     "status": "00000003 92 33 07",
+    "answer_nothing": "00000007 94 40 01 c40190 c3",
     "answer_bool": "00000007 94 40 03 c401c3 c3",
 }
 
@@ -140,7 +141,7 @@ def test_a_vector_reads_as_its_fields(vector: dict[str, Any]) -> None:
 def test_the_pieces_of_an_answer_join_to_a_delivery() -> None:
     pieces = [BY_NAME[name] for name in ("answer_first_piece", "answer_last_piece")]
     joined = b"".join(bytes.fromhex(piece["fields"]["chunk"]["hex"]) for piece in pieces)
-    (reply,) = msgspec.msgpack.decode(joined, type=wire.Delivered).replies
+    (reply,) = msgspec.msgpack.decode(joined, type=list[wire.Recovered])
     assert (reply.stream_id, reply.last_seq, reply.gaps) == (
         "run-1",
         6,
