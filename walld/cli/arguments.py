@@ -176,7 +176,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if options.version:
         from walld import __version__
 
-        parser.exit(0, f"walld {__version__}\n")
+        print(f"walld {__version__}")
+        parser.exit(0)
     if options.command is None:
         parser.error("which command? (walld --help lists them)")
     if options.command == "recover":

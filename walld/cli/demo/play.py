@@ -1,0 +1,241 @@
+"""The play: daemon up, agent streams, kill -9, recover, compare, resolve, gone.
+
+Owns: the processes it starts and what is printed. Refuses: settings; a user's WALLD_* variables are
+kept from it, so the demo is the same everywhere.
+
+Invariants: every process it starts is ended and its folder removed, whatever happens; nothing
+waits longer than its bound; the verdict compares with the recording, never with what walld says of
+itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import walld_client
+
+from walld.cli.demo.recording import Call, load, text_of
+from walld.cli.run import CANNOT, DONE, complain
+from walld.escape import escaped, escaped_line
+
+__all__ = ["run"]
+
+SESSION = "demo"
+START_SECONDS_MAX = 20.0
+STREAM_SECONDS_MAX = 30.0
+KILLED_AT_SHARE = 0.725
+"""In the middle of a code block: the verdict sees more than half a sentence."""
+
+
+class _Failed(Exception):
+    """The demo cannot go on; the message is for the person watching."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit 0 only if what came back equals what was sent."""
+    for name in [name for name in os.environ if name.startswith("WALLD_")]:
+        del os.environ[name]
+    recording = load()
+    kill_after = options.kill_after or int(len(recording) * KILLED_AT_SHARE)
+    if not 1 <= kill_after < len(recording):
+        complain(f"--kill-after: got {kill_after}, the recording has {len(recording)} events")
+        return CANNOT
+    try:
+        with _folder() as folder, _daemon(folder) as socket_path:
+            return _play(folder, socket_path, recording, kill_after)
+    except (_Failed, walld_client.WalldError) as error:
+        complain(str(error))
+        return CANNOT
+
+
+def _play(folder: Path, socket_path: str, recording: list[Call], kill_after: int) -> int:
+    sent_seq = _stream_and_kill(socket_path, recording, kill_after)
+    client = walld_client.connect(socket=socket_path, timeout=5.0)
+    try:
+        before = time.perf_counter()
+        reply = client.recover(SESSION)
+        took_ms = (time.perf_counter() - before) * 1000
+        if reply is None:
+            raise _Failed(f"nothing was recovered of {sent_seq} events sent")
+        # The kill may fall between a send and the line about it: then there is one event more.
+        exact = sent_seq <= reply.last_seq <= sent_seq + 1
+        made = recording[: reply.last_seq]
+        same = exact and not reply.gaps and reply.text == text_of(made, "token")
+        _print_recovered(reply, took_ms)
+        print(f"  sent      {sent_seq} events, as the agent said before it died")
+        print(f"  back      {reply.last_seq} events; text equal: {'yes' if same else 'NO'}")
+        client.resolve(reply.stream_id, reply.last_seq)
+        left = client.recover(SESSION)
+        gone = left is None and _gone_from_disk(folder / "data", text_of(made, "token"))
+    finally:
+        client.close()
+    print()
+    if left is not None:
+        print("resolved, and it is still there: this is a bug")
+    elif gone:
+        print("resolved: nothing to recover any more, and no byte of it is on the disk")
+    else:
+        print("resolved: nothing to recover any more; its bytes are still on the disk: a bug")
+    return DONE if same and gone else CANNOT
+
+
+# --- the agent ------------------------------------------------------------------------------------
+
+
+def _stream_and_kill(socket_path: str, recording: list[Call], kill_after: int) -> int:
+    """Runs the agent until it has sent `kill_after` events. Returns its last sent_seq."""
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "walld.cli.demo.agent", socket_path, SESSION],
+        stdout=subprocess.PIPE,
+    )
+    assert agent.stdout is not None
+    print(f"agent   pid {agent.pid} streams a recorded reply of {len(recording)} events")
+    sent_seq = 0
+    try:
+        for sent_seq in _lines(agent.stdout.fileno(), STREAM_SECONDS_MAX):
+            _progress(sent_seq, len(recording))
+            if sent_seq >= kill_after:
+                break
+        if agent.poll() is not None:
+            raise _Failed(f"the agent ended by itself after {sent_seq} events")
+        agent.send_signal(signal.SIGKILL)
+        agent.wait()
+        # What it wrote between the line that was read and its death counts, too.
+        sent_seq = max([sent_seq, *_lines(agent.stdout.fileno(), 5.0)])
+    finally:
+        if agent.poll() is None:
+            agent.kill()
+            agent.wait()
+        agent.stdout.close()
+    _progress(None, 0)
+    print(f"kill -9 {agent.pid} after event {sent_seq}: it saved nothing\n")
+    return sent_seq
+
+
+def _lines(fd: int, seconds_max: float) -> Iterator[int]:
+    """Whole lines from a pipe, as numbers, until its end."""
+    give_up = time.monotonic() + seconds_max
+    rest = b""
+    while True:
+        if not select.select([fd], [], [], max(0.0, give_up - time.monotonic()))[0]:
+            raise _Failed(f"the agent did not get on within {seconds_max:g} s")
+        data = os.read(fd, 4096)
+        if not data:
+            return
+        *whole, rest = (rest + data).split(b"\n")
+        yield from map(int, whole)
+
+
+def _progress(sent_seq: int | None, total: int) -> None:
+    """A bar while the agent streams, for a terminal only; None takes it away."""
+    if not sys.stdout.isatty():
+        return
+    if sent_seq is None:
+        print("\r\x1b[K", end="")
+        return
+    done = 40 * sent_seq // total
+    print(f"\r        [{'#' * done}{'.' * (40 - done)}] {sent_seq}/{total}", end="", flush=True)
+
+
+# --- the daemon -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    base = tempfile.gettempdir()
+    # The socket's path must fit into sun_path (108 bytes).
+    path = tempfile.mkdtemp(prefix="walld-demo-", dir=base if len(base) < 60 else "/tmp")
+    try:
+        yield Path(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _daemon(folder: Path) -> Iterator[str]:
+    """`walld serve`, ready: it says so the way it says it to systemd."""
+    socket_path = str(folder / "walld.sock")
+    command = [sys.executable, "-m", "walld", "serve"]
+    command += ["--data", str(folder / "data"), "--socket", socket_path, "--reclaim-seconds", "0"]
+    log_path = folder / "log"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+        open(log_path, "wb") as log,
+    ):
+        manager.bind(str(folder / "notify"))
+        env = {**os.environ, "NOTIFY_SOCKET": str(folder / "notify")}
+        daemon = subprocess.Popen(command, stderr=log, env=env)
+        try:
+            _await_ready(daemon, manager, log_path)
+            print(f"daemon  pid {daemon.pid}, socket {socket_path}")
+            yield socket_path
+        finally:
+            daemon.terminate()
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+
+def _await_ready(daemon: subprocess.Popen[bytes], manager: socket.socket, log_path: Path) -> None:
+    give_up = time.monotonic() + START_SECONDS_MAX
+    manager.settimeout(0.2)
+    while time.monotonic() < give_up:
+        with contextlib.suppress(TimeoutError):
+            if b"READY=1" in manager.recv(4096).split(b"\n"):
+                return
+        if daemon.poll() is not None:
+            raise _Failed(f"the daemon did not start: {_tail(log_path)}")
+    raise _Failed(f"the daemon was not ready within {START_SECONDS_MAX:g} s: {_tail(log_path)}")
+
+
+def _tail(path: Path) -> str:
+    return path.read_text("utf-8", "replace").strip()[-1000:] or "it said nothing"
+
+
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+def _print_recovered(reply: walld_client.PartialReply, took_ms: float) -> None:
+    print(f"recovered, {took_ms:.1f} ms after asking:\n")
+    for line in escaped(reply.text).split("\n"):
+        print("  │ " + "\n  │ ".join(textwrap.wrap(line, 92, drop_whitespace=False) or [""]))
+    print()
+    lost = f" ({escaped_line(reply.lost_reason)})" if reply.lost_reason else ""
+    print(f"  status    {reply.status}{lost}")
+    reason = f"yes: {escaped_line(reply.partial_reason or '')}" if reply.partial else "no"
+    print(f"  partial   {reason}")
+
+
+def _gone_from_disk(data: Path, text: str) -> bool:
+    """True once no file holds the beginning of the text. The daemon reclaims within moments."""
+    needle = text[:40].encode()
+    give_up = time.monotonic() + 5.0
+    while True:
+        files = [path for path in data.rglob("*") if path.is_file()]
+        if not any(needle in _bytes(path) for path in files):
+            return True
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.05)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

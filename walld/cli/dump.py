@@ -1,0 +1,246 @@
+"""`walld dump`: what stands in segments and partials, byte by byte true, damaged parts included.
+
+Owns: how headers, batches, records and items are shown. Refuses: judging, joining and writing: a
+reply as a whole is what `walld recover --data` prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+
+import msgspec
+from walld_client.wire import messages as wire
+
+from walld.cli.run import CANNOT, DONE, complain
+from walld.daemon.settings import load
+from walld.disk.real import RealDisk
+from walld.errors import FormatError
+from walld.escape import escaped_line
+from walld.partials.store import PARTIALS_DIR, PartialStore, unpack_partial
+from walld.wal.layout import WAL_DIR, Flag, directory, parse_segment_name, segment_name
+from walld.wal.records import Begin, Item, Text, decode_items
+from walld.wal.scan import ScannedBatch, SegmentScan, list_segments
+
+__all__ = ["run"]
+
+SHOWN_CHARACTERS_MAX = 100
+
+_FLAGS = {name: value for name, value in vars(Flag).items() if name.isupper()}
+Row = dict[str, object]
+"""One line of output: "what" it is, "depth" for indenting, and its fields."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints rows; exit 1 where something could not be read or is damaged."""
+    damaged = False
+    for row in _rows(options):
+        damaged |= row["what"] in ("hole", "damaged")
+        if options.json:
+            row.pop("depth")
+            print(json.dumps(row))
+        else:
+            print(_line(row))
+    if damaged:
+        complain("some bytes could not be read; see the lines above")
+    return CANNOT if damaged else DONE
+
+
+def _rows(options: argparse.Namespace) -> Iterator[Row]:
+    if options.paths:
+        for path in options.paths:
+            folder, name = os.path.split(os.path.abspath(path))
+            with RealDisk(folder, read_only=True) as disk:
+                yield from _file(disk, name, path, options.items)
+        return
+    data = load({"data": options.data}, os.environ, os.geteuid()).data
+    with RealDisk(data, read_only=True) as disk:
+        yield {"what": "directory", "depth": 0, "path": data}
+        for segment_id in list_segments(disk):
+            path = f"{WAL_DIR}/{segment_name(segment_id)}"
+            yield from _segment(disk, path, path, segment_id, options.items)
+        for uid, sessions in PartialStore(disk).tree().items():
+            for session_name, stream_names in sessions.items():
+                for stream_name in stream_names:
+                    path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
+                    yield from _partial(disk, path, path, options.items)
+
+
+def _file(disk: RealDisk, name: str, path: str, with_items: bool) -> Iterator[Row]:
+    segment_id = parse_segment_name(name)
+    if segment_id is not None:
+        return _segment(disk, name, path, segment_id, with_items)
+    return _partial(disk, name, path, with_items)
+
+
+# --- segments -------------------------------------------------------------------------------------
+
+
+def _segment(
+    disk: RealDisk, name: str, path: str, segment_id: int, with_items: bool
+) -> Iterator[Row]:
+    try:
+        file = disk.open(name)
+    except FileNotFoundError:
+        yield {"what": "gone", "depth": 0, "path": path}  # reclaimed since it was listed
+        return
+    try:
+        scan = SegmentScan(file, segment_id)
+        yield {"what": "segment", "depth": 0, "path": path, "size": file.size()}
+        holes_shown = 0
+        headed = False
+        for batch in scan:
+            if not headed:
+                yield from _header(scan)
+                headed = True
+            yield from _holes(scan, holes_shown)
+            holes_shown = len(scan.facts.holes)
+            yield from _batch(batch, with_items)
+        if not headed:
+            yield from _header(scan)
+        yield from _holes(scan, holes_shown)
+        for row in scan.facts.settled:
+            yield {"what": "settled", "depth": 1, **row._asdict()}
+    finally:
+        file.close()
+
+
+def _header(scan: SegmentScan) -> Iterator[Row]:
+    header = scan.facts.header
+    if header is not None:
+        yield {
+            "what": "header",
+            "depth": 1,
+            "log": header.log_uuid.hex(),
+            "epoch": header.epoch,
+            "prev_batch_no": header.prev_batch_no,
+        }
+
+
+def _holes(scan: SegmentScan, shown: int) -> Iterator[Row]:
+    for hole in scan.facts.holes[shown:]:
+        yield {
+            "what": "hole",
+            "depth": 1,
+            "offset": hole.offset,
+            "length": hole.length,
+            "reason": hole.reason,
+            "batch_no": hole.batch_no or None,
+        }
+
+
+def _batch(batch: ScannedBatch, with_items: bool) -> Iterator[Row]:
+    yield {
+        "what": "batch",
+        "depth": 1,
+        "batch_no": batch.batch_no,
+        "offset": batch.offset,
+        "payload": len(batch.payload),
+        "records": batch.records,
+        "synced_no": batch.synced_no,
+        "at_ms": batch.at_ms,
+    }
+    at = batch.bodies_at
+    for stream_no, first_seq, last_seq, length, flags in directory.iter_unpack(batch.directory):
+        yield {
+            "what": "record",
+            "depth": 2,
+            "stream_no": stream_no,
+            "seqs": f"{first_seq}..{last_seq}",
+            "bytes": length,
+            "flags": [name.lower() for name, bit in _FLAGS.items() if flags & bit],
+        }
+        if with_items and length:
+            yield from _items(batch.body(at, length))
+        at += length
+
+
+# --- partials -------------------------------------------------------------------------------------
+
+
+def _partial(disk: RealDisk, name: str, path: str, with_items: bool) -> Iterator[Row]:
+    try:
+        file = disk.open(name)
+    except FileNotFoundError:
+        yield {"what": "gone", "depth": 0, "path": path}  # resolved since it was listed
+        return
+    try:
+        partial = unpack_partial(file.read_at(file.size(), 0), path)
+    except FormatError as error:
+        yield {"what": "damaged", "depth": 0, "path": path, "why": str(error)}
+        return
+    finally:
+        file.close()
+    facts = {
+        key: value.hex() if isinstance(value, bytes) else value
+        for key, value in partial.facts._asdict().items()
+    }
+    yield {"what": "partial", "depth": 0, "path": path, "uid": partial.uid, **facts}
+    if with_items:
+        yield from _items(partial.body)
+
+
+# --- items ----------------------------------------------------------------------------------------
+
+
+def _items(body: bytes) -> Iterator[Row]:
+    try:
+        items = decode_items(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        yield {"what": "damaged", "depth": 3, "why": f"not items: {error}"}
+        return
+    for item in items:
+        yield _item(item)
+
+
+def _item(item: Item) -> Row:
+    if isinstance(item, Text):
+        return {
+            "what": {3: "text", 4: "reasoning"}.get(item.kind, f"run of kind {item.kind}"),
+            "depth": 3,
+            "seqs": f"{item.first_seq}..{item.last_seq}",
+            "at_ms": item.at_ms,
+            "text": _readable(item.text),
+        }
+    event: wire.Event | Begin = item if isinstance(item, Begin) else item.event
+    row: Row = {"what": type(event).__name__.lower(), "depth": 3}
+    if not isinstance(item, Begin):
+        row["at_ms"] = item.at_ms
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        if value is not None and name != "stream":
+            row[name] = _plain(name, value)
+    return row
+
+
+def _plain(name: str, value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        return {key: _plain(key, getattr(value, key)) for key in value.__struct_fields__}
+    if isinstance(value, bytes):
+        opaque = name in ("producer", "info", "meta", "payload", "detail", "lengths")
+        return value.hex() if opaque else _readable(value)
+    return value
+
+
+def _readable(text: bytes) -> str:
+    try:
+        return text.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # a run may start or end inside a character
+        return text.decode("utf-8", "backslashreplace")
+
+
+def _line(row: Row) -> str:
+    depth = row.pop("depth")
+    assert isinstance(depth, int)
+    parts = [f"{'  ' * depth}{row.pop('what')}"]
+    for name, value in row.items():
+        if value is None or value == [] or value == "":
+            continue
+        shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        shown = escaped_line(shown)
+        if len(shown) > SHOWN_CHARACTERS_MAX:
+            shown = f"{shown[:SHOWN_CHARACTERS_MAX]}… ({len(str(value))} characters)"
+        parts.append(shown if name == "path" else f"{name}={shown}")
+    return " ".join(parts)

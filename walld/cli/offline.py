@@ -1,0 +1,174 @@
+"""Replies read from a data directory, without a daemon and beside one.
+
+Owns: joining what segments and partials hold of a stream. Refuses: locks and writing, ever; what
+items mean (`replies/fold.py`); what a hole in the log means (`wal/verdict.py`).
+
+Invariants: pure reading, so asking changes nothing. "Nothing there" is said only where every byte
+that could speak against it was read: `Found.doubts` says what was not. A daemon may move a reply
+while it is read: segments are read before partials, and all again where a segment came meanwhile;
+what is read twice is told apart by (stream, seq).
+
+A torn tail is no doubt: what it held was never acknowledged as synced, and a daemon that starts on
+this directory would say the same.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+import msgspec
+from walld_client.wire import messages as wire
+
+from walld.daemon import peers
+from walld.disk.real import RealDisk
+from walld.errors import FormatError
+from walld.partials.store import PARTIALS_DIR, Partial, PartialStore
+from walld.replies.fold import fold
+from walld.wal.layout import Flag, directory
+from walld.wal.records import Begin, Happened, Item, Text, decode_items
+from walld.wal.scan import LogScan, list_segments
+
+__all__ = ["Found", "find"]
+
+READ_TRIES = 5
+"""A daemon under load may open a segment while the others are read; this often is not load."""
+
+
+@dataclass(slots=True)
+class Found:
+    """Every reply that is not released, in start order, and why there might be more."""
+
+    replies: list[wire.Recovered] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What was read of one stream. lost_reason: from its partial."""
+
+    bodies: list[bytes] = field(default_factory=list)
+    lost_reason: str | None = None
+
+
+def find(data: str) -> Found:
+    """All replies of all users in the data directory. OSError where it cannot be read at all."""
+    with RealDisk(data, read_only=True) as disk:
+        for _ in range(READ_TRIES):
+            before = list_segments(disk)
+            found = _Reading(disk).found()
+            if set(list_segments(disk)) <= set(before):
+                break
+        else:
+            found.doubts.append("the daemon opened segments faster than they could be read")
+    return found
+
+
+class _Reading:
+    """One reading of a directory."""
+
+    def __init__(self, disk: RealDisk) -> None:
+        self._disk = disk
+        self._streams: dict[int, _Stream] = {}
+        self._apart: list[_Stream] = []
+        """Partials of another log: their stream numbers mean nothing in this one."""
+        self._gone: set[int] = set()
+        self._doubts: list[str] = []
+        self._damaged = False
+        self._boot_id = peers.boot_id()
+
+    def found(self) -> Found:
+        """Segments first, then partials, then the replies they tell."""
+        log_uuid = self._read_log()
+        self._read_partials(log_uuid)
+        replies = []
+        for stream_no, stream in self._streams.items():
+            if stream_no not in self._gone:
+                replies += self._folded(stream, f"stream {stream_no} of the log")
+        for stream in self._apart:
+            replies += self._folded(stream, "a partial")
+        replies.sort(key=lambda reply: (reply.started_at_ms, reply.uid, reply.stream_id))
+        return Found(replies, self._doubts)
+
+    def _read_log(self) -> bytes | None:
+        scan = LogScan(self._disk)
+        for _, batch in scan:
+            at = batch.bodies_at
+            for stream_no, _, _, length, flags in directory.iter_unpack(batch.directory):
+                if flags & (Flag.RELEASED | Flag.RESOLVED):
+                    self._gone.add(stream_no)
+                    self._streams.pop(stream_no, None)
+                elif stream_no not in self._gone and length:
+                    stream = self._streams.setdefault(stream_no, _Stream())
+                    stream.bodies.append(batch.body(at, length))
+                at += length
+        verdict = scan.verdict()
+        self._damaged = not verdict.is_clean
+        for name, damages in (("corrupt", verdict.corrupt), ("unreadable", verdict.unreadable)):
+            for damage in damages:
+                where = f"segment {damage.segment_id} at {damage.offset}, {damage.length} bytes"
+                self._doubts.append(f"{name}: {where} ({damage.reason})")
+        return scan.log_uuid
+
+    def _read_partials(self, log_uuid: bytes | None) -> None:
+        store = PartialStore(self._disk)
+        for uid, sessions in store.tree().items():
+            for session_name, stream_names in sessions.items():
+                for stream_name in stream_names:
+                    try:
+                        partial = store.read_named(uid, session_name, stream_name)
+                    except FileNotFoundError:
+                        continue  # resolved since it was listed
+                    except (FormatError, OSError) as error:
+                        path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
+                        self._doubts.append(f"{path}: {error}")
+                        continue
+                    self._add_partial(partial, log_uuid)
+
+    def _add_partial(self, partial: Partial, log_uuid: bytes | None) -> None:
+        facts = partial.facts
+        if log_uuid not in (None, facts.log_uuid):
+            self._apart.append(_Stream([partial.body], facts.lost_reason))
+        elif facts.stream_no not in self._gone:
+            stream = self._streams.setdefault(facts.stream_no, _Stream())
+            stream.bodies.insert(0, partial.body)
+            stream.lost_reason = facts.lost_reason
+
+    def _folded(self, stream: _Stream, where: str) -> list[wire.Recovered]:
+        """The reply, in a list; none and a doubt where these bytes do not tell one."""
+        items: list[Item] = []
+        try:
+            for body in stream.bodies:
+                items += decode_items(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self._doubts.append(f"{where}: not items this walld understands: {error}")
+        begin = next((item for item in items if isinstance(item, Begin)), None)
+        if begin is None:
+            self._doubts.append(f"{where}: {len(items)} items and no word on whose they are")
+            return []
+        try:
+            return [self._reply(begin, items, stream.lost_reason)]
+        except FormatError as error:
+            self._doubts.append(f"{where}: {error}")
+            return []
+
+    def _reply(self, begin: Begin, items: list[Item], lost_reason: str | None) -> wire.Recovered:
+        owner_alive = self._is_alive(begin)
+        another_boot = begin.owner.boot_id != self._boot_id
+        return fold(
+            begin,
+            (item for item in items if isinstance(item, (Text, Happened))),
+            owner_alive=owner_alive,
+            live=owner_alive,
+            lost_reason=lost_reason or ("host_restart" if another_boot else "agent_lost"),
+            gap_verdicts=lambda _first, _last: "unknown" if self._damaged else "dropped",
+        )
+
+    def _is_alive(self, begin: Begin) -> bool:
+        if begin.owner.boot_id != self._boot_id:
+            return False
+        pidfd = peers.find_process(begin.owner)
+        if pidfd is None:
+            return False
+        os.close(pidfd)
+        return True

@@ -1,0 +1,102 @@
+"""Recovered replies as lines and as JSON.
+
+Owns: the two forms that `ls` and `recover` share. Refuses: getting replies, projecting them to
+messages (`walld_client.partial` does, for programs and for us alike).
+
+Invariant: what an agent or a model said never reaches the terminal unescaped; JSON is ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from walld_client.partial import PartialReply, Segment
+
+from walld.escape import escaped, escaped_line
+
+__all__ = ["as_json", "details", "table"]
+
+
+def as_json(value: object) -> str:
+    """Indented, ASCII only, no control character as itself."""
+    return json.dumps(value, indent=2).replace("\x7f", "\\u007f")
+
+
+def _time(seconds: float) -> str:
+    try:
+        at = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):  # an agent's clock can say anything
+        return f"{seconds:.0f}"
+    return at.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+
+
+def table(replies: Sequence[tuple[int, PartialReply]]) -> str:
+    """One line a reply, (uid, reply) given."""
+    rows = [("STARTED", "UID", "STATUS", "OWNER", "EVENTS", "SESSION", "STREAM")]
+    for uid, reply in replies:
+        rows.append(
+            (
+                _time(reply.started_at),
+                str(uid),
+                reply.status,
+                "alive" if reply.owner_alive else "gone",
+                str(reply.events),
+                escaped_line(reply.session_id),
+                escaped_line(reply.stream_id),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
+def details(reply: PartialReply) -> str:
+    """Head, verdict and segments, for a person."""
+    head = [
+        ("stream", escaped_line(reply.stream_id)),
+        ("session", escaped_line(reply.session_id)),
+        ("turn", escaped_line(reply.turn_id or "")),
+        ("status", _status(reply)),
+        ("partial", f"yes ({escaped_line(reply.partial_reason or '')})" if reply.partial else "no"),
+        ("started", _time(reply.started_at)),
+        ("last event", _time(reply.last_event_at)),
+        ("last seq", f"{reply.last_seq} ({reply.events} events, {len(reply.gaps)} gaps)"),
+    ]
+    if reply.error is not None:
+        kind = f" ({escaped_line(reply.error.kind)})" if reply.error.kind else ""
+        head.append(("error", escaped_line(reply.error.message) + kind))
+    lines = [f"{name:<12}{value}" for name, value in head if value]
+    last_place = (0, 0)
+    for segment in reply.segments:
+        place = (segment.attempt, segment.step)
+        if place != last_place:
+            lines.append(f"\n--- attempt {segment.attempt + 1}, step {segment.step + 1}")
+            last_place = place
+        lines.append("\n" + _segment(segment))
+    return "\n".join(lines)
+
+
+def _status(reply: PartialReply) -> str:
+    words = [reply.status]
+    if reply.lost_reason:
+        words.append(f"({escaped_line(reply.lost_reason)})")
+    words.append("owner alive" if reply.owner_alive else "owner gone")
+    return " ".join(words)
+
+
+def _segment(segment: Segment) -> str:
+    if segment.kind == "text":
+        return escaped(segment.text)
+    if segment.kind == "reasoning":
+        return "(reasoning) " + escaped(segment.text)
+    if segment.kind == "gap":
+        seqs = f"{segment.first_seq} to {segment.last_seq}"
+        return f"[gap: events {seqs} are missing ({segment.verdict})]"
+    name = escaped_line(segment.name or "?")
+    if segment.kind == "custom":
+        return f"[{name}]"
+    arguments = escaped_line(segment.arguments or "")
+    result = "" if segment.result is None else f" -> {escaped_line(str(segment.result))}"
+    return f"[tool {name}({arguments}): {segment.outcome or 'unknown'}]{result}"
