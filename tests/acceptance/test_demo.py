@@ -1,0 +1,39 @@
+"""`walld demo`, as a newcomer runs it: daemon, agent, kill -9, recover, resolve, gone."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def demo(tmp_path, *arguments, **env):
+    # A user's settings must not reach it: with these it could not even start.
+    wrong = {"WALLD_ENABLED": "0", "WALLD_SOCKET": "/nowhere", "WALLD_FLUSH_BOUND_MS": "x"}
+    return subprocess.run(
+        [sys.executable, "-m", "walld", "demo", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **wrong, "TMPDIR": str(tmp_path), **env},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("kill_after", [None, 1, 60, 400])
+def test_demo(tmp_path, kill_after):
+    arguments = [] if kill_after is None else ["--kill-after", str(kill_after)]
+    done = demo(tmp_path, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kill -9" in done.stdout
+    assert "status    crashed (agent_lost)" in done.stdout
+    assert "text equal: yes" in done.stdout
+    assert "nothing to recover any more" in done.stdout
+    assert done.stderr == ""
+    assert os.listdir(tmp_path) == []
+
+
+def test_demo_of_an_impossible_kill_is_wrong(tmp_path):
+    done = demo(tmp_path, "--kill-after", "100000")
+    assert done.returncode != 0
+    assert "the recording has" in done.stderr
