@@ -1,0 +1,302 @@
+"""Torn or corrupt: the histories a log can have, and what must be said of each."""
+
+from __future__ import annotations
+
+import pytest
+from wal_files import LOG, BytesDisk, LogWriter, batch_of, small_log
+
+from walld.wal.encode import settled_batches
+from walld.wal.scan import LogScan
+from walld.wal.verdict import Damage, SegmentFacts, Verdict, judge
+
+
+def cut(log: LogWriter, segment_id: int, size: int) -> None:
+    """What a kill leaves of a write."""
+    file = log.files[segment_id]
+    assert isinstance(file, bytearray)
+    del file[size:]
+
+
+def restart(log: LogWriter) -> Verdict:
+    """What a start does: reads, opens a segment, writes down what it found."""
+    _, verdict = log.read()
+    log.segment(next_no=verdict.last_batch_no + 1)
+    for batch in settled_batches(log.next_no, 0, verdict.rows()):
+        log.put(batch, verdict.synced_no)
+    return verdict
+
+
+def numbers(found: list[Damage]) -> list[tuple[int, int]]:
+    return [(item.first_no, item.last_no) for item in found]
+
+
+def test_a_clean_log() -> None:
+    _, verdict = small_log().read()
+    assert verdict == Verdict(last_batch_no=7, synced_no=6)
+    assert verdict.is_clean
+    assert verdict.rows() == []
+
+
+def test_no_log_at_all() -> None:
+    assert judge([]) == Verdict(0, 0)
+    assert numbers(judge([], 9).corrupt) == [(1, 9)]
+
+
+def test_a_torn_tail_is_torn_once_and_never_corrupt() -> None:
+    log = small_log()
+    cut(log, 2, len(log.files[2]) - 3)
+    first = restart(log)
+    assert (numbers(first.torn), first.corrupt, first.last_batch_no) == ([(7, 7)], [], 7)
+    log.batch(b"the next one", synced_no=8)
+    log.batch(b"and one that says all before it is synced")
+    second = restart(log)
+    assert (second.torn, second.corrupt) == ([], [])
+    assert [(item.segment_id, item.reason) for item in second.settled] == [(2, "short")]
+    assert second.is_clean
+
+
+def test_without_the_settled_batch_the_same_log_looks_corrupt() -> None:
+    log = small_log()
+    cut(log, 2, len(log.files[2]) - 3)
+    log.segment(next_no=8)
+    log.batch(b"the next one")
+    log.batch(b"and one that says all before it is synced")
+    assert numbers(log.read()[1].corrupt) == [(7, 7)]
+
+
+def test_a_tail_torn_in_its_header_is_torn_once() -> None:
+    log = small_log()
+    last = log.places[-1]
+    cut(log, 2, last.offset + 20)
+    first = restart(log)
+    assert (numbers(first.torn), first.corrupt, first.last_batch_no) == ([(0, 0)], [], 6)
+    log.batch(b"next")
+    log.batch(b"next")
+    second = restart(log)
+    assert (second.torn, second.corrupt) == ([], [])
+    assert len(second.settled) == 1
+
+
+def test_a_log_cut_between_batches_is_clean_but_for_a_client_that_knows_better() -> None:
+    log = small_log()
+    cut(log, 2, log.places[-2].offset)
+    found, verdict = log.read()
+    assert (sorted(found), verdict.is_clean, verdict.last_batch_no) == ([1, 2, 3, 4, 5], True, 5)
+    _, verdict = log.read(attested_no=6)
+    assert numbers(verdict.corrupt) == [(6, 6)]
+    assert verdict.synced_no == 4, "what a client says never moves the log's own watermark"
+
+
+def test_batches_lost_in_the_unsynced_part_are_torn() -> None:
+    log = LogWriter()
+    log.segment()
+    for _ in range(6):
+        log.batch(b"x" * 1000, synced_no=1)
+    file = log.files[1]
+    assert isinstance(file, bytearray)
+    lost = log.places[2:4]
+    file[lost[0].offset : lost[1].offset + lost[1].length] = bytes(lost[0].length + lost[1].length)
+    found, verdict = log.read()
+    assert sorted(found) == [1, 2, 5, 6]
+    assert (numbers(verdict.torn), verdict.corrupt) == ([(3, 4)], [])
+
+
+def test_damage_below_the_watermark_is_corrupt() -> None:
+    log = small_log()
+    log.flip(1, 8 * (log.places[1].offset + 60))
+    _, verdict = log.read()
+    assert verdict.corrupt == [
+        Damage(1, log.places[1].offset, log.places[1].length, 2, 2, "payload")
+    ]
+    assert verdict.torn == []
+
+
+def test_corruption_is_reported_once() -> None:
+    log = small_log()
+    log.flip(1, 8 * (log.places[1].offset + 60))
+    assert len(restart(log).corrupt) == 1
+    log.batch(b"x")
+    log.batch(b"x")
+    again = restart(log)
+    assert (again.corrupt, len(again.settled)) == ([], 1)
+    log.flip(1, 8 * (log.places[2].offset + 1))
+    assert numbers(restart(log).corrupt) == [(3, 3)], "new damage is news"
+
+
+def test_a_hole_over_the_watermark_is_split() -> None:
+    log = LogWriter()
+    log.segment()
+    for number in range(1, 6):
+        log.batch(b"x", synced_no=min(number - 1, 2))
+    log.batch(b"x", synced_no=3)
+    file = log.files[1]
+    assert isinstance(file, bytearray)
+    start, end = log.places[1].offset, log.places[5].offset
+    file[start:end] = bytes(end - start)
+    _, verdict = log.read()
+    assert (numbers(verdict.corrupt), numbers(verdict.torn)) == ([(2, 3)], [(4, 5)])
+
+
+def test_batches_written_again_elsewhere_cost_nothing() -> None:
+    log = LogWriter()
+    log.segment()
+    log.batch(b"synced")
+    again = [batch_of(2, [b"dropped by the kernel"]), batch_of(3, [b"kept by luck"])]
+    for batch in again:
+        log.put(batch, 1)
+    log.flip(1, 8 * (log.places[1].offset + 50))
+    log.segment(next_no=2)
+    for batch in again:
+        log.put(batch, 1)
+    log.batch(b"goes on")
+    found, verdict = log.read()
+    assert sorted(found) == [1, 2, 3, 4]
+    assert (verdict.is_clean, numbers(verdict.superseded)) == (True, [(2, 2)])
+
+
+@pytest.mark.parametrize("gone", [2, 3])
+def test_a_missing_segment_is_corrupt(gone: int) -> None:
+    log = LogWriter()
+    for _ in range(4):
+        log.segment()
+        log.batch(b"x")
+        log.batch(b"x")
+    del log.files[gone]
+    assert numbers(log.read()[1].corrupt) == [(2 * gone - 1, 2 * gone)]
+    assert log.read()[1].corrupt[0].reason == "missing"
+
+
+def test_a_missing_newest_segment_is_seen_by_a_client_only() -> None:
+    log = small_log()
+    del log.files[2]
+    assert log.read()[1].is_clean
+    assert numbers(log.read(attested_no=6)[1].corrupt) == [(4, 6)]
+
+
+def test_segments_that_were_unlinked_oldest_first_are_not_missed() -> None:
+    log = LogWriter()
+    for _ in range(4):
+        log.segment()
+        log.batch(b"x")
+    del log.files[1], log.files[2]
+    found, verdict = log.read()
+    assert (sorted(found), verdict.is_clean) == ([3, 4], True)
+
+
+def test_a_damaged_segment_header_is_corrupt_though_it_costs_no_batch() -> None:
+    for segment_id in (1, 2):
+        log = small_log()
+        log.flip(segment_id, 100)
+        found, verdict = log.read()
+        assert sorted(found) == [1, 2, 3, 4, 5, 6, 7]
+        assert verdict.corrupt == [Damage(segment_id, 0, 64, 0, 0, "segment header")]
+
+
+@pytest.mark.parametrize("segment_id", [1, 2, 3])
+def test_a_whole_segment_of_zeros_below_the_watermark_is_corrupt(segment_id: int) -> None:
+    log = LogWriter()
+    for _ in range(4):
+        log.segment()
+        log.batch(b"x")
+        log.batch(b"x")
+    log.files[segment_id] = bytes(len(log.files[segment_id]))
+    _, verdict = log.read()
+    last = 2 * segment_id
+    # How many batches the oldest held is written nowhere else: at least one is reported.
+    assert numbers(verdict.corrupt) == [(last if segment_id == 1 else last - 1, last)]
+
+
+def test_a_power_cut_that_takes_the_start_of_an_unsynced_segment_is_torn() -> None:
+    log = small_log()
+    log.segment()
+    for _ in range(9):
+        log.batch(b"x" * 600, synced_no=7)
+    file = log.files[3]
+    assert isinstance(file, bytearray)
+    file[:4096] = bytes(4096)
+    first = restart(log)
+    assert (numbers(first.torn), first.corrupt) == ([(8, 13)], [])
+    log.batch(b"x")
+    log.batch(b"x")
+    assert restart(log).is_clean
+
+
+@pytest.mark.parametrize("length", [0, 1, 63])
+def test_residue_of_a_segment_is_torn(length: int) -> None:
+    log = small_log()
+    log.segment()
+    cut(log, 3, length)
+    first = restart(log)
+    assert [(item.segment_id, item.reason) for item in first.torn] == [(3, "residue")]
+    assert (first.corrupt, first.last_batch_no) == ([], 7)
+    log.batch(b"x")
+    log.batch(b"x")
+    assert restart(log).is_clean
+
+
+def test_a_middle_segment_cut_to_nothing_is_corrupt() -> None:
+    log = LogWriter()
+    for _ in range(3):
+        log.segment()
+        log.batch(b"x")
+    cut(log, 2, 10)
+    assert log.read()[1].corrupt == [Damage(2, 0, 10, 2, 2, "residue")]
+
+
+def test_what_cannot_be_read_is_neither_torn_nor_corrupt_and_stays_so() -> None:
+    log = LogWriter()
+    for _ in range(3):
+        log.segment()
+        log.batch(b"x")
+        log.batch(b"x")
+    disk = BytesDisk(log.files)
+    disk.unreadable.add(2)
+    scan = LogScan(disk, LOG)
+    assert [batch.batch_no for _, batch in scan] == [1, 2, 5, 6]
+    verdict = scan.verdict()
+    assert (verdict.torn, verdict.corrupt, verdict.rows()) == ([], [], [])
+    assert numbers(verdict.unreadable) == [(3, 4)]
+    assert not verdict.is_clean
+
+
+def test_a_foreign_segment_does_not_explain_what_is_missing() -> None:
+    log = LogWriter()
+    for _ in range(3):
+        log.segment()
+        log.batch(b"x")
+    log.files[2] = log.files[1]
+    _, verdict = log.read()
+    assert numbers(verdict.corrupt) == [(2, 2)]
+    assert [item.reason for item in verdict.unreadable] == ["foreign"]
+
+
+def test_segments_out_of_order_are_our_bug() -> None:
+    with pytest.raises(AssertionError):
+        judge([SegmentFacts(2), SegmentFacts(1)])
+
+
+@pytest.mark.parametrize("rewritten", [0, 1, 2])
+def test_a_rewrite_that_was_killed_strands_batches_and_unlinking_them_is_no_loss(
+    rewritten: int,
+) -> None:
+    log = LogWriter()
+    log.segment()
+    log.batch(b"synced")
+    again = [batch_of(2, [b"two"]), batch_of(3, [b"three"]), batch_of(4, [b"four"])]
+    for batch in again:
+        log.put(batch, 1)
+    log.segment(next_no=2)
+    for batch in again[:rewritten]:
+        log.put(batch, 1)
+    first = restart(log)
+    assert first.is_clean
+    assert first.last_batch_no == 4
+    assert [row[2:4] for row in first.stranded] == [(2 + rewritten, 4)]
+    log.batch(b"next")
+    log.batch(b"next")
+    assert log.read()[1].is_clean
+    whole = log.files.pop(1)
+    assert log.read()[1].is_clean
+    log.files[1] = bytearray(whole)
+    log.flip(1, 8 * (log.places[3].offset + 60))
+    assert numbers(log.read()[1].corrupt) == [(4, 4)], "while it is there it must be whole"

@@ -1,0 +1,319 @@
+"""Items of one stream to the reply they tell.
+
+Owns: what each event does to a reply. Refuses: files, clocks, liveness (arguments say), whether
+the reply is whole (`verdict.py`), what counts as seen already (`merge.py`).
+
+Invariants: pure, and order is by seq alone: the same items give the same reply, however they are
+cut into runs, copied or sent again. The fold of a prefix is a prefix: later events only add
+segments, lengthen the last one or fill in a tool call. Nothing is joined over a missing seq: a
+`gap` segment stands there. A call without a result is `unknown`, never done.
+
+An attempt is the whole run anew: Retry starts again at step 0, and what came before keeps its
+segments under its own attempt number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NoReturn
+
+from walld_client.wire import messages as wire
+
+from walld.replies.merge import in_order
+from walld.replies.piece import Piece
+from walld.replies.verdict import Evidence, partial_reason
+from walld.wal.records import Begin, Happened, Item, Text
+
+__all__ = ["GapVerdicts", "fold"]
+
+GapVerdicts = Callable[[int, int], str]
+"""(first missing seq, last missing seq) -> dropped | torn | corrupt | unknown."""
+
+_TOKEN: Final = 3
+_KINDS: Final = {_TOKEN: "text", 4: "reasoning"}
+
+
+def fold(
+    begin: Begin,
+    items: Iterable[Item],
+    *,
+    owner_alive: bool,
+    live: bool,
+    lost_reason: str | None,
+    gap_verdicts: GapVerdicts | None = None,
+) -> wire.Recovered:
+    """The reply that `begin` opened, as far as `items` tell it.
+
+    live: its process may still add to it. lost_reason: why a reply without an end has none (used
+    where it is not live). Raises FormatError for a run that cannot be cut where it must.
+    """
+    reply = _Reply(begin, gap_verdicts or _unknown)
+    for item in in_order(items):
+        reply.take(item)
+    return reply.recovered(owner_alive=owner_alive, live=live, lost_reason=lost_reason)
+
+
+def _unknown(_first_seq: int, _last_seq: int) -> str:
+    return "unknown"
+
+
+class _Reply:
+    """The state of one fold."""
+
+    def __init__(self, begin: Begin, gap_verdicts: GapVerdicts) -> None:
+        self.begin = begin
+        self.gap_verdicts = gap_verdicts
+        self.session_id = begin.session_id
+        self.pieces: list[Piece] = []
+        self.run: Piece | None = None
+        """The text or reasoning that the next token may join."""
+        self.calls: dict[str, Piece] = {}
+        """The newest call of each id."""
+        self.open_calls: dict[str, Piece] = {}
+        """This attempt's calls without a result, in order."""
+        self.open_by_name: dict[str | None, list[Piece]] = {}
+        """The same by name; closed and renamed ones are dropped when met."""
+        self.gaps: list[wire.Gap] = []
+        self.step = self.attempt = self.events = self.last_seq = 0
+        self.last_event_at_ms = begin.at_ms
+        self.status: str | None = None
+        self.lost_reason: str | None = None
+        self.error: wire.ReplyError | None = None
+        self.finish_reason: str | None = None
+        self.finish_seen = self.said_since_finish = self.finish_expected = False
+
+    def take(self, item: Text | Happened) -> None:
+        """The next event or run. After a terminal only its seq counts."""
+        if isinstance(item, Text):
+            first_seq, last_seq = item.first_seq, item.last_seq
+        else:
+            first_seq = last_seq = item.event.seq
+        if self.status is None:
+            if first_seq > self.last_seq + 1:
+                self._gap(self.last_seq + 1, first_seq - 1, item.at_ms)
+            self.last_event_at_ms = item.at_ms
+            if isinstance(item, Text):
+                self._say(_KINDS[item.kind], first_seq, last_seq, item.at_ms, item.text, None)
+            else:
+                _TAKERS[type(item.event)](self, item.event, item.at_ms)
+        self.events += last_seq - first_seq + 1
+        self.last_seq = last_seq
+
+    def recovered(
+        self, *, owner_alive: bool, live: bool, lost_reason: str | None
+    ) -> wire.Recovered:
+        """The reply; the fold is spent."""
+        if self.status is None:
+            self.status = "live" if live else "crashed"
+            self.lost_reason = None if live else lost_reason
+        segments = [piece.segment() for piece in self.pieces]
+        reason = partial_reason(
+            Evidence(
+                ended_clean=self.status == "complete",
+                gap=bool(self.gaps),
+                finish_seen=self.finish_seen,
+                finish_reason=self.finish_reason,
+                said_since_finish=self.said_since_finish,
+                finish_expected=self.finish_expected,
+                segments=[one for one in segments if one.attempt == self.attempt],
+                step=self.step,
+            )
+        )
+        return wire.Recovered(
+            stream_id=self.begin.stream_id,
+            session_id=self.session_id,
+            uid=self.begin.uid,
+            turn_id=self.begin.turn_id,
+            parent=self.begin.parent,
+            meta=self.begin.meta,
+            status=self.status,
+            owner_alive=owner_alive,
+            lost_reason=self.lost_reason,
+            error=self.error,
+            finish_reason=self.finish_reason,
+            started_at_ms=self.begin.at_ms,
+            last_event_at_ms=self.last_event_at_ms,
+            last_seq=self.last_seq,
+            gaps=self.gaps,
+            attempts=self.attempt + 1,
+            events=self.events,
+            partial=reason is not None,
+            partial_reason=reason,
+            segments=segments,
+        )
+
+    # --- pieces -----------------------------------------------------------------------------------
+
+    def _open(self, kind: str, seq: int, at_ms: int) -> Piece:
+        piece = Piece(kind, self.step, self.attempt, seq, at_ms)
+        self.pieces.append(piece)
+        self.run = None
+        return piece
+
+    def _gap(self, first_seq: int, last_seq: int, at_ms: int) -> None:
+        piece = self._open("gap", first_seq, at_ms)
+        piece.last_seq = last_seq
+        piece.verdict = self.gap_verdicts(first_seq, last_seq)
+        self.gaps.append(wire.Gap(first_seq, last_seq, piece.verdict))
+
+    def _say(
+        self, kind: str, first_seq: int, last_seq: int, at_ms: int, text: bytes, info: bytes | None
+    ) -> None:
+        """Text or reasoning. What the application said about a token (`info`) is not mixed up."""
+        run = self.run
+        if run is None or run.kind != kind or run.info != info:
+            run = self._open(kind, first_seq, at_ms)
+            run.info = info
+            self.run = run
+        run.text.append(text)
+        run.last_seq = last_seq
+        self.said_since_finish = True
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def token(self, event: wire.Token, at_ms: int) -> None:
+        self._say("text", event.seq, event.seq, at_ms, event.text, event.info)
+
+    def reasoning(self, event: wire.Reasoning, at_ms: int) -> None:
+        self._say("reasoning", event.seq, event.seq, at_ms, event.text, event.info)
+
+    def tool(self, event: wire.Tool, at_ms: int) -> None:
+        """A call, or an update of one. Some providers count call ids anew in every message."""
+        piece = self.calls.get(event.call_id)
+        if (
+            piece is None
+            or piece.attempt != self.attempt
+            or (piece.outcome != "unknown" and piece.step != self.step)
+        ):
+            piece = self._call(event.call_id, event.seq, at_ms)
+        piece.last_seq = event.seq
+        if piece.name != event.name:
+            piece.name = event.name
+            self.open_by_name.setdefault(event.name, []).append(piece)
+        if event.arguments is not None:
+            piece.arguments = [event.arguments]
+            piece.truncated_from = event.truncated_from
+        if event.info is not None:
+            piece.info = event.info
+        self._called()
+
+    def tool_arguments(self, event: wire.ToolArguments, at_ms: int) -> None:
+        piece = self.calls.get(event.call_id) or self._call(event.call_id, event.seq, at_ms)
+        piece.last_seq = event.seq
+        if piece.arguments is None:
+            piece.arguments = []
+        piece.arguments.append(event.delta)
+        self._called()
+
+    def tool_result(self, event: wire.ToolResult, at_ms: int) -> None:
+        piece = self._answered(event)
+        if piece is None:
+            piece = self._open("tool_result", event.seq, at_ms)
+            piece.call_id, piece.name = event.call_id, event.name
+        self.run = None  # text after a result is not the text before it
+        piece.last_seq = event.seq
+        piece.result = event.result
+        piece.result_json = event.json
+        piece.outcome = "failed" if event.failed else "done"
+        if piece.call_id is not None and self.open_calls.get(piece.call_id) is piece:
+            del self.open_calls[piece.call_id]
+        if event.info is not None:
+            piece.info = event.info
+        if event.truncated_from:
+            piece.truncated_from = event.truncated_from
+
+    def next_step(self, _event: wire.Step, _at_ms: int) -> None:
+        self._next_message()
+        self.step += 1
+
+    def custom(self, event: wire.Custom, at_ms: int) -> None:
+        piece = self._open("custom", event.seq, at_ms)
+        piece.name = event.kind
+        piece.result = event.payload
+        piece.truncated_from = event.truncated_from
+
+    def retry(self, _event: wire.Retry, _at_ms: int) -> None:
+        self._next_message()
+        self.attempt += 1
+        self.step = 0
+        self.open_calls.clear()
+        self.open_by_name.clear()
+
+    def move(self, event: wire.Move, _at_ms: int) -> None:
+        self.session_id = event.session_id
+
+    def finish(self, event: wire.Finish, _at_ms: int) -> None:
+        self.finish_seen = True
+        self.said_since_finish = False
+        self.finish_reason = event.reason
+
+    def app_error(self, event: wire.AppError, _at_ms: int) -> None:
+        self.status = "errored"
+        self.error = wire.ReplyError(event.message, event.kind, event.detail)
+
+    def end(self, event: wire.End, _at_ms: int) -> None:
+        self.status = "complete" if event.clean else "cancelled"
+        if not event.clean:
+            self.lost_reason = event.reason
+        if event.finish_reason is not None:
+            self.finish_seen = True
+            self.said_since_finish = False
+            self.finish_reason = event.finish_reason
+
+    def nothing(self, _event: wire.Event, _at_ms: int) -> None:
+        """Release says nothing about the reply; Start is Begin already."""
+
+    def unreachable(self, event: wire.Event, _at_ms: int) -> NoReturn:
+        raise AssertionError(f"{type(event).__name__} must have become a Text in in_order()")
+
+    # --- what events share ------------------------------------------------------------------------
+
+    def _call(self, call_id: str, seq: int, at_ms: int) -> Piece:
+        piece = self._open("tool", seq, at_ms)
+        piece.call_id = call_id
+        piece.outcome = "unknown"
+        self.calls[call_id] = self.open_calls[call_id] = piece
+        return piece
+
+    def _called(self) -> None:
+        self.run = None  # the same text before and after a call stays two segments
+        self.said_since_finish = True
+
+    def _answered(self, event: wire.ToolResult) -> Piece | None:
+        """The call a result belongs to: by id, else the newest open one of that name."""
+        if event.call_id is not None:
+            return self.calls.get(event.call_id)
+        if event.name is None:
+            # Without id and name only a single open call is certain.
+            return next(iter(self.open_calls.values())) if len(self.open_calls) == 1 else None
+        named = self.open_by_name.get(event.name, [])
+        while named:
+            piece = named.pop()
+            if piece.outcome == "unknown" and piece.name == event.name:
+                return piece
+        return None
+
+    def _next_message(self) -> None:
+        self.run = None
+        self.finish_expected = self.finish_expected or self.finish_seen
+        self.finish_seen = self.said_since_finish = False
+        self.finish_reason = None
+
+
+_TAKERS: Final[dict[type, Callable[..., None]]] = {
+    wire.Start: _Reply.nothing,
+    wire.Token: _Reply.token,
+    wire.Reasoning: _Reply.reasoning,
+    wire.Run: _Reply.unreachable,
+    wire.Tool: _Reply.tool,
+    wire.ToolArguments: _Reply.tool_arguments,
+    wire.ToolResult: _Reply.tool_result,
+    wire.Step: _Reply.next_step,
+    wire.Custom: _Reply.custom,
+    wire.Retry: _Reply.retry,
+    wire.Move: _Reply.move,
+    wire.Finish: _Reply.finish,
+    wire.AppError: _Reply.app_error,
+    wire.End: _Reply.end,
+    wire.Release: _Reply.nothing,
+}

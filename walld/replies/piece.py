@@ -1,0 +1,90 @@
+"""One segment of a reply while it grows.
+
+Owns: how a segment's parts become one `RecoveredSegment`. Refuses: which event touches which
+segment (`fold.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NoReturn
+
+from walld_client.wire.messages import RecoveredSegment
+
+__all__ = ["Piece"]
+
+
+class Piece:
+    """A segment while it grows."""
+
+    __slots__ = (
+        "arguments",
+        "at_ms",
+        "attempt",
+        "call_id",
+        "first_seq",
+        "info",
+        "kind",
+        "last_seq",
+        "name",
+        "outcome",
+        "result",
+        "result_json",
+        "step",
+        "text",
+        "truncated_from",
+        "verdict",
+    )
+
+    def __init__(self, kind: str, step: int, attempt: int, seq: int, at_ms: int) -> None:
+        self.kind = kind
+        self.step = step
+        self.attempt = attempt
+        self.first_seq = self.last_seq = seq
+        self.at_ms = at_ms
+        self.text: list[bytes] = []
+        self.call_id: str | None = None
+        self.name: str | None = None
+        self.arguments: list[bytes] | None = None
+        self.result: bytes | None = None
+        self.result_json = False
+        self.outcome: str | None = None
+        self.truncated_from = 0
+        self.info: bytes | None = None
+        self.verdict: str | None = None
+
+    def segment(self) -> RecoveredSegment:
+        """The segment as it stands."""
+        arguments = None if self.arguments is None else b"".join(self.arguments)
+        return RecoveredSegment(
+            self.kind,
+            self.step,
+            self.attempt,
+            self.first_seq,
+            self.last_seq,
+            self.at_ms,
+            b"".join(self.text),
+            self.call_id,
+            self.name,
+            arguments,
+            arguments is not None and _is_whole_json(arguments),
+            self.result,
+            self.result_json,
+            self.outcome,
+            self.truncated_from,
+            self.info,
+            self.verdict,
+        )
+
+
+def _is_whole_json(arguments: bytes) -> bool:
+    """True for one JSON value, also where its strings hold half a character."""
+    try:
+        json.loads(arguments.decode("utf-8", "surrogatepass"), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")
