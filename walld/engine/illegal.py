@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import PROTOCOL_VERSION
 
@@ -64,7 +63,9 @@ REFUSED_CODES: Final = frozenset(
 )
 """Codes of a Refused: that event is not kept, everything else goes on."""
 
-REQUEST_CODES: Final = frozenset({"bad_request", "foreign_uid", "recovering", "refused"})
+REQUEST_CODES: Final = frozenset(
+    {"bad_request", "behind", "foreign_uid", "recovering", "refused", "unreadable"}
+)
 """Codes of an Error with the id of a request: the request failed, the connection goes on."""
 
 _ROLES: Final = ("agent", "query")
