@@ -1,7 +1,7 @@
 """What can go wrong, as types.
 
     WalldError
-    +-- ConfigError      a setting is missing, malformed or out of bounds (names the key, both values)
+    +-- ConfigError      a setting is malformed or out of bounds (names the key, both values)
     +-- DirectoryTaken   another daemon owns the data directory
     +-- UnsafePath       a directory or socket somebody else could have planted
     +-- FormatError      bytes on disk are not what FORMAT.md says

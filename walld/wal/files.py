@@ -15,6 +15,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from walld.wal.layout import (
+    WAL_DIR,
     SegmentHeader,
     pack_segment_header,
     segment_name,
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk, File
     from walld.wal.encode import Batch
 
-__all__ = ["WAL_DIRECTORY", "SegmentFiles", "SegmentGone"]
-
-WAL_DIRECTORY = "wal"
+__all__ = ["SegmentFiles", "SegmentGone"]
 
 
 class SegmentGone(OSError):
@@ -47,7 +46,7 @@ class SegmentFiles:
     @staticmethod
     def path(segment_id: int) -> str:
         """Where a segment lies in the data directory."""
-        return f"{WAL_DIRECTORY}/{segment_name(segment_id)}"
+        return f"{WAL_DIR}/{segment_name(segment_id)}"
 
     def adopt(self, segment_id: int) -> None:
         """Open a segment of an earlier daemon, for reading."""
@@ -93,10 +92,12 @@ class SegmentFiles:
         Raises SegmentGone where a name leads elsewhere: what was synced is not what a start finds.
         """
         for segment_id in segment_ids:
-            file = self._files[segment_id]
+            file = self._files.get(segment_id)
+            if file is None:
+                continue  # dead and unlinked since it was listed
             file.sync()
             if segment_id in self._unnamed:
-                self._disk.sync_dir(WAL_DIRECTORY)
+                self._disk.sync_dir(WAL_DIR)
                 self._unnamed.discard(segment_id)
             if not file.same_file():
                 raise SegmentGone(errno.ESTALE, "removed or replaced underneath", file.path)
@@ -118,7 +119,7 @@ class SegmentFiles:
             self._disk.unlink(self.path(segment_id))
         except FileNotFoundError:
             return
-        self._disk.sync_dir(WAL_DIRECTORY)
+        self._disk.sync_dir(WAL_DIR)
 
     def close(self) -> None:
         """Close every file."""

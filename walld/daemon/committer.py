@@ -1,0 +1,326 @@
+"""The writer and the syncer: batches to segments, segments to the disk's own keeping.
+
+Owns: carrying out flushes, syncs, new segments, and what follows when one of them fails. Refuses:
+deciding when (`engine/commit.py`), what is in a batch (`engine/sealing.py`).
+
+Invariants
+- W1 One writer: batches are written one at a time, in number order, at a tracked offset.
+- W2 An error of a sync, or of a write that is not for want of room, poisons the segment: no second
+  sync, no read-back; what is not synced is written again from memory into a new segment under its
+  own numbers, and acknowledged only after ITS sync (P8). Failing again: kept, said, tried again.
+- W3 A full disk: the write is taken back, agents go on, it is tried again every second (P7).
+- W4 Nothing is acknowledged by a daemon that is no longer the owner of its directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from walld import limits
+from walld.engine.segments import Segment
+from walld.errors import DirectoryTaken
+from walld.wal.encode import settled_batches
+
+if TYPE_CHECKING:
+    from walld.daemon.intake import Intake
+    from walld.daemon.metrics import Metrics
+    from walld.daemon.workers import Worker
+    from walld.disk.owner import Owner
+    from walld.engine.engine import Engine
+    from walld.engine.sealing import Sealed
+    from walld.wal.files import SegmentFiles
+    from walld.wal.verdict import Verdict
+
+__all__ = ["Committer"]
+
+_log = logging.getLogger("walld.wal")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SEAL_RECORDS = 200
+"""Records sealed between two yields: about half a millisecond."""
+_SLOW_SYNC_SECONDS = 1.0
+
+
+class Committer:
+    """Writes and syncs for one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        intake: Intake,
+        files: SegmentFiles,
+        owner: Owner,
+        metrics: Metrics,
+        writer: Worker,
+        syncer: Worker,
+    ) -> None:
+        self._engine = engine
+        self._intake = intake
+        self._files = files
+        self._owner = owner
+        self._metrics = metrics
+        self._writer = writer
+        self._syncer = syncer
+        self._changed = anyio.Event()
+        self._may_sync = anyio.Event()
+        self._write_lock = anyio.Lock()
+        self.trouble: str | None = None
+        """What keeps the disk from taking writes or syncs, None while all is well."""
+        self._sleeps_until: float | None = None
+        self._last_id = 0
+
+    def wake(self) -> None:
+        """Something was queued, or somebody waits: is the next flush nearer than thought?"""
+        at = self._engine.commit.flush_at()
+        if at is not None and (self._sleeps_until is None or at < self._sleeps_until):
+            self._changed.set()
+
+    def wake_syncer(self) -> None:
+        """Somebody waits for a sync of what is written already."""
+        self._may_sync.set()
+
+    # --- segments -------------------------------------------------------------------------------
+
+    async def begin(self, last_segment_id: int, verdict: Verdict) -> None:
+        """A start's own segment; first in it what the scan found, so that it is said once.
+
+        A disk that takes nothing yet is no reason not to start: it is tried again every second.
+        """
+        self._last_id = last_segment_id
+        while True:
+            try:
+                await self.open_segment(self._engine.sealing.written_no + 1)
+                break
+            except OSError as error:
+                self._ill(f"write of a new segment: {error.strerror or error}")
+                await anyio.sleep(limits.DISK_RETRY_SECONDS)
+        if self.trouble is not None:
+            self._well()
+        at_ms = time.time_ns() // 1_000_000
+        first = self._engine.sealing.next_batch
+        for batch in settled_batches(first, at_ms, verdict.rows()):
+            await self._write(self._engine.sealing.adopt(batch))
+
+    async def open_segment(self, first_batch: int) -> None:
+        """A new segment to write to. Raises OSError; the id is used up all the same."""
+        segment_id = self._last_id + 1
+        epoch = self._owner.epoch
+        self._last_id = segment_id
+        await self._writer.run(lambda: self._files.create(segment_id, first_batch - 1, epoch))
+        now = anyio.current_time()
+        self._engine.segments.add(Segment(segment_id, first_batch, now))
+
+    async def roll(self) -> None:
+        """End the current segment; the next batch goes to a new one."""
+        async with self._write_lock:
+            current = self._engine.segments.current
+            if not current.is_empty:
+                await self.open_segment(self._engine.sealing.written_no + 1)
+
+    def _is_full(self, length: int) -> bool:
+        current = self._engine.segments.current
+        old = anyio.current_time() - current.created_at > limits.SEGMENT_SECONDS_MAX
+        large = current.size + length > limits.SEGMENT_BYTES_MAX
+        return not current.is_empty and (old or large)
+
+    # --- the writer -----------------------------------------------------------------------------
+
+    async def run_writer(self) -> None:
+        """Flush whenever one is due, for ever."""
+        while True:
+            self._changed = anyio.Event()
+            at = self._engine.commit.flush_at()
+            wait = None if at is None else at - anyio.current_time()
+            if wait is None or wait > 0:
+                self._sleeps_until = at
+                with anyio.move_on_after(wait):
+                    await self._changed.wait()
+                continue
+            if self._engine.sealing.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX:
+                # What is not synced must stay in memory, so writing waits for the syncer here.
+                self._engine.commit.hurry(sync=True)
+                self._may_sync.set()
+                with anyio.move_on_after(limits.DISK_RETRY_SECONDS):
+                    await self._changed.wait()
+                continue
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write everything queued now, in batches of one write(2) each."""
+        engine, begun = self._engine, anyio.current_time()
+        oldest = engine.commit.flush_begun()
+        left, waiters = engine.begin_flush()
+        while left > 0 or engine.sealing.is_building:
+            engine.sealing.now = anyio.current_time()
+            done = engine.sealing.seal_some(min(left, _SEAL_RECORDS))
+            left -= done
+            if left > 0 and done == _SEAL_RECORDS:
+                await checkpoint()
+                continue
+            sealed = engine.sealing.finish(time.time_ns() // 1_000_000)
+            if sealed is None:
+                break
+            await self._write(sealed)
+        if oldest is not None:
+            self._metrics.flush_lag.observe(anyio.current_time() - oldest)
+        engine.flushed(waiters)
+        self._intake.send_posted()
+        took = anyio.current_time() - begun
+        engine.commit.flush_cost(took)
+        self._metrics.flush_duration.observe(took)
+        self._may_sync.set()
+        if oldest is not None and anyio.current_time() - oldest > engine.commit.bound:
+            age = anyio.current_time() - oldest
+            _log.error(
+                "flush bound breached: oldest event waited %.3f s, bound %.3f s",
+                age,
+                engine.commit.bound,
+            )
+
+    async def _write(self, sealed: Sealed) -> None:
+        """One batch, however often it takes."""
+        async with self._write_lock:
+            while True:
+                try:
+                    if self._is_full(len(sealed.batch)):
+                        await self.open_segment(sealed.batch.batch_no)
+                    await self._write_once(sealed)
+                except OSError as error:
+                    await self._write_failed(error)
+                    continue
+                if self.trouble is not None and self.trouble.startswith("write"):
+                    self._well()
+                return
+
+    async def _write_once(self, sealed: Sealed) -> None:
+        engine = self._engine
+        segment = engine.segments.current
+        offset, synced_no = segment.size, engine.sealing.synced_no
+
+        def job() -> float:
+            begun = time.perf_counter()
+            self._files.write(segment.segment_id, sealed.batch, synced_no, offset)
+            took = time.perf_counter() - begun
+            self._check_owner()
+            return took
+
+        took = await self._writer.run(job)
+        self._metrics.wal_write_duration.observe(took)
+        engine.sealing.told_synced_no = synced_no
+        engine.written(sealed, offset, anyio.current_time())
+
+    def _check_owner(self) -> None:
+        if not self._owner.is_owner():
+            raise DirectoryTaken(f"{self._owner.path}: another daemon raised the epoch; stopping")
+
+    async def _write_failed(self, error: OSError) -> None:
+        """W2, W3: say so, make room for another try, wait a second."""
+        segment = self._engine.segments.current
+        self._ill(f"write to segment {segment.segment_id}: {error.strerror or error}")
+        if error.errno in _NO_ROOM:
+            self._engine.disk_full = True
+            try:
+                await self._writer.run(lambda: self._files.cut(segment.segment_id, segment.size))
+            except (OSError, KeyError) as failed:
+                _log.error("segment %d: cannot take a write back: %s", segment.segment_id, failed)
+            await anyio.sleep(limits.DISK_RETRY_SECONDS)
+            return
+        await self._replace_segment()
+
+    # --- the syncer -----------------------------------------------------------------------------
+
+    async def run_syncer(self) -> None:
+        """Sync whenever one is due, for ever."""
+        engine = self._engine
+        while True:
+            self._may_sync = anyio.Event()
+            at = engine.commit.sync_at(engine.sealing.unsynced_bytes)
+            wait = None if at is None else at - anyio.current_time()
+            if wait is None or wait > 0:
+                with anyio.move_on_after(wait):
+                    await self._may_sync.wait()
+                continue
+            await self.sync()
+
+    async def sync(self) -> None:
+        """Make durable what is written now, and tell whom it concerns."""
+        engine = self._engine
+        target = engine.sealing.written_no
+        segments = engine.segments.between(engine.sealing.synced_no + 1, target)
+        engine.commit.sync_begun()
+        ids = [segment.segment_id for segment in segments]
+
+        def job() -> float:
+            begun = time.perf_counter()
+            self._files.sync(ids)
+            took = time.perf_counter() - begun
+            self._check_owner()
+            return took
+
+        try:
+            took = await self._syncer.run(job)
+        except OSError as error:
+            await self._sync_failed(error, target)
+            return
+        self._metrics.wal_fsync_duration.observe(took)
+        if took > _SLOW_SYNC_SECONDS:
+            _log.warning("slow fdatasync: %.3f s for segments %s", took, ids)
+        engine.commit.sync_cost(took)
+        engine.synced(target)
+        if self.trouble is not None and self.trouble.startswith("sync"):
+            self._well()
+        self._changed.set()
+        self._intake.send_posted()
+        if engine.sealing.written_no == target and engine.sealing.told_synced_no < target:
+            await self._tell_synced()
+
+    async def _tell_synced(self) -> None:
+        """Nothing is queued behind a sync: an empty batch says how far it reached."""
+        sealing = self._engine.sealing
+        if sealing.waiting or sealing.is_building or not self._engine.segments.live_bytes:
+            return
+        sealed = sealing.finish_empty(time.time_ns() // 1_000_000)
+        await self._write(sealed)
+
+    async def _sync_failed(self, error: OSError, target: int) -> None:
+        """W2: the segment is poisoned, whatever its next sync would say."""
+        self._ill(f"sync up to batch {target}: {error.strerror or error}")
+        async with self._write_lock:
+            while not await self._replace_segment():
+                pass
+        self._may_sync.set()
+
+    async def _replace_segment(self) -> bool:
+        """A new segment with everything not synced in it, from memory, under its own numbers."""
+        engine = self._engine
+        engine.segments.poison(engine.sealing.synced_no)
+        again = engine.sealing.unwritten_again()
+        try:
+            await self.open_segment(engine.sealing.synced_no + 1)
+            for sealed in again:
+                await self._write_once(sealed)
+        except OSError as error:
+            self._ill(f"write to a new segment: {error.strerror or error}")
+            await anyio.sleep(limits.DISK_RETRY_SECONDS)
+            return False
+        finally:
+            engine.recount()
+        _log.warning("segment %d: %d batches written again", self._last_id, len(again))
+        return True
+
+    # --- state ----------------------------------------------------------------------------------
+
+    def _ill(self, what: str) -> None:
+        if self.trouble != what:
+            _log.error("disk trouble: %s; everything not synced is held in memory", what)
+        self.trouble = what
+
+    def _well(self) -> None:
+        _log.warning("disk trouble is over: %s", self.trouble)
+        self.trouble = None
+        self._engine.disk_full = False

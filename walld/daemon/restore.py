@@ -1,0 +1,129 @@
+"""What a start found becomes the engine's state again.
+
+Owns: which streams of the log are live, orphans, kept or done with. Refuses: reading (`mend.py`).
+
+Invariants: a stream whose owner's process is there is live, however long it is silent; one whose
+owner is gone, or of another boot, is an orphan at once. Recovery of the recovered gives the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from walld.engine.kept import KeptFacts
+from walld.engine.segments import Segment
+from walld.engine.stream import OFFSET_BITS, Stream
+from walld.wal.layout import ENTRY_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walld.daemon.mend import Found, Mended
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Process
+    from walld.wal.records import Owner
+
+__all__ = ["restore"]
+
+_log = logging.getLogger("walld.restore")
+
+
+def restore(
+    engine: Engine,
+    mended: Mended,
+    boot: str,
+    watch: Callable[[int, Owner], Process | None],
+    now: float,
+) -> None:
+    """Give the engine what `mend` found. watch: the living process of an owner, None if gone."""
+    verdict = mended.verdict
+    sealing = engine.sealing
+    sealing.written_no = sealing.synced_no = sealing.told_synced_no = verdict.last_batch_no
+    sealing.next_batch = verdict.last_batch_no + 1
+    _segments(engine, mended, now)
+    partials = _kept(engine, mended)
+    engine.registry.last_no = max(mended.last_stream_no, max(partials, default=0))
+    for no, found in mended.streams.items():
+        partial = partials.get(no)
+        if found.dead or found.begin is None:
+            if partial is not None and found.dead:
+                engine.unwanted.append(partial[0])
+        elif partial is None or partial[1] < found.last_seq:
+            _stream(engine, no, found, boot, watch)
+    _live_bytes(engine, mended)
+
+
+def _segments(engine: Engine, mended: Mended, now: float) -> None:
+    last_batch = 0
+    for found in mended.segments:
+        segment = Segment(found.segment_id, max(found.first_batch, last_batch + 1), now, found.size)
+        for batch_no, offset in found.batches:
+            # Numbers that are missing get a place no header can have; no index leads there.
+            segment.offsets.extend([0] * (batch_no - segment.last_batch - 1))
+            segment.offsets.append(offset)
+        segment.dead_since = now
+        engine.segments.add(segment)
+        last_batch = max(last_batch, segment.last_batch)
+
+
+def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str], int]]:
+    """The partials of this log by stream number: (names, last seq)."""
+    by_no: dict[int, tuple[tuple[int, str, str], int]] = {}
+    for (uid, session, name), facts in mended.partials.items():
+        known = None
+        if facts.log_uuid == engine.log_uuid:
+            wal_until = mended.verdict.last_batch_no
+            known = KeptFacts(facts.stream_no, facts.last_seq, wal_until)
+            by_no[facts.stream_no] = ((uid, session, name), facts.last_seq)
+        engine.kept.add(uid, session, name, known)
+    return by_no
+
+
+def _stream(
+    engine: Engine,
+    no: int,
+    found: Found,
+    boot: str,
+    watch: Callable[[int, Owner], Process | None],
+) -> None:
+    assert found.begin is not None
+    earlier = engine.registry.by_key.get((found.begin.uid, found.begin.stream_id))
+    if earlier is not None:
+        # An id is free again only after a release: what lost its tombstone is the older one.
+        _log.warning("stream %d: its id was given again as %d; taken as released", earlier.no, no)
+        engine.registry.remove(earlier)
+        engine.orphans.pop(earlier.no, None)
+        earlier.gone = True
+    owner = found.begin.owner
+    process = watch(found.begin.uid, owner)
+    stream = Stream(no, found.begin, process)
+    stream.moved_to = found.moved_to
+    stream.terminal = found.terminal
+    stream.next_seq = found.last_seq + 1
+    stream.written_seq = stream.synced_seq = found.last_seq
+    stream.last_at_ms = found.last_at_ms
+    stream.where, stream.sizes = found.where, found.sizes
+    engine.registry.add(stream)
+    if process is None:
+        engine.orphan(stream, "agent_lost" if owner.boot_id == boot else "host_restart")
+
+
+def _live_bytes(engine: Engine, mended: Mended) -> None:
+    """Live bytes by segment: by bisection where a stream's records are in log order."""
+    segments = list(engine.segments)
+    for stream in engine.registry.by_no.values():
+        if mended.streams[stream.no].carried:
+            for place in stream.places():
+                segment = engine.segments.of_batch(place.batch_no)
+                if segment is not None:
+                    engine.segments.lived(segment, place.length)
+            continue
+        start = 0
+        for segment in segments:
+            stop = bisect_left(stream.where, (segment.last_batch + 1) << OFFSET_BITS, lo=start)
+            if stop > start:
+                grown = sum(stream.sizes[start:stop]) + (stop - start - 1) * ENTRY_BYTES
+                engine.segments.lived(segment, grown)
+                start = stop

@@ -1,0 +1,299 @@
+"""A daemon from its first line to its last: what is started, in which order, and how it ends.
+
+Owns: wiring the rooms together, signals, exit codes. Refuses: everything they do.
+
+A start: own the directory (LOCK, epoch), claim the socket and listen, read the log in the
+background, restore, open a new segment, let agents in. Listening comes first, so nobody waits for a
+scan: agents' events wait in the kernel, queries wait within their own timeout.
+An end (SIGTERM): stop listening, read what the kernel holds, flush, sync, close.
+
+Exit codes: 0 after SIGTERM; 1 the directory, socket or settings cannot be used; 3 another daemon
+took the directory over.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import uuid
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from walld import __version__, limits
+from walld.daemon import listener as sockets
+from walld.daemon import peers
+from walld.daemon.committer import Committer
+from walld.daemon.intake import Intake
+from walld.daemon.keeper import Keeper
+from walld.daemon.mend import Mended, mend
+from walld.daemon.metrics import Metrics
+from walld.daemon.notify import Notifier, listen_fds
+from walld.daemon.reading import Reader
+from walld.daemon.requests import Requests
+from walld.daemon.restore import restore
+from walld.daemon.state import State
+from walld.daemon.workers import ThreadWorker, Worker
+from walld.disk.owner import Owner
+from walld.disk.real import RealDisk
+from walld.engine.commit import GroupCommit
+from walld.engine.engine import Engine
+from walld.errors import DirectoryTaken, WalldError
+from walld.partials.store import PartialStore
+from walld.wal.files import SegmentFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from anyio.abc import TaskGroup
+
+    from walld.daemon.settings import Settings
+    from walld.engine.peer import Connection
+
+__all__ = ["Daemon", "serve"]
+
+_log = logging.getLogger("walld")
+_TICK_SECONDS = 1.0
+
+
+class Daemon:
+    """All rooms of one running daemon."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        disk: RealDisk,
+        owner: Owner,
+        listeners: list[socket.socket],
+        notifier: Notifier,
+        make_worker: Callable[[], Worker] = ThreadWorker,
+    ) -> None:
+        self.settings = settings
+        self.owner = owner
+        self.engine = Engine(GroupCommit(settings.flush_bound_ms, settings.flush_linger_ms))
+        self.engine.log_uuid = owner.log_uuid
+        self.notifier = notifier
+        self._disk = disk
+        self._store = PartialStore(disk)
+        self._files = SegmentFiles(disk, owner.log_uuid)
+        self._background = make_worker()
+        self._boot = peers.boot_id()
+        self._ready = anyio.Event()
+        self._tasks: TaskGroup | None = None
+        self.intake = Intake(
+            self.engine, listeners, self._boot, _peers_max(), self._hand_over, self._swept
+        )
+        self.state = State(settings, self.engine, self.intake, owner)
+        self.metrics = Metrics(
+            self.engine.counters,
+            self.state.gauges,
+            version=__version__,
+            backend=settings.backend,
+        )
+        self.committer = Committer(
+            self.engine,
+            self.intake,
+            self._files,
+            owner,
+            self.metrics,
+            make_worker(),
+            make_worker(),
+        )
+        self.state.committer = self.committer
+        reader = Reader(self.engine, self._files, self._store, self._background)
+        self.keeper = Keeper(
+            self.engine,
+            self.committer,
+            self._files,
+            self._store,
+            reader,
+            self._background,
+            settings.reclaim_seconds,
+            settings.retention_seconds,
+            settings.release_hold_seconds,
+        )
+        self.requests = Requests(
+            self.engine,
+            self.intake,
+            self.committer,
+            reader,
+            self.keeper,
+            self.state.status,
+            self.metrics.exposition,
+            self._ready,
+        )
+
+    def _hand_over(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
+        assert self._tasks is not None
+        self._tasks.start_soon(self.requests.serve, peer, connection, rest)
+
+    def _swept(self) -> None:
+        self.committer.wake()
+
+    async def run(self) -> None:
+        """Until SIGTERM or SIGINT. Raises DirectoryTaken where another daemon took over."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self._until_signal, tasks)
+            tasks.start_soon(self.intake.run)
+            tasks.start_soon(self._watchdog)
+            self.notifier.ready("recovering")
+            await self._start()
+            for run in (
+                self.committer.run_writer,
+                self.committer.run_syncer,
+                self.keeper.run,
+                self._acknowledge,
+                self._tick,
+            ):
+                tasks.start_soon(run)
+        await self._end()
+
+    # --- the start ------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        """Read the log, restore, open a new segment, let agents in."""
+        begun = time.perf_counter()
+        job = partial(mend, self._disk, self._store, self.owner.log_uuid)
+        mended: Mended = await self._background.run(job)
+        now = anyio.current_time()
+        restore(self.engine, mended, self._boot, self.intake.watch_owner, now)
+        for segment in self.engine.segments:
+            await self._background.run(partial(self._files.adopt, segment.segment_id))
+        await self.committer.begin(mended.last_segment_id, mended.verdict)
+        self.state.mended(mended, time.perf_counter() - begun)
+        self.requests.gap_word = self.state.gap_word
+        # What a start made stays for good: it need not be looked at by each collection.
+        gc.collect()
+        gc.freeze()
+        self._ready.set()
+        self.intake.open()
+        took = time.perf_counter() - begun
+        _log.info(
+            "ready: %d streams, %d partials, %d bytes of log read in %.3f s",
+            len(self.engine.registry.by_no),
+            len(self.engine.kept),
+            mended.scanned_bytes,
+            took,
+        )
+        self.notifier.status("ready")
+
+    # --- small tasks ------------------------------------------------------------------------------
+
+    async def _acknowledge(self) -> None:
+        while True:
+            await anyio.sleep(limits.ACK_PERIOD_SECONDS)
+            await self.intake.acknowledge_all()
+
+    async def _tick(self) -> None:
+        while True:
+            await anyio.sleep(_TICK_SECONDS)
+            await self.intake.tick()
+            self.notifier.status(self.state.line())
+
+    async def _watchdog(self) -> None:
+        """Fed from the event loop and never tied to the disk: a hung mount is no reason to die."""
+        if self.notifier.watchdog_seconds is None:
+            return
+        while True:
+            self.notifier.watchdog()
+            await anyio.sleep(self.notifier.watchdog_seconds / 3)
+
+    async def _until_signal(self, tasks: TaskGroup) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for received in signals:
+                if received == signal.SIGHUP:
+                    continue
+                _log.info("%s: stopping", signal.Signals(received).name)
+                self.notifier.stopping("draining")
+                tasks.cancel_scope.cancel()
+                return
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        """Everything agents have sent so far is on disk, durably, before they see the end."""
+        if self._ready.is_set():
+            await self.intake.read_to_end()
+            await self.committer.flush()
+            await self.committer.sync()
+        self.intake.close()
+        self._files.close()
+        self.metrics.close()
+
+
+def _peers_max() -> int:
+    """How many peers fit: all descriptors the system allows us, less a reserve of our own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    if soft == resource.RLIM_INFINITY:
+        soft = 1 << 20
+    return max(16, soft - limits.PEERS_RESERVE_FDS)
+
+
+def _run(backend: str, main: Callable[[], Awaitable[None]]) -> None:
+    options = {"use_uvloop": True} if backend == "asyncio+uvloop" else {}
+    anyio.run(main, backend=backend.partition("+")[0], backend_options=options)
+
+
+def serve(settings: Settings) -> int:
+    """Run a daemon. Returns its exit code."""
+    if not __debug__:
+        print("walld: asserts guard your data: run without python -O", file=sys.stderr)  # noqa: T201
+        return 1
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # replies must not end up in a core file
+    sys.setswitchinterval(0.001)  # a fold in the background must not hold the loop for 5 ms
+    notifier = Notifier.from_environment(os.environ, os.getpid())
+    try:
+        return _serve(settings, notifier)
+    except (WalldError, OSError) as error:
+        _log.critical("%s", error)
+        return 1
+    finally:
+        notifier.close()
+
+
+def _serve(settings: Settings, notifier: Notifier) -> int:
+    os.makedirs(settings.data, mode=0o700, exist_ok=True)
+    disk = RealDisk(settings.data)
+    owner = Owner(settings.data, uuid.uuid4().bytes)
+    passed = [sockets.adopt(fd) for fd in listen_fds(os.environ, os.getpid())]
+    bound: list[socket.socket] = []
+    inode = 0
+    try:
+        if not passed:
+            bound = [sockets.bind(settings.socket, settings.socket_mode, settings.socket_group)]
+            inode = os.lstat(settings.socket).st_ino
+        where = "the service manager's socket" if passed else settings.socket
+        _log.info("walld %s: data %s, listening on %s", __version__, settings.data, where)
+
+        async def main() -> None:
+            daemon = Daemon(settings, disk, owner, passed or bound, notifier)
+            if settings.metrics is not None:
+                port = daemon.metrics.serve(settings.metrics.host, settings.metrics.port)
+                _log.info("metrics on %s port %d", settings.metrics.host, port)
+            await daemon.run()
+
+        try:
+            _run(settings.backend, main)
+        except BaseExceptionGroup as group:
+            taken, rest = group.split(DirectoryTaken)
+            if taken is None or rest is not None:
+                raise
+            _log.critical("fenced: another daemon owns %s now", settings.data)
+            return 3
+    finally:
+        if bound:
+            sockets.remove(settings.socket, bound[0], inode)
+        owner.close()
+    return 0

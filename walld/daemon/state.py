@@ -1,0 +1,135 @@
+"""How the daemon is: for `walld status`, the metrics' gauges and the service manager's line.
+
+Owns: reading the rooms and naming what they say. Refuses: deciding anything by it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from walld import __version__
+from walld.engine.counters import Gauges
+
+if TYPE_CHECKING:
+    from walld.daemon.committer import Committer
+    from walld.daemon.intake import Intake
+    from walld.daemon.mend import Mended
+    from walld.daemon.settings import Settings
+    from walld.disk.owner import Owner
+    from walld.engine.engine import Engine
+
+__all__ = ["State"]
+
+
+class State:
+    """A view of one daemon. Reads only, so that a scrape's thread may use it."""
+
+    def __init__(self, settings: Settings, engine: Engine, intake: Intake, owner: Owner) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._intake = intake
+        self._owner = owner
+        self._since = time.monotonic()
+        self._mended: Mended | None = None
+        self._mend_seconds = 0.0
+        self.committer: Committer | None = None
+
+    def mended(self, mended: Mended, seconds: float) -> None:
+        """The start is over."""
+        mended.streams.clear()
+        self._mended, self._mend_seconds = mended, seconds
+
+    @property
+    def gap_word(self) -> str:
+        """What a gap is put down to: what the start found of damage, or else what was dropped."""
+        if self._mended is None or self._mended.verdict.is_clean:
+            return "dropped"
+        return "corrupt" if self._mended.verdict.corrupt else "torn"
+
+    @property
+    def word(self) -> str:
+        """Recovering | ok | disk_full | degraded."""
+        if self._mended is None:
+            return "recovering"
+        trouble = self.committer.trouble if self.committer is not None else None
+        if trouble is None:
+            return "ok"
+        return "disk_full" if self._engine.disk_full else "degraded"
+
+    def reclaim_lag(self) -> float:
+        """Seconds since the oldest release whose bytes are on disk; 0 where there are none."""
+        dead = [s.dead_since for s in list(self._engine.segments) if s.dead_since is not None]
+        return time.monotonic() - min(dead) if dead else 0.0
+
+    def gauges(self) -> Gauges:
+        """The moment of a scrape."""
+        engine = self._engine
+        streams = list(engine.registry.by_no.values())
+        live = sum(1 for stream in streams if stream.lost_reason is None)
+        return Gauges(
+            queue_events=engine.sealing.waiting,
+            queue_bytes=engine.sealing.queue_bytes,
+            streams_live=live,
+            partials=len(engine.kept) + len(streams) - live,
+            wal_size_bytes=engine.segments.size,
+            wal_segments=len(engine.segments),
+            reclaim_lag_seconds=self.reclaim_lag(),
+            connections=self._intake.connections,
+        )
+
+    def line(self) -> str:
+        """For the service manager."""
+        now = self.gauges()
+        return f"{self.word}: {now.streams_live} live streams, {now.partials} partials"
+
+    def status(self) -> dict[str, object]:
+        """For `walld status`."""
+        engine, gauges = self._engine, self.gauges()
+        sealing, oldest = engine.sealing, engine.commit.oldest
+        return {
+            "state": self.word,
+            "trouble": self.committer.trouble if self.committer is not None else None,
+            "version": __version__,
+            "pid": os.getpid(),
+            "uptime_seconds": round(time.monotonic() - self._since, 3),
+            "backend": self._settings.backend,
+            "data": self._settings.data,
+            "socket": self._settings.socket,
+            "log": engine.log_uuid.hex(),
+            "epoch": self._owner.epoch,
+            "connections": gauges.connections,
+            "streams_live": gauges.streams_live,
+            "partials": gauges.partials,
+            "flush_bound_ms": self._settings.flush_bound_ms,
+            "flush_linger_ms": round(engine.commit.linger * 1000, 1),
+            "flush_lag_seconds": 0.0 if oldest is None else round(anyio.current_time() - oldest, 6),
+            "queue_events": gauges.queue_events,
+            "queue_bytes": gauges.queue_bytes,
+            "unsynced_bytes": sealing.unsynced_bytes,
+            "written_no": sealing.written_no,
+            "synced_no": sealing.synced_no,
+            "wal_size_bytes": gauges.wal_size_bytes,
+            "wal_segments": gauges.wal_segments,
+            "wal_live_bytes": engine.segments.live_bytes,
+            "reclaim_lag_seconds": round(gauges.reclaim_lag_seconds, 3),
+            "record_bytes_first": engine.agent_bytes,
+            "record_bytes_carried": engine.carried_bytes,
+            "lost_acked": engine.counters.lost_acked,
+            "start": self._start(),
+        }
+
+    def _start(self) -> dict[str, object]:
+        if self._mended is None:
+            return {}
+        verdict = self._mended.verdict
+        return {
+            "seconds": round(self._mend_seconds, 6),
+            "scanned_bytes": self._mended.scanned_bytes,
+            "torn": len(verdict.torn),
+            "corrupt": len(verdict.corrupt),
+            "unreadable": len(verdict.unreadable),
+        }

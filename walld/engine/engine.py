@@ -1,0 +1,269 @@
+"""The decisions, in one place: what is taken, written, synced, released, lost and kept.
+
+Owns: the state of every stream and segment. Synchronous, on one thread, `now` is an argument.
+Refuses: sockets, files, threads, clocks: the daemon asks the engine what to do, does it, and says
+how it went.
+
+Invariants: those of `stream.py` (S), `registry.py` (R), `segments.py` (G), `sealing.py` (B).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+
+from walld import limits
+from walld.engine.commit import GroupCommit
+from walld.engine.counters import Counters
+from walld.engine.feed import Feed
+from walld.engine.kept import Kept, KeptFacts
+from walld.engine.registry import Registry
+from walld.engine.rules import Rules
+from walld.engine.sealing import Carry, Sealed, Sealing, Tombstone
+from walld.engine.segments import Segments
+from walld.wal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walld.engine.peer import Connection, Process
+    from walld.engine.stream import Stream
+
+__all__ = ["Engine", "Waiter"]
+
+
+class Waiter(NamedTuple):
+    """Somebody waits until all that is queued now is at `level` ("written" or "synced")."""
+
+    level: str
+    tell: Callable[[], None]
+
+
+class Engine:
+    """One data directory's state."""
+
+    def __init__(self, commit: GroupCommit) -> None:
+        self.commit = commit
+        self.counters = Counters()
+        self.registry = Registry()
+        self.kept = Kept()
+        self.segments = Segments()
+        self.sealing = Sealing(self.segments)
+        self.rules = Rules(self)
+        self.feed = Feed(self)
+        self.log_uuid = bytes(16)
+        self.disk_full = False
+        self.since = 0.0
+        """End of the sweep before this one: what is read now may be that old."""
+        self.orphans: dict[int, Stream] = {}
+        """Streams to be kept as partials, by number."""
+        self.unwanted: list[tuple[int, str, str]] = []
+        """Partials of streams that came back and were released: (uid, session, stream) names."""
+        self._flush_waiters: list[Waiter] = []
+        self._sync_waiters: list[tuple[int, Waiter]] = []
+        self.agent_bytes = 0
+        """Record bytes written for the first time: what carrying may spend."""
+        self.carried_bytes = 0
+        self.attested_no = 0
+        self.attested_by: set[int] = set()
+
+    # --- taking in ------------------------------------------------------------------------------
+
+    def queued(self, stream: Stream, grown: int) -> None:
+        """A stream has more to write."""
+        self.sealing.queued(stream, grown)
+        self.commit.offered(self.since)
+
+    def resume(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
+        """A returning client says what it still holds of a stream."""
+        producer = connection.producer
+        assert producer is not None
+        start = resume.start
+        stream = producer.streams.get(start.stream)
+        if stream is not None and stream.begin.stream_id == start.stream_id:
+            stream.connection = connection
+            self.registry.own(stream, connection.process)
+            self.orphans.pop(stream.no, None)
+            self._lost(resume.synced + 1 - stream.next_seq)
+            connection.dirty.add(stream)
+            return
+        producer.number_max = max(producer.number_max, start.stream - (resume.held_from == 0))
+        if resume.released or resume.next_seq <= 0:
+            done = resume.next_seq - 1
+            ack = wire.Ack(
+                self.log_uuid,
+                self.sealing.written_no,
+                self.sealing.synced_no,
+                [(start.stream, done, done)],
+            )
+            connection.post(encode(ack))
+        elif resume.held_from > 0:
+            # It was here and is not: what the client was told is synced is lost, and is said so.
+            self._lost(resume.synced + 1)
+            if self.registry.by_key.get((connection.uid, start.stream_id)) is None:
+                self.rules.begin(connection, start, at_ms)
+
+    def _lost(self, events: int) -> None:
+        if events > 0:
+            self.counters.lost_acked += events
+
+    def drain(self, connection: Connection, drain: wire.Drain) -> None:
+        """An agent asks to be told when all it sent is at a level."""
+        if drain.level not in ("written", "synced"):
+            self.counters.protocol_errors["bad_level"] += 1
+            refused = wire.Refused(0, drain.id, "bad_level", drain.level[:40], "written, synced")
+            connection.post(encode(refused))
+            return
+        answer = encode(wire.Drained(drain.id, drain.level))
+
+        def tell() -> None:
+            self.acknowledge(connection)
+            connection.post(answer)
+
+        self.when(drain.level, tell, self.since)
+
+    def when(self, level: str, tell: Callable[[], None], now: float) -> None:
+        """Call `tell` once all that is queued or being written now is at `level`."""
+        self._flush_waiters.append(Waiter(level, tell))
+        self.commit.offered(now)
+        self.commit.hurry(sync=level == "synced")
+
+    def attest(self, connection: Connection, synced_no: int) -> None:
+        """A returning client was told that batches up to `synced_no` are synced."""
+        if synced_no > self.attested_no:
+            self.attested_no = synced_no
+            self.attested_by.add(connection.uid)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def begin_flush(self) -> tuple[int, list[Waiter]]:
+        """(how many of what waits belongs to this flush, who waits for it)."""
+        waiters, self._flush_waiters = self._flush_waiters, []
+        return self.sealing.waiting, waiters
+
+    def written(self, sealed: Sealed, offset: int, now: float) -> None:
+        """write(2) returned for a batch."""
+        self.sealing.now = now
+        self.sealing.written(sealed, offset)
+        self.agent_bytes += sealed.new_bytes
+        self.carried_bytes += sealed.carried_bytes
+        self.counters.wal_writes += 1
+        self.counters.wal_write_bytes += len(sealed.batch)
+        if sealed.parts:
+            self.commit.written(now)
+
+    def flushed(self, waiters: list[Waiter]) -> None:
+        """All of a flush is written."""
+        for waiter in waiters:
+            if waiter.level == "written" or self.sealing.written_no == self.sealing.synced_no:
+                waiter.tell()
+            else:
+                self._sync_waiters.append((self.sealing.written_no, waiter))
+                self.commit.hurry(sync=True)
+
+    def synced(self, batch_no: int) -> None:
+        """fdatasync(2) returned for everything up to a batch."""
+        for stream in self.sealing.synced(batch_no):
+            if stream.connection is not None:
+                stream.connection.dirty.add(stream)
+        waiting = self._sync_waiters
+        self._sync_waiters = [(no, waiter) for no, waiter in waiting if no > batch_no]
+        for no, waiter in waiting:
+            if no <= batch_no:
+                waiter.tell()
+
+    def recount(self) -> None:
+        """Batches stand elsewhere than they did: count the live bytes of segments anew."""
+        self.segments.recount(self.registry.by_no.values())
+
+    def acknowledge(self, connection: Connection) -> None:
+        """Put what moved since the last Ack into the connection's outbox."""
+        if not connection.dirty:
+            return
+        moved = [
+            (stream.begin.number, stream.written_seq, stream.synced_seq)
+            for stream in connection.dirty
+            if stream.connection is connection
+        ]
+        connection.dirty.clear()
+        if moved:
+            ack = wire.Ack(self.log_uuid, self.sealing.written_no, self.sealing.synced_no, moved)
+            connection.post(encode(ack))
+
+    # --- the ends of a stream ---------------------------------------------------------------------
+
+    def release(self, stream: Stream, flag: int, now: float) -> None:
+        """Nobody needs the stream any more: released by its owner, or resolved by a reader.
+
+        One that has no record yet is never written at all; of another a tombstone is.
+        """
+        assert not stream.gone
+        stream.gone = True
+        self.sealing.dropped(stream.drop_waiting())
+        self.registry.remove(stream)
+        self.orphans.pop(stream.no, None)
+        seq = stream.next_seq - 1
+        partial = self.kept.by_no.get(stream.no)
+        if partial is not None:
+            self.unwanted.append(partial)
+        if stream.records == 0 and partial is None:
+            stream.written_seq = stream.synced_seq = seq
+            if stream.connection is not None:
+                stream.connection.dirty.add(stream)
+            return
+        self.sealing.bury(Tombstone(stream.no, seq, flag, stream))
+        self.commit.offered(now)
+
+    def bury(self, stream_no: int, seq: int, now: float) -> None:
+        """A partial is resolved whose records may still be in the WAL."""
+        self.sealing.bury(Tombstone(stream_no, seq, Flag.RESOLVED, None))
+        self.commit.offered(now)
+
+    def carry(self, carry: Carry, now: float) -> None:
+        """Old records, merged, to be written again."""
+        self.sealing.carry(carry)
+        self.commit.offered(now)
+
+    def lose(self, process: Process, reason: str) -> None:
+        """A process is gone and all it sent is read: its streams are orphans."""
+        for stream in list(process.streams.values()):
+            self.orphan(stream, reason)
+        process.streams.clear()
+
+    def orphan(self, stream: Stream, reason: str) -> None:
+        """The stream's owner is gone: keep it."""
+        stream.lost_reason = reason
+        stream.owner = None
+        stream.connection = None
+        self.orphans[stream.no] = stream
+
+    def keep(self, stream: Stream, session: str, name: str, facts: KeptFacts) -> None:
+        """A partial of the stream is on disk, durably: the WAL no longer needs its records."""
+        assert not stream.gone
+        assert not stream.has_waiting
+        stream.gone = True
+        self.orphans.pop(stream.no, None)
+        self.registry.remove(stream)
+        for place in stream.places():
+            self.segments.died(place.batch_no, place.length, 0, None)
+        stream.forget_places()
+        self.kept.add(stream.begin.uid, session, name, facts)
+
+    # --- memory ---------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """The queue is above the mark where intake stops reading."""
+        return self.sealing.queue_bytes > limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE
+
+    @property
+    def is_dropping(self) -> bool:
+        """The disk is full and so is the queue: tokens are dropped, ends are taken (P7)."""
+        return self.disk_full and self.is_full
+
+    @property
+    def has_room(self) -> bool:
+        """The queue is below the mark where intake goes on."""
+        return self.sealing.queue_bytes < limits.QUEUE_BYTES_MAX / 2

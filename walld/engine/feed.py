@@ -1,0 +1,184 @@
+"""The hot path: bytes of an agent's connection in, folded tokens out.
+
+Owns: cutting frames out of what a read gave, and the fast path for a token that follows the last
+one of its stream. Refuses: sockets, and every other event (`rules.py`). Sans-IO.
+
+Per token the fast path does a length check, a typed decode and a list append; joining, lengths and
+all bookkeeping are done once for the tokens of a stream that came in one read. Tried and slower:
+one decode of a whole read as an array (the frames' lengths must be walked all the same), memoryview
+slices (dearer than small bytes), a run joined token by token.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+
+from walld import limits
+from walld.engine.illegal import check_hello, explain
+from walld.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Connection
+    from walld.engine.stream import Stream
+
+__all__ = ["Feed"]
+
+_length = struct.Struct(">I").unpack_from
+_TEXT_KIND: dict[type, int] = {wire.Token: 3, wire.Reasoning: 4}
+
+
+class Feed:
+    """Takes what connections say."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._decode = msgspec.msgpack.Decoder(wire.FromAgent).decode
+
+    def first(self, connection: Connection, data: bytes) -> tuple[wire.Hello, bytes] | None:
+        """The Hello a connection must begin with, and what came behind it; None while it is short.
+
+        Raises ProtocolError.
+        """
+        data = connection.tail + data
+        if len(data) < 4:
+            connection.tail = data
+            return None
+        stop = 4 + self._checked(_length(data, 0)[0])
+        if stop > len(data):
+            connection.tail = data
+            return None
+        body = data[4:stop]
+        try:
+            hello = self._decode(body)
+        except Exception as error:
+            raise _broken(explain(body, error, "")) from None
+        problem = check_hello(hello)
+        if problem is not None:
+            raise _broken(problem)
+        assert isinstance(hello, wire.Hello)
+        connection.tail = b""
+        return hello, data[stop:]
+
+    def take(self, connection: Connection, data: bytes, at_ms: int) -> None:
+        """What one read of an agent's connection gave, after its Hello.
+
+        at_ms: wall clock, a label only. Raises ProtocolError where framing is lost; what came
+        before it is taken.
+        """
+        if connection.tail:
+            data = connection.tail + data
+        assert connection.producer is not None
+        streams = connection.producer.streams
+        decode = self._decode
+        position, end = 0, len(data)
+        texts: list[bytes] = []
+        stream: Stream | None = None
+        kind: Any = None
+        number = expected = -1
+        try:
+            while end - position >= 4:
+                stop = position + 4 + _length(data, position)[0]
+                if stop > end:
+                    self._checked(stop - position - 4)
+                    break
+                try:
+                    event: Any = decode(data[position + 4 : stop])
+                except Exception as error:
+                    event = None
+                    self._illegal(connection, data[position + 4 : stop], error)
+                position = stop
+                if (
+                    type(event) is kind
+                    and event.seq == expected
+                    and event.stream == number
+                    and event.info is None
+                ):
+                    expected += 1
+                    texts.append(event.text)
+                    continue
+                if texts:
+                    assert stream is not None
+                    self._fold(connection, stream, kind, expected - len(texts), texts, at_ms)
+                    texts = []
+                kind = None
+                if event is None:
+                    continue
+                if type(event) in _TEXT_KIND and event.info is None:
+                    stream = streams.get(event.stream)
+                    if (
+                        stream is not None
+                        and event.seq == stream.next_seq
+                        and not stream.terminal
+                        and not self._engine.is_dropping
+                    ):
+                        kind = type(event)
+                        number, expected = event.stream, event.seq + 1
+                        texts.append(event.text)
+                        continue
+                self._other(connection, event, at_ms)
+        finally:
+            if texts:
+                assert stream is not None
+                self._fold(connection, stream, kind, expected - len(texts), texts, at_ms)
+            connection.tail = data[position:] if position < end else b""
+
+    def _fold(
+        self,
+        connection: Connection,
+        stream: Stream,
+        kind: type | None,
+        first_seq: int,
+        texts: list[bytes],
+        at_ms: int,
+    ) -> None:
+        """Consecutive tokens of one stream join its run."""
+        assert kind is not None
+        if max(map(len, texts)) > limits.TEXT_BYTES_MAX or first_seq + len(texts) > 2**32:
+            # A frame may be a little longer than a text may: the slow way refuses the one that is.
+            for at, text in enumerate(texts):
+                self._engine.rules.offer(
+                    connection, kind(stream.begin.number, first_seq + at, text), at_ms
+                )
+            return
+        stream.connection = connection
+        self._engine.counters.received["token" if kind is wire.Token else "reasoning"] += len(texts)
+        grown = stream.take_tokens(_TEXT_KIND[kind], first_seq, texts, at_ms)
+        self._engine.queued(stream, grown)
+
+    def _other(self, connection: Connection, message: wire.FromAgent, at_ms: int) -> None:
+        if isinstance(message, wire.Resume):
+            self._engine.resume(connection, message, at_ms)
+        elif isinstance(message, wire.Drain):
+            self._engine.drain(connection, message)
+        elif isinstance(message, wire.Hello):
+            raise ProtocolError("not_hello", "Hello came twice", "Hello", "an event")
+        else:
+            self._engine.rules.offer(connection, message, at_ms)
+
+    def _illegal(self, connection: Connection, body: bytes, error: Exception) -> None:
+        """A frame whose body is no message: refuse that event, or close (`illegal.py` decides)."""
+        answer = explain(body, error)
+        if isinstance(answer, wire.Error):
+            raise _broken(answer) from None
+        self._engine.counters.protocol_errors[answer.code] += 1
+        self._engine.counters.discarded["refused"] += 1
+        connection.post(encode(answer))
+
+    @staticmethod
+    def _checked(length: int) -> int:
+        if length > limits.FRAME_BYTES_MAX:
+            raise ProtocolError(
+                "frame_too_long", "a frame is longer than is taken", length, limits.FRAME_BYTES_MAX
+            )
+        return length
+
+
+def _broken(answer: wire.Refused | wire.Error) -> ProtocolError:
+    assert isinstance(answer, wire.Error)
+    return ProtocolError(answer.code, answer.message, answer.got, answer.limit)

@@ -1,0 +1,77 @@
+"""Which partials there are, by name alone: the table behind "nothing there" without a disk read.
+
+Owns: the names of partial files and, once read or written, their facts. Refuses: files.
+
+At start only names are known (`partials/<uid>/<session>/<stream>`); a name may be a hash, so
+look-ups go from id to name, never back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from walld_client.paths import path_name
+
+__all__ = ["Kept", "KeptFacts"]
+
+
+class KeptFacts(NamedTuple):
+    """What is known of a partial without its body. wal_until: last batch with a record of it."""
+
+    stream_no: int
+    last_seq: int
+    wal_until: int
+
+
+class Kept:
+    """Partials on disk."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[int, str], dict[str, KeptFacts | None]] = {}
+        self._streams: dict[tuple[int, str], str] = {}
+        self.by_no: dict[int, tuple[int, str, str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, uid: int, session: str, stream: str, facts: KeptFacts | None) -> None:
+        """A partial by its names in the tree."""
+        self._sessions.setdefault((uid, session), {})[stream] = facts
+        self._streams[uid, stream] = session
+        if facts is not None:
+            self.by_no[facts.stream_no] = (uid, session, stream)
+
+    def remove(self, uid: int, stream: str) -> None:
+        """The file is gone."""
+        session = self._streams.pop((uid, stream), None)
+        if session is None:
+            return
+        names = self._sessions[uid, session]
+        facts = names.pop(stream)
+        if facts is not None:
+            self.by_no.pop(facts.stream_no, None)
+        if not names:
+            del self._sessions[uid, session]
+
+    def of_session(self, uid: int, session_id: str) -> list[str]:
+        """Stream names of a session, unordered."""
+        return list(self._sessions.get((uid, path_name(session_id)), ()))
+
+    def where(self, uid: int, stream_id: str) -> tuple[str, str] | None:
+        """(session name, stream name) of a stream's partial."""
+        stream = path_name(stream_id)
+        session = self._streams.get((uid, stream))
+        return None if session is None else (session, stream)
+
+    def facts(self, uid: int, session: str, stream: str) -> KeptFacts | None:
+        """What is known of one, None until it was read."""
+        return self._sessions[uid, session][stream]
+
+    def all_names(self, uid: int | None = None) -> list[tuple[int, str, str]]:
+        """(uid, session name, stream name) of every one, or of one user."""
+        return [
+            (owner, session, stream)
+            for (owner, session), names in self._sessions.items()
+            if uid is None or owner == uid
+            for stream in names
+        ]

@@ -1,0 +1,87 @@
+"""Who is on the other side: a process, the producer it says it is, and its connections.
+
+Owns: the facts the engine needs of a peer. Refuses: asking the kernel for them (`daemon/peers.py`),
+sockets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from walld import limits
+
+if TYPE_CHECKING:
+    from walld.engine.stream import Stream
+    from walld.wal.records import Owner
+
+__all__ = ["Connection", "Process", "Producer"]
+
+
+class Process:
+    """A peer's process, as the kernel names it. `visible` is False where its pid cannot be seen."""
+
+    __slots__ = ("connections", "owner", "streams", "uid", "visible")
+
+    def __init__(self, uid: int, owner: Owner, *, visible: bool) -> None:
+        self.uid = uid
+        self.owner = owner
+        self.visible = visible
+        self.streams: dict[int, Stream] = {}
+        """By stream_no: what it produces and has not released."""
+        self.connections: set[Connection] = set()
+
+
+class Producer:
+    """128 random bits drawn once per process: tells a returning producer from a second one."""
+
+    __slots__ = ("id", "number_max", "streams", "uid")
+
+    def __init__(self, uid: int, producer_id: bytes) -> None:
+        self.uid = uid
+        self.id = producer_id
+        self.streams: dict[int, Stream] = {}
+        """By the producer's own number for it."""
+        self.number_max = 0
+        """Highest number seen: an unknown number up to it is a stream that is done with."""
+
+
+class Connection:
+    """One agent connection, sans socket. `name` is a number for the log."""
+
+    __slots__ = (
+        "dirty",
+        "name",
+        "outbox",
+        "outbox_bytes",
+        "posted",
+        "process",
+        "producer",
+        "refused",
+        "tail",
+        "uid",
+    )
+
+    def __init__(self, name: int, uid: int, process: Process, posted: set[Connection]) -> None:
+        self.name = name
+        self.uid = uid
+        self.process = process
+        self.producer: Producer | None = None
+        self.tail = b""
+        """The beginning of a frame whose rest has not come."""
+        self.dirty: set[Stream] = set()
+        """Streams whose synced watermark moved since the last Ack."""
+        self.outbox: list[bytes] = []
+        """Frames for the peer that are not sent yet."""
+        self.outbox_bytes = 0
+        self.posted = posted
+        """All connections with something in their outbox."""
+        self.refused: set[int] = set()
+        """Unknown stream numbers already refused once: a flood is answered once."""
+
+    def post(self, frame: bytes) -> None:
+        """A frame for the peer. One that does not read gets no more than the bound."""
+        if self.outbox_bytes + len(frame) > limits.ACK_BYTES_MAX:
+            return
+        self.outbox.append(frame)
+        self.outbox_bytes += len(frame)
+        self.posted.add(self)

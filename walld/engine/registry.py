@@ -1,0 +1,97 @@
+"""Which streams there are, by every name they go by.
+
+Owns: the tables by stream number, by (uid, stream_id), by (uid, session_id), and the producers.
+Refuses: what an event may do (`rules.py`), disk.
+
+Invariant R1: a stream is in all tables or in none; one that is released is in none (P12: keys hold
+the uid, so one user's streams do not exist for another).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from walld.engine.peer import Producer
+
+if TYPE_CHECKING:
+    from walld.engine.peer import Process
+    from walld.engine.stream import Stream
+
+__all__ = ["Registry"]
+
+
+class Registry:
+    """Streams that are not released and whose records are in the WAL or on their way."""
+
+    def __init__(self) -> None:
+        self.by_no: dict[int, Stream] = {}
+        self.by_key: dict[tuple[int, str], Stream] = {}
+        self.by_session: dict[tuple[int, str], dict[int, Stream]] = {}
+        self.producers: dict[tuple[int, bytes], Producer] = {}
+        self.last_no = 0
+        """Highest stream number ever given."""
+
+    def producer(self, uid: int, producer_id: bytes) -> Producer:
+        """The producer of that name, made known where it is new."""
+        key = (uid, producer_id)
+        producer = self.producers.get(key)
+        if producer is None:
+            producer = self.producers[key] = Producer(uid, producer_id)
+        return producer
+
+    def forget_producer(self, producer: Producer) -> None:
+        """Its last connection is gone: drop it where it has no streams either."""
+        if not producer.streams:
+            self.producers.pop((producer.uid, producer.id), None)
+
+    def add(self, stream: Stream) -> None:
+        """A stream that has begun."""
+        assert stream.key not in self.by_key, stream.key
+        self.last_no = max(self.last_no, stream.no)
+        self.by_no[stream.no] = stream
+        self.by_key[stream.key] = stream
+        self.by_session.setdefault((stream.begin.uid, stream.session_id), {})[stream.no] = stream
+        producer = self.producer(stream.begin.uid, stream.begin.producer)
+        producer.streams[stream.begin.number] = stream
+        producer.number_max = max(producer.number_max, stream.begin.number)
+        if stream.owner is not None:
+            stream.owner.streams[stream.no] = stream
+
+    def remove(self, stream: Stream) -> None:
+        """A stream that is released, resolved or kept as a partial."""
+        del self.by_no[stream.no]
+        del self.by_key[stream.key]
+        self._leave_session(stream)
+        producer = self.producers.get((stream.begin.uid, stream.begin.producer))
+        if producer is not None:
+            producer.streams.pop(stream.begin.number, None)
+            if stream.connection is None:
+                self.forget_producer(producer)
+        if stream.owner is not None:
+            stream.owner.streams.pop(stream.no, None)
+
+    def move(self, stream: Stream, session_id: str) -> None:
+        """The stream belongs to another session from here on."""
+        self._leave_session(stream)
+        stream.moved_to = session_id
+        self.by_session.setdefault((stream.begin.uid, session_id), {})[stream.no] = stream
+
+    def _leave_session(self, stream: Stream) -> None:
+        key = (stream.begin.uid, stream.session_id)
+        siblings = self.by_session[key]
+        del siblings[stream.no]
+        if not siblings:
+            del self.by_session[key]
+
+    def own(self, stream: Stream, process: Process) -> None:
+        """`process` produces the stream: a returning owner is an owner, whatever was thought."""
+        if stream.owner is not None:
+            stream.owner.streams.pop(stream.no, None)
+        stream.owner = process
+        stream.lost_reason = None
+        process.streams[stream.no] = stream
+
+    def of_session(self, uid: int, session_id: str) -> list[Stream]:
+        """Its streams in start order (stream numbers only grow: order is never by clock)."""
+        found = self.by_session.get((uid, session_id))
+        return [found[no] for no in sorted(found)] if found else []

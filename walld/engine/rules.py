@@ -1,0 +1,291 @@
+"""What an event may do: the slow way in, for everything but a token that follows the last one.
+
+Owns: the checks on an intact event and its effect on its stream. Refuses: framing and the token
+fast path (`feed.py`), batches (`sealing.py`), I/O.
+
+Invariants
+- An illegal event is refused by (stream, seq) and changes nothing; the connection goes on.
+- A seq below what was taken is a duplicate: ignored and acknowledged again. A seq above it is
+  taken, and what is missing stays missing: a gap that recovery shows (P10).
+- First terminal wins. Release is legal after any terminal, and only then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+
+from walld import limits
+from walld.engine.stream import Stream
+from walld.wal import records
+from walld.wal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Connection
+
+__all__ = ["KIND", "Rules"]
+
+KIND: dict[type, str] = {
+    wire.Start: "start",
+    wire.Token: "token",
+    wire.Reasoning: "reasoning",
+    wire.Run: "token",
+    wire.Tool: "tool",
+    wire.ToolArguments: "tool_arguments",
+    wire.ToolResult: "tool_result",
+    wire.Step: "step",
+    wire.Custom: "custom",
+    wire.Retry: "retry",
+    wire.Move: "move",
+    wire.Finish: "finish",
+    wire.AppError: "app_error",
+    wire.End: "end",
+    wire.Release: "release",
+}
+SEQ_MAX = 2**32 - 1
+_TEXT_KINDS = (3, 4)
+_ENDS = (wire.End, wire.AppError, wire.Release)
+
+
+def _id_length(value: str | None) -> int:
+    return 0 if value is None else len(value.encode("utf-8", "surrogatepass"))
+
+
+def _longest_text(event: wire.Event) -> int:
+    """Bytes of the longest text field of an event that has one."""
+    match event:
+        case wire.Token() | wire.Reasoning() | wire.Run():
+            return len(event.text)
+        case wire.Tool():
+            return len(event.arguments or b"")
+        case wire.ToolArguments():
+            return len(event.delta)
+        case wire.ToolResult():
+            return len(event.result)
+        case wire.Custom():
+            return len(event.payload)
+        case _:
+            return 0
+
+
+def _run_tokens(lengths: bytes) -> tuple[int, int]:
+    """(tokens, bytes) that LEB128 lengths speak of; (-1, 0) where they are cut or padded."""
+    count = total = value = shift = 0
+    for byte in lengths:
+        value |= (byte & 127) << shift
+        if byte & 128:
+            shift += 7
+            if shift > 28:
+                return -1, 0
+            continue
+        count += 1
+        total += value
+        value = shift = 0
+    return (-1, 0) if shift else (count, total)
+
+
+class Rules:
+    """Takes one decoded event at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._special: dict[type, Callable[[Connection, Stream, wire.Event, int], None]] = {
+            wire.Run: self._run,
+            wire.Move: self._move,
+            wire.End: self._terminal,
+            wire.AppError: self._terminal,
+            wire.Release: self._release,
+        }
+
+    def offer(self, connection: Connection, event: wire.Event, at_ms: int) -> None:
+        """An event from a connection that has said Hello."""
+        counters = self._engine.counters
+        counters.received[KIND[type(event)]] += 1
+        if not 0 <= event.seq <= SEQ_MAX or not 1 <= event.stream <= SEQ_MAX:
+            got = f"stream {event.stream}, seq {event.seq}"
+            self.refuse(connection, event, "bad_seq", got, f"1..{SEQ_MAX}, 0..{SEQ_MAX}")
+            return
+        if isinstance(event, wire.Start):
+            self._start(connection, event, at_ms)
+            return
+        producer = connection.producer
+        assert producer is not None
+        stream = producer.streams.get(event.stream)
+        if stream is None:
+            self._without_stream(connection, event)
+        elif event.seq < stream.next_seq:
+            counters.discarded["duplicate"] += 1
+            connection.dirty.add(stream)
+        elif _longest_text(event) > limits.TEXT_BYTES_MAX:
+            got = str(_longest_text(event))
+            self.refuse(connection, event, "text_length", got, str(limits.TEXT_BYTES_MAX))
+        elif stream.terminal and type(event) is not wire.Release:
+            counters.discarded["late"] += 1
+            self.refuse(connection, event, "after_terminal", KIND[type(event)], "release")
+        elif self._engine.is_dropping and type(event) not in (
+            wire.End,
+            wire.AppError,
+            wire.Release,
+        ):
+            counters.discarded["disk_full"] += 1
+        else:
+            stream.connection = connection
+            special = self._special.get(type(event))
+            if special is not None:
+                special(connection, stream, event, at_ms)
+            else:
+                self._plain(stream, event, 0, at_ms)
+
+    def _plain(self, stream: Stream, event: wire.Event, flags: int, at_ms: int) -> None:
+        if isinstance(event, wire.Token | wire.Reasoning) and event.info is None:
+            kind = 3 if isinstance(event, wire.Token) else 4
+            grown = stream.take_tokens(kind, event.seq, [event.text], at_ms)
+        else:
+            item = records.encode_item(records.Happened(at_ms, event))
+            grown = stream.take_item(event.seq, flags, item, at_ms)
+        self._engine.queued(stream, grown)
+
+    def refuse(
+        self, connection: Connection, event: wire.Event, code: str, got: str, limit: str
+    ) -> None:
+        """Answer an illegal event; nothing of it is kept."""
+        self._engine.counters.protocol_errors[code] += 1
+        self._engine.counters.discarded["refused"] += 1
+        connection.post(encode(wire.Refused(event.stream, event.seq, code, got, limit)))
+
+    def _without_stream(self, connection: Connection, event: wire.Event) -> None:
+        """No such stream of this producer: one that is done with, or one that never began."""
+        producer = connection.producer
+        assert producer is not None
+        if event.stream <= producer.number_max:
+            self._engine.counters.discarded["late"] += 1
+            return
+        if event.stream in connection.refused:
+            self._engine.counters.discarded["refused"] += 1
+            return
+        if len(connection.refused) < limits.STREAMS_PER_CONNECTION_MAX:
+            connection.refused.add(event.stream)
+        got = f"stream {event.stream}"
+        limit = f"a stream that began (highest {producer.number_max})"
+        self.refuse(connection, event, "unknown_stream", got, limit)
+
+    # --- start ----------------------------------------------------------------------------------
+
+    def _start(self, connection: Connection, event: wire.Start, at_ms: int) -> None:
+        producer = connection.producer
+        assert producer is not None
+        known = producer.streams.get(event.stream)
+        if known is not None and known.begin.stream_id == event.stream_id:
+            self._engine.counters.discarded["duplicate"] += 1
+            known.connection = connection
+            connection.dirty.add(known)
+            return
+        if event.stream <= producer.number_max and known is None:
+            self._engine.counters.discarded["late"] += 1
+            return
+        problem = self._start_problem(connection, event, known)
+        if problem is not None:
+            # The number is used up, so that what follows is not refused once more for each event.
+            connection.refused.add(event.stream)
+            self.refuse(connection, event, *problem)
+            return
+        self.begin(connection, event, at_ms)
+
+    def _start_problem(
+        self, connection: Connection, event: wire.Start, known: Stream | None
+    ) -> tuple[str, str, str] | None:
+        """(code, got, limit) of what keeps a stream from beginning."""
+        producer = connection.producer
+        assert producer is not None
+        if event.seq != 0:
+            return "bad_seq", f"start with seq {event.seq}", "0"
+        for name in ("stream_id", "session_id", "turn_id", "parent"):
+            length = _id_length(getattr(event, name))
+            if length > limits.ID_BYTES_MAX or (
+                length == 0 and name in ("stream_id", "session_id")
+            ):
+                return "id_length", f"{name} of {length} bytes", f"1..{limits.ID_BYTES_MAX}"
+        if known is not None:
+            return "stream_exists", f"number {event.stream} again", "a number for each stream"
+        if len(producer.streams) >= limits.STREAMS_PER_CONNECTION_MAX:
+            most = limits.STREAMS_PER_CONNECTION_MAX
+            return "too_many_streams", str(len(producer.streams)), str(most)
+        other = self._engine.registry.by_key.get((connection.uid, event.stream_id))
+        if other is not None:
+            code = "stream_owned" if other.lost_reason is None else "stream_exists"
+            limit = "one producer" if code == "stream_owned" else "resolve the earlier one first"
+            return code, "a stream_id in use", limit
+        if self._engine.kept.where(connection.uid, event.stream_id) is not None:
+            return "stream_exists", "a stream_id in use", "resolve the earlier one first"
+        return None
+
+    def begin(self, connection: Connection, event: wire.Start, at_ms: int) -> Stream:
+        """The stream exists from here on."""
+        producer = connection.producer
+        assert producer is not None
+        begin = records.Begin(
+            connection.uid,
+            producer.id,
+            event.stream,
+            event.stream_id,
+            event.session_id,
+            event.turn_id,
+            event.parent,
+            event.meta,
+            event.at_ms or at_ms,
+            connection.process.owner,
+        )
+        stream = Stream(self._engine.registry.last_no + 1, begin, connection.process)
+        stream.connection = connection
+        self._engine.registry.add(stream)
+        item = records.encode_item(begin)
+        self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item, at_ms))
+        return stream
+
+    # --- events with an effect --------------------------------------------------------------------
+
+    def _run(self, connection: Connection, stream: Stream, event: wire.Event, at_ms: int) -> None:
+        assert isinstance(event, wire.Run)
+        count, total = _run_tokens(event.lengths)
+        if event.kind not in _TEXT_KINDS or count < 1 or total != len(event.text):
+            got = f"kind {event.kind}, {count} lengths over {total} bytes"
+            self.refuse(
+                connection, event, "malformed_event", got, f"{len(event.text)} bytes of text"
+            )
+            return
+        if event.seq + count - 1 > SEQ_MAX:
+            self.refuse(connection, event, "bad_seq", str(event.seq + count - 1), str(SEQ_MAX))
+            return
+        self._engine.counters.received["token" if event.kind == 3 else "reasoning"] += count - 1
+        grown = stream.take_run(event.kind, event.seq, count, event.lengths, event.text, at_ms)
+        self._engine.queued(stream, grown)
+
+    def _move(self, connection: Connection, stream: Stream, event: wire.Event, at_ms: int) -> None:
+        assert isinstance(event, wire.Move)
+        length = _id_length(event.session_id)
+        if not 1 <= length <= limits.ID_BYTES_MAX:
+            got, limit = f"session_id of {length} bytes", f"1..{limits.ID_BYTES_MAX}"
+            self.refuse(connection, event, "id_length", got, limit)
+            return
+        self._engine.registry.move(stream, event.session_id)
+        self._plain(stream, event, Flag.MOVED, at_ms)
+
+    def _terminal(
+        self, _connection: Connection, stream: Stream, event: wire.Event, at_ms: int
+    ) -> None:
+        stream.terminal = True
+        self._plain(stream, event, Flag.TERMINAL, at_ms)
+
+    def _release(
+        self, connection: Connection, stream: Stream, event: wire.Event, _at_ms: int
+    ) -> None:
+        if not stream.terminal:
+            self.refuse(connection, event, "not_terminal", "release", "end, cancel or error first")
+            return
+        stream.next_seq = event.seq + 1
+        self._engine.release(stream, Flag.RELEASED, self._engine.since)

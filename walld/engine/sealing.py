@@ -1,0 +1,325 @@
+"""What waits becomes a batch; a batch's fate becomes watermarks.
+
+Owns: the queue of streams with something to write, carried records and tombstones, sealing them
+into one batch at a time, and what `written` and `synced` mean for each stream. Refuses: files,
+threads, clocks.
+
+Invariants
+- B1 Sealing a stream takes what waits of it and fixes the batch's share of its watermark in one
+  step. What is acknowledged comes from the batch, never from the stream: events taken later are
+  not in it (a prototype acknowledged tokens it had not written).
+- B2 Batch numbers are dense, given at sealing, and stay with the payload whatever happens to it.
+- B3 `appended >= written >= synced`; synced is contiguous. A batch stays in memory until synced, so
+  it can be written again elsewhere and read meanwhile (P8).
+- B4 A tombstone lies at or after every record of its stream: a carried record is checked once more
+  when it is sealed, and nothing of a released stream waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from walld import limits
+from walld.engine.stream import Place, Stream
+from walld.wal.encode import Batch, BatchBuilder
+from walld.wal.layout import Flag
+from walld.wal.records import join_items
+
+if TYPE_CHECKING:
+    from walld.engine.segments import Segments
+
+__all__ = ["Carry", "Sealed", "Sealing", "Tombstone"]
+
+_EMPTY_BODY = join_items([])
+
+
+class Tombstone(NamedTuple):
+    """A stream is done with. stream: whose watermark moves with it; flag: RELEASED or RESOLVED."""
+
+    no: int
+    seq: int
+    flag: int
+    stream: Stream | None
+
+
+class Carry(NamedTuple):
+    """Records at..at+records of a stream, merged into one body, to be written again."""
+
+    stream: Stream
+    at: int
+    records: int
+    was: tuple[int, ...]
+    """Where they stood: if that changed meanwhile the copy is stale."""
+    first_seq: int
+    last_seq: int
+    flags: int
+    body: bytes
+
+
+class _Part(NamedTuple):
+    """A record's share of a batch."""
+
+    stream: Stream | None
+    last_seq: int
+    length: int
+    is_tombstone: bool
+
+
+class Sealed(NamedTuple):
+    """A batch on its way, and whose records it holds."""
+
+    batch: Batch
+    parts: list[_Part]
+    new_bytes: int
+    """Bytes of records written for the first time."""
+    carried_bytes: int
+
+
+class Sealing:
+    """The queue, and the batches that are not synced."""
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._queue: deque[Stream] = deque()
+        self._carries: deque[Carry] = deque()
+        self._tombstones: deque[Tombstone] = deque()
+        self.queue_bytes = 0
+        self.crowded: dict[int, Stream] = {}
+        """Streams with more records than their index should have."""
+        self.unsynced: dict[int, Sealed] = {}
+        """Batches sealed and not known synced, by number, in order."""
+        self.unsynced_bytes = 0
+        self.next_batch = 1
+        self.written_no = 0
+        self.synced_no = 0
+        self.told_synced_no = 0
+        """The synced_no that stands in the last batch written."""
+        self.now = 0.0
+        """Monotonic now, set by the engine before each step: when bytes died."""
+        self._builder: BatchBuilder | None = None
+        self._parts: list[tuple[_Part, Carry | None]] = []
+        self._new_bytes = self._carried_bytes = 0
+
+    # --- what waits -----------------------------------------------------------------------------
+
+    def queued(self, stream: Stream, grown: int) -> None:
+        """A stream has more waiting, by `grown` bytes."""
+        self.queue_bytes += grown
+        if not stream.queued:
+            stream.queued = True
+            self._queue.append(stream)
+
+    def dropped(self, freed: int) -> None:
+        """What waited of a stream will never be written."""
+        self.queue_bytes -= freed
+
+    def bury(self, tombstone: Tombstone) -> None:
+        """A tombstone to write."""
+        self._tombstones.append(tombstone)
+
+    def carry(self, carry: Carry) -> None:
+        """Old records to write again."""
+        self._carries.append(carry)
+        self.queue_bytes += len(carry.body)
+
+    @property
+    def waiting(self) -> int:
+        """How many streams, carried records and tombstones wait now."""
+        return len(self._queue) + len(self._carries) + len(self._tombstones)
+
+    @property
+    def has_carries(self) -> bool:
+        """True while carried records wait."""
+        return bool(self._carries)
+
+    # --- sealing --------------------------------------------------------------------------------
+
+    def seal_some(self, records_max: int) -> int:
+        """Add up to `records_max` waiting records to the batch being built.
+
+        Returns how many of what waited was used up; fewer than asked where the batch is full or
+        nothing is left.
+        """
+        if self._builder is None:
+            self._builder = BatchBuilder()
+        builder, done = self._builder, 0
+        while done < records_max:
+            if self._tombstones:
+                if not builder.has_room(len(_EMPTY_BODY)):
+                    break
+                self._seal_tombstone(builder, self._tombstones.popleft())
+            elif self._carries:
+                carry = self._carries[0]
+                if not builder.has_room(len(carry.body)):
+                    break
+                self._carries.popleft()
+                self._seal_carry(builder, carry)
+            elif self._queue:
+                stream = self._queue[0]
+                if not self._seal_stream(builder, stream):
+                    break
+                self._queue.popleft()
+            else:
+                break
+            done += 1
+        return done
+
+    def _seal_tombstone(self, builder: BatchBuilder, tombstone: Tombstone) -> None:
+        builder.add(tombstone.no, tombstone.seq, tombstone.seq, tombstone.flag, _EMPTY_BODY)
+        seq = tombstone.seq
+        part = _Part(tombstone.stream, seq, len(_EMPTY_BODY), is_tombstone=True)
+        self._parts.append((part, None))
+
+    def _seal_carry(self, builder: BatchBuilder, carry: Carry) -> None:
+        self.queue_bytes -= len(carry.body)
+        stream = carry.stream
+        stream.carrying = False
+        if stream.gone or tuple(stream.where[carry.at : carry.at + carry.records]) != carry.was:
+            return
+        flags = carry.flags | Flag.CARRIED
+        builder.add(stream.no, carry.first_seq, carry.last_seq, flags, carry.body)
+        part = _Part(stream, carry.last_seq, len(carry.body), is_tombstone=False)
+        self._parts.append((part, carry))
+        self._carried_bytes += len(carry.body)
+
+    def _seal_stream(self, builder: BatchBuilder, stream: Stream) -> bool:
+        """What waits of one stream, as far as it fits. False where some is left and it is full."""
+        stream.seal()
+        waiting = stream.waiting
+        size, flags, count = 5, 0, 0
+        for _, _, item_flags, item in waiting:
+            if not builder.has_room(size + len(item)) or (
+                count and size + len(item) > limits.BATCH_BYTES_CUT
+            ):
+                break
+            size += len(item)
+            flags |= item_flags
+            count += 1
+        if count:
+            body = join_items([w.item for w in waiting[:count]])
+            first_seq, last_seq = waiting[0].first_seq, waiting[count - 1].last_seq
+            builder.add(stream.no, first_seq, last_seq, flags, body)
+            part = _Part(stream, last_seq, len(body), is_tombstone=False)
+            self._parts.append((part, None))
+            self._new_bytes += len(body)
+        if count == len(waiting):
+            waiting.clear()
+            self.queue_bytes -= stream.waiting_bytes
+            stream.waiting_bytes = 0
+            stream.queued = False
+            return True
+        freed = min(size, stream.waiting_bytes)
+        del waiting[:count]
+        stream.waiting_bytes -= freed
+        self.queue_bytes -= freed
+        return False
+
+    def finish(self, at_ms: int) -> Sealed | None:
+        """Seal the batch being built, None where nothing is in it."""
+        if not self._parts:
+            self._builder = None
+            return None
+        return self._close(at_ms)
+
+    def finish_empty(self, at_ms: int) -> Sealed:
+        """A batch without records: its header alone says what is synced."""
+        assert not self._parts
+        self._builder = BatchBuilder()
+        return self._close(at_ms)
+
+    def _close(self, at_ms: int) -> Sealed:
+        assert self._builder is not None
+        batch = self._builder.seal(self.next_batch, at_ms)
+        self.next_batch += 1
+        for (part, carry), offset in zip(self._parts, batch.offsets, strict=True):
+            if part.stream is None:
+                continue
+            if part.is_tombstone:
+                self._forget_records(part.stream, batch.batch_no)
+            elif part.stream.gone:
+                continue
+            elif carry is not None:
+                self._replace(carry, Place(batch.batch_no, offset, part.length))
+            else:
+                part.stream.place(Place(batch.batch_no, offset, part.length))
+                if part.stream.records > limits.INDEX_ENTRIES_MAX:
+                    self.crowded[part.stream.no] = part.stream
+        sealed = Sealed(
+            batch, [part for part, _ in self._parts], self._new_bytes, self._carried_bytes
+        )
+        self.unsynced[batch.batch_no] = sealed
+        self.unsynced_bytes += len(batch)
+        self._builder, self._parts = None, []
+        self._new_bytes = self._carried_bytes = 0
+        return sealed
+
+    def _replace(self, carry: Carry, place: Place) -> None:
+        for was in carry.stream.places(carry.at, carry.records):
+            self._segments.died(was.batch_no, was.length, place.batch_no, None)
+        carry.stream.replace_places(carry.at, carry.records, place)
+
+    def _forget_records(self, stream: Stream, after: int) -> None:
+        """The records of a released stream die with its tombstone."""
+        for place in stream.places():
+            self._segments.died(place.batch_no, place.length, after, self.now)
+        stream.forget_places()
+
+    def adopt(self, batch: Batch) -> Sealed:
+        """A batch without records of streams, made elsewhere, takes its place in the order."""
+        assert batch.batch_no == self.next_batch, (batch.batch_no, self.next_batch)
+        assert not self._parts
+        self.next_batch += 1
+        sealed = Sealed(batch, [], 0, 0)
+        self.unsynced[batch.batch_no] = sealed
+        self.unsynced_bytes += len(batch)
+        return sealed
+
+    @property
+    def is_building(self) -> bool:
+        """True while a batch is begun and not sealed."""
+        return bool(self._parts)
+
+    # --- fates ----------------------------------------------------------------------------------
+
+    def written(self, sealed: Sealed, offset: int) -> None:
+        """write(2) returned for a batch, at `offset` of the current segment."""
+        batch = sealed.batch
+        assert batch.batch_no == self.written_no + 1, (batch.batch_no, self.written_no)
+        self._segments.wrote(batch.batch_no, offset, len(batch))
+        self.written_no = batch.batch_no
+        current = self._segments.current
+        if sealed.parts:
+            current.unlink_after = max(current.unlink_after, batch.batch_no)
+        for stream, last_seq, length, is_tombstone in sealed.parts:
+            if stream is None or (stream.gone and not is_tombstone):
+                continue
+            stream.written_seq = max(stream.written_seq, last_seq)
+            if not is_tombstone:
+                self._segments.lived(current, length)
+
+    def synced(self, batch_no: int) -> list[Stream]:
+        """fdatasync(2) returned for everything up to a batch. Returns whose watermark moved."""
+        moved: list[Stream] = []
+        while self.synced_no < batch_no:
+            self.synced_no += 1
+            sealed = self.unsynced.pop(self.synced_no)
+            self.unsynced_bytes -= len(sealed.batch)
+            for stream, last_seq, _, is_tombstone in sealed.parts:
+                if stream is None or (stream.gone and not is_tombstone):
+                    continue
+                if last_seq > stream.synced_seq:
+                    stream.synced_seq = last_seq
+                    moved.append(stream)
+        return moved
+
+    def unwritten_again(self) -> list[Sealed]:
+        """A segment is lost: batches that were written to it and must be again, in order."""
+        again = [self.unsynced[no] for no in range(self.synced_no + 1, self.written_no + 1)]
+        self.written_no = self.synced_no
+        return again
+
+    def in_memory(self, place: Place) -> bytes | None:
+        """A record body out of a batch that is not synced yet, None where it is on disk only."""
+        sealed = self.unsynced.get(place.batch_no)
+        return None if sealed is None else sealed.batch.body(place.offset, place.length)

@@ -1,0 +1,179 @@
+"""Which batch stands in which segment, and how much of each segment is still of use.
+
+Owns: batch_no -> (segment, file offset), the size and the live bytes of each segment, and the rule
+for unlinking. Refuses: files (`wal/files.py`), streams.
+
+Invariants
+- G1 Batch numbers are dense and for ever; the last segment alone grows.
+- G2 Live bytes of a segment are the record bytes (entry and body) in it that a reply not released
+  and not yet in a synced partial still needs.
+- G3 A segment is unlinked only as the oldest, without live bytes, and when everything that ordered
+  it (tombstones, carried copies) is synced: `unlink_after <= synced_no` (DESIGN section 6).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from walld.wal.layout import ENTRY_BYTES, SEGMENT_HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from walld.engine.stream import Stream
+
+__all__ = ["Segment", "Segments"]
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """One WAL file. `first_batch` is the number of the first batch it holds or will hold."""
+
+    segment_id: int
+    first_batch: int
+    created_at: float
+    size: int = SEGMENT_HEADER_BYTES
+    offsets: array[int] = field(default_factory=lambda: array("Q"))
+    """File offset of first_batch + i."""
+    live_bytes: int = 0
+    unlink_after: int = 0
+    dead_since: float | None = None
+    """Since when it holds bytes of a released reply."""
+    poisoned: bool = False
+
+    @property
+    def last_batch(self) -> int:
+        """Number of its last batch; first_batch - 1 where it has none."""
+        return self.first_batch + len(self.offsets) - 1
+
+    @property
+    def is_empty(self) -> bool:
+        """True for a segment that is nothing but its header."""
+        return not self.offsets
+
+
+class Segments:
+    """All segments, oldest first. The last one is written to."""
+
+    def __init__(self) -> None:
+        self._list: list[Segment] = []
+        self.live_bytes = 0
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._list)
+
+    def between(self, first_batch: int, last_batch: int) -> list[Segment]:
+        """Segments that hold any of these batches, and a new one that holds none yet."""
+        return [
+            segment
+            for segment in self._list
+            if segment.last_batch >= first_batch and segment.first_batch <= last_batch
+        ]
+
+    @property
+    def oldest(self) -> Segment:
+        """The one that goes next."""
+        return self._list[0]
+
+    @property
+    def current(self) -> Segment:
+        """The one that is written to."""
+        return self._list[-1]
+
+    def add(self, segment: Segment) -> None:
+        """A newer segment."""
+        if self._list:
+            last = self._list[-1]
+            assert segment.segment_id > last.segment_id, (segment.segment_id, last.segment_id)
+            assert segment.first_batch > last.last_batch, (segment.first_batch, last.last_batch)
+        self._list.append(segment)
+        self.size += segment.size
+        self.live_bytes += segment.live_bytes
+
+    def wrote(self, batch_no: int, offset: int, length: int) -> None:
+        """A batch stands at `offset` of the current segment."""
+        current = self._list[-1]
+        assert batch_no == current.last_batch + 1, (batch_no, current.last_batch)
+        current.offsets.append(offset)
+        current.size = offset + length
+        self.size += length
+
+    def of_batch(self, batch_no: int) -> Segment | None:
+        """The segment that holds a batch, None where it is gone or not written."""
+        at = bisect_right(self._list, batch_no, key=lambda segment: segment.first_batch) - 1
+        if at < 0:
+            return None
+        segment = self._list[at]
+        return segment if batch_no <= segment.last_batch else None
+
+    def locate(self, batch_no: int) -> tuple[int, int] | None:
+        """(segment id, file offset) of a batch's header, None where it is not in a file."""
+        segment = self.of_batch(batch_no)
+        if segment is None:
+            return None
+        return segment.segment_id, segment.offsets[batch_no - segment.first_batch]
+
+    def lived(self, segment: Segment, length: int) -> None:
+        """A record of `length` body bytes is in it and needed."""
+        segment.live_bytes += length + ENTRY_BYTES
+        self.live_bytes += length + ENTRY_BYTES
+
+    def died(self, batch_no: int, length: int, after: int, now: float | None) -> None:
+        """A record of it is not needed once batch `after` is synced.
+
+        now: when a release (not a carry) made it so, which starts the clock of reclaim_seconds.
+        """
+        segment = self.of_batch(batch_no)
+        if segment is None:
+            return
+        segment.live_bytes -= length + ENTRY_BYTES
+        self.live_bytes -= length + ENTRY_BYTES
+        assert segment.live_bytes >= 0, (segment.segment_id, segment.live_bytes)
+        segment.unlink_after = max(segment.unlink_after, after)
+        if now is not None and segment.dead_since is None:
+            segment.dead_since = now
+
+    def can_unlink(self, synced_no: int) -> Segment | None:
+        """The oldest segment, where it is an old one, dead, and what ordered that is synced."""
+        if len(self._list) < 2:
+            return None
+        oldest = self._list[0]
+        if oldest.live_bytes or oldest.unlink_after > synced_no:
+            return None
+        return oldest
+
+    def unlinked(self, segment: Segment) -> None:
+        """The oldest segment's name is gone, durably."""
+        assert segment is self._list[0]
+        del self._list[0]
+        self.size -= segment.size
+
+    def poison(self, synced_no: int) -> Segment:
+        """A write or sync of unsynced batches failed: forget where they stood.
+
+        Returns the segment as far as it is still good; the batches come again elsewhere (DESIGN
+        P8). The file stays on disk until its turn to be unlinked, its unsynced tail unread.
+        """
+        current = self._list[-1]
+        current.poisoned = True
+        keep = max(0, synced_no - current.first_batch + 1)
+        del current.offsets[keep:]
+        return current
+
+    def recount(self, streams: Iterable[Stream]) -> None:
+        """Live bytes from scratch: batches have moved to another segment."""
+        self.live_bytes = 0
+        for segment in self._list:
+            segment.live_bytes = 0
+        for stream in streams:
+            for place in stream.places():
+                found = self.of_batch(place.batch_no)
+                if found is not None:
+                    self.lived(found, place.length)

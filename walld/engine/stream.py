@@ -1,0 +1,241 @@
+"""One stream in memory: who it is, how far it got, what waits to be written, where the rest lies.
+
+Owns: the folding of consecutive tokens into runs, and the index of a stream's records. Refuses:
+which stream may do what (`rules.py`), when to flush (`commit.py`), bytes on disk (`wal/`).
+
+Invariants
+- S1 Seqs are taken in order: `next_seq` only grows; what lies between two items is a gap.
+- S2 Memory of an idle stream is bounded: 12 bytes per record, and records are folded into one
+  at `limits.INDEX_ENTRIES_MAX`. The text itself lives on disk.
+- S3 What waits is either in `waiting` (sealed items) or in the open run, never in both.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+from walld.wal import records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from walld.engine.peer import Connection, Process
+
+__all__ = ["OFFSET_BITS", "Place", "Stream", "Waiting", "varint_lengths"]
+
+OFFSET_BITS = 24
+"""A place is batch_no << OFFSET_BITS | offset in the batch, which is 2 MiB at most."""
+RUN_BYTES_CUT = 4096
+"""A run becomes an item at this size, so that batches fill to within 2 % of their cut."""
+WAITING_OVERHEAD_BYTES = 120
+"""What an item costs in memory beside its bytes, counted into the queue's bound."""
+
+
+class Place(NamedTuple):
+    """Where one record's body stands."""
+
+    batch_no: int
+    offset: int
+    length: int
+
+
+class Waiting(NamedTuple):
+    """A sealed item not yet in a batch. flags: `layout.Flag` bits it brings to its record."""
+
+    first_seq: int
+    last_seq: int
+    flags: int
+    item: bytes
+
+
+def varint_lengths(texts: list[bytes]) -> bytes:
+    """The LEB128 lengths of tokens, one behind the other."""
+    lengths = list(map(len, texts))
+    if max(lengths) < 128:
+        return bytes(lengths)
+    out = bytearray()
+    for length in lengths:
+        while length > 127:
+            out.append(length & 127 | 128)
+            length >>= 7
+        out.append(length)
+    return bytes(out)
+
+
+class _Run:
+    """Consecutive tokens (kind 3) or reasoning (kind 4), folded as they arrive."""
+
+    __slots__ = ("at_ms", "first_seq", "kind", "lengths", "text")
+
+    def __init__(self, kind: int, first_seq: int, at_ms: int) -> None:
+        self.kind = kind
+        self.first_seq = first_seq
+        self.at_ms = at_ms
+        self.lengths = bytearray()
+        self.text = bytearray()
+
+
+class Stream:
+    """A reply that is not released, from its Start on. `no` names it in the log for ever."""
+
+    __slots__ = (
+        "_run",
+        "begin",
+        "carrying",
+        "connection",
+        "gone",
+        "last_at_ms",
+        "lost_reason",
+        "moved_to",
+        "next_seq",
+        "no",
+        "owner",
+        "queued",
+        "sizes",
+        "synced_seq",
+        "terminal",
+        "waiting",
+        "waiting_bytes",
+        "where",
+        "written_seq",
+    )
+
+    def __init__(self, no: int, begin: records.Begin, owner: Process | None) -> None:
+        self.no = no
+        self.begin = begin
+        self.moved_to: str | None = None
+        self.owner = owner
+        self.connection: Connection | None = None
+        self.next_seq = 0
+        self.written_seq = -1
+        self.synced_seq = -1
+        self.last_at_ms = begin.at_ms
+        self.terminal = False
+        self.gone = False
+        """Released, resolved or kept as a partial: the WAL no longer needs its records."""
+        self.lost_reason: str | None = None
+        """Set once the owner is gone: the stream is an orphan."""
+        self.queued = False
+        self.carrying = False
+        self.waiting: list[Waiting] = []
+        self.waiting_bytes = 0
+        self._run: _Run | None = None
+        self.where = array("Q")
+        self.sizes = array("I")
+        """Body bytes of the record at the same position of `where`."""
+
+    @property
+    def session_id(self) -> str:
+        """The session it belongs to now."""
+        return self.begin.session_id if self.moved_to is None else self.moved_to
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """(uid, stream_id): the name it has for its user."""
+        return self.begin.uid, self.begin.stream_id
+
+    # --- taking events in ---------------------------------------------------------------------
+
+    def take_tokens(self, kind: int, first_seq: int, texts: list[bytes], at_ms: int) -> int:
+        """Consecutive tokens from `first_seq`. Returns the bytes the queue grew by."""
+        text = b"".join(texts)
+        return self.take_run(kind, first_seq, len(texts), varint_lengths(texts), text, at_ms)
+
+    def take_run(
+        self, kind: int, first_seq: int, count: int, lengths: bytes, text: bytes, at_ms: int
+    ) -> int:
+        """Tokens that are folded already. Returns the bytes the queue grew by."""
+        grown = len(lengths) + len(text)
+        run = self._run
+        if run is None or run.kind != kind or first_seq != self.next_seq:
+            if run is not None:
+                self._close_run()
+            run = self._run = _Run(kind, first_seq, at_ms)
+            grown += WAITING_OVERHEAD_BYTES
+        run.lengths += lengths
+        run.text += text
+        self.next_seq = first_seq + count
+        self.last_at_ms = at_ms
+        if len(run.text) >= RUN_BYTES_CUT:
+            self._close_run()
+        self.waiting_bytes += grown
+        return grown
+
+    def take_item(self, seq: int, flags: int, item: bytes, at_ms: int) -> int:
+        """Any other event, encoded. Returns the bytes the queue grew by."""
+        if self._run is not None:
+            self._close_run()
+        self.waiting.append(Waiting(seq, seq, flags, item))
+        self.next_seq = seq + 1
+        self.last_at_ms = at_ms
+        grown = len(item) + WAITING_OVERHEAD_BYTES
+        self.waiting_bytes += grown
+        return grown
+
+    def _close_run(self) -> None:
+        run = self._run
+        assert run is not None
+        self._run = None
+        self.waiting.append(
+            Waiting(
+                run.first_seq,
+                self.next_seq - 1,
+                0,
+                records.encode_item(
+                    records.Text(
+                        run.first_seq,
+                        self.next_seq - 1,
+                        run.at_ms,
+                        run.kind,
+                        bytes(run.lengths),
+                        bytes(run.text),
+                    )
+                ),
+            )
+        )
+
+    def seal(self) -> None:
+        """Close the open run: from here on what waits is in `waiting` alone."""
+        if self._run is not None:
+            self._close_run()
+
+    def drop_waiting(self) -> int:
+        """Forget what waits. Returns the bytes the queue shrank by."""
+        self._run = None
+        self.waiting.clear()
+        freed, self.waiting_bytes = self.waiting_bytes, 0
+        return freed
+
+    @property
+    def has_waiting(self) -> bool:
+        """True while something of it is not in a batch."""
+        return bool(self.waiting) or self._run is not None
+
+    # --- where its records lie ------------------------------------------------------------------
+
+    def place(self, place: Place) -> None:
+        """One more record, behind those it has."""
+        self.where.append(place.batch_no << OFFSET_BITS | place.offset)
+        self.sizes.append(place.length)
+
+    def replace_places(self, at: int, count: int, place: Place) -> None:
+        """Records at..at+count are now one, at `place`."""
+        self.where[at : at + count] = array("Q", (place.batch_no << OFFSET_BITS | place.offset,))
+        self.sizes[at : at + count] = array("I", (place.length,))
+
+    def forget_places(self) -> None:
+        """Its records are not needed any more."""
+        del self.where[:]
+        del self.sizes[:]
+
+    def places(self, at: int = 0, count: int | None = None) -> Iterator[Place]:
+        """Its records in seq order, or `count` of them from the one at `at`."""
+        stop = None if count is None else at + count
+        for where, size in zip(self.where[at:stop], self.sizes[at:stop], strict=True):
+            yield Place(where >> OFFSET_BITS, where & (1 << OFFSET_BITS) - 1, size)
+
+    @property
+    def records(self) -> int:
+        """Number of records on disk or on their way there."""
+        return len(self.where)
