@@ -2,13 +2,16 @@
 
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 
 import pytest
+import walld_client
 
 from walld.daemon.metrics import Metrics
 from walld.engine.counters import Counters, Gauges
@@ -60,14 +63,63 @@ def free_port():
         return probe.getsockname()[1]
 
 
+@contextlib.contextmanager
+def running(log, *command, **kwargs):
+    with open(log, "wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, **kwargs)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0, log.read_text()[-2000:]
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """A walld that took 42 tokens: (port of its metrics, its socket)."""
+    port = free_port()
+    path = str(tmp_path / "walld.sock")
+    environment = {name: text for name, text in os.environ.items() if name[:6] != "WALLD_"}
+    command = [sys.executable, "-m", "walld", "serve", "--data", str(tmp_path / "data")]
+    command += ["--socket", path, "--metrics", str(port)]
+    with running(tmp_path / "daemon.log", *command, env=environment) as process:
+        client = walld_client.connect(socket=path)
+        reply = client.reply("metrics")
+        for _ in range(42):
+            reply.token("word ")
+        give_up = time.monotonic() + 60
+        while not reply.drain(1.0):  # where the daemon is not there yet, it is connected later
+            assert process.poll() is None, (tmp_path / "daemon.log").read_text()
+            assert time.monotonic() < give_up
+        yield port, path
+        reply.end()
+        client.close()
+
+
+def test_a_real_daemon_is_clean_by_both_ways(daemon):
+    port, path = daemon
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+        scraped = response.read().decode()
+    assert (lint(scraped).returncode, lint(scraped).stdout) == (0, "")
+    command = [sys.executable, "-m", "walld", "status", "--prometheus", "--socket", path]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def names(text):
+        return {line.split(" ")[0] for line in text.splitlines() if line[:1] != "#"}
+
+    assert names(printed) == names(scraped)
+    assert 'walld_events_received_total{kind="token"} 42.0' in scraped
+    assert not [line for line in scraped.splitlines() if "_created" in line]
+
+
 def asked(port, path):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
         return json.load(response)["data"]
 
 
-def test_a_real_prometheus_scrapes_it(tmp_path, metrics):
+def test_a_real_prometheus_scrapes_it(tmp_path, daemon):
     prometheus = tool("prometheus")
-    scraped = metrics.serve("127.0.0.1", 0)
+    scraped, _ = daemon
     port = free_port()
     (tmp_path / "prometheus.yml").write_text(
         "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
@@ -75,19 +127,12 @@ def test_a_real_prometheus_scrapes_it(tmp_path, metrics):
         "  - job_name: walld\n"
         f"    static_configs: [{{targets: ['127.0.0.1:{scraped}']}}]\n"
     )
-    log = tmp_path / "log"
-    with open(log, "wb") as stderr:
-        server = subprocess.Popen(
-            [
-                prometheus,
-                f"--config.file={tmp_path}/prometheus.yml",
-                f"--storage.tsdb.path={tmp_path}/tsdb",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=stderr,
-            stderr=stderr,
-        )
-    try:
+    log = tmp_path / "prometheus.log"
+    command = [
+        *(prometheus, f"--config.file={tmp_path}/prometheus.yml"),
+        *(f"--storage.tsdb.path={tmp_path}/tsdb", f"--web.listen-address=127.0.0.1:{port}"),
+    ]
+    with running(log, *command) as server:
         rows = first_sample(server, port, log)
         assert [row["value"][1] for row in rows] == ["42"]
         assert rows[0]["metric"]["kind"] == "token"
@@ -96,9 +141,6 @@ def test_a_real_prometheus_scrapes_it(tmp_path, metrics):
         names = asked(port, "/api/v1/label/__name__/values")
         assert "walld_flush_lag_seconds_bucket" in names
         assert not [name for name in names if name.endswith("_created")]
-    finally:
-        server.terminate()
-        server.wait(30)
 
 
 def first_sample(server, port, log):

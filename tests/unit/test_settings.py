@@ -1,9 +1,10 @@
 """Settings: origins in their order, bounds that name both sides, no silent default."""
 
 import pytest
+from walld_client.socket_path import socket_candidates
 
 from walld import limits
-from walld.daemon.settings import KEYS, Address, load, socket_candidates
+from walld.daemon.settings import KEYS, Address, load
 from walld.errors import ConfigError
 
 HOME = {"HOME": "/home/ann"}

@@ -11,18 +11,18 @@ user (`--uid`) and asks for status, which programs do not.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
-import stat
 import time
 from types import TracebackType
 
 import msgspec
+from walld_client.socket_path import is_private, socket_candidates
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
 from walld import __version__
-from walld.daemon.settings import socket_candidates
 from walld.errors import WalldError
 
 __all__ = ["Daemon", "Declined", "Unavailable"]
@@ -43,14 +43,12 @@ class Declined(WalldError):
         self.code = error.code
 
 
-def _checked(path: str, uid: int) -> None:
-    """Refuses a per-user folder in a shared temporary directory that somebody else could own."""
+def _check_folder(path: str, uid: int) -> None:
+    """Refuses the per-user folder in a shared temporary directory if somebody else made it."""
     folder = os.path.dirname(path)
-    if not folder.endswith(f"/walld-{uid}"):
-        return
-    status = os.lstat(folder)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid or status.st_mode & 0o077:
-        raise PermissionError(1, "the folder is not yours alone, it is not used", folder)
+    planted = os.path.lexists(folder) and not is_private(folder, uid)
+    if planted and path == socket_candidates(os.environ, uid)[-1]:
+        raise PermissionError(errno.EPERM, "its folder is not yours alone, it is not used")
 
 
 def _connected(given: str | None, timeout: float) -> socket.socket:
@@ -63,7 +61,7 @@ def _connected(given: str | None, timeout: float) -> socket.socket:
         connection.settimeout(timeout)
         try:
             if not named:
-                _checked(path, uid)
+                _check_folder(path, uid)
             connection.connect(path)
         except OSError as error:
             connection.close()

@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, cast, get_args
 
 import msgspec
+from walld_client.socket_path import socket_candidates
 
 from walld import limits
 from walld.errors import ConfigError
 
-__all__ = ["KEYS", "Address", "Backend", "LogFormat", "Settings", "load", "socket_candidates"]
+__all__ = ["KEYS", "Address", "Backend", "LogFormat", "Settings", "load"]
 
 Backend = Literal["asyncio", "asyncio+uvloop", "trio"]
 LogFormat = Literal["text", "json"]
@@ -202,20 +203,6 @@ def _default_data(env: Mapping[str, str]) -> tuple[str, str]:
         "data: no default, because none of $STATE_DIRECTORY, $XDG_STATE_HOME and $HOME is an "
         "absolute path; give --data DIR"
     )
-
-
-def socket_candidates(env: Mapping[str, str], uid: int) -> list[str]:
-    """Where a client of `uid` looks for the socket, in this order, unless WALLD_SOCKET says."""
-    candidates = []
-    runtime = env.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime):
-        candidates.append(os.path.join(runtime, "walld", "walld.sock"))
-    candidates.append("/run/walld/walld.sock")
-    temporary = env.get("TMPDIR", "")
-    if not os.path.isabs(temporary):
-        temporary = "/tmp"  # the folder below it is checked before it is used
-    candidates.append(os.path.join(temporary, f"walld-{uid}", "walld.sock"))
-    return candidates
 
 
 def _default_socket(env: Mapping[str, str], uid: int) -> tuple[str, str]:

@@ -216,7 +216,8 @@ def _tail(path: Path) -> str:
 def _print_recovered(reply: walld_client.PartialReply, took_ms: float) -> None:
     print(f"recovered, {took_ms:.1f} ms after asking:\n")
     for line in escaped(reply.text).split("\n"):
-        print("  │ " + "\n  │ ".join(textwrap.wrap(line, 92, drop_whitespace=False) or [""]))
+        for shown in textwrap.wrap(line, 92) or [""]:
+            print(f"  │ {shown}".rstrip())
     print()
     lost = f" ({escaped_line(reply.lost_reason)})" if reply.lost_reason else ""
     print(f"  status    {reply.status}{lost}")
