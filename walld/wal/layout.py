@@ -116,10 +116,14 @@ class BatchHeader(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """Damage that a start has seen, reported and must not report again.
+    """What a start has found about older segments, so that later starts know it.
 
-    Where it is (segment_id 0: nowhere, the batches are missing without a trace) and the numbers it
-    cost (first_no 0: none known). verdict: 1 torn, 2 corrupt.
+    verdict 1 (torn) and 2 (corrupt): damage that is reported, and must not be again. It stands at
+    segment_id and offset (0, 0: nowhere, the batches are missing without a trace) and cost the
+    batches first_no to last_no (0, 0: none that is known).
+
+    verdict 3 (stranded): the last good copy of these batches is in segment_id, though a later
+    segment begins before them. They are not missed once that segment was unlinked. offset is 0.
     """
 
     segment_id: int

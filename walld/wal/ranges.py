@@ -48,8 +48,10 @@ def contains(numbers: list[Range], number: int) -> bool:
 
 
 def cut(numbers: list[Range], first: int, last: int) -> list[Range]:
-    """The part of a set that lies from first to last."""
+    """The part of a set that lies from first to last; nothing where first > last."""
     out: list[Range] = []
+    if first > last:
+        return out
     for at in range(bisect_left(numbers, first, key=lambda item: item[1]), len(numbers)):
         start, end = numbers[at]
         if start > last:

@@ -211,9 +211,10 @@ class SegmentScan:
 
     def _hole(self, offset: int, length: int, reason: Reason, batch_no: int = 0) -> None:
         """Note that nothing was read from these bytes."""
+        hole = Hole(offset, length, batch_no, reason, previous_no=self.facts.last_no)
         if batch_no:
             self._number(batch_no)
-        self.facts.holes.append(Hole(offset, length, batch_no, reason, self.facts.last_no))
+        self.facts.holes.append(hole)
 
     def _number(self, batch_no: int) -> None:
         """Note the number of a good header: it bounds what the hole before it can have held."""

@@ -46,6 +46,9 @@ Reason = Literal[
 _KEPT: frozenset[Reason] = frozenset({"unreadable", "version", "foreign"})
 """Neither torn nor corrupt (V3)."""
 
+TORN, CORRUPT, STRANDED = 1, 2, 3
+"""Verdicts of `layout.Settled` rows."""
+
 
 @dataclass(slots=True)
 class Hole:
@@ -107,6 +110,9 @@ class Verdict:
     """Holes whose batches are all read from elsewhere."""
     settled: list[Damage] = field(default_factory=list)
     """What an earlier start has reported."""
+    stranded: list[Settled] = field(default_factory=list)
+    """Batches that a later segment ought to hold again and does not. They are read, so nothing is
+    wrong; but they must not be missed when their segment is unlinked."""
 
     @property
     def is_clean(self) -> bool:
@@ -115,11 +121,12 @@ class Verdict:
 
     def rows(self) -> list[Settled]:
         """What this start writes down, so that no later one reports it again."""
-        return [
+        found = [
             Settled(item.segment_id, item.offset, item.first_no, item.last_no, verdict)
-            for verdict, found in ((1, self.torn), (2, self.corrupt))
-            for item in found
+            for verdict, damage in ((TORN, self.torn), (CORRUPT, self.corrupt))
+            for item in damage
         ]
+        return found + self.stranded
 
 
 def judge(segments: Sequence[SegmentFacts], attested_no: int = 0) -> Verdict:
@@ -141,8 +148,13 @@ class _Judge:
         self._segments = segments
         good = ranges.merged(item for facts in segments for item in facts.numbers)
         rows = [row for facts in segments for row in facts.settled]
-        known = ranges.merged((row.first_no, row.last_no) for row in rows if row.first_no)
-        self._places = {(row.segment_id, row.offset) for row in rows if row.segment_id}
+        oldest_id = segments[0].segment_id if segments else 0
+        known = ranges.merged(
+            (row.first_no, row.last_no)
+            for row in rows
+            if row.first_no and (row.verdict != STRANDED or row.segment_id < oldest_id)
+        )
+        self._places = {(row.segment_id, row.offset) for row in rows if row.verdict != STRANDED}
         self._base_no = _base_no(segments)
         self._absent = ranges.without([(self._base_no + 1, self._last_no)], good)
         self._missing = ranges.without(self._absent, known)
@@ -152,6 +164,7 @@ class _Judge:
                 explained += self._decide(index, facts.segment_id, hole)
         for item in ranges.without(self._missing, ranges.merged(explained)):
             self._report([item], 0, Hole(0, 0, 0, "missing"))
+        self._strand()
 
     def _decide(self, index: int, segment_id: int, hole: Hole) -> list[Range]:
         """Put one hole where it belongs. Returns the missing numbers it explains."""
@@ -189,10 +202,27 @@ class _Judge:
                 older = (_evident_no(facts) for facts in self._segments[:index])
                 previous_no = max(older, default=self._base_no)
         if not next_no:
-            newer = self._segments[index + 1 :]
-            found = (_start_no(facts) for facts in newer)
-            next_no = next((number for number in found if number), self._last_no + 1)
+            # A segment that begins at an earlier number holds the same batches written again.
+            newer = (_start_no(facts) for facts in self._segments[index + 1 :])
+            found = (number for number in newer if number > previous_no)
+            next_no = next(found, self._last_no + 1)
         return previous_no + 1, next_no - 1
+
+    def _strand(self) -> None:
+        """Find what only older segments hold of what a newer one, by its header, begins before.
+
+        A failed sync makes the writer begin again, in a new segment, at the first batch that was
+        not synced. Killed before it is through, the rest is read from the old segment.
+        """
+        newer: list[Range] = []
+        begins_no = self._last_no + 1
+        for facts in reversed(self._segments):
+            alone = ranges.without(ranges.cut(facts.numbers, begins_no, self._last_no), newer)
+            for first, last in alone:
+                row = Settled(facts.segment_id, 0, first, last, STRANDED)
+                self.verdict.stranded.append(row)
+            begins_no = min(begins_no, _start_no(facts) or begins_no)
+            newer = ranges.merged([*newer, *facts.numbers])
 
     def _report(self, lost: list[Range], segment_id: int, hole: Hole) -> None:
         """Missing numbers: corrupt up to W, torn above it."""
@@ -219,12 +249,16 @@ def _start_no(facts: SegmentFacts) -> int:
 
 
 def _base_no(segments: Sequence[SegmentFacts]) -> int:
-    """The number before the first that must be there: older ones went with their segments."""
-    starts = (_start_no(facts) for facts in segments)
-    start_no = next((number for number in starts if number), 0)
-    if not start_no or segments[0].header is not None:
-        return max(start_no - 1, 0)
+    """The number before the first that must be there: older ones went with their segments.
+
+    The lowest beginning, not the oldest segment's: a later one may hold earlier batches again.
+    """
+    starts = [number for number in map(_start_no, segments) if number]
+    if not starts:
+        return 0
+    if segments[0].header is not None:
+        return min(starts) - 1
     # The oldest header is lost, and how many batches behind it is not known: one if there was room.
     holes = segments[0].holes
     room = bool(holes) and holes[0].length > SEGMENT_HEADER_BYTES
-    return max(start_no - 1 - room, 0)
+    return max(min(starts) - 1 - room, 0)
