@@ -143,7 +143,7 @@ class Committer:
                 continue
             if self._engine.sealing.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX:
                 # What is not synced must stay in memory, so writing waits for the syncer here.
-                self._engine.commit.hurry(sync=True)
+                self._engine.commit.hurry_sync()
                 self._may_sync.set()
                 with anyio.move_on_after(limits.DISK_RETRY_SECONDS):
                     await self._changed.wait()

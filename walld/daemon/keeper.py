@@ -313,7 +313,7 @@ class Keeper:
         )
         if idle:
             if engine.sealing.synced_no < current.unlink_after:
-                engine.commit.hurry(sync=True)
+                engine.commit.hurry_sync()
                 self._committer.wake_syncer()
                 return False
         elif (

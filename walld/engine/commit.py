@@ -55,10 +55,13 @@ class GroupCommit:
         if self._oldest is None:
             self._oldest = since
 
-    def hurry(self, *, sync: bool = False) -> None:
-        """Somebody waits for the flush, or for the sync behind it."""
+    def hurry_flush(self) -> None:
+        """Somebody waits until what is queued is written."""
         self._hurry_flush = True
-        self._hurry_sync = self._hurry_sync or sync
+
+    def hurry_sync(self) -> None:
+        """Somebody waits until what is written is synced."""
+        self._hurry_sync = True
 
     @property
     def oldest(self) -> float | None:

@@ -128,7 +128,7 @@ class Engine:
         """Call `tell` once all that is queued or being written now is at `level`."""
         self._flush_waiters.append(Waiter(level, tell))
         self.commit.offered(now)
-        self.commit.hurry(sync=level == "synced")
+        self.commit.hurry_flush()
 
     def attest(self, connection: Connection, synced_no: int) -> None:
         """A returning client was told that batches up to `synced_no` are synced."""
@@ -161,7 +161,7 @@ class Engine:
                 waiter.tell()
             else:
                 self._sync_waiters.append((self.sealing.written_no, waiter))
-                self.commit.hurry(sync=True)
+                self.commit.hurry_sync()
 
     def synced(self, batch_no: int) -> None:
         """fdatasync(2) returned for everything up to a batch."""
@@ -176,7 +176,7 @@ class Engine:
 
     def recount(self) -> None:
         """Batches stand elsewhere than they did: count the live bytes of segments anew."""
-        self.segments.recount(self.registry.by_no.values())
+        self.segments.recount([*self.registry.by_no.values(), *self.sealing.buried])
 
     def acknowledge(self, connection: Connection) -> None:
         """Put what moved since the last Ack into the connection's outbox."""

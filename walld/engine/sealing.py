@@ -63,6 +63,7 @@ class _Part(NamedTuple):
     stream: Stream | None
     last_seq: int
     length: int
+    """Body bytes that are of use; 0 for a tombstone, or where the stream was gone already."""
     is_tombstone: bool
 
 
@@ -129,6 +130,11 @@ class Sealing:
         return len(self._queue) + len(self._carries) + len(self._tombstones)
 
     @property
+    def buried(self) -> list[Stream]:
+        """Streams whose tombstone waits: their records still count."""
+        return [t.stream for t in self._tombstones if t.stream is not None]
+
+    @property
     def has_carries(self) -> bool:
         """True while carried records wait."""
         return bool(self._carries)
@@ -168,7 +174,7 @@ class Sealing:
     def _seal_tombstone(self, builder: BatchBuilder, tombstone: Tombstone) -> None:
         builder.add(tombstone.no, tombstone.seq, tombstone.seq, tombstone.flag, _EMPTY_BODY)
         seq = tombstone.seq
-        part = _Part(tombstone.stream, seq, len(_EMPTY_BODY), is_tombstone=True)
+        part = _Part(tombstone.stream, seq, 0, is_tombstone=True)
         self._parts.append((part, None))
 
     def _seal_carry(self, builder: BatchBuilder, carry: Carry) -> None:
@@ -232,22 +238,22 @@ class Sealing:
         assert self._builder is not None
         batch = self._builder.seal(self.next_batch, at_ms)
         self.next_batch += 1
+        parts: list[_Part] = []
         for (part, carry), offset in zip(self._parts, batch.offsets, strict=True):
+            parts.append(part)
             if part.stream is None:
                 continue
             if part.is_tombstone:
                 self._forget_records(part.stream, batch.batch_no)
             elif part.stream.gone:
-                continue
+                parts[-1] = part._replace(length=0)
             elif carry is not None:
                 self._replace(carry, Place(batch.batch_no, offset, part.length))
             else:
                 part.stream.place(Place(batch.batch_no, offset, part.length))
                 if part.stream.records > limits.INDEX_ENTRIES_MAX:
                     self.crowded[part.stream.no] = part.stream
-        sealed = Sealed(
-            batch, [part for part, _ in self._parts], self._new_bytes, self._carried_bytes
-        )
+        sealed = Sealed(batch, parts, self._new_bytes, self._carried_bytes)
         self.unsynced[batch.batch_no] = sealed
         self.unsynced_bytes += len(batch)
         self._builder, self._parts = None, []
@@ -292,11 +298,11 @@ class Sealing:
         if sealed.parts:
             current.unlink_after = max(current.unlink_after, batch.batch_no)
         for stream, last_seq, length, is_tombstone in sealed.parts:
-            if stream is None or (stream.gone and not is_tombstone):
-                continue
-            stream.written_seq = max(stream.written_seq, last_seq)
-            if not is_tombstone:
+            if length:
+                # Also of a stream that is gone since: its tombstone takes it away again.
                 self._segments.lived(current, length)
+            if stream is not None and (is_tombstone or not stream.gone):
+                stream.written_seq = max(stream.written_seq, last_seq)
 
     def synced(self, batch_no: int) -> list[Stream]:
         """fdatasync(2) returned for everything up to a batch. Returns whose watermark moved."""
