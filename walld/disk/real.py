@@ -28,6 +28,7 @@ from walld.errors import UnsafePath
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
+    from typing import Self
 
 __all__ = ["RealDisk", "RealFile"]
 
@@ -133,7 +134,7 @@ class RealDisk:
             self.close()
             raise
 
-    def __enter__(self) -> RealDisk:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -333,7 +334,7 @@ class _Naming:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, OSError):
-            error.filename, error.filename2 = self._path, None
+            error.filename = self._path
 
 
 def _parts(path: str) -> list[str]:

@@ -193,14 +193,23 @@ class PartialStore:
         for uid_name in self._names(PARTIALS_DIR, "dir"):
             uid_path = f"{PARTIALS_DIR}/{uid_name}"
             for session_name in self._names(uid_path, "dir"):
-                session_path = f"{uid_path}/{session_name}"
-                for entry in self._disk.list_dir(session_path):
-                    if entry.kind == "file" and _is_temporary(entry.name):
-                        self._disk.unlink(f"{session_path}/{entry.name}")
-                        swept += 1
-                self._close_up(f"{session_path}/")
-            self._close_up(f"{uid_path}/")
+                swept += self._sweep(f"{uid_path}/{session_name}")
+            if self._disk.remove_dir(uid_path):
+                self._disk.sync_dir(PARTIALS_DIR)
         return swept
+
+    def _sweep(self, session_path: str) -> int:
+        """Files removed. Where nothing changes nothing is synced: there may be thousands."""
+        entries = self._disk.list_dir(session_path)
+        swept = [item.name for item in entries if item.kind == "file" and _is_temporary(item.name)]
+        for name in swept:
+            self._disk.unlink(f"{session_path}/{name}")
+        if len(swept) == len(entries):
+            self._disk.remove_dir(session_path)
+            self._disk.sync_dir(session_path.rpartition("/")[0])
+        elif swept:
+            self._disk.sync_dir(session_path)
+        return len(swept)
 
     def quarantine(self, path: str, reason: str) -> str:
         """Move a damaged file out of the way, once, with a note of where it came from (T3).

@@ -1,0 +1,267 @@
+"""Partial files: bytes, the tree they stand in, and what damage does."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from walld.disk.real import RealDisk
+from walld.errors import FormatError
+from walld.partials.store import (
+    PARTIAL_HEADER_BYTES,
+    Partial,
+    PartialFacts,
+    PartialStore,
+    pack_partial,
+    unpack_partial,
+)
+
+FACTS = PartialFacts(bytes(range(16)), 7, 1_700_000_000_123, 0, 41, "agent_lost")
+ODD_IDS = [
+    ".",
+    "..",
+    "",
+    "a/b",
+    "../../x",
+    "\0",
+    "\ud83d",
+    "é",
+    "x" * 97,
+    "h~" + "0" * 40,
+    "-",
+    "_",
+]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[RealDisk]:
+    with RealDisk(str(tmp_path / "root")) as found:
+        yield found
+
+
+def files(disk: RealDisk) -> list[str]:
+    root = Path(disk.root)
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+def test_what_is_written_is_read(disk: RealDisk) -> None:
+    store = PartialStore(disk)
+    store.write(1000, "session", "stream", FACTS, b"body")
+    assert store.read(1000, "session", "stream") == Partial(1000, FACTS, b"body")
+    assert store.read_facts(1000, "session", "stream") == FACTS
+    longer = FACTS._replace(last_seq=50, lost_reason=None)
+    store.write(1000, "session", "stream", longer, b"")
+    assert store.read(1000, "session", "stream") == Partial(1000, longer, b"")
+    assert files(disk) == [
+        "partials",
+        "partials/1000",
+        "partials/1000/session",
+        "partials/1000/session/stream",
+    ]
+
+
+def test_any_id_is_a_file_of_its_own(disk: RealDisk) -> None:
+    store = PartialStore(disk)
+    for session in ODD_IDS:
+        for index, stream in enumerate(ODD_IDS):
+            store.write(
+                0,
+                session,
+                stream,
+                FACTS._replace(stream_no=index),
+                stream.encode("utf-16-le", "surrogatepass"),
+            )
+    for session in ODD_IDS:
+        for index, stream in enumerate(ODD_IDS):
+            found = store.read(0, session, stream)
+            assert found.facts.stream_no == index
+            assert found.body.decode("utf-16-le", "surrogatepass") == stream
+    tree = store.tree()
+    assert len(tree[0]) == len(ODD_IDS)
+    assert all(len(names) == len(ODD_IDS) for names in tree[0].values())
+    for session in ODD_IDS:
+        for stream in ODD_IDS:
+            assert store.remove(0, session, stream)
+    assert files(disk) == ["partials"]
+
+
+def test_the_tree_is_names_only(disk: RealDisk) -> None:
+    store = PartialStore(disk)
+    assert store.tree() == {}
+    for uid, session, stream in [(1, "a", "x"), (1, "a", "y"), (1, "b", "x"), (22, "a", "x")]:
+        store.write(uid, session, stream, FACTS, b"")
+    root = Path(disk.root) / "partials"
+    (root / "1" / "a" / ".z.tmp").write_bytes(b"")
+    (root / "1" / "a" / ".nfs0001").write_bytes(b"")
+    (root / "1" / "empty").mkdir()
+    (root / "notes").mkdir()
+    (root / "1" / "b" / "link").symlink_to("x")
+    assert store.tree() == {1: {"a": ["x", "y"], "b": ["x"]}, 22: {"a": ["x"]}}
+    assert store.read_named(22, "a", "x").uid == 22
+
+
+def test_remove_takes_empty_directories_and_no_others(disk: RealDisk) -> None:
+    store = PartialStore(disk)
+    for session, stream in [("a", "x"), ("a", "y"), ("b", "x")]:
+        store.write(1, session, stream, FACTS, b"")
+    assert store.remove(1, "a", "x")
+    assert not store.remove(1, "a", "x")
+    assert not store.remove(2, "a", "x")
+    assert files(disk)[-4:] == [
+        "partials/1/a",
+        "partials/1/a/y",
+        "partials/1/b",
+        "partials/1/b/x",
+    ]
+    assert store.remove(1, "a", "y")
+    assert files(disk) == ["partials", "partials/1", "partials/1/b", "partials/1/b/x"]
+    assert store.remove(1, "b", "x")
+    assert files(disk) == ["partials"]
+    with pytest.raises(FileNotFoundError):
+        store.read(1, "b", "x")
+
+
+def test_what_a_crash_left_is_swept(disk: RealDisk) -> None:
+    store = PartialStore(disk)
+    assert store.sweep_temporary() == 0
+    store.write(1, "a", "x", FACTS, b"")
+    root = Path(disk.root) / "partials"
+    (root / "1" / "a" / ".y.tmp").write_bytes(b"half")
+    (root / "1" / "gone").mkdir()
+    (root / "2" / "a").mkdir(parents=True)
+    (root / "2" / "a" / ".x.tmp").write_bytes(b"half")
+    assert store.sweep_temporary() == 2
+    assert files(disk) == ["partials", "partials/1", "partials/1/a", "partials/1/a/x"]
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    whole = pack_partial(1000, FACTS, b"a body")
+    for bit in range(len(whole) * 8):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(FormatError, match="some/path"):
+            unpack_partial(bytes(damaged), "some/path")
+
+
+def test_every_length_but_its_own_is_refused() -> None:
+    whole = pack_partial(1000, FACTS, b"a body")
+    for length in range(len(whole)):
+        with pytest.raises(FormatError):
+            unpack_partial(whole[:length], "p")
+    with pytest.raises(FormatError, match="is 111, expected 110"):
+        unpack_partial(whole + b"x", "p")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_format_error(content: bytes) -> None:
+    with pytest.raises(FormatError):
+        unpack_partial(content, "p")
+
+
+def test_errors_name_the_file_the_offset_and_both_numbers(disk: RealDisk) -> None:
+    store = PartialStore(disk)
+    store.write(1, "a", "x", FACTS, b"body")
+    path = Path(disk.root) / "partials/1/a/x"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FormatError) as caught:
+        store.read(1, "a", "x")
+    whole = PARTIAL_HEADER_BYTES + 4
+    for part in ("partials/1/a/x", f"is {whole - 1}, expected {whole}", "offset 88"):
+        assert part in str(caught.value)
+    with pytest.raises(FormatError):
+        store.read_facts(1, "a", "x")
+
+
+def test_a_file_of_another_user_is_not_served(disk: RealDisk) -> None:
+    store = PartialStore(disk)
+    store.write(1, "a", "x", FACTS, b"body")
+    store.write(2, "a", "y", FACTS, b"")
+    os.rename(Path(disk.root) / "partials/1/a/x", Path(disk.root) / "partials/2/a/x")
+    for read in (store.read, store.read_facts):
+        with pytest.raises(FormatError, match="uid at offset 32 is 1, expected 2"):
+            read(2, "a", "x")
+
+
+def test_quarantine_keeps_the_bytes_and_says_where_they_came_from(disk: RealDisk) -> None:
+    store = PartialStore(disk)
+    for content in (b"first", b"second"):
+        store.write(1, "a", "x", FACTS, b"")
+        path = Path(disk.root) / "partials/1/a/x"
+        path.write_bytes(content)
+        store.quarantine("partials/1/a/x", "body CRC\nis wrong \ud83d")
+        assert not path.parent.exists()
+    assert store.tree() == {}
+    kept = Path(disk.root) / "quarantine"
+    assert sorted(item.name for item in kept.iterdir()) == [
+        "partials+1+a+x",
+        "partials+1+a+x.2",
+        "partials+1+a+x.2.note",
+        "partials+1+a+x.note",
+    ]
+    assert (kept / "partials+1+a+x").read_bytes() == b"first"
+    assert (kept / "partials+1+a+x.2").read_bytes() == b"second"
+    assert (kept / "partials+1+a+x.note").read_text().startswith("from: partials/1/a/x\n")
+
+
+def test_a_reason_that_does_not_fit_is_our_bug() -> None:
+    with pytest.raises(AssertionError):
+        pack_partial(1, FACTS._replace(lost_reason="x" * 25), b"")
+
+
+class Tracing(RealDisk):
+    """Notes what is made durable, and fails where it is told to."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.calls: list[str] = []
+        self.fail_at = ""
+
+    def _note(self, verb: str, path: str) -> None:
+        self.calls.append(f"{verb} {path}")
+        if self.calls[-1] == self.fail_at:
+            raise OSError(errno.EIO, "planted", path)
+
+    def sync_dir(self, path: str) -> None:
+        self._note("sync_dir", path)
+        super().sync_dir(path)
+
+    def rename(self, path: str, new_path: str) -> None:
+        self._note("rename", new_path)
+        super().rename(path, new_path)
+
+    def unlink(self, path: str) -> None:
+        self._note("unlink", path)
+        super().unlink(path)
+
+
+def test_every_new_name_is_synced_before_write_returns(tmp_path: Path) -> None:
+    with Tracing(str(tmp_path / "root")) as disk:
+        store = PartialStore(disk)
+        store.write(1, "a", "x", FACTS, b"")
+        assert [call for call in disk.calls if not call.startswith("unlink")] == [
+            "sync_dir ",
+            "sync_dir partials",
+            "sync_dir partials/1",
+            "rename partials/1/a/x",
+            "sync_dir partials/1/a",
+        ]
+        disk.calls.clear()
+        store.remove(1, "a", "x")
+        assert disk.calls == ["unlink partials/1/a/x", "sync_dir partials"]
+
+
+def test_a_write_that_fails_leaves_the_old_partial(tmp_path: Path) -> None:
+    with Tracing(str(tmp_path / "root")) as disk:
+        store = PartialStore(disk)
+        store.write(1, "a", "x", FACTS, b"old")
+        disk.fail_at = "rename partials/1/a/x"
+        with pytest.raises(OSError, match="planted"):
+            store.write(1, "a", "x", FACTS, b"new")
+        assert store.read(1, "a", "x").body == b"old"
+        assert disk.list_dir("partials/1/a") == [("x", "file", PARTIAL_HEADER_BYTES + 3)]
