@@ -1,4 +1,4 @@
-"""Reading a data directory while a daemon writes, evacuates and reclaims it, and after its death."""
+"""A data directory read while a daemon writes and reclaims it, and after its death."""
 
 import os
 import subprocess
@@ -21,7 +21,8 @@ for turn in range(40):
             reply.token("z" * 50)
         reply.end()
     time.sleep(0.02)
-print(kept.sent_seq, kept.drain(20), flush=True)
+drained = kept.drain(20)  # the daemon may have come later than the agent
+print(kept.sent_seq, drained, flush=True)
 sys.stdin.read()
 """
 
