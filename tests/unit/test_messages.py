@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import types
@@ -175,3 +176,27 @@ def test_lone_surrogates_survive_and_join() -> None:
     assert joined.encode("utf-16", "surrogatepass").decode("utf-16") == "\U0001f600"
     with pytest.raises(UnicodeEncodeError):
         msgspec.msgpack.encode(wire.Retry(1, 1, high))
+
+
+def codes_given() -> set[tuple[str, str]]:
+    """(where, code) of every error code that stands in the source of the daemon."""
+    place_of_code = {"ProtocolError": 0, "Error": 0, "_Failed": 0, "refuse": 2, "Refused": 2}
+    found = set()
+    for path in sorted((Path(__file__).parents[2] / "walld").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            place = place_of_code.get(name, len(node.args))
+            if place < len(node.args) and isinstance(node.args[place], ast.Constant):
+                code = node.args[place]
+                assert isinstance(code, ast.Constant)
+                found.add((path.name, str(code.value)))
+    return found
+
+
+def test_every_code_that_the_daemon_gives_is_in_a_table() -> None:
+    given = codes_given()
+    assert len(given) > 10
+    known = CLOSING_CODES | REFUSED_CODES | REQUEST_CODES
+    assert {each for each in given if each[1] not in known} == set()

@@ -1,0 +1,178 @@
+"""A daemon of one's own and raw connections to it: what the tests of the protocol share.
+
+Nothing here uses the client: bytes go out as a test says, answers come back as messages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+import msgspec
+from walld_client.wire import framing
+from walld_client.wire import messages as wire
+
+__all__ = ["Daemon", "Healthy", "Peer", "recovered", "text_of"]
+
+ROOT = Path(__file__).parents[1]
+PATIENCE_SECONDS = 60.0
+"""Only how long a broken daemon may keep a test waiting; no test passes by it."""
+
+
+class Daemon:
+    """A daemon of its own: `walld serve` on a fresh directory."""
+
+    def __init__(self, home: Path, *, files_max: int | None = None) -> None:
+        self.socket_path = str(home / "s")
+        self._log = (home / "log").open("wb")
+        serve = [sys.executable, "-m", "walld", "serve", "--socket", self.socket_path]
+        serve += ["--data", str(home / "data")]
+        if files_max is not None:
+            serve = ["sh", "-c", f'ulimit -n {files_max} && exec "$@"', "sh", *serve]
+        self.process = subprocess.Popen(
+            serve,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python'}"},
+            stderr=self._log,
+        )
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self.answers():
+            assert self.process.poll() is None, (home / "log").read_text()
+            assert time.monotonic() < deadline, "the daemon does not listen"
+            time.sleep(0.02)
+
+    def answers(self) -> bool:
+        """Somebody listens and says Welcome."""
+        try:
+            with Peer(self, "query"):
+                return True
+        except OSError:
+            return False
+
+    def counted(self, code: str) -> int:
+        """`walld_protocol_errors_total` of a code."""
+        with Peer(self, "query") as peer:
+            text = msgspec.msgpack.decode(peer.ask(wire.Metrics(1)), type=str)
+        found = re.search(rf'^walld_protocol_errors_total{{code="{code}"}} (\S+)$', text, re.M)
+        return int(float(found[1])) if found else 0
+
+    def resident_bytes(self) -> int:
+        """Memory of the daemon's process."""
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * resource.getpagesize()
+
+    def stop(self) -> None:
+        """SIGTERM and wait; it must leave in order."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            assert self.process.wait(PATIENCE_SECONDS) == 0
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            self._log.close()
+
+
+class Peer:
+    """One raw connection. Says Hello unless its role is None."""
+
+    def __init__(self, daemon: Daemon, role: str | None, producer: bytes | None = None) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(PATIENCE_SECONDS)
+        self._buffer = b""
+        self._decoder: msgspec.msgpack.Decoder[msgspec.Struct] = msgspec.msgpack.Decoder(
+            wire.ToAgent | wire.Answer
+        )
+        try:
+            self.socket.connect(daemon.socket_path)
+            if role is not None:
+                self.send(wire.Hello(1, role, producer or os.urandom(16)))
+                if not isinstance(self.hear(), wire.Welcome):
+                    raise ConnectionError("no Welcome")
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, *messages: msgspec.Struct) -> None:
+        self.socket.sendall(b"".join(map(framing.encode, messages)))
+
+    def hear(self) -> msgspec.Struct | None:
+        """The next message that is no Ack; None at the end."""
+        while True:
+            bodies, _ = framing.split(self._buffer)
+            if bodies:
+                self._buffer = self._buffer[4 + len(bodies[0]) :]
+                message = self._decoder.decode(bodies[0])
+                if not isinstance(message, wire.Ack):
+                    return message
+                continue
+            try:
+                data = self.socket.recv(65536)
+            except ConnectionResetError:
+                return None
+            if not data:
+                return None
+            self._buffer += data
+
+    def ask(self, request: wire.FromQuery) -> bytes:
+        """The answer's msgpack."""
+        self.send(request)
+        chunks = []
+        while True:
+            message = self.hear()
+            assert isinstance(message, wire.Answer), message
+            chunks.append(message.chunk)
+            if message.last:
+                return b"".join(chunks)
+
+    def drain(self, number: int = 1, level: str = "written") -> None:
+        """All that was sent is taken in and written."""
+        self.send(wire.Drain(number, level))
+        said = self.hear()
+        assert said == wire.Drained(number, level), said
+
+
+class Healthy(Peer):
+    """An agent that goes on streaming while others misbehave."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.producer = os.urandom(16)
+        super().__init__(daemon, "agent", self.producer)
+        self.said: list[str] = []
+        self.send(wire.Start(1, 0, "healthy", "healthy-session"))
+
+    def say(self, text: str) -> None:
+        """One more token, known written."""
+        self.said.append(text)
+        self.send(wire.Token(1, len(self.said), text.encode()))
+        self.drain(len(self.said))
+
+    def recovered(self) -> wire.Recovered:
+        """What a reader gets of it."""
+        return recovered(self.daemon, "healthy", [wire.Seen(self.producer, 1, len(self.said))])
+
+
+def recovered(daemon: Daemon, stream_id: str, seen: list[wire.Seen]) -> wire.Recovered:
+    """The reply of a stream, once the daemon has taken in what was `seen`."""
+    with Peer(daemon, "query") as peer:
+        answer = peer.ask(wire.Recover(1, "all", None, stream_id, seen))
+    (reply,) = msgspec.msgpack.decode(answer, type=list[wire.Recovered])
+    return reply
+
+
+def text_of(reply: wire.Recovered) -> str:
+    return b"".join(piece.text for piece in reply.segments if piece.kind == "text").decode()
