@@ -21,7 +21,6 @@ __all__ = [
     "Answer",
     "AppError",
     "Custom",
-    "Delivered",
     "Drain",
     "Drained",
     "End",
@@ -490,12 +489,6 @@ class Recovered(_Message):
     partial: bool
     partial_reason: str | None
     segments: list[RecoveredSegment]
-
-
-class Delivered(_Message):
-    """What a Recover answer holds."""
-
-    replies: list[Recovered]
 
 
 FromAgent = Hello | Resume | Drain | Event
