@@ -10,6 +10,7 @@ messages for a provider; bytes that are no text at all are U+FFFD.
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any, Literal
 
 import msgspec
@@ -121,7 +122,7 @@ class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
                 steps.setdefault(segment.step, []).append(segment)
         messages = []
         told = list(steps.values())
-        for step, following in zip(told, [*told[1:], None], strict=True):
+        for step, following in zip_longest(told, told[1:]):
             message = plain_message(step)
             if message is not None:
                 messages.append(message | self._place(step, following))

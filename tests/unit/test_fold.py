@@ -1,0 +1,520 @@
+"""Items to a reply: each event, and the cases of replies and recovery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from walld_client.wire import messages as wire
+
+from walld.errors import FormatError
+from walld.replies.fold import fold
+from walld.replies.merge import MERGED_TEXT_BYTES_MAX, in_order, merge, token_sizes
+from walld.wal.records import Begin, Happened, Item, Owner, Text
+
+BEGIN = Begin(
+    1000,
+    b"p" * 16,
+    1,
+    "stream",
+    "session",
+    "turn",
+    "parent",
+    b"\x80",
+    50,
+    Owner("boot", 7, 8, 9),
+)
+TOKEN, REASONING = 3, 4
+
+
+def text(first_seq: int, *tokens: str, kind: int = TOKEN, at_ms: int | None = None) -> Text:
+    """A run; its time is 100 x its first seq unless given."""
+    encoded = [token.encode("utf-8", "surrogatepass") for token in tokens]
+    lengths = b"".join([_leb128(len(token)) for token in encoded])
+    last_seq = first_seq + len(tokens) - 1
+    at_ms = 100 * first_seq if at_ms is None else at_ms
+    return Text(first_seq, last_seq, at_ms, kind, lengths, b"".join(encoded))
+
+
+def _leb128(size: int) -> bytes:
+    out = bytearray()
+    while size >= 0x80:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes((*out, size))
+
+
+def happened(event: wire.Event) -> Happened:
+    return Happened(100 * event.seq, event)
+
+
+def tool(seq: int, call_id: str, name: str, arguments: bytes | None = None) -> Happened:
+    return happened(wire.Tool(1, seq, call_id, name, arguments))
+
+
+def result(
+    seq: int, call_id: str | None, name: str | None, value: bytes = b"ok", **more: Any
+) -> Happened:
+    return happened(wire.ToolResult(1, seq, call_id, name, value, **more))
+
+
+def end(seq: int, clean: bool = True, **more: Any) -> Happened:
+    return happened(wire.End(1, seq, clean, **more))
+
+
+def folded(*items: Item, **more: Any) -> wire.Recovered:
+    asked: dict[str, Any] = {"owner_alive": False, "live": False, "lost_reason": "process_gone"}
+    return fold(BEGIN, items, **(asked | more))
+
+
+def shape(reply: wire.Recovered) -> list[tuple[Any, ...]]:
+    return [
+        (one.kind, one.step, one.attempt, one.first_seq, one.last_seq, one.text)
+        for one in reply.segments
+    ]
+
+
+def test_what_the_stream_is_comes_from_begin() -> None:
+    reply = folded()
+    assert (reply.stream_id, reply.session_id, reply.uid) == ("stream", "session", 1000)
+    assert (reply.turn_id, reply.parent, reply.meta) == ("turn", "parent", b"\x80")
+    assert (reply.started_at_ms, reply.last_event_at_ms) == (50, 50)
+    assert (reply.last_seq, reply.events, reply.attempts) == (0, 0, 1)
+    assert (reply.gaps, reply.segments) == ([], [])
+    assert (reply.partial, reply.partial_reason) == (True, "answer_missing")
+
+
+def test_consecutive_text_is_one_segment() -> None:
+    reply = folded(text(1, "Hel", "lo "), text(3, "world."))
+    assert shape(reply) == [("text", 0, 0, 1, 3, b"Hello world.")]
+    assert reply.segments[0].at_ms == 100
+    assert (reply.last_seq, reply.events, reply.last_event_at_ms) == (3, 3, 300)
+    assert not reply.partial
+
+
+def test_reasoning_and_text_stay_apart() -> None:
+    reply = folded(text(1, "hm", kind=REASONING), text(2, "a."), text(3, "oh", kind=REASONING))
+    assert [one[0] for one in shape(reply)] == ["reasoning", "text", "reasoning"]
+
+
+def test_tokens_with_info_are_joined_only_to_their_like() -> None:
+    def token(seq: int, value: bytes, info: bytes | None) -> Happened:
+        return happened(wire.Token(1, seq, value, info))
+
+    reply = folded(text(1, "a"), token(2, b"b", None), token(3, b"c", b"\x01"), text(4, "d"))
+    assert [(one.text, one.info) for one in reply.segments] == [
+        (b"ab", None),
+        (b"c", b"\x01"),
+        (b"d", None),
+    ]
+    reply = folded(*[happened(wire.Reasoning(1, n, b"r", b"\x01")) for n in (1, 2)])
+    assert [(one.kind, one.text) for one in reply.segments] == [("reasoning", b"rr")]
+
+
+def test_the_same_text_before_and_after_a_tool_stays_two_segments() -> None:  # case 7
+    reply = folded(text(1, "same"), tool(2, "c", "t"), result(3, "c", None), text(4, "same"))
+    assert [(one[0], one[5]) for one in shape(reply)] == [
+        ("text", b"same"),
+        ("tool", b""),
+        ("text", b"same"),
+    ]
+    reply = folded(tool(1, "c", "t"), text(2, "same"), result(3, "c", None), text(4, "same"))
+    assert [one[0] for one in shape(reply)] == ["tool", "text", "text"]
+
+
+def test_whatever_happens_to_a_call_parts_the_text_around_it() -> None:
+    between = (happened(wire.ToolArguments(1, 3, "c", b"{}")), tool(3, "c", "t", b"{}"))
+    for event in between:
+        reply = folded(tool(1, "c", "t"), text(2, "a"), event, text(4, "b"))
+        assert [one[0] for one in shape(reply)] == ["tool", "text", "text"]
+
+
+def test_case_6_two_steps() -> None:
+    reply = folded(
+        text(1, "a", kind=REASONING),
+        text(2, "b"),
+        tool(3, "c1", "t", b"{}"),
+        result(4, "c1", "t"),
+        happened(wire.Step(1, 5)),
+        text(6, "c", kind=REASONING),
+        text(7, "d"),
+    )
+    assert [(one.kind, one.step) for one in reply.segments] == [
+        ("reasoning", 0),
+        ("text", 0),
+        ("tool", 0),
+        ("reasoning", 1),
+        ("text", 1),
+    ]
+    assert reply.partial_reason == "mid_sentence"
+
+
+def test_case_5_five_endings_read_differently() -> None:
+    said = text(1, "It is so.")
+    clean = folded(said, end(2, finish_reason="stop"))
+    cancelled = folded(said, end(2, clean=False, reason="user"))
+    detail = msgspec.msgpack.encode({"code": 401})
+    errored = folded(said, happened(wire.AppError(1, 2, "no key", "auth", detail)))
+    limited = folded(said, happened(wire.Finish(1, 2, "tool_limit_reached")))
+    killed = folded(said)
+    readings = [
+        (one.status, one.lost_reason, one.finish_reason, one.error and one.error.kind)
+        for one in (clean, cancelled, errored, limited, killed)
+    ]
+    assert readings == [
+        ("complete", None, "stop", None),
+        ("cancelled", "user", None, None),
+        ("errored", None, None, "auth"),
+        ("crashed", "process_gone", "tool_limit_reached", None),
+        ("crashed", "process_gone", None, None),
+    ]
+    assert errored.error == wire.ReplyError("no key", "auth", detail)
+    assert folded(said, happened(wire.AppError(1, 2, "x")), end(3)).status == "errored"
+
+
+def test_the_first_terminal_wins_and_what_follows_only_counts() -> None:
+    reply = folded(
+        text(1, "a."),
+        end(2, clean=False, reason="abandoned"),
+        text(3, "late"),
+        end(4),
+        happened(wire.AppError(1, 5, "late")),
+        tool(7, "c", "late"),
+        happened(wire.Release(1, 8)),
+    )
+    assert shape(reply) == [("text", 0, 0, 1, 1, b"a.")]
+    assert (reply.status, reply.lost_reason, reply.error) == ("cancelled", "abandoned", None)
+    assert (reply.last_seq, reply.events, reply.last_event_at_ms) == (8, 7, 200)
+    assert reply.gaps == [], "nothing of the reply is missing after its end"
+
+
+def test_live_and_crashed() -> None:
+    said = text(1, "a.")
+    live = folded(said, live=True, owner_alive=True, lost_reason="unused")
+    assert (live.status, live.owner_alive, live.lost_reason) == ("live", True, None)
+    ended = folded(said, end(2), owner_alive=True)
+    assert (ended.status, ended.owner_alive, ended.lost_reason) == ("complete", True, None)
+
+
+def test_case_9_reasoning_only_and_tool_only() -> None:
+    reply = folded(text(1, "hm", kind=REASONING))
+    assert (reply.partial, reply.partial_reason) == (True, "answer_missing")
+    reply = folded(tool(1, "c", "rm", b"{}"))
+    assert [(one.kind, one.outcome) for one in reply.segments] == [("tool", "unknown")]
+    assert reply.partial_reason == "tool_open"
+
+
+def test_case_14_cancel_keeps_text_reasoning_and_an_open_tool() -> None:
+    reply = folded(
+        text(1, "a"),
+        text(2, "b", kind=REASONING),
+        tool(3, "c", "t", b"{"),
+        end(4, clean=False, reason="user"),
+        text(5, "late"),
+        happened(wire.Release(1, 6)),
+    )
+    assert [one.kind for one in reply.segments] == ["text", "reasoning", "tool"]
+    assert reply.segments[2].outcome == "unknown"
+    assert reply.partial_reason == "tool_arguments"
+
+
+def test_case_15_an_error_keeps_what_was_said() -> None:
+    reply = folded(text(1, "a"), happened(wire.AppError(1, 2, "boom")))
+    assert [one.text for one in reply.segments] == [b"a"]
+    assert folded(happened(wire.AppError(1, 1, "boom"))).segments == []
+
+
+def test_case_23_a_retry_keeps_the_attempt_before_apart() -> None:
+    reply = folded(text(1, "Hel"), happened(wire.Retry(1, 2, "overloaded")), text(3, "Hello."))
+    assert shape(reply) == [("text", 0, 0, 1, 1, b"Hel"), ("text", 0, 1, 3, 3, b"Hello.")]
+    assert reply.attempts == 2
+    assert not reply.partial
+
+
+def test_a_retry_starts_again_at_step_0_and_forgets_open_calls() -> None:
+    reply = folded(
+        tool(1, "c", "t", b"{"),
+        happened(wire.Step(1, 2)),
+        text(3, "a"),
+        happened(wire.Retry(1, 4)),
+        tool(5, "c", "t"),
+        result(6, None, "t"),
+        result(7, None, "t"),
+        text(8, "Done."),
+    )
+    assert [(one.kind, one.step, one.attempt, one.outcome) for one in reply.segments] == [
+        ("tool", 0, 0, "unknown"),
+        ("text", 1, 0, None),
+        ("tool", 0, 1, "done"),
+        ("tool_result", 0, 1, "done"),
+        ("text", 0, 1, None),
+    ]
+    assert not reply.partial, "an open call of a finished attempt is no evidence"
+
+
+def test_a_tool_call_is_put_together() -> None:
+    reply = folded(
+        tool(1, "c", "search"),
+        happened(wire.ToolArguments(1, 2, "c", b'{"q":')),
+        happened(wire.ToolArguments(1, 3, "c", b'"x"}')),
+        result(4, "c", None, b'{"n":1}', json=True, info=b"\x01"),
+    )
+    (call,) = reply.segments
+    assert (call.call_id, call.name, call.arguments) == ("c", "search", b'{"q":"x"}')
+    assert (call.arguments_complete, call.outcome) == (True, "done")
+    assert (call.result, call.result_json, call.info) == (b'{"n":1}', True, b"\x01")
+    assert (call.first_seq, call.last_seq, call.at_ms) == (1, 4, 100)
+
+
+def test_a_tool_event_of_the_same_id_is_an_update() -> None:
+    reply = folded(
+        happened(wire.Tool(1, 1, "c", "search", b'{"q"', b"\x01", 9)),
+        happened(wire.Tool(1, 2, "c", "find")),
+        happened(wire.Tool(1, 3, "c", "find", b'{"q":1}', b"\x02")),
+    )
+    (call,) = reply.segments
+    assert (call.name, call.arguments, call.arguments_complete) == ("find", b'{"q":1}', True)
+    assert (call.info, call.truncated_from) == (b"\x02", 0)
+    kept = folded(
+        happened(wire.Tool(1, 1, "c", "search", b'{"q"', b"\x01", 9)), tool(2, "c", "search")
+    ).segments[0]
+    assert (kept.arguments, kept.truncated_from, kept.info) == (b'{"q"', 9, b"\x01")
+
+
+def test_an_id_used_again_in_a_later_step_is_another_call() -> None:
+    reply = folded(
+        tool(1, "call_0", "a"),
+        result(2, "call_0", None),
+        happened(wire.Step(1, 3)),
+        tool(4, "call_0", "b"),
+        result(5, "call_0", None, failed=True),
+    )
+    assert [(one.name, one.step, one.outcome) for one in reply.segments] == [
+        ("a", 0, "done"),
+        ("b", 1, "failed"),
+    ]
+    open_across = folded(
+        tool(1, "c", "a"), happened(wire.Step(1, 2)), tool(3, "c", "a", b"{}")
+    ).segments
+    assert [(one.step, one.last_seq) for one in open_across] == [(0, 3)]
+
+
+def test_a_result_without_id_goes_to_the_newest_open_call_of_that_name() -> None:
+    calls = [tool(1, "c1", "t"), tool(2, "c2", "t"), tool(3, "c3", "u")]
+    reply = folded(*calls, result(4, None, "t", b"second"), result(5, None, "t", b"first"))
+    assert [(one.call_id, one.result) for one in reply.segments] == [
+        ("c1", b"first"),
+        ("c2", b"second"),
+        ("c3", None),
+    ]
+    reply = folded(*calls, result(4, "c2", None, b"by id"), result(5, None, "t", b"by name"))
+    assert [one.result for one in reply.segments] == [b"by name", b"by id", None]
+    renamed = folded(tool(1, "c", "t"), tool(2, "c", "u"), result(3, None, "t"))
+    assert [one.kind for one in renamed.segments] == ["tool", "tool_result"]
+
+
+def test_a_result_with_neither_needs_a_single_open_call() -> None:
+    one_open = folded(tool(1, "c1", "t"), result(2, "c1", None), tool(3, "c2", "u"),
+                      result(4, None, None, b"x"))  # fmt: skip
+    assert [one.result for one in one_open.segments] == [b"ok", b"x"]
+    two_open = folded(tool(1, "c1", "t"), tool(2, "c2", "u"), result(3, None, None))
+    assert [one.kind for one in two_open.segments] == ["tool", "tool", "tool_result"]
+
+
+def test_an_orphan_result_is_its_own_segment() -> None:
+    reply = folded(text(1, "a"), result(2, "nobody", "t", b"r", failed=True, truncated_from=7))
+    orphan = reply.segments[1]
+    assert (orphan.kind, orphan.call_id, orphan.name) == ("tool_result", "nobody", "t")
+    assert (orphan.result, orphan.outcome, orphan.truncated_from) == (b"r", "failed", 7)
+
+
+def test_a_later_result_of_the_same_call_replaces_the_earlier() -> None:
+    reply = folded(tool(1, "c", "t"), result(2, "c", None, b"50 %"), result(3, "c", None, b"all"))
+    assert [one.result for one in reply.segments] == [b"all"]
+
+
+def test_arguments_of_a_call_that_was_lost_open_one_without_a_name() -> None:
+    reply = folded(happened(wire.ToolArguments(1, 3, "c", b"{}")))
+    assert [(one.kind, one.call_id, one.name) for one in reply.segments] == [
+        ("gap", None, None),
+        ("tool", "c", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "whole"),
+    [
+        (None, False),
+        (b"", False),
+        (b"{}", True),
+        (b' {"a": [1, 2.5, null, true, "x"]} ', True),
+        (b'{"a": 1', False),
+        (b'{"a": 1}}', False),
+        (b'{"a": NaN}', False),
+        (b'"text"', True),
+        (b'{"a": "\\ud83d"}', True),
+        ('{"a": "\ud83d"}'.encode("utf-8", "surrogatepass"), True),
+        (b'{"a": "\xff"}', False),
+        (b"[" * 100_000, False),
+        (b"[" * 100_000 + b"]" * 100_000, False),
+    ],
+)
+def test_whole_arguments(arguments: bytes | None, whole: bool) -> None:
+    assert folded(tool(1, "c", "t", arguments)).segments[0].arguments_complete is whole
+
+
+def test_custom_events_stand_where_they_were_said() -> None:
+    reply = folded(text(1, "a"), happened(wire.Custom(1, 2, "cost", b"\x05", 9)), text(3, "b"))
+    assert [one.kind for one in reply.segments] == ["text", "custom", "text"]
+    custom = reply.segments[1]
+    assert (custom.name, custom.result, custom.truncated_from) == ("cost", b"\x05", 9)
+
+
+def test_move_changes_the_session_and_nothing_else() -> None:
+    reply = folded(text(1, "a"), happened(wire.Move(1, 2, "next")), text(3, "b"))
+    assert reply.session_id == "next"
+    assert shape(reply) == [("text", 0, 0, 1, 3, b"ab")]
+
+
+def test_a_finish_belongs_to_its_message() -> None:
+    finish = happened(wire.Finish(1, 2, "tool_calls"))
+    assert folded(text(1, "a."), finish).partial_reason == "provider_paused"
+    stepped = folded(text(1, "a."), finish, happened(wire.Step(1, 3)), text(4, "b."))
+    assert (stepped.finish_reason, stepped.partial_reason) == (None, "finish_missing")
+    whole = folded(text(1, "a."), happened(wire.Finish(1, 2, "stop")))
+    assert (whole.status, whole.partial) == ("crashed", False)
+    went_on = folded(text(1, "a"), happened(wire.Finish(1, 2, "length")), text(3, "b."), end(4))
+    assert (went_on.status, went_on.partial) == ("complete", False)
+    cut = folded(text(1, "a"), end(2, finish_reason="length"))
+    assert (cut.status, cut.partial_reason) == ("complete", "provider_length")
+    both = folded(text(1, "a"), happened(wire.Finish(1, 2, "stop")), end(3, finish_reason="x"))
+    assert both.finish_reason == "x"
+
+
+# --- seqs -----------------------------------------------------------------------------------------
+
+
+def test_a_hole_is_a_gap_between_and_nothing_is_joined_over_it() -> None:
+    asked = []
+
+    def verdicts(first_seq: int, last_seq: int) -> str:
+        asked.append((first_seq, last_seq))
+        return "dropped"
+
+    reply = folded(text(1, "a"), text(4, "b"), tool(7, "c", "t"), gap_verdicts=verdicts)
+    assert shape(reply)[:4] == [
+        ("text", 0, 0, 1, 1, b"a"),
+        ("gap", 0, 0, 2, 3, b""),
+        ("text", 0, 0, 4, 4, b"b"),
+        ("gap", 0, 0, 5, 6, b""),
+    ]
+    assert asked == [(2, 3), (5, 6)]
+    assert reply.gaps == [wire.Gap(2, 3, "dropped"), wire.Gap(5, 6, "dropped")]
+    assert (reply.segments[1].verdict, reply.segments[1].at_ms) == ("dropped", 400)
+    assert (reply.partial_reason, reply.events, reply.last_seq) == ("gap", 3, 7)
+
+
+def test_a_hole_at_the_beginning_and_before_the_end() -> None:
+    reply = folded(text(3, "a."), end(5))
+    assert reply.gaps == [wire.Gap(1, 2, "unknown"), wire.Gap(4, 4, "unknown")]
+    assert (reply.status, reply.partial_reason) == ("complete", "gap")
+
+
+def test_start_and_begin_among_the_items_are_no_events() -> None:
+    start = Happened(1, wire.Start(1, 0, "stream", "session"))
+    assert folded(start, BEGIN, text(1, "a."), BEGIN) == folded(text(1, "a."))
+
+
+def test_what_was_seen_is_dropped_also_inside_a_run() -> None:
+    whole = folded(text(1, "a", "bb", "", "ccc", "d"))
+    assert folded(text(1, "a", "bb"), text(1, "a", "bb", "", "ccc", "d", at_ms=100)) == whole
+    cut = folded(text(1, "a", "bb", "", at_ms=100), text(2, "bb", "", "ccc", "d", at_ms=100))
+    assert cut == whole
+    assert folded(text(1, "a", "bb", "", "ccc", "d"), text(2, "bb")) == whole
+    late = folded(text(4, "ccc", "d", at_ms=100), text(1, "a", "bb", ""))
+    assert late == whole, "order is by seq"
+
+
+def test_a_cut_reads_lengths_of_more_than_one_byte() -> None:
+    tokens = ["x" * 300, "y" * 127, "z" * 128, "w"]
+    run = text(1, *tokens)
+    assert token_sizes(run.lengths) == [300, 127, 128, 1]
+    for seen in range(1, 4):
+        kept = in_order([text(1, *tokens[:seen]), run])[-1]
+        assert isinstance(kept, Text)
+        assert kept == text(seen + 1, *tokens[seen:], at_ms=100)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        Text(1, 3, 0, TOKEN, b"\x01\x01", b"ab"),
+        Text(1, 2, 0, TOKEN, b"\x01\x05", b"ab"),
+        Text(1, 2, 0, TOKEN, b"\x01\x81", b"ab"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_said_only_where_they_matter(damaged: Text) -> None:
+    assert folded(damaged).segments[0].text == b"ab"
+    with pytest.raises(FormatError, match=r"cannot be cut at 2: .* limit"):
+        folded(text(1, "a"), damaged)
+
+
+def test_a_run_as_it_came_is_a_run() -> None:
+    run = Happened(100, wire.Run(1, 1, TOKEN, b"\x01\x02", b"abb"))
+    assert folded(run) == folded(text(1, "a", "bb"))
+    assert merge([run]) == [text(1, "a", "bb")]
+
+
+# --- merge ----------------------------------------------------------------------------------------
+
+
+def test_merge_joins_neighbours_of_one_kind_and_leaves_the_last_run() -> None:
+    items: list[Item] = [
+        BEGIN,
+        text(1, "a"),
+        text(2, "b", "c"),
+        text(4, "r", kind=REASONING),
+        text(5, "d"),
+        text(7, "e"),
+        tool(8, "c", "t"),
+        text(9, "f"),
+        text(10, "g"),
+        text(11, "h"),
+    ]
+    merged = merge(items)
+    assert merged == [
+        BEGIN,
+        text(1, "a", "b", "c"),
+        text(4, "r", kind=REASONING),
+        text(5, "d"),
+        text(7, "e"),
+        tool(8, "c", "t"),
+        text(9, "f", "g"),
+        text(11, "h"),
+    ]
+    assert fold(BEGIN, merged, owner_alive=False, live=True, lost_reason=None) == fold(
+        BEGIN, items, owner_alive=False, live=True, lost_reason=None
+    )
+    assert merge([]) == []
+    assert merge([text(1, "a"), text(2, "b"), end(3)]) == [text(1, "a", "b"), end(3)]
+
+
+def test_merge_stops_at_its_limit() -> None:
+    half = "x" * (MERGED_TEXT_BYTES_MAX // 2)
+    runs = [text(n, half) for n in range(1, 6)]
+    assert [(one.first_seq, one.last_seq) for one in merge([*runs, end(6)])[:-1]] == [  # type: ignore[union-attr]
+        (1, 2),
+        (3, 4),
+        (5, 5),
+    ]
+    large = text(1, "x" * (MERGED_TEXT_BYTES_MAX + 1))
+    assert merge([large, text(2, "a"), end(3)])[0] == large
+
+
+def test_merge_drops_copies() -> None:
+    assert merge([BEGIN, text(1, "a", "b"), BEGIN, text(1, "a"), text(2, "b", "c"), end(4)]) == [
+        BEGIN,
+        text(1, "a", "b", "c"),
+        end(4),
+    ]
