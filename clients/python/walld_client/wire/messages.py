@@ -61,13 +61,13 @@ __all__ = [
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Base of every message: a msgpack array."""
+    """Base of every message: a msgpack array. Each says `frozen` again, because mypy asks for it."""
 
 
 # --- the first frame of each side ---------------------------------------------------------------
 
 
-class Hello(_Message, tag=0):
+class Hello(_Message, tag=0, frozen=True):
     """First frame of a connection, from the client.
 
     version: protocol version the client speaks (1).
@@ -87,7 +87,7 @@ class Hello(_Message, tag=0):
     client: str = ""
 
 
-class Welcome(_Message, tag=1):
+class Welcome(_Message, tag=1, frozen=True):
     """The daemon's answer to Hello. A query client waits for it; an agent never waits.
 
     version: protocol version spoken on this connection. daemon: its version string.
@@ -108,7 +108,7 @@ class Welcome(_Message, tag=1):
 # `seq` is dense per stream: Start is 0. `info` and `payload` are opaque msgpack of the application.
 
 
-class Start(_Message, tag=2):
+class Start(_Message, tag=2, frozen=True):
     """Seq 0 of a stream: opens it. `meta` is opaque msgpack. `at_ms` is the client's wall clock."""
 
     stream: int
@@ -121,7 +121,7 @@ class Start(_Message, tag=2):
     at_ms: int = 0
 
 
-class Token(_Message, tag=3):
+class Token(_Message, tag=3, frozen=True):
     """A piece of the reply's text."""
 
     stream: int
@@ -130,7 +130,7 @@ class Token(_Message, tag=3):
     info: bytes | None = None
 
 
-class Reasoning(_Message, tag=4):
+class Reasoning(_Message, tag=4, frozen=True):
     """A piece of the model's reasoning: kept, never sent back to a provider."""
 
     stream: int
@@ -139,7 +139,7 @@ class Reasoning(_Message, tag=4):
     info: bytes | None = None
 
 
-class Run(_Message, tag=5):
+class Run(_Message, tag=5, frozen=True):
     """Consecutive tokens (kind 3) or reasoning (kind 4) that waited in a client, folded into one.
 
     seq is that of the first; `lengths` holds one LEB128 varint per token; `text` is all of them.
@@ -152,7 +152,7 @@ class Run(_Message, tag=5):
     text: bytes
 
 
-class Tool(_Message, tag=6):
+class Tool(_Message, tag=6, frozen=True):
     """A tool call, or an update of one (same call_id). `arguments` is UTF-8 JSON text."""
 
     stream: int
@@ -164,7 +164,7 @@ class Tool(_Message, tag=6):
     truncated_from: int = 0
 
 
-class ToolArguments(_Message, tag=7):
+class ToolArguments(_Message, tag=7, frozen=True):
     """The next piece of a tool call's JSON arguments."""
 
     stream: int
@@ -173,7 +173,7 @@ class ToolArguments(_Message, tag=7):
     delta: bytes
 
 
-class ToolResult(_Message, tag=8):
+class ToolResult(_Message, tag=8, frozen=True):
     """What a tool gave back. `result` is text, or JSON text where `json` is true.
 
     truncated_from: true length in bytes where the client cut the result, else 0.
@@ -190,7 +190,7 @@ class ToolResult(_Message, tag=8):
     truncated_from: int = 0
 
 
-class Step(_Message, tag=9):
+class Step(_Message, tag=9, frozen=True):
     """From here on it is the next assistant message of the same run."""
 
     stream: int
@@ -198,7 +198,7 @@ class Step(_Message, tag=9):
     info: bytes | None = None
 
 
-class Custom(_Message, tag=10):
+class Custom(_Message, tag=10, frozen=True):
     """The application's own event, kept in order, never part of text or provider messages."""
 
     stream: int
@@ -208,7 +208,7 @@ class Custom(_Message, tag=10):
     truncated_from: int = 0
 
 
-class Retry(_Message, tag=11):
+class Retry(_Message, tag=11, frozen=True):
     """What came before is a finished attempt; the text starts again."""
 
     stream: int
@@ -216,7 +216,7 @@ class Retry(_Message, tag=11):
     reason: str | None = None
 
 
-class Move(_Message, tag=12):
+class Move(_Message, tag=12, frozen=True):
     """The stream belongs to another session from here on."""
 
     stream: int
@@ -224,7 +224,7 @@ class Move(_Message, tag=12):
     session_id: str
 
 
-class Finish(_Message, tag=13):
+class Finish(_Message, tag=13, frozen=True):
     """The provider's own terminal marker was seen."""
 
     stream: int
@@ -232,7 +232,7 @@ class Finish(_Message, tag=13):
     reason: str | None = None
 
 
-class AppError(_Message, tag=14):
+class AppError(_Message, tag=14, frozen=True):
     """Terminal: the run failed."""
 
     stream: int
@@ -242,7 +242,7 @@ class AppError(_Message, tag=14):
     detail: bytes | None = None
 
 
-class End(_Message, tag=15):
+class End(_Message, tag=15, frozen=True):
     """Terminal: `clean` is a whole reply; otherwise it was cancelled, for `reason`."""
 
     stream: int
@@ -252,14 +252,14 @@ class End(_Message, tag=15):
     reason: str | None = None
 
 
-class Release(_Message, tag=16):
+class Release(_Message, tag=16, frozen=True):
     """The application's copy is safe: walld may forget the reply. Legal after any terminal."""
 
     stream: int
     seq: int
 
 
-class Resume(_Message, tag=17):
+class Resume(_Message, tag=17, frozen=True):
     """After a reconnect, one per stream the client still holds, before anything is resent.
 
     start: the stream's own Start. held_from: lowest seq the client can resend (next seq if it
@@ -275,7 +275,7 @@ class Resume(_Message, tag=17):
     released: bool = False
 
 
-class Drain(_Message, tag=18):
+class Drain(_Message, tag=18, frozen=True):
     """Asks for Drained once all that was sent before it on this connection is at `level`."""
 
     id: int
@@ -304,7 +304,7 @@ Event = (
 # --- what the daemon tells an agent ---------------------------------------------------------------
 
 
-class Ack(_Message, tag=32):
+class Ack(_Message, tag=32, frozen=True):
     """Cumulative. streams: (stream, written seq, synced seq) of each stream that moved.
 
     log: the log's uuid. batch_no: highest batch written. synced_no: highest batch synced.
@@ -316,14 +316,14 @@ class Ack(_Message, tag=32):
     streams: list[tuple[int, int, int]]
 
 
-class Drained(_Message, tag=33):
+class Drained(_Message, tag=33, frozen=True):
     """All that was sent before Drain `id` is at `level`."""
 
     id: int
     level: str
 
 
-class Refused(_Message, tag=34):
+class Refused(_Message, tag=34, frozen=True):
     """One event was intact but illegal. It is not kept and must not be resent."""
 
     stream: int
@@ -333,7 +333,7 @@ class Refused(_Message, tag=34):
     limit: str
 
 
-class Error(_Message, tag=35):
+class Error(_Message, tag=35, frozen=True):
     """Framing is broken or the peer is not welcome. The daemon closes after sending it.
 
     On a query connection: a request failed; `id` names it and the connection goes on.
@@ -349,7 +349,7 @@ class Error(_Message, tag=35):
 # --- requests -------------------------------------------------------------------------------------
 
 
-class Seen(_Message):
+class Seen(_Message, frozen=True):
     """The asking process has handed the kernel `stream` up to `seq`: answer with that much."""
 
     producer: bytes
@@ -357,7 +357,7 @@ class Seen(_Message):
     seq: int
 
 
-class Recover(_Message, tag=48):
+class Recover(_Message, tag=48, frozen=True):
     """Unreleased replies. which: "latest" | "all" | "orphans". Answer: list of Recovered.
 
     session_id or stream_id may be None; both None (with "all" or "orphans") means every session
@@ -372,7 +372,7 @@ class Recover(_Message, tag=48):
     uid: int | None = None
 
 
-class HasPartial(_Message, tag=49):
+class HasPartial(_Message, tag=49, frozen=True):
     """Is there an unreleased reply of this session? Answer: bool."""
 
     id: int
@@ -380,7 +380,7 @@ class HasPartial(_Message, tag=49):
     seen: list[Seen] = []
 
 
-class Resolve(_Message, tag=50):
+class Resolve(_Message, tag=50, frozen=True):
     """Remove an orphan. last_seq: what the caller has seen. Answer: bool, or Error "refused"."""
 
     id: int
@@ -389,19 +389,19 @@ class Resolve(_Message, tag=50):
     uid: int | None = None
 
 
-class Status(_Message, tag=51):
+class Status(_Message, tag=51, frozen=True):
     """How the daemon is. Answer: map of str to value."""
 
     id: int
 
 
-class Metrics(_Message, tag=52):
+class Metrics(_Message, tag=52, frozen=True):
     """Answer: the Prometheus exposition text."""
 
     id: int
 
 
-class List(_Message, tag=53):
+class List(_Message, tag=53, frozen=True):
     """Unreleased replies without their text. Answer: list of Recovered with no segments."""
 
     id: int
@@ -409,7 +409,7 @@ class List(_Message, tag=53):
     uid: int | None = None
 
 
-class Answer(_Message, tag=64):
+class Answer(_Message, tag=64, frozen=True):
     """A piece of the answer to request `id`. The pieces joined are one msgpack value."""
 
     id: int
@@ -420,7 +420,7 @@ class Answer(_Message, tag=64):
 # --- a recovered reply, as it travels -------------------------------------------------------------
 
 
-class Gap(_Message):
+class Gap(_Message, frozen=True):
     """Seqs from first to last (both missing). verdict: dropped | torn | corrupt | unknown."""
 
     first_seq: int
@@ -428,7 +428,7 @@ class Gap(_Message):
     verdict: str
 
 
-class ReplyError(_Message):
+class ReplyError(_Message, frozen=True):
     """What `Reply.error` said."""
 
     message: str
@@ -436,7 +436,7 @@ class ReplyError(_Message):
     detail: bytes | None = None
 
 
-class RecoveredSegment(_Message):
+class RecoveredSegment(_Message, frozen=True):
     """One piece of a reply, in order.
 
     kind: text | reasoning | tool | tool_result (an orphan result) | custom | gap.
@@ -466,7 +466,7 @@ class RecoveredSegment(_Message):
     verdict: str | None = None
 
 
-class Recovered(_Message):
+class Recovered(_Message, frozen=True):
     """A reply as far as it got. Statuses: live | complete | cancelled | errored | crashed."""
 
     stream_id: str
