@@ -61,7 +61,7 @@ __all__ = [
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Base of every message: a msgpack array. Each says `frozen` again, because mypy asks for it."""
+    """Base of every message: a msgpack array. Each repeats `frozen`: mypy asks for it."""
 
 
 # --- the first frame of each side ---------------------------------------------------------------
