@@ -220,6 +220,7 @@ class Intake:
         """An agent's events are taken from here on."""
         connection = peer.connection
         connection.producer = self._engine.registry.producer(connection.uid, hello.producer)
+        connection.producer.connections += 1
         if hello.log == self._engine.log_uuid:
             self._engine.attest(connection, hello.synced_no)
         if rest:
@@ -382,6 +383,7 @@ class Intake:
             for stream in producer.streams.values():
                 if stream.connection is connection:
                     stream.connection = None
+            producer.connections -= 1
             self._engine.registry.forget_producer(producer)
         if not process.visible and not process.connections:
             self._graces[process] = anyio.current_time() + limits.RECONNECT_GRACE_SECONDS

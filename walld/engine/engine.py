@@ -89,8 +89,8 @@ class Engine:
             self._lost(resume.synced + 1 - stream.next_seq)
             connection.dirty.add(stream)
             return
-        producer.number_max = max(producer.number_max, start.stream - (resume.held_from == 0))
         if resume.released or resume.next_seq <= 0:
+            producer.number_max = max(producer.number_max, start.stream)
             done = resume.next_seq - 1
             ack = wire.Ack(
                 self.log_uuid,
@@ -99,11 +99,17 @@ class Engine:
                 [(start.stream, done, done)],
             )
             connection.post(encode(ack))
-        elif resume.held_from > 0:
+        else:
             # It was here and is not: what the client was told is synced is lost, and is said so.
-            self._lost(resume.synced + 1)
-            if self.registry.by_key.get((connection.uid, start.stream_id)) is None:
-                self.rules.begin(connection, start, at_ms)
+            # It begins at once, whatever its number: streams are resumed in any order, and one
+            # that waited for its Start would count as done with once a higher number began.
+            kept = self.kept.facts_of(connection.uid, start.stream_id)
+            if kept is not None:
+                self._lost(resume.synced - kept.last_seq)
+                self.rules.revive(connection, start, kept, at_ms)
+            else:
+                self._lost(resume.synced + 1)
+                self.rules.resume(connection, start, at_ms)
 
     def _lost(self, events: int) -> None:
         if events > 0:

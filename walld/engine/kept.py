@@ -67,6 +67,11 @@ class Kept:
         """What is known of one, None until it was read."""
         return self._sessions[uid, session][stream]
 
+    def facts_of(self, uid: int, stream_id: str) -> KeptFacts | None:
+        """What is known of a stream's partial; None where there is none of this log."""
+        where = self.where(uid, stream_id)
+        return None if where is None else self.facts(uid, *where)
+
     def all_names(self, uid: int | None = None) -> list[tuple[int, str, str]]:
         """(uid, session name, stream name) of every one, or of one user."""
         return [

@@ -34,13 +34,15 @@ class Process:
 class Producer:
     """128 random bits drawn once per process: tells a returning producer from a second one."""
 
-    __slots__ = ("id", "number_max", "streams", "uid")
+    __slots__ = ("connections", "id", "number_max", "streams", "uid")
 
     def __init__(self, uid: int, producer_id: bytes) -> None:
         self.uid = uid
         self.id = producer_id
         self.streams: dict[int, Stream] = {}
         """By the producer's own number for it."""
+        self.connections = 0
+        """Open ones: after a reconnect the old one may be read to its end later than the new."""
         self.number_max = 0
         """Highest number seen: an unknown number up to it is a stream that is done with."""
 

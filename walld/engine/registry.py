@@ -40,8 +40,8 @@ class Registry:
         return producer
 
     def forget_producer(self, producer: Producer) -> None:
-        """Its last connection is gone: drop it where it has no streams either."""
-        if not producer.streams:
+        """Drop it where it has neither connections nor streams."""
+        if not producer.streams and not producer.connections:
             self.producers.pop((producer.uid, producer.id), None)
 
     def add(self, stream: Stream) -> None:
@@ -65,8 +65,7 @@ class Registry:
         producer = self.producers.get((stream.begin.uid, stream.begin.producer))
         if producer is not None:
             producer.streams.pop(stream.begin.number, None)
-            if stream.connection is None:
-                self.forget_producer(producer)
+            self.forget_producer(producer)
         if stream.owner is not None:
             stream.owner.streams.pop(stream.no, None)
 

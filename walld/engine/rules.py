@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from walld.engine.engine import Engine
+    from walld.engine.kept import KeptFacts
     from walld.engine.peer import Connection
 
 __all__ = ["KIND", "Rules"]
@@ -89,6 +90,18 @@ def _run_tokens(lengths: bytes) -> tuple[int, int]:
     return (-1, 0) if shift else (count, total)
 
 
+def _rest_of_run(run: wire.Run, next_seq: int) -> wire.Run | None:
+    """What a Run holds from `next_seq` on: its beginning was taken before, token by token."""
+    skip = next_seq - run.seq
+    count, total = _run_tokens(run.lengths)
+    if count <= skip or total != len(run.text):
+        return None
+    ends = [at for at, byte in enumerate(run.lengths, 1) if byte < 128]
+    rest = run.lengths[ends[skip - 1] :]
+    text = run.text[_run_tokens(run.lengths[: ends[skip - 1]])[1] :]
+    return wire.Run(run.stream, next_seq, run.kind, rest, text)
+
+
 class Rules:
     """Takes one decoded event at a time."""
 
@@ -116,6 +129,8 @@ class Rules:
         producer = connection.producer
         assert producer is not None
         stream = producer.streams.get(event.stream)
+        if stream is not None and isinstance(event, wire.Run) and event.seq < stream.next_seq:
+            event = _rest_of_run(event, stream.next_seq) or event
         if stream is None:
             self._without_stream(connection, event)
         elif event.seq < stream.next_seq:
@@ -188,6 +203,12 @@ class Rules:
         if event.stream <= producer.number_max and known is None:
             self._engine.counters.discarded["late"] += 1
             return
+        self.resume(connection, event, at_ms)
+
+    def resume(self, connection: Connection, event: wire.Start, at_ms: int) -> None:
+        """A stream begins, unless something keeps it from that; its number may be any."""
+        assert connection.producer is not None
+        known = connection.producer.streams.get(event.stream)
         problem = self._start_problem(connection, event, known)
         if problem is not None:
             # The number is used up, so that what follows is not refused once more for each event.
@@ -224,8 +245,21 @@ class Rules:
             return "stream_exists", "a stream_id in use", "resolve the earlier one first"
         return None
 
-    def begin(self, connection: Connection, event: wire.Start, at_ms: int) -> Stream:
-        """The stream exists from here on."""
+    def revive(
+        self, connection: Connection, event: wire.Start, kept: KeptFacts, at_ms: int
+    ) -> None:
+        """A producer taken for gone is back: its stream goes on behind its partial.
+
+        It keeps its number, so that the partial and the new records are one reply.
+        """
+        stream = self.begin(connection, event, at_ms, kept.stream_no)
+        stream.next_seq = kept.last_seq + 1
+        connection.dirty.add(stream)
+
+    def begin(
+        self, connection: Connection, event: wire.Start, at_ms: int, no: int | None = None
+    ) -> Stream:
+        """The stream exists from here on, under a new number unless it has one."""
         producer = connection.producer
         assert producer is not None
         begin = records.Begin(
@@ -240,7 +274,9 @@ class Rules:
             event.at_ms or at_ms,
             connection.process.owner,
         )
-        stream = Stream(self._engine.registry.last_no + 1, begin, connection.process)
+        if no is None:
+            no = self._engine.registry.last_no + 1
+        stream = Stream(no, begin, connection.process)
         stream.connection = connection
         self._engine.registry.add(stream)
         item = records.encode_item(begin)
