@@ -300,3 +300,35 @@ def test_a_rewrite_that_was_killed_strands_batches_and_unlinking_them_is_no_loss
     log.files[1] = bytearray(whole)
     log.flip(1, 8 * (log.places[3].offset + 60))
     assert numbers(log.read()[1].corrupt) == [(4, 4)], "while it is there it must be whole"
+
+
+def test_a_rewrite_over_two_segments_is_missed_from_its_own_beginning() -> None:
+    log = LogWriter()
+    log.segment()
+    first = log.put(batch_of(1, [b"one"]), 0)
+    log.segment()
+    again = [batch_of(number, [b"x"]) for number in (2, 3)]
+    for batch in again:
+        log.put(batch, 0)
+    log.segment(next_no=1)
+    for batch in [batch_of(1, [b"one"]), *again]:
+        log.put(batch, 0)
+    log.batch(b"four")
+    del log.files[1]
+    rewritten = log.places[3]
+    assert (rewritten.batch_no, rewritten.payload) == (1, first.payload)
+    log.flip(3, 8 * (rewritten.offset + 50))
+    assert numbers(log.read()[1].corrupt) == [(1, 1)]
+
+
+def test_a_hole_is_not_cut_short_by_a_segment_that_holds_its_batches_again() -> None:
+    log = LogWriter()
+    log.segment()
+    for number in range(1, 5):
+        log.batch(b"x" * 40, synced_no=min(number - 1, 1))
+    log.segment(next_no=2)
+    log.put(batch_of(2, [b"x" * 40]), 1)
+    restart(log)
+    cut(log, 1, log.places[3].offset + 10)
+    (hole,) = log.read()[1].torn
+    assert (hole.segment_id, hole.first_no, hole.last_no) == (1, 4, 4)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["LogScan", "ScannedBatch", "SegmentScan", "list_segments", "read_batch"]
 
 WINDOW_BYTES = 2 * limits.BATCH_BYTES_MAX
+assert WINDOW_BYTES % BATCH_ALIGNMENT == 0
 READ_TRIES = 3
 """An I/O error is not a bad CRC: read again this often before it is believed."""
 
@@ -204,8 +205,8 @@ class SegmentScan:
                 if found % BATCH_ALIGNMENT == 0 and self._header_at(found) is not None:
                     return found
                 at = window.find(_magic, at + 1)
-            # The next magic not looked at is the first that is not wholly in this window.
-            position = base + len(window) - len(_magic) + 1
+            # Windows begin at multiples of 8, so none but the file's last cuts a magic in two.
+            position = base + len(window)
             position += -position % BATCH_ALIGNMENT
         return self.facts.size
 
