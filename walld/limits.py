@@ -37,7 +37,7 @@ SWEEP_SLICE_SECONDS: Final = 0.001
 BUSY_READ_BYTES: Final = 4 * KIB
 """A sweep in which some connection gave more than this is followed by the next without a rest."""
 REST_SECONDS_MIN: Final = 0.002
-REST_SECONDS_MAX: Final = 0.050
+REST_SECONDS_MAX: Final = 0.100
 """The rest between sweeps is as long as the last sweep, within these."""
 RECONNECT_GRACE_SECONDS: Final = 30.0
 """Only for peers whose pid cannot be seen."""

@@ -28,6 +28,8 @@ from walld.errors import DirectoryTaken
 from walld.wal.encode import settled_batches
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from walld.daemon.intake import Intake
     from walld.daemon.metrics import Metrics
     from walld.daemon.workers import Worker
@@ -58,7 +60,10 @@ class Committer:
         metrics: Metrics,
         writer: Worker,
         syncer: Worker,
+        settled: Callable[[], None],
     ) -> None:
+        """settled: called after each flush and each sync: watermarks have moved."""
+        self._settled = settled
         self._engine = engine
         self._intake = intake
         self._files = files
@@ -174,6 +179,7 @@ class Committer:
         engine.commit.flush_cost(took)
         self._metrics.flush_duration.observe(took)
         self._may_sync.set()
+        self._settled()
         if oldest is not None and anyio.current_time() - oldest > engine.commit.bound:
             age = anyio.current_time() - oldest
             _log.error(
@@ -181,6 +187,13 @@ class Committer:
                 age,
                 engine.commit.bound,
             )
+
+    async def finish(self) -> None:
+        """The end: whatever is taken becomes durable, however long the disk needs for it."""
+        for sealed in self._engine.sealing.unwritten:
+            await self._write(sealed)  # its flush was cancelled between sealing and writing
+        await self.flush()
+        await self.sync()
 
     async def _write(self, sealed: Sealed) -> None:
         """One batch, however often it takes."""
@@ -275,6 +288,7 @@ class Committer:
         if self.trouble is not None and self.trouble.startswith("sync"):
             self._well()
         self._changed.set()
+        self._settled()
         self._intake.send_posted()
         if engine.sealing.written_no == target and engine.sealing.told_synced_no < target:
             await self._tell_synced()

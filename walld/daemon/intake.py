@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Intake"]
 
 _log = logging.getLogger("walld.intake")
-_ACCEPTS_MAX = 256
+_ACCEPTS_MAX = 32
 _OVERFLOW_UID = 65534
 
 
@@ -70,12 +70,15 @@ class Intake:
         peers_max: int,
         hand_over: Callable[[socket.socket, Connection, bytes], None],
         swept: Callable[[], None],
+        lost: Callable[[], None],
     ) -> None:
         """hand_over: takes a query connection's socket and what came behind its Hello.
 
-        swept: called after each sweep, when something may have been queued.
+        swept: called after each sweep, when something may have been queued. lost: called when a
+        process's streams have become orphans.
         """
         self._swept = swept
+        self._lost = lost
         self._engine = engine
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._boot = boot
@@ -429,6 +432,7 @@ class Intake:
                 self._close(peer)
         self._graces.pop(process, None)
         self._engine.lose(process, "agent_lost")
+        self._lost()
 
     async def tick(self) -> None:
         """Once a second: frames that never get whole, graces that ran out, idle processes."""
@@ -449,6 +453,7 @@ class Intake:
             elif now >= until:
                 del self._graces[process]
                 self._engine.lose(process, "agent_lost")
+                self._lost()
         for process, _ in list(self._processes.values()):
             self._drop_idle(process)
         await checkpoint()

@@ -47,7 +47,10 @@ if TYPE_CHECKING:
 __all__ = ["Keeper", "carried_flags"]
 
 _log = logging.getLogger("walld.keeper")
-_PERIOD_SECONDS = 0.1
+_PERIOD_SECONDS = 1.0
+"""It is woken by what it waits for; this is for what only the clock brings."""
+_PAUSE_SECONDS = 0.02
+"""Between two rounds: nothing here is urgent."""
 _CARRY_BYTES_MAX = 128 * 1024
 """One carried record."""
 _PASS_BYTES = limits.BATCH_BYTES_CUT
@@ -115,16 +118,24 @@ class Keeper:
         self._hold = release_hold_seconds
         self._evacuating: tuple[Segment, Iterator[Stream]] | None = None
         self._retained_at = 0.0
+        self._wanted = anyio.Event()
 
     async def run(self) -> None:
         """Work for ever, a little at a time."""
         while True:
+            with anyio.move_on_after(_PERIOD_SECONDS):
+                await self._wanted.wait()
+            self._wanted = anyio.Event()
             try:
                 await self.work()
             except OSError as error:
                 _log.error("background work: %s: %s", error.filename, error.strerror or error)
                 await anyio.sleep(limits.DISK_RETRY_SECONDS)
-            await anyio.sleep(_PERIOD_SECONDS)
+            await anyio.sleep(_PAUSE_SECONDS)
+
+    def wake(self) -> None:
+        """Something is lost, written or synced: there may be work."""
+        self._wanted.set()
 
     async def work(self) -> None:
         """One round."""
@@ -258,9 +269,13 @@ class Keeper:
 
         try:
             items, body = await self._background.run(job)
-        except (OSError, FormatError):
+        except OSError:
             stream.carrying = False
             raise
+        except FormatError as error:
+            # Nobody tries again (it stays `carrying`): the segment stays, and the bytes with it.
+            _log.error("stream %d: its records cannot be carried: %s", stream.no, error)
+            return
         first_seq, last_seq = _span(items)
         flags = carried_flags(items)
         carry = Carry(stream, at, count, was, first_seq, last_seq, flags, body)
@@ -290,6 +305,7 @@ class Keeper:
             carried += sum(stream.sizes[at : at + count])
             await self._carry(stream, at, count)
             if carried >= _PASS_BYTES or self._budget < carried:
+                self.wake()
                 return
         self._evacuating = None  # look again for what has more than one run, or was being carried
 

@@ -88,7 +88,13 @@ class Daemon:
         self._ready = anyio.Event()
         self._tasks: TaskGroup | None = None
         self.intake = Intake(
-            self.engine, listeners, self._boot, _peers_max(), self._hand_over, self._swept
+            self.engine,
+            listeners,
+            self._boot,
+            _peers_max(),
+            self._hand_over,
+            self._swept,
+            self._wake_keeper,
         )
         self.state = State(settings, self.engine, self.intake, owner)
         self.metrics = Metrics(
@@ -105,6 +111,7 @@ class Daemon:
             self.metrics,
             make_worker(),
             make_worker(),
+            self._wake_keeper,
         )
         self.state.committer = self.committer
         reader = Reader(self.engine, self._files, self._store, self._background)
@@ -136,6 +143,9 @@ class Daemon:
 
     def _swept(self) -> None:
         self.committer.wake()
+
+    def _wake_keeper(self) -> None:
+        self.keeper.wake()
 
     async def run(self) -> None:
         """Until SIGTERM or SIGINT. Raises DirectoryTaken where another daemon took over."""
@@ -173,6 +183,8 @@ class Daemon:
         # What a start made stays for good: it need not be looked at by each collection.
         gc.collect()
         gc.freeze()
+        # The hot paths make few cycles; collections over 10,000 streams would hold the loop.
+        gc.set_threshold(50_000, 20, 50)
         self._ready.set()
         self.intake.open()
         took = time.perf_counter() - begun
@@ -193,10 +205,14 @@ class Daemon:
             await self.intake.acknowledge_all()
 
     async def _tick(self) -> None:
+        said = ""
         while True:
             await anyio.sleep(_TICK_SECONDS)
             await self.intake.tick()
-            self.notifier.status(self.state.line())
+            line = self.state.line()
+            if line != said:
+                self.notifier.status(line)
+                said = line
 
     async def _watchdog(self) -> None:
         """Fed from the event loop and never tied to the disk: a hung mount is no reason to die."""
@@ -222,8 +238,7 @@ class Daemon:
         """Everything agents have sent so far is on disk, durably, before they see the end."""
         if self._ready.is_set():
             await self.intake.read_to_end()
-            await self.committer.flush()
-            await self.committer.sync()
+            await self.committer.finish()
         self.intake.close()
         self._files.close()
         self.metrics.close()

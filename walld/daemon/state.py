@@ -36,11 +36,14 @@ class State:
         self._since = time.monotonic()
         self._mended: Mended | None = None
         self._mend_seconds = 0.0
+        self._loop_clock_ahead = 0.0
+        """Loop time less time.monotonic(): a scrape's thread cannot ask the loop."""
         self.committer: Committer | None = None
 
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
         mended.streams.clear()
+        self._loop_clock_ahead = anyio.current_time() - time.monotonic()
         self._mended, self._mend_seconds = mended, seconds
 
     @property
@@ -63,7 +66,8 @@ class State:
     def reclaim_lag(self) -> float:
         """Seconds since the oldest release whose bytes are on disk; 0 where there are none."""
         dead = [s.dead_since for s in list(self._engine.segments) if s.dead_since is not None]
-        return time.monotonic() - min(dead) if dead else 0.0
+        now = time.monotonic() + self._loop_clock_ahead
+        return max(0.0, now - min(dead)) if dead else 0.0
 
     def gauges(self) -> Gauges:
         """The moment of a scrape."""

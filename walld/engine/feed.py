@@ -45,7 +45,7 @@ class Feed:
 
         Raises ProtocolError.
         """
-        data = connection.tail + data
+        data = bytes(connection.tail) + data
         if len(data) < 4:
             connection.tail = data
             return None
@@ -72,7 +72,11 @@ class Feed:
         before it is taken.
         """
         if connection.tail:
-            data = connection.tail + data
+            # A long frame comes in many reads: collected in place, looked at once it is whole.
+            connection.tail += data
+            if len(connection.tail) < connection.frame_bytes:
+                return
+            data = bytes(connection.tail)
         assert connection.producer is not None
         streams = connection.producer.streams
         decode = self._decode
@@ -126,7 +130,9 @@ class Feed:
             if texts:
                 assert stream is not None
                 self._fold(connection, stream, kind, expected - len(texts), texts, at_ms)
-            connection.tail = data[position:] if position < end else b""
+            connection.tail = bytearray(data[position:]) if position < end else b""
+            whole = 4 if end - position < 4 else 4 + _length(data, position)[0]
+            connection.frame_bytes = whole
 
     def _fold(
         self,

@@ -52,6 +52,7 @@ class Connection:
 
     __slots__ = (
         "dirty",
+        "frame_bytes",
         "name",
         "outbox",
         "outbox_bytes",
@@ -68,8 +69,10 @@ class Connection:
         self.uid = uid
         self.process = process
         self.producer: Producer | None = None
-        self.tail = b""
+        self.tail: bytes | bytearray = b""
         """The beginning of a frame whose rest has not come."""
+        self.frame_bytes = 0
+        """How long `tail` must get before it is worth looking at."""
         self.dirty: set[Stream] = set()
         """Streams whose synced watermark moved since the last Ack."""
         self.outbox: list[bytes] = []

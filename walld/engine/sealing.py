@@ -319,6 +319,11 @@ class Sealing:
                     moved.append(stream)
         return moved
 
+    @property
+    def unwritten(self) -> list[Sealed]:
+        """Batches sealed and not written, in order."""
+        return [self.unsynced[no] for no in range(self.written_no + 1, self.next_batch)]
+
     def unwritten_again(self) -> list[Sealed]:
         """A segment is lost: batches that were written to it and must be again, in order."""
         again = [self.unsynced[no] for no in range(self.synced_no + 1, self.written_no + 1)]
