@@ -1,0 +1,144 @@
+"""Requests from asyncio: one kept connection, one request after another.
+
+Owns: the non-blocking socket of a client's requests, moved by the running loop. Refuses: what a
+request means (`aio.py`), bytes to answers (`requests.py`).
+
+A cancelled request leaves its answer on the way, so its connection is closed. A connection belongs
+to the loop it was made in; in another loop another one is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+import msgspec
+from walld_client import process
+from walld_client.errors import Refused, Unavailable
+from walld_client.limits import BACKOFF_SECONDS_MIN
+from walld_client.query import unreachable
+from walld_client.requests import Conversation
+from walld_client.wire import framing
+
+__all__ = ["AsyncQuery"]
+
+_READ_BYTES = 64 * 1024
+
+
+class AsyncQuery:
+    """The query connection of an asyncio client, made when it is first needed and kept."""
+
+    def __init__(self, locate: Callable[[], str], timeout: float) -> None:
+        self._locate = locate
+        self._timeout = timeout
+        self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._socket: socket.socket | None = None
+        self._conversation = Conversation()
+        self._was_there = False
+        process.register(self)
+
+    async def ask(self, make: Callable[[int], msgspec.Struct]) -> bytes:
+        """Send the request that `make` builds for an id, and wait for its whole answer.
+
+        Raises Unavailable (its cause is the OSError, where there is one) or Refused. A kept
+        connection that turns out to be dead is made anew, once.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.close()
+            self._loop = loop
+            self._lock = asyncio.Lock()
+        try:
+            async with asyncio.timeout(self._timeout), self._lock:
+                kept = self._socket is not None
+                try:
+                    return await self._exchange(loop, make)
+                except _Stale:
+                    if not kept:
+                        raise
+                    return await self._exchange(loop, make)
+        except TimeoutError as error:
+            raise Unavailable(f"no answer from walld within {self._timeout} s") from error
+
+    def close(self) -> None:
+        """End the connection; the next request makes another."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def forked(self) -> None:
+        """In the child of a fork: the connection is the parent's, and so is the loop."""
+        if self._socket is not None:
+            os.close(self._socket.detach())
+            self._socket = None
+        self._loop = None
+
+    async def _exchange(
+        self, loop: asyncio.AbstractEventLoop, make: Callable[[int], msgspec.Struct]
+    ) -> bytes:
+        try:
+            if self._socket is None:
+                await self._open(loop)
+            conversation = self._conversation
+            await self._send(loop, framing.encode(make(conversation.next_id())))
+            while True:
+                answer = conversation.feed(await self._received(loop))
+                if answer is not None:
+                    return answer
+        except Refused:
+            raise  # an answer like any other: the connection is good
+        except BaseException:
+            self.close()
+            raise
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = await self._connected(loop)
+        self._conversation = Conversation()
+        await self._send(loop, self._conversation.hello())
+        while self._conversation.welcome is None:
+            self._conversation.feed(await self._received(loop))
+        self._was_there = True
+
+    async def _connected(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
+        """Connect; where a daemon was there before, give the next one time to come up."""
+        while True:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            path = "(no socket)"
+            try:
+                connection.setblocking(False)
+                path = self._locate()
+                await loop.sock_connect(connection, path)
+            except OSError as error:
+                connection.close()
+                if not self._was_there and not isinstance(error, BlockingIOError):
+                    raise unreachable(path, error) from error
+            except BaseException:
+                connection.close()
+                raise
+            else:
+                return connection
+            await asyncio.sleep(BACKOFF_SECONDS_MIN)
+
+    async def _send(self, loop: asyncio.AbstractEventLoop, frame: bytes) -> None:
+        assert self._socket is not None, "opened before"
+        try:
+            await loop.sock_sendall(self._socket, frame)
+        except OSError as error:
+            raise _Stale(f"the connection to walld is gone: {error}") from error
+
+    async def _received(self, loop: asyncio.AbstractEventLoop) -> bytes:
+        assert self._socket is not None, "opened before"
+        try:
+            received = await loop.sock_recv(self._socket, _READ_BYTES)
+        except OSError as error:
+            raise _Stale(f"the connection to walld is gone: {error}") from error
+        if not received:
+            raise _Stale("walld closed the connection before it answered")
+        return received
+
+
+class _Stale(Unavailable):
+    """The connection ended before the answer; a kept one may merely have been old."""

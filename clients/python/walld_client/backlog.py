@@ -1,0 +1,385 @@
+"""What is not yet known synced: the ring a dead daemon's successor is fed from.
+
+Owns: frames in memory, their order, their bytes and what is dropped when they are too many.
+Refuses: sockets (a `send` is passed in), time, the lock (the caller holds it).
+
+In the order in which they came:
+
+    endings | sent | outgoing | kept | waiting
+    `------ taken --'`------- not yet taken by the kernel ---'
+
+`endings` and `kept` hold the frames a full ring does not drop (starts, moves, ends, releases)
+once everything droppable around them is gone. `outgoing` is committed: its bytes may be cut in
+the middle on the wire, so it is never dropped, folded or reordered.
+
+Invariants: frames of one stream leave in seq order; no frame is lost by `rewind`; `frames_bytes`
+is at most `bytes_max` after `make_room`, outgoing aside.
+
+The short way of a token appends to `sent` and counts nothing: `count` does it for all of them at
+once, in the chores.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+from walld_client import frames
+from walld_client.limits import FOLD_AFTER_EVENTS
+from walld_client.stream import Stream
+
+__all__ = ["FRAME_OVERHEAD_BYTES", "Backlog"]
+
+FRAME_OVERHEAD_BYTES = 48
+"""What Python adds to a frame: the bytes object's header and its place in the deque."""
+_CHUNK_BYTES = 64 * 1024
+_SLACK_BYTES = 16 * 1024
+"""Room made beyond what is needed, so that a full ring is not trimmed at every event."""
+
+_REWIND_TRIM_FRAMES_MAX = 4096
+"""Synced frames let go of before a resend; the others are passed over as they come up."""
+
+_ids = frames.ids_of
+
+
+class Backlog:
+    """The ring of one link.
+
+    streams: number -> Stream, shared with the link; a frame whose stream is not in it is dead.
+    waiting_events, waiting_bytes: not yet taken by the kernel. dropped_events: never taken, lost.
+    unheld_events: taken, but given up before they were known synced.
+    """
+
+    __slots__ = (
+        "_counted",
+        "_loose",
+        "_out",
+        "_out_at",
+        "_out_start",
+        "_sent_extra",
+        "bytes_max",
+        "dropped_events",
+        "endings",
+        "frames_bytes",
+        "greeting",
+        "kept",
+        "outgoing",
+        "sent",
+        "stall_no",
+        "streams",
+        "unheld_events",
+        "waiting",
+        "waiting_bytes",
+        "waiting_events",
+    )
+
+    def __init__(self, streams: dict[int, Stream], bytes_max: int) -> None:
+        self.streams = streams
+        self.bytes_max = bytes_max
+        self.endings: deque[bytes] = deque()
+        self.sent: deque[bytes] = deque()
+        self.outgoing: deque[bytes] = deque()
+        self.kept: deque[bytes] = deque()
+        self.waiting: deque[bytes] = deque()
+        self.greeting: deque[bytes] = deque()
+        """Control frames of the connection at hand: they go before everything else."""
+        self.frames_bytes = 0
+        self.waiting_bytes = 0
+        self.waiting_events = 0
+        self.dropped_events = 0
+        self.unheld_events = 0
+        self.stall_no = 0
+        """Names the present stall: raised when nothing waits any more."""
+        self._counted = 0
+        self._sent_extra = 0
+        self._loose = 0
+        self._out = b""
+        self._out_at = 0
+        self._out_start = 0
+
+    def is_clear(self) -> bool:
+        """The kernel has taken everything."""
+        return not (self.outgoing or self.waiting or self.kept or self.greeting)
+
+    def holds_any(self) -> bool:
+        """Something is held for a daemon, taken or not."""
+        return not self.is_clear() or bool(self.sent or self.endings)
+
+    def taken_seq(self, stream: Stream) -> int:
+        """Highest seq of the stream that the kernel has, on the connection at hand."""
+        return stream.taken if stream.stall_no == self.stall_no else stream.next_seq - 1
+
+    # --- in ---
+
+    def hold(self, stream: Stream, frame: bytes) -> None:
+        """A frame that waits for the kernel."""
+        if stream.stall_no != self.stall_no:
+            stream.stall_no = self.stall_no
+            stream.taken = _ids(frame)[2] - 1
+        self.waiting.append(frame)
+        self._waits(len(frame) + FRAME_OVERHEAD_BYTES, 1)
+        self._loose += 1
+        if self._loose >= FOLD_AFTER_EVENTS:
+            self._fold()
+
+    def hold_control(self, frame: bytes) -> None:
+        """A Drain: goes after all that waits now."""
+        self.waiting.append(frame)
+        self._waits(len(frame) + FRAME_OVERHEAD_BYTES, 0)
+        self._loose += 1
+
+    def unsend(self, stream: Stream, taken_bytes: int) -> None:
+        """The latest frame of `sent`, appended just now, was taken in part or not at all."""
+        frame = self.sent.pop()
+        if self._counted > len(self.sent):
+            self._counted -= 1
+            self.frames_bytes -= len(frame) + FRAME_OVERHEAD_BYTES
+        self.hold(stream, frame)
+        if taken_bytes:
+            self._refill()
+            self._out_at = taken_bytes
+
+    def _waits(self, size: int, events: int) -> None:
+        self.frames_bytes += size
+        self.waiting_bytes += size
+        self.waiting_events += events
+
+    def _fold(self) -> None:
+        """Tokens that wait become runs, so that a long absence costs little memory."""
+        loose = [self.waiting.pop() for _ in range(self._loose)]
+        loose.reverse()
+        fewer = frames.folded(loose)
+        size = sum(map(len, fewer)) + len(fewer) * FRAME_OVERHEAD_BYTES
+        self._waits(size - sum(map(len, loose)) - len(loose) * FRAME_OVERHEAD_BYTES, 0)
+        self.waiting.extend(fewer)
+        self._loose = 0
+
+    # --- out ---
+
+    def pump(self, send: Callable[[memoryview], int], bytes_max: int) -> None:
+        """Hand the kernel up to about `bytes_max` of what waits. Lets what `send` raises through.
+
+        Whatever happens inside `send`, the books say at most what the kernel has; if a signal
+        makes even that doubtful the link ends the connection and rewinds.
+        """
+        while bytes_max > 0 and (self.outgoing or self._refill()):
+            taken = send(memoryview(self._out)[self._out_at :])
+            bytes_max -= taken
+            self._out_at += taken
+            self._settle()
+        if self.is_clear():
+            self.stall_no += 1
+
+    def _refill(self) -> bool:
+        """Commit the next frames to leave. False where nothing waits."""
+        if self._loose:
+            self._fold()
+        chunk = self.outgoing
+        size = 0
+        while size < _CHUNK_BYTES:
+            queue = self.greeting or self.kept or self.waiting
+            if not queue:
+                break
+            frame = queue.popleft()
+            if frame[5] not in frames.CONTROL_TAGS and not self._leaves(frame):
+                continue
+            chunk.append(frame)
+            size += len(frame)
+        self._out = b"".join(chunk) if len(chunk) != 1 else chunk[0]
+        self._out_at = self._out_start = 0
+        return bool(chunk)
+
+    def _leaves(self, frame: bytes) -> bool:
+        """False for a frame nobody needs any more; it is off the books then."""
+        tag, number, seq = _ids(frame)
+        count = frames.count_of(frame)
+        stream = self.streams.get(number)
+        if stream is not None:
+            last = seq + count - 1
+            if not stream.gone and last > stream.synced and seq not in stream.refused:
+                if tag == frames.START:
+                    stream.introduced = True
+                return True
+            stream.taken = last
+            stream.held_from = last + 1
+            if stream.gone and not stream.released:
+                self.dropped_events += count
+        self._waits(-len(frame) - FRAME_OVERHEAD_BYTES, -count)
+        return False
+
+    def _settle(self) -> None:
+        """Move what was wholly taken to `sent`."""
+        self.count()
+        while self.outgoing and self._out_at >= self._out_start + len(self.outgoing[0]):
+            frame = self.outgoing.popleft()
+            size = len(frame)
+            self._out_start += size
+            if frame[5] in (0, frames.RESUME):
+                continue
+            size += FRAME_OVERHEAD_BYTES
+            self.waiting_bytes -= size
+            if frame[5] == frames.DRAIN:
+                self.frames_bytes -= size
+                continue
+            count = frames.count_of(frame)
+            _, number, seq = _ids(frame)
+            self.waiting_events -= count
+            self._sent_extra += count - 1
+            self.sent.append(frame)
+            self._counted += 1
+            stream = self.streams.get(number)
+            if stream is not None:
+                stream.taken = seq + count - 1
+
+    # --- the end of a connection ---
+
+    def rewind(self) -> None:
+        """The connection is gone: everything held waits for the next one, in order, unchanged."""
+        self.trim(_REWIND_TRIM_FRAMES_MAX)
+        self.greeting.clear()
+        self.waiting_events += len(self.sent) + self._sent_extra + len(self.endings)
+        self.waiting_bytes = self.frames_bytes
+        everything = self.sent
+        everything.extendleft(reversed(self.endings))
+        everything.extend(frame for frame in self.outgoing if frame[5] not in (0, frames.RESUME))
+        everything.extend(self.kept)
+        everything.extend(self.waiting)
+        self.waiting = everything
+        self.sent, self.outgoing, self.kept, self.endings = deque(), deque(), deque(), deque()
+        self._counted = self._sent_extra = 0
+        for stream in self.streams.values():
+            stream.stall_no = self.stall_no
+            stream.taken = stream.held_from - 1
+
+    def drop_drains(self) -> None:
+        """Take every Drain out of what waits, to be asked again behind it."""
+        drains = [frame for frame in self.waiting if frame[5] == frames.DRAIN]
+        if drains:
+            self._waits(-sum(map(len, drains)) - len(drains) * FRAME_OVERHEAD_BYTES, 0)
+            self._fold()
+            self.waiting = deque(frame for frame in self.waiting if frame[5] != frames.DRAIN)
+
+    # --- the books ---
+
+    def count(self) -> None:
+        """Measure what took the short way since the last count."""
+        fresh = len(self.sent) - self._counted
+        if fresh:
+            tail = islice(reversed(self.sent), fresh)
+            self.frames_bytes += sum(map(len, tail)) + fresh * FRAME_OVERHEAD_BYTES
+            self._counted += fresh
+
+    def trim(self, frames_max: int) -> None:
+        """Let go of what is synced, from the oldest on, at most `frames_max` frames of it."""
+        self.count()
+        for queue in (self.endings, self.sent):
+            frames_max -= self._trim_bulk(queue, frames_max)
+            while queue and frames_max > 0:
+                frames_max -= 1
+                frame = queue[0]
+                tag, number, seq = _ids(frame)
+                stream = self.streams.get(number)
+                if stream is not None:
+                    last = seq if tag != frames.RUN else frames.last_seq_of(frame)
+                    if last > stream.synced and not stream.gone and seq not in stream.refused:
+                        return
+                    stream.held_from = max(stream.held_from, last + 1)
+                queue.popleft()
+                self._unsent(frame, queue is self.sent)
+
+    def _trim_bulk(self, queue: deque[bytes], frames_max: int) -> int:
+        """Let go at once of frames at the front that are all of one stream; how many.
+
+        Where no frame is a run and no seq is missing, the n-th frame can only be seq+n-1 of the
+        same stream if all before it are that stream's too.
+        """
+        dense = not (self._sent_extra or self.dropped_events)
+        if not dense or queue is not self.sent or not queue:
+            return 0
+        _, number, seq = _ids(queue[0])
+        stream = self.streams.get(number)
+        if stream is None or stream.refused:
+            return 0
+        count = min(stream.synced - seq + 1, len(queue), frames_max)
+        if count <= 1 or _ids(queue[count - 1])[1:] != (number, seq + count - 1):
+            return 0
+        self.frames_bytes -= sum(map(len, islice(queue, count))) + count * FRAME_OVERHEAD_BYTES
+        self._counted -= count
+        for _ in range(count):
+            queue.popleft()
+        stream.held_from = seq + count
+        return count
+
+    def _unsent(self, frame: bytes, was_sent: bool) -> None:
+        self.frames_bytes -= len(frame) + FRAME_OVERHEAD_BYTES
+        if was_sent:
+            self._counted -= 1
+            if frame[5] == frames.RUN:
+                self._sent_extra -= frames.count_of(frame) - 1
+
+    # --- too much ---
+
+    def make_room(self) -> bool:
+        """Drop the oldest until the ring fits again. True where something was dropped."""
+        self.count()
+        if self.frames_bytes <= self.bytes_max:
+            return False
+        goal = max(0, self.bytes_max - min(_SLACK_BYTES, self.bytes_max // 8))
+        while self.frames_bytes > goal and self.sent:
+            self._drop_sent()
+        while self.frames_bytes > goal and self.waiting:
+            self._drop_waiting()
+        while self.frames_bytes > self.bytes_max and (self.endings or self.kept):
+            self._give_up()
+        return True
+
+    def _drop_sent(self) -> None:
+        frame = self.sent.popleft()
+        self._unsent(frame, True)
+        tag, number, seq = _ids(frame)
+        stream = self.streams.get(number)
+        if stream is None or stream.gone:
+            return
+        if tag in frames.ENDING_TAGS and tag != frames.START:  # Resume brings the Start again
+            self.endings.append(frame)
+            self.frames_bytes += len(frame) + FRAME_OVERHEAD_BYTES
+            return
+        count = frames.count_of(frame)
+        stream.held_from = max(stream.held_from, seq + count)
+        if seq + count - 1 > stream.synced:
+            self.unheld_events += count
+
+    def _drop_waiting(self) -> None:
+        frame = self.waiting.popleft()
+        self._loose = min(self._loose, len(self.waiting))
+        if frame[5] == frames.DRAIN:
+            self.kept.append(frame)
+            return
+        tag, number, seq = _ids(frame)
+        stream = self.streams.get(number)
+        if tag in frames.ENDING_TAGS and stream is not None and not stream.gone:
+            self.kept.append(frame)
+            return
+        count = frames.count_of(frame)
+        self._waits(-len(frame) - FRAME_OVERHEAD_BYTES, -count)
+        if stream is not None and not stream.gone:
+            stream.held_from = max(stream.held_from, seq + count)
+            self.dropped_events += count
+
+    def _give_up(self) -> None:
+        """Nothing but endings is left: memory is bounded all the same, so whole replies go."""
+        if self.endings:
+            frame = self.endings.popleft()
+            self._unsent(frame, False)
+            self.unheld_events += 1
+        else:
+            frame = self.kept.popleft()
+            control = frame[5] == frames.DRAIN
+            self._waits(-len(frame) - FRAME_OVERHEAD_BYTES, 0 if control else -1)
+            if control:
+                return
+            self.dropped_events += 1
+        stream = self.streams.get(_ids(frame)[1])
+        if stream is not None:
+            stream.give_up()

@@ -1,0 +1,285 @@
+"""A program's way to walld: open replies, and ask what was left of them.
+
+Owns: `connect`, the environment variables, requests and what they mean without a daemon. Refuses:
+moving bytes (`link.py` for events, `query.py` for requests).
+
+`ClientBase` holds all that is the same for programs with and without an event loop; `Client` asks
+by blocking, `aio.Client` by awaiting.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from walld_client import offline, opaque, saying, shared
+from walld_client.errors import Unavailable
+from walld_client.frames import ID
+from walld_client.ids import checked_id, new_stream_id
+from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
+from walld_client.partial import PartialReply, from_recovered
+from walld_client.query import Query
+from walld_client.reply import Reply
+from walld_client.requests import decode_bool, decode_replies, own_stream
+from walld_client.socket_path import find_socket
+from walld_client.stats import Stats, sentence, stats_of
+from walld_client.stream import Stream
+from walld_client.wire import messages
+
+__all__ = ["Ask", "Client", "ClientBase", "check", "connect", "is_enabled"]
+
+_log = logging.getLogger("walld")
+
+Ask = Callable[[int], msgspec.Struct]
+"""Builds a request for the id that the connection gives it."""
+
+
+def is_enabled() -> bool:
+    """False where WALLD_ENABLED switches walld off for this process."""
+    return os.environ.get("WALLD_ENABLED", "1").strip().lower() not in ("0", "false", "no", "off")
+
+
+class ClientBase:
+    """What both kinds of client share: sending, and the making and reading of requests."""
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None,
+        data: str | os.PathLike[str] | None,
+        timeout: float,
+        backlog_bytes_max: int,
+        redact: Callable[[str], str] | None,
+    ) -> None:
+        path = None if socket is None else os.fspath(socket)
+        given = data if data is not None else os.environ.get("WALLD_DATA") or None
+        self._data = None if given is None else os.fspath(given)
+        self._timeout = timeout
+        self._redact = redact
+        self._locate = partial(find_socket, path)
+        self._key, self._link = shared.join(path, backlog_bytes_max)
+        self._closed = False
+
+    # --- sending ---
+
+    def release(self, stream_id: str) -> bool:
+        """The application's copy of a reply of this process is safe. False: not known here.
+
+        Works from any thread and after the Reply object is gone. ValueError before its end.
+        """
+        stream = self._link.registry.named(stream_id)
+        return stream is not None and saying.release(self._link, stream) > 0
+
+    def stats(self) -> Stats:
+        """What was sent, what waits, what was dropped."""
+        return stats_of(self._link)
+
+    def check(self) -> str:
+        """One sentence: would what this process says now be recoverable?"""
+        return sentence(self._link, self._locate)
+
+    def _begin(
+        self,
+        session_id: str,
+        stream_id: str | None,
+        turn_id: str | None,
+        parent: str | None,
+        meta: dict[str, Any],
+    ) -> Stream:
+        start = messages.Start(
+            ID,
+            ID,
+            new_stream_id() if stream_id is None else checked_id(stream_id, "stream_id"),
+            checked_id(session_id, "session_id"),
+            None if turn_id is None else checked_id(turn_id, "turn_id"),
+            None if parent is None else checked_id(parent, "parent"),
+            opaque.info_bytes(meta),
+            time.time_ns() // 1_000_000,
+        )
+        if self._closed:
+            _log.warning("this walld client is closed: reply %r is not sent", start.stream_id)
+        return self._link.begin(start, careful=self._redact is not None)
+
+    # --- asking ---
+
+    def _recover(self, which: str, session_id: str | None, stream_id: str | None) -> Ask:
+        if session_id is not None:
+            checked_id(session_id, "session_id")
+        if stream_id is not None:
+            checked_id(stream_id, "stream_id")
+        if which == "latest" and session_id is None and stream_id is None:
+            raise ValueError(
+                "recover() needs a session_id or a stream_id; recover_all() needs none"
+            )
+        seen = self._seen(session_id, stream_id)
+        return lambda request_id: messages.Recover(request_id, which, session_id, stream_id, seen)
+
+    def _has_partial(self, session_id: str) -> Ask:
+        checked_id(session_id, "session_id")
+        seen = self._seen(session_id, None)
+        return lambda request_id: messages.HasPartial(request_id, session_id, seen)
+
+    def _resolve(self, stream_id: str, last_seq: int | None) -> Ask:
+        checked_id(stream_id, "stream_id")
+        return lambda request_id: messages.Resolve(request_id, stream_id, last_seq)
+
+    def _seen(self, session_id: str | None, stream_id: str | None) -> list[messages.Seen]:
+        """How far this process has sent the streams it asks about: it reads its own writes."""
+        link = self._link
+        if not link.registry.by_number:
+            return []
+        with link.lock:
+            streams = link.registry.asked(session_id, stream_id)
+            return [
+                own_stream(stream.number, seq)
+                for stream in streams
+                if not stream.gone and (seq := link.backlog.taken_seq(stream)) >= 0
+            ]
+
+    # --- without a daemon ---
+
+    def _kept_offline(self, error: Unavailable, session_id: str | None) -> bool | None:
+        """What the data directory alone can say: True, False, or None for cannot know."""
+        if self._data is None or not offline.nobody_listens(error.__cause__):
+            return None
+        if self._link.registry.by_number:
+            return None  # what this process itself holds for a daemon is not in the directory
+        uid = os.geteuid()
+        if session_id is None:
+            return offline.has_any(self._data, uid)
+        return offline.has_partial(self._data, uid, session_id)
+
+    def _proven_empty(self, error: Unavailable, session_id: str | None) -> None:
+        """Returns where nothing is kept, proven; raises Unavailable where that is not known."""
+        kept = self._kept_offline(error, session_id)
+        if kept is False:
+            return
+        hint = ""
+        if kept:
+            hint = f"; something is kept: `walld recover --data {self._data}` can read it"
+        raise Unavailable(f"{error}{hint}") from error
+
+
+class Client(ClientBase):
+    """A connection to walld for programs without an event loop. Safe in any thread."""
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None,
+        data: str | os.PathLike[str] | None,
+        timeout: float,
+        backlog_bytes_max: int,
+        redact: Callable[[str], str] | None,
+    ) -> None:
+        super().__init__(socket, data, timeout, backlog_bytes_max, redact)
+        self._query = Query(self._locate, timeout)
+
+    def reply(
+        self,
+        session_id: str,
+        *,
+        stream_id: str | None = None,
+        turn_id: str | None = None,
+        parent: str | None = None,
+        auto_release: bool = True,
+        **meta: Any,
+    ) -> Reply:
+        """Open a reply. Use it as a context manager; `end()` it once your copy is saved."""
+        stream = self._begin(session_id, stream_id, turn_id, parent, meta)
+        return Reply(self._link, stream, self._redact, auto_release)
+
+    def recover(
+        self, session_id: str | None = None, *, stream_id: str | None = None
+    ) -> PartialReply | None:
+        """The latest unreleased reply. None: there is nothing, proven.
+
+        Raises Unavailable where that cannot be known.
+        """
+        replies = self._replies("latest", session_id, stream_id)
+        return replies[-1] if replies else None
+
+    def recover_all(self, session_id: str | None = None) -> list[PartialReply]:
+        """Every unreleased reply, in the order in which they began."""
+        return self._replies("all", session_id, None)
+
+    def orphans(self, session_id: str | None = None) -> list[PartialReply]:
+        """Unreleased replies whose process is gone: the only ones to adopt."""
+        return self._replies("orphans", session_id, None)
+
+    def has_partial(self, session_id: str) -> bool | None:
+        """Is there an unreleased reply of this session? None: cannot know."""
+        ask = self._has_partial(session_id)
+        try:
+            return decode_bool(self._query.ask(ask))
+        except Unavailable as error:
+            return self._kept_offline(error, session_id)
+
+    def resolve(self, stream_id: str, last_seq: int | None = None) -> bool:
+        """Remove a reply whose owner is gone, once it is saved. False: there is none such.
+
+        Raises Refused where it has grown beyond `last_seq` or its owner lives.
+        """
+        return decode_bool(self._query.ask(self._resolve(stream_id, last_seq)))
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> bool:
+        """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go."""
+        if self._closed:
+            return True
+        self._closed = True
+        self._query.close()
+        deadline = time.monotonic() + timeout
+        done = shared.flushed(self._link, timeout)
+        if shared.part(self._key, self._link):
+            closed = threading.Event()
+            self._link.shut(closed.set)
+            closed.wait(max(0.1, deadline - time.monotonic()))
+        return done
+
+    def _replies(
+        self, which: str, session_id: str | None, stream_id: str | None
+    ) -> list[PartialReply]:
+        ask = self._recover(which, session_id, stream_id)
+        try:
+            answer = self._query.ask(ask)
+        except Unavailable as error:
+            self._proven_empty(error, session_id)
+            return []
+        return [from_recovered(one) for one in decode_replies(answer)]
+
+
+def connect(
+    socket: str | os.PathLike[str] | None = None,
+    *,
+    data: str | os.PathLike[str] | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    backlog_bytes_max: int = BACKLOG_BYTES_MAX,
+    redact: Callable[[str], str] | None = None,
+) -> Client:
+    """A client. Never fails for want of a daemon: events wait in memory until there is one.
+
+    socket: its path; else WALLD_SOCKET, else the first that exists of
+    $XDG_RUNTIME_DIR/walld/walld.sock, /run/walld/walld.sock and a private folder of this user in
+    the temporary directory. data: the data directory (else WALLD_DATA), for answers without a
+    daemon. timeout: what a request waits. backlog_bytes_max: what is held until it is known
+    synced. redact: changes every text before it leaves the process; a secret split over two
+    tokens is its author's problem unless it buffers. What it raises is raised by the call.
+    """
+    if not is_enabled():
+        from walld_client.null import NullClient
+
+        return NullClient()
+    return Client(socket, data, timeout, backlog_bytes_max, redact)
+
+
+def check(socket: str | os.PathLike[str] | None = None) -> str:
+    """One sentence: would a reply of this process, sent now, be recoverable?"""
+    client = connect(socket)
+    try:
+        return client.check()
+    finally:
+        client.close(0.0)

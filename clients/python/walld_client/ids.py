@@ -1,0 +1,38 @@
+"""Checks of ids, and a new one where the application gives none.
+
+Owns: what an id may be. Refuses: paths (`paths.py`), meaning.
+
+A wrong id is the one thing a sending call raises for: it would hide a reply for ever, and it is
+the program's mistake, not the daemon's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from walld_client.limits import ID_BYTES_MAX
+
+__all__ = ["checked_id", "new_stream_id"]
+
+
+def checked_id(id: str, field: str) -> str:  # noqa: A002 - it is one
+    """`id` itself. Raises ValueError naming the field, what it got and the limit."""
+    if not isinstance(id, str):
+        raise ValueError(f"{field} must be a str, got {type(id).__name__}")
+    try:
+        length = len(id.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{field} holds a lone surrogate at {_lone(id)}, no id may") from None
+    if not 1 <= length <= ID_BYTES_MAX:
+        raise ValueError(f"{field} is {length} bytes of UTF-8, must be 1 to {ID_BYTES_MAX}")
+    return id
+
+
+def new_stream_id() -> str:
+    """32 hex digits: 12 of wall clock in milliseconds, so that ids sort by age, then random."""
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+def _lone(text: str) -> int:
+    return next(i for i, char in enumerate(text) if 0xD800 <= ord(char) <= 0xDFFF)

@@ -1,0 +1,129 @@
+"""The one thread a process has: parked in poll(), woken for trouble only.
+
+Owns: the thread, the pipe that wakes it, and how long it sleeps. Refuses: what to do on a socket;
+a link says what it waits for (`wants`) and does its own work (`attend`).
+
+While all is well it waits for a hang-up alone (no POLLIN, no POLLOUT, no time limit): the kernel
+wakes a poller only for the events it asked for, so neither tokens nor acks wake it. It is there
+because an agent that is silent in a long tool call must still notice that the daemon died, and
+hand what it held to the next one.
+
+Only this thread closes a link's socket: a descriptor closed while another thread polls it could
+be somebody else's file by then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from typing import Protocol
+
+__all__ = ["Keeper", "Kept"]
+
+_log = logging.getLogger("walld")
+
+
+class Kept(Protocol):
+    """What the thread looks after."""
+
+    def wants(self) -> tuple[int, int, float | None]:
+        """Descriptor (-1: none), poll events, and the monotonic time to attend it at the latest."""
+
+    def attend(self, events: int) -> bool:
+        """Do what is due. False: it needs no keeping any more."""
+
+
+class Keeper:
+    """Runs `attend` of each kept thing when its socket or its time says so."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[Kept] = []
+        self._thread: threading.Thread | None = None
+        self._pipe: tuple[int, int] | None = None
+
+    def keep(self, thing: Kept) -> None:
+        """Look after `thing` until its `attend` says that there is no need."""
+        with self._lock:
+            if self._pipe is None:
+                reader, writer = os.pipe()
+                os.set_blocking(reader, False)
+                os.set_blocking(writer, False)
+                self._pipe = reader, writer
+            if thing in self._kept:
+                return
+            self._kept.append(thing)
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="walld", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # no thread to be had, or the interpreter is ending
+                    _log.warning("walld cannot start its thread, nothing is resent: %s", error)
+                    return
+                self._thread = thread
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the thread look. Takes no lock: also legal in a finalizer or a signal handler."""
+        if self._pipe is not None:
+            try:
+                os.write(self._pipe[1], b"\0")
+            except OSError:  # full: it is being woken already
+                return
+
+    def forked(self) -> None:
+        """In the child: the thread is not here; its pipe is the parent's."""
+        if self._pipe is not None:
+            for fd in self._pipe:
+                os.close(fd)
+            self._pipe = None
+
+    def _run(self) -> None:
+        pipe = self._pipe
+        assert pipe is not None, "the pipe is made before the thread"
+        while True:
+            with self._lock:
+                kept = list(self._kept)
+                if not kept:
+                    self._thread = None
+                    return
+            events = self._sleep(pipe[0], kept)
+            for thing, seen in events:
+                if not self._attended(thing, seen):
+                    with self._lock:
+                        self._kept.remove(thing)
+
+    def _sleep(self, reader: int, kept: list[Kept]) -> list[tuple[Kept, int]]:
+        """Wait, then what each kept thing's socket showed (0: nothing)."""
+        poller = select.poll()
+        poller.register(reader, select.POLLIN)
+        due: float | None = None
+        fds: list[int] = []
+        for thing in kept:
+            fd, mask, at = thing.wants()
+            fds.append(fd)
+            if fd >= 0:
+                poller.register(fd, mask)
+            if at is not None:
+                due = at if due is None else min(due, at)
+        wait_ms = None if due is None else max(0.0, (due - time.monotonic()) * 1000 + 0.5)
+        ready = dict(poller.poll(wait_ms))
+        if reader in ready:
+            try:
+                while os.read(reader, 4096):
+                    pass
+            except BlockingIOError:
+                pass
+        return [(thing, ready.get(fd, 0)) for thing, fd in zip(kept, fds, strict=True)]
+
+    def _attended(self, thing: Kept, events: int) -> bool:
+        try:
+            return thing.attend(events)
+        except Exception:
+            # Our own bug. The agent goes on; its events stay in the ring.
+            _log.exception("walld's thread failed, it goes on")
+            time.sleep(1.0)
+            return True

@@ -1,0 +1,74 @@
+"""Every bound of the client, with its unit.
+
+Owns: the numbers. Refuses: the daemon's own bounds (`walld/limits.py`); where both sides must
+agree the value here holds until Welcome says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "BACKLOG_BYTES_MAX",
+    "BACKOFF_SECONDS_MAX",
+    "BACKOFF_SECONDS_MIN",
+    "CHORES_EVERY_OTHERS",
+    "CHORES_EVERY_TOKENS",
+    "CLOSE_SECONDS",
+    "ENDED_STREAMS_MAX",
+    "FOLD_AFTER_EVENTS",
+    "ID_BYTES_MAX",
+    "INFO_BYTES_MAX",
+    "NAME_BYTES_MAX",
+    "READ_BYTES_MAX",
+    "SEEN_MAX",
+    "SHORT_TEXT_BYTES_MAX",
+    "TEXT_BYTES_MAX",
+    "TIMEOUT_SECONDS",
+    "TRIM_FRAMES_MAX",
+    "VERSION_BACKOFF_SECONDS",
+]
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+ID_BYTES_MAX: Final = 1 * KIB
+"""Longest session, stream, turn or call id, in UTF-8 bytes."""
+TEXT_BYTES_MAX: Final = 1 * MIB - 4 * KIB
+"""Longest text, arguments or result of one event until Welcome says otherwise."""
+SHORT_TEXT_BYTES_MAX: Final = 1 * KIB
+"""Longest text that takes the short way to the kernel; also the longest that folds into a run."""
+INFO_BYTES_MAX: Final = 64 * KIB
+"""Longest info, meta or detail: beyond it only the start of its repr travels."""
+NAME_BYTES_MAX: Final = 1 * KIB
+"""Longest tool name, event kind or error kind; the rest is cut off."""
+
+BACKLOG_BYTES_MAX: Final = 16 * MIB
+"""Default for what a process holds of events not yet known synced."""
+CHORES_EVERY_TOKENS: Final = 1024
+"""Acks are read, and the ring trimmed and measured, once in so many tokens of a stream: below one
+call in a thousand, so that p99.9 of a token is a token."""
+CHORES_EVERY_OTHERS: Final = 256
+"""The same for events that take the long way; those are measured as they go."""
+FOLD_AFTER_EVENTS: Final = 64
+"""So many waiting events are looked over at once for tokens that fold into runs."""
+TRIM_FRAMES_MAX: Final = 2048
+"""Frames let go of in one round of chores: bounds what a single send may cost."""
+READ_BYTES_MAX: Final = 16 * KIB
+"""Read of the daemon's words in one round of chores."""
+ENDED_STREAMS_MAX: Final = 4096
+"""Replies that ended, are safe on disk and were not released: beyond, the oldest is forgotten."""
+SEEN_MAX: Final = 256
+"""Streams of its own a request names, the latest ones."""
+
+TIMEOUT_SECONDS: Final = 2.0
+CLOSE_SECONDS: Final = 1.0
+"""What close() and the end of the interpreter wait for the kernel to take the rest."""
+BACKOFF_SECONDS_MIN: Final = 0.05
+BACKOFF_SECONDS_MAX: Final = 2.0
+VERSION_BACKOFF_SECONDS: Final = 60.0
+"""Between attempts at a daemon that does not speak our version."""
+
+assert SHORT_TEXT_BYTES_MAX * FOLD_AFTER_EVENTS < TEXT_BYTES_MAX, "a run must fit a frame"
+assert TRIM_FRAMES_MAX > CHORES_EVERY_TOKENS, "the ring must shrink faster than it grows"
+assert SHORT_TEXT_BYTES_MAX * CHORES_EVERY_TOKENS * 8 <= BACKLOG_BYTES_MAX, "unmeasured is little"

@@ -1,0 +1,183 @@
+"""walld switched off (WALLD_ENABLED=0): every call is there and does nothing.
+
+Owns: answers that are empty and true to their types. Refuses: sockets, files, threads, clocks.
+
+The stream id is real all the same: the application stamps it on the message it saves, and the
+stamp must not depend on a switch. Mistakes that would raise with walld on (an id that is not one)
+raise here too, where that costs nothing: not in a token.
+"""
+
+# ruff: noqa: D102 - each method is documented where it does something
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from walld_client.client import Client
+from walld_client.ids import checked_id, new_stream_id
+from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
+from walld_client.partial import PartialReply
+from walld_client.reply import Reply, ReplyBase, check_level
+from walld_client.stats import Stats
+
+__all__ = ["NullClient", "NullMixin", "NullReply"]
+
+
+class NullMixin(ReplyBase):
+    """The calls of a reply that send; each returns 0."""
+
+    __slots__ = ("_null_session_id", "_null_stream_id", "_null_turn_id")
+
+    def __init__(self, session_id: str, stream_id: str | None, turn_id: str | None) -> None:
+        self._null_session_id = checked_id(session_id, "session_id")
+        self._null_stream_id = (
+            new_stream_id() if stream_id is None else checked_id(stream_id, "stream_id")
+        )
+        self._null_turn_id = turn_id
+
+    @property
+    def stream_id(self) -> str:
+        return self._null_stream_id
+
+    @property
+    def session_id(self) -> str:
+        return self._null_session_id
+
+    @property
+    def turn_id(self) -> str | None:
+        return self._null_turn_id
+
+    @property
+    def sent_seq(self) -> int:
+        return 0
+
+    @property
+    def durable_seq(self) -> int:
+        return 0
+
+    def token(self, text: str, **info: Any) -> int:
+        return 0
+
+    def reasoning(self, text: str, **info: Any) -> int:
+        return 0
+
+    def tool(
+        self, name: str, arguments: object = None, *, call_id: str | None = None, **info: Any
+    ) -> int:
+        return 0
+
+    def tool_arguments(self, delta: str, *, call_id: str) -> int:
+        return 0
+
+    def tool_result(
+        self,
+        result: object,
+        *,
+        call_id: str | None = None,
+        name: str | None = None,
+        failed: bool = False,
+        **info: Any,
+    ) -> int:
+        return 0
+
+    def step(self, **info: Any) -> int:
+        return 0
+
+    def event(self, kind: str, payload: object = None) -> int:
+        return 0
+
+    def retry(self, reason: str | None = None) -> int:
+        return 0
+
+    def move(self, session_id: str) -> int:
+        self._null_session_id = checked_id(session_id, "session_id")
+        return 0
+
+    def finish(self, reason: str | None = None) -> int:
+        return 0
+
+    def end(self, finish_reason: str | None = None) -> int:
+        return 0
+
+    def cancel(self, reason: str | None = None) -> int:
+        return 0
+
+    def error(self, message: str, *, kind: str | None = None, detail: Any = None) -> int:
+        return 0
+
+    def release(self) -> int:
+        return 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+    def __del__(self) -> None:
+        return None
+
+
+class NullReply(NullMixin, Reply):
+    """A reply that goes nowhere."""
+
+    __slots__ = ()
+
+    def drain(self, timeout: float = TIMEOUT_SECONDS, level: str = "written") -> bool:
+        """True at once: there is nothing to wait for."""
+        check_level(level)
+        return True
+
+
+class NullClient(Client):
+    """A client that touches nothing."""
+
+    def __init__(self) -> None:
+        """Without what a client has: there is no link and no query."""
+
+    def reply(
+        self,
+        session_id: str,
+        *,
+        stream_id: str | None = None,
+        turn_id: str | None = None,
+        parent: str | None = None,
+        auto_release: bool = True,
+        **meta: Any,
+    ) -> Reply:
+        return NullReply(session_id, stream_id, turn_id)
+
+    def release(self, stream_id: str) -> bool:
+        return False
+
+    def stats(self) -> Stats:
+        return Stats(connected=False, socket="")
+
+    def check(self) -> str:
+        return "not recoverable: walld is switched off (WALLD_ENABLED)"
+
+    def recover(
+        self, session_id: str | None = None, *, stream_id: str | None = None
+    ) -> PartialReply | None:
+        return None
+
+    def recover_all(self, session_id: str | None = None) -> list[PartialReply]:
+        return []
+
+    def orphans(self, session_id: str | None = None) -> list[PartialReply]:
+        return []
+
+    def has_partial(self, session_id: str) -> bool | None:
+        return False
+
+    def resolve(self, stream_id: str, last_seq: int | None = None) -> bool:
+        return False
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> bool:
+        return True

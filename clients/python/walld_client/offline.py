@@ -1,0 +1,63 @@
+"""Answers without a daemon: yes, no or unknown, from the data directory alone.
+
+Owns: when "nothing there" is proven. Refuses: reading a reply (`walld recover --data` does), locks,
+writing.
+
+The proof of "no": nobody listens, the WAL holds nothing but segment headers, and there is no
+partial. The WAL is looked at first: a partial is synced before its segment goes, so bytes that
+leave the WAL between the two looks are seen in the second.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from walld_client.paths import path_name
+
+__all__ = ["has_any", "has_partial", "nobody_listens"]
+
+_SEGMENT_HEADER_BYTES = 64
+_NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
+
+
+def nobody_listens(error: BaseException | None) -> bool:
+    """True where connecting failed because there is no daemon, not because it is busy or closed."""
+    return isinstance(error, OSError) and error.errno in _NOBODY
+
+
+def has_partial(folder: str, uid: int, session_id: str) -> bool | None:
+    """Is something kept of this session? None: cannot know."""
+    return _answer(folder, os.path.join(folder, "partials", str(uid), path_name(session_id)))
+
+
+def has_any(folder: str, uid: int) -> bool | None:
+    """Is something kept of any session of `uid`? None: cannot know."""
+    return _answer(folder, os.path.join(folder, "partials", str(uid)))
+
+
+def _answer(folder: str, partials: str) -> bool | None:
+    try:
+        is_empty = _wal_is_empty(os.path.join(folder, "wal"))
+        if _holds_something(partials):
+            return True
+    except OSError:
+        return None
+    return False if is_empty else None
+
+
+def _wal_is_empty(wal: str) -> bool:
+    with os.scandir(wal) as entries:
+        return all(
+            entry.stat(follow_symlinks=False).st_size <= _SEGMENT_HEADER_BYTES
+            for entry in entries
+            if entry.is_file(follow_symlinks=False)
+        )
+
+
+def _holds_something(partials: str) -> bool:
+    try:
+        with os.scandir(partials) as entries:
+            return any(True for _ in entries)
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,115 @@
+"""The application's own values as bytes: info, meta, payload, detail, arguments and results.
+
+Owns: the promise that any value can be sent. Refuses: raising. What msgpack or JSON cannot hold is
+sent as its repr, a lone surrogate in a str as U+FFFD, and what is too long as its beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from walld_client.limits import INFO_BYTES_MAX
+
+__all__ = ["clean", "cut", "info_bytes", "json_bytes", "payload_bytes", "text_bytes"]
+
+_DEPTH_MAX = 64
+_REPR_CHARS_MAX = 1024
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+_msgpack = msgspec.msgpack.Encoder(enc_hook=_shown)
+_json = msgspec.json.Encoder(enc_hook=_shown)
+
+
+def clean(text: str, bytes_max: int) -> str:
+    """`text` as msgpack can hold it: no lone surrogate, at most `bytes_max` bytes of UTF-8."""
+    if not isinstance(text, str):
+        text = _shown(text)
+    if len(text) * 3 <= bytes_max and text.isascii():
+        return text
+    safe = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return cut(safe.encode(), bytes_max).decode()
+
+
+def text_bytes(text: str) -> bytes:
+    """UTF-8 with lone surrogates passed through: halves of an emoji join up when it is read."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def cut(encoded: bytes, bytes_max: int) -> bytes:
+    """The beginning of UTF-8 text, never ending inside a character."""
+    if len(encoded) <= bytes_max:
+        return encoded
+    stop = bytes_max
+    while stop and encoded[stop] & 0xC0 == 0x80:
+        stop -= 1
+    return encoded[:stop]
+
+
+def json_bytes(value: object) -> bytes:
+    """JSON text of a value; a str is taken to be JSON text already."""
+    if isinstance(value, str):
+        return text_bytes(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        value = _shown(bytes(value))
+    try:
+        return _json.encode(value)
+    except Exception:
+        return _json.encode(_plain(value, 0))
+
+
+def payload_bytes(value: object, bytes_max: int) -> tuple[bytes, int]:
+    """Msgpack of a value and 0, or of its encoding's beginning (as bin) and the true length.
+
+    What is cut stays one msgpack value, so that a reader need not know that it was cut.
+    """
+    encoded = _encoded(value)
+    if len(encoded) <= bytes_max:
+        return encoded, 0
+    return _msgpack.encode(encoded[: bytes_max - 5]), len(encoded)
+
+
+def info_bytes(value: dict[str, Any]) -> bytes | None:
+    """Msgpack of `**info`, `**meta` or a detail; None where there is none."""
+    if not value:
+        return None
+    encoded = _encoded(value)
+    if len(encoded) <= INFO_BYTES_MAX:
+        return encoded
+    start = clean(_shown(value)[:_REPR_CHARS_MAX], INFO_BYTES_MAX // 2)
+    return _msgpack.encode({"truncated_from": len(encoded), "repr": start})
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return _msgpack.encode(value)
+    except Exception:
+        # A lone surrogate, an int beyond 64 bits, a loop: take it apart.
+        return _msgpack.encode(_plain(value, 0))
+
+
+def _plain(value: object, depth: int) -> object:
+    """`value` out of nothing but what msgpack and JSON hold."""
+    if isinstance(value, str):
+        return clean(value, len(value) * 4 + 4)
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, int):
+        return value if -(1 << 63) <= value < 1 << 64 else str(value)
+    if depth < _DEPTH_MAX:
+        try:
+            if isinstance(value, dict):
+                return {str(_plain(k, depth + 1)): _plain(v, depth + 1) for k, v in value.items()}
+            if isinstance(value, (list, tuple, set, frozenset)):
+                return [_plain(item, depth + 1) for item in value]
+        except Exception:
+            return f"<{type(value).__name__}>"
+    shown = _shown(value)
+    return clean(shown[:_REPR_CHARS_MAX], _REPR_CHARS_MAX * 4)

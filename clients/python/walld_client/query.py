@@ -1,0 +1,185 @@
+"""Requests from a thread: one kept connection, one request after another.
+
+Owns: the blocking socket of a client's requests and the wait of at most `timeout`. Refuses: what a
+request means (`client.py`), bytes to answers (`requests.py`).
+
+Time limits are the kernel's (SO_RCVTIMEO): a limit of Python's own would cost a poll(2) before
+each call, half as much again as the round trip itself.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+from walld_client import process
+from walld_client.errors import Refused, Unavailable
+from walld_client.limits import BACKOFF_SECONDS_MIN
+from walld_client.requests import Conversation
+from walld_client.wire import framing
+
+__all__ = ["Query", "unreachable"]
+
+_READ_BYTES = 16 * 1024
+_LONG_READ_BYTES = 256 * 1024
+
+
+class Query:
+    """The query connection of a client, made when it is first needed and kept."""
+
+    __slots__ = (
+        "__weakref__",
+        "_conversation",
+        "_lock",
+        "_socket",
+        "_timeout",
+        "_was_there",
+        "locate",
+    )
+
+    def __init__(self, locate: Callable[[], str], timeout: float) -> None:
+        self.locate = locate
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._conversation = Conversation()
+        self._was_there = False
+        process.register(self)
+
+    def ask(self, make: Callable[[int], msgspec.Struct]) -> bytes:
+        """Send the request that `make` builds for an id, and wait for its whole answer.
+
+        Raises Unavailable (its cause is the OSError, where there is one) or Refused. A kept
+        connection that turns out to be dead is made anew, once.
+        """
+        deadline = time.monotonic() + self._timeout
+        if not self._lock.acquire(timeout=self._timeout):
+            raise Unavailable(f"another request took all of {self._timeout} s")
+        try:
+            kept = self._socket is not None
+            try:
+                return self._exchange(make, deadline)
+            except _Stale:
+                if not kept:
+                    raise
+                return self._exchange(make, deadline)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """End the connection; the next request makes another."""
+        with self._lock:
+            self._drop()
+
+    def forked(self) -> None:
+        """In the child of a fork: the connection is the parent's."""
+        if self._socket is not None:
+            os.close(self._socket.detach())
+            self._socket = None
+        self._lock = threading.Lock()
+
+    def _exchange(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
+        try:
+            if self._socket is None:
+                self._open(deadline)
+            conversation = self._conversation
+            self._send(framing.encode(make(conversation.next_id())))
+            read_bytes = _READ_BYTES
+            while True:
+                answer = conversation.feed(self._received(read_bytes, deadline))
+                if answer is not None:
+                    return answer
+                read_bytes = _LONG_READ_BYTES
+        except Refused:
+            raise  # an answer like any other: the connection is good
+        except BaseException:
+            self._drop()
+            raise
+
+    def _open(self, deadline: float) -> None:
+        connection = self._connected(deadline)
+        self._socket = connection
+        self._conversation = Conversation()
+        self._send(self._conversation.hello())
+        while self._conversation.welcome is None:
+            self._conversation.feed(self._received(_READ_BYTES, deadline))
+        self._was_there = True
+
+    def _connected(self, deadline: float) -> socket.socket:
+        """Connect; where a daemon was there before, give the next one time to come up."""
+        while True:
+            path = "(no socket)"
+            try:
+                path = self.locate()
+                return _connect(path, max(deadline - time.monotonic(), 0.001), self._timeout)
+            except OSError as error:
+                left = deadline - time.monotonic() - BACKOFF_SECONDS_MIN
+                if not self._was_there or left <= 0:
+                    raise unreachable(path, error) from error
+                time.sleep(BACKOFF_SECONDS_MIN)
+
+    def _send(self, frame: bytes) -> None:
+        assert self._socket is not None, "opened before"
+        try:
+            self._socket.sendall(frame, getattr(socket, "MSG_NOSIGNAL", 0))
+        except BlockingIOError as error:
+            raise Unavailable(f"walld took no request within {self._timeout} s") from error
+        except OSError as error:
+            raise _Stale(f"the connection to walld is gone: {error}") from error
+
+    def _received(self, bytes_max: int, deadline: float) -> bytes:
+        assert self._socket is not None, "opened before"
+        try:
+            received = self._socket.recv(bytes_max)
+        except BlockingIOError as error:
+            raise Unavailable(f"no answer from walld within {self._timeout} s") from error
+        except OSError as error:
+            raise _Stale(f"the connection to walld is gone: {error}") from error
+        if not received:
+            raise _Stale("walld closed the connection before it answered")
+        if time.monotonic() > deadline:
+            raise Unavailable(f"no whole answer from walld within {self._timeout} s")
+        return received
+
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class _Stale(Unavailable):
+    """The connection ended before the answer; a kept one may merely have been old."""
+
+
+def unreachable(path: str, error: OSError) -> Unavailable:
+    """What a request raises where there is no connection to be had."""
+    return Unavailable(
+        f"no walld at {path}: {error.strerror or error} (errno {error.errno}, uid {os.geteuid()})"
+    )
+
+
+def _connect(path: str, connect_seconds: float, timeout: float) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _limit(connection, socket.SO_SNDTIMEO, connect_seconds)
+        connection.connect(path)
+        _limit(connection, socket.SO_SNDTIMEO, timeout)
+        _limit(connection, socket.SO_RCVTIMEO, timeout)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _limit(connection: socket.socket, option: int, seconds: float) -> None:
+    """A time limit of the kernel's own: struct timeval, two longs."""
+    whole = int(seconds)
+    micros = int((seconds - whole) * 1_000_000)
+    if whole == micros == 0:
+        micros = 1  # zero would mean: for ever
+    connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", whole, micros))

@@ -1,0 +1,370 @@
+"""One reply of an agent: what an application calls while it streams.
+
+Owns: the meaning of each call, the first-terminal-wins rule, and the short way of a token.
+Refuses: waiting. Every call returns at once, with the seq it used, or 0 where nothing was sent.
+
+A call raises ValueError or TypeError for what only a mistake in the program can cause (an id that
+is not one, a text that is not a str, a release before the end); never for the daemon's sake.
+
+The short way: with the connection flowing, a token is one Struct.pack, one append to the ring and
+one send(2), under the link's lock. Everything else about a token (redact, info, length, a daemon
+that is away, the chores) is decided on the long way, which the short one falls back to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from walld_client import frames, opaque, process
+from walld_client.frames import ID, pack_token
+from walld_client.ids import checked_id
+from walld_client.limits import NAME_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TIMEOUT_SECONDS
+from walld_client.link import NOSIGNAL, Link
+from walld_client.saying import release, say, say_text
+from walld_client.stream import Stream
+from walld_client.wire import messages
+from walld_client.wire.messages import Event
+
+__all__ = ["DRAIN_LEVELS", "Reply", "ReplyBase", "check_level"]
+
+DRAIN_LEVELS = ("written", "synced", "replicated")
+_OPEN_TOOLS_MAX = 1024
+_REASON_BYTES_MAX = 64 * 1024
+# Spelled out in the short way, where a global costs more than a constant.
+assert (SHORT_TEXT_BYTES_MAX, frames.TOKEN_OVERHEAD_BYTES) == (1024, 19)
+
+
+class ReplyBase:
+    """What a reply offers in programs of both colours; made by `Client.reply`."""
+
+    __slots__ = ("__weakref__", "_auto_release", "_link", "_open_tools", "_redact", "_stream")
+
+    def __init__(
+        self,
+        link: Link,
+        stream: Stream,
+        redact: Callable[[str], str] | None,
+        auto_release: bool,
+    ) -> None:
+        self._link = link
+        self._stream = stream
+        self._redact = redact
+        self._auto_release = auto_release
+        self._open_tools: dict[str, str] = {}
+
+    # --- who it is, how far it is ---
+
+    @property
+    def stream_id(self) -> str:
+        """The id to stamp on the message when the application saves it."""
+        return self._stream.stream_id
+
+    @property
+    def session_id(self) -> str:
+        """The session it belongs to now."""
+        return self._stream.session_id
+
+    @property
+    def turn_id(self) -> str | None:
+        """The turn it answers, if it was given one."""
+        return self._stream.start.turn_id
+
+    @property
+    def sent_seq(self) -> int:
+        """Highest seq the kernel has taken for the daemon at hand; -1 if not even the start.
+
+        After a daemon's death it falls back to what is known synced, until the rest is resent.
+        """
+        return self._link.sent_seq(self._stream)
+
+    @property
+    def durable_seq(self) -> int:
+        """Highest seq known synced; -1 if none."""
+        link = self._link
+        with link.lock:
+            if link.connected:
+                link.hear()
+            return self._stream.synced
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.stream_id!r} of session {self.session_id!r}>"
+
+    # --- text ---
+
+    def token(self, text: str, **info: Any) -> int:
+        """A piece of the reply's text. Returns its seq (the last one, if it had to be split)."""
+        try:
+            payload = text.encode()
+        except (UnicodeEncodeError, AttributeError):
+            return self._text(frames.TOKEN, text, info)
+        length = len(payload)
+        if info or length > 1024:
+            return self._text(frames.TOKEN, text, info)
+        stream = self._stream
+        link = self._link
+        with link.lock:  # not acquire() and release(): a Ctrl-C between them would lock for ever
+            if link.flowing and not stream.careful:
+                seq = stream.next_seq
+                frame = pack_token(length + 15, stream.token_prefix, seq, 0xC5, length) + payload
+                try:
+                    stream.next_seq = seq + 1
+                    link.remember(frame)
+                    taken = link.send(frame, NOSIGNAL)
+                except OSError as error:
+                    link.stumbled(stream, error)
+                    return seq
+                except BaseException:
+                    # A signal's exception: nobody knows how much of the frame the kernel took.
+                    link.lose(ConnectionAbortedError("interrupted in send"))
+                    raise
+                if taken != length + 19:
+                    link.took_part(stream, taken)
+                elif seq >= stream.chores_seq:
+                    link.do_chores(stream)
+                return seq
+        return self._text(frames.TOKEN, text, info)
+
+    def reasoning(self, text: str, **info: Any) -> int:
+        """A piece of the model's reasoning: kept, never sent back to a provider."""
+        return self._text(frames.REASONING, text, info)
+
+    # --- tools ---
+
+    def tool(
+        self,
+        name: str,
+        arguments: object = None,
+        *,
+        call_id: str | None = None,
+        **info: Any,
+    ) -> int:
+        """A tool call; the same `call_id` again updates it. Without one it is "<stream>:<seq>"."""
+        call_id = checked_id(call_id, "call_id") if call_id else None
+        name = opaque.clean(name, NAME_BYTES_MAX)
+        encoded, true_bytes = None, 0
+        if arguments is not None:
+            encoded, true_bytes = self._cut_text(arguments, is_json=True)
+        about = opaque.info_bytes(info)
+
+        def made(seq: int) -> Event:
+            own_id = call_id or f"{self.stream_id}:{seq}"
+            self._open_tools[own_id] = name
+            if len(self._open_tools) > _OPEN_TOOLS_MAX:
+                del self._open_tools[next(iter(self._open_tools))]
+            return messages.Tool(ID, ID, own_id, name, encoded, about, true_bytes)
+
+        return self._say(made)
+
+    def tool_arguments(self, delta: str, *, call_id: str) -> int:
+        """The next piece of a call's JSON arguments, as the provider streams them."""
+        call_id = checked_id(call_id, "call_id")
+        pieces = self._pieces(delta)
+        return self._say(*[messages.ToolArguments(ID, ID, call_id, piece) for piece in pieces])
+
+    def tool_result(
+        self,
+        result: object,
+        *,
+        call_id: str | None = None,
+        name: str | None = None,
+        failed: bool = False,
+        **info: Any,
+    ) -> int:
+        """What a tool gave back: a str as it is, anything else as JSON.
+
+        Without `call_id` it belongs to the newest open call of that name, or, where no name is
+        given either, to the one open call; else it stands alone.
+        """
+        call_id = checked_id(call_id, "call_id") if call_id else None
+        name = opaque.clean(name, NAME_BYTES_MAX) if name else None
+        is_json = not isinstance(result, str)
+        encoded, true_bytes = self._cut_text(result, is_json)
+        about = opaque.info_bytes(info)
+
+        def made(_seq: int) -> Event:
+            own_id = call_id or self._open_call(name)
+            own_name = self._open_tools.pop(own_id, None) if own_id else None
+            return messages.ToolResult(
+                ID,
+                ID,
+                own_id,
+                name or own_name,
+                encoded,
+                is_json,
+                failed,
+                about,
+                true_bytes,
+            )
+
+        return self._say(made)
+
+    # --- the shape of the run ---
+
+    def step(self, **info: Any) -> int:
+        """From here on it is the next assistant message of the same run."""
+        return self._say(messages.Step(ID, ID, opaque.info_bytes(info)))
+
+    def event(self, kind: str, payload: object = None) -> int:
+        """The application's own event, kept in order, never part of the text."""
+        encoded, true_bytes = opaque.payload_bytes(payload, self._link.hearing.text_bytes_max)
+        kind = opaque.clean(kind, NAME_BYTES_MAX)
+        return self._say(messages.Custom(ID, ID, kind, encoded, true_bytes))
+
+    def retry(self, reason: str | None = None) -> int:
+        """What came before is a finished attempt, kept apart; the text starts again."""
+        return self._say(messages.Retry(ID, ID, _reason(reason)))
+
+    def move(self, session_id: str) -> int:
+        """The reply belongs to another session from here on."""
+        session_id = checked_id(session_id, "session_id")
+
+        def made(_seq: int) -> Event:
+            self._link.registry.move(self._stream, session_id)
+            return messages.Move(ID, ID, session_id)
+
+        return self._say(made)
+
+    def finish(self, reason: str | None = None) -> int:
+        """The provider's own terminal marker was seen."""
+        return self._say(messages.Finish(ID, ID, _reason(reason)))
+
+    # --- terminals: the first one wins ---
+
+    def end(self, finish_reason: str | None = None) -> int:
+        """The reply is whole and the application's copy is safe: walld may forget it."""
+        end = messages.End(ID, ID, True, _reason(finish_reason), None)
+        return self._end(end, released=self._auto_release)
+
+    def cancel(self, reason: str | None = None) -> int:
+        """The run was stopped. What it said stays until it is released or resolved."""
+        return self._end(messages.End(ID, ID, False, None, _reason(reason)))
+
+    def error(self, message: str, *, kind: str | None = None, detail: Any = None) -> int:
+        """The run failed. What it said stays until it is released or resolved."""
+        about = None if detail is None else opaque.info_bytes({"detail": detail})
+        text = opaque.clean(self._redacted(str(message)), _REASON_BYTES_MAX)
+        short_kind = None if kind is None else opaque.clean(kind, NAME_BYTES_MAX)
+        return self._end(messages.AppError(ID, ID, text, short_kind, about))
+
+    def release(self) -> int:
+        """The application's copy is safe. Legal after any terminal; ValueError before one."""
+        return release(self._link, self._stream)
+
+    # --- leaving ---
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Complete, not released; an error; or a cancel. Whatever was raised goes on."""
+        if exc_type is None:
+            if not self._stream.terminal:
+                self._end(messages.End(ID, ID, True))
+        elif issubclass(exc_type, Exception) and exc_type.__name__ != "CancelledError":
+            self.error(_message_of(exc), kind=exc_type.__name__)
+        else:
+            self.cancel(f"cancelled: {exc_type.__name__}")
+
+    def __del__(self) -> None:
+        # Runs anywhere, also inside a send: no lock may be taken. The keeper does the rest.
+        try:
+            stream = self._stream
+            if stream.released or stream.inherited:
+                return
+            self._link.left.append(stream)
+            if not stream.terminal:
+                process.keeper().wake()
+        except Exception:
+            return
+
+    # --- within ---
+
+    def _say(self, *events: Event | Callable[[int], Event]) -> int:
+        return say(self._link, self._stream, events)
+
+    def _end(self, event: Event, released: bool = False) -> int:
+        return say(self._link, self._stream, [event], terminal=True, released=released)
+
+    def _text(self, tag: int, text: str, info: dict[str, Any]) -> int:
+        pieces = self._pieces(text)
+        return say_text(self._link, self._stream, tag, pieces, opaque.info_bytes(info))
+
+    def _redacted(self, text: str) -> str:
+        return text if self._redact is None else self._redact(text)
+
+    def _pieces(self, text: str) -> list[bytes]:
+        """Redacted text as bytes, in pieces that fit an event."""
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, got {type(text).__name__}")
+        encoded = opaque.text_bytes(self._redacted(text))
+        bytes_max = self._link.hearing.text_bytes_max
+        pieces = [opaque.cut(encoded, bytes_max)]
+        at = len(pieces[0])
+        while at < len(encoded):
+            pieces.append(opaque.cut(encoded[at : at + bytes_max + 4], bytes_max))
+            at += len(pieces[-1])
+        return pieces
+
+    def _cut_text(self, value: object, is_json: bool) -> tuple[bytes, int]:
+        """Arguments or a result as bytes that fit an event; the true length if they were cut."""
+        encoded = opaque.json_bytes(value) if is_json else opaque.text_bytes(str(value))
+        if self._redact is not None:
+            text = encoded.decode("utf-8", "surrogatepass")
+            encoded = opaque.text_bytes(self._redact(text))
+        bytes_max = self._link.hearing.text_bytes_max
+        if len(encoded) <= bytes_max:
+            return encoded, 0
+        return opaque.cut(encoded, bytes_max), len(encoded)
+
+    def _open_call(self, name: str | None) -> str | None:
+        """The newest open call of that name; without a name the one open call, if it is one."""
+        calls = [c for c, n in self._open_tools.items() if name is None or n == name]
+        if name is None and len(calls) != 1:
+            return None
+        return calls[-1] if calls else None
+
+
+class Reply(ReplyBase):
+    """A reply in a program without an event loop: its drain blocks."""
+
+    __slots__ = ()
+
+    def drain(self, timeout: float = TIMEOUT_SECONDS, level: str = "written") -> bool:
+        """Wait until all that was sent so far is at `level`. False: not within `timeout`."""
+        check_level(level)
+        reached: list[bool] = []
+        told = threading.Event()
+
+        def done(ok: bool) -> None:
+            reached.append(ok)
+            told.set()
+
+        drain_id = self._link.drain(level, done)
+        if not told.wait(timeout):
+            self._link.forget_drain(drain_id)
+        return bool(reached and reached[0])
+
+
+def check_level(level: str) -> None:
+    """ValueError for a level there is not."""
+    if level not in DRAIN_LEVELS:
+        raise ValueError(f"level must be one of {', '.join(DRAIN_LEVELS)}, got {level!r}")
+
+
+def _reason(text: str | None) -> str | None:
+    return None if text is None else opaque.clean(text, _REASON_BYTES_MAX)
+
+
+def _message_of(exc: BaseException | None) -> str:
+    try:
+        return str(exc)
+    except Exception:
+        return f"<{type(exc).__name__} that cannot be shown>"

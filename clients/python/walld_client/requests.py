@@ -1,0 +1,110 @@
+"""The conversation of a query connection, without I/O: bytes in, answers out.
+
+Owns: the handshake, request ids, the joining of chunks, and which error becomes which exception.
+Refuses: sockets and time; `query.py` and `aio.py` move the bytes, each in its own colour.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn, TypeVar
+
+import msgspec
+from walld_client import process
+from walld_client.errors import Refused, Unavailable
+from walld_client.version import CLIENT_NAME
+from walld_client.wire import framing
+from walld_client.wire.messages import Answer, Error, Hello, Recovered, Seen, ToQuery, Welcome
+
+__all__ = ["Conversation", "decode_bool", "decode_replies", "own_stream"]
+
+_messages = msgspec.msgpack.Decoder(ToQuery)
+_replies = msgspec.msgpack.Decoder(list[Recovered])
+_T = TypeVar("_T")
+_bool = msgspec.msgpack.Decoder(bool)
+
+
+class Conversation:
+    """One query connection, from Hello to its end. One request at a time."""
+
+    __slots__ = ("_chunks", "_id", "_rest", "welcome")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._id = 0
+        self._chunks: list[bytes] = []
+        self.welcome: Welcome | None = None
+
+    def hello(self) -> bytes:
+        """The first bytes to send; then `feed` until `welcome` is there."""
+        return framing.encode(
+            Hello(framing.PROTOCOL_VERSION, "query", process.producer(), client=CLIENT_NAME)
+        )
+
+    def next_id(self) -> int:
+        """The id of the next request; what arrives for an older one is passed over."""
+        self._id += 1
+        self._chunks.clear()
+        return self._id
+
+    def feed(self, received: bytes) -> bytes | None:
+        """The answer, once it is whole.
+
+        Raises Refused or Unavailable where the daemon says so, and Unavailable where what came is
+        no answer; after the latter the connection must be closed.
+        """
+        if not received:
+            raise Unavailable("walld closed the connection before it answered")
+        try:
+            bodies, self._rest = framing.split(self._rest + received)
+            for body in bodies:
+                answer = self._heard(_messages.decode(body))
+                if answer is not None:
+                    return answer
+        except (framing.FrameTooLong, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Unavailable(f"walld answered what this client cannot read: {error}") from error
+        return None
+
+    def _heard(self, message: Welcome | Answer | Error) -> bytes | None:
+        if isinstance(message, Welcome):
+            self.welcome = message
+        elif isinstance(message, Error):
+            if message.id in (0, self._id):
+                _raise(message)
+        elif message.id == self._id:
+            self._chunks.append(message.chunk)
+            if message.last:
+                return b"".join(self._chunks)
+        return None
+
+
+def decode_replies(answer: bytes) -> list[Recovered]:
+    """The answer to Recover and List."""
+    return _decoded(_replies, answer)
+
+
+def decode_bool(answer: bytes) -> bool:
+    """The answer to HasPartial and Resolve."""
+    return _decoded(_bool, answer)
+
+
+def own_stream(number: int, seq: int) -> Seen:
+    """Tells the daemon how far this process has sent a stream of its own."""
+    return Seen(process.producer(), number, seq)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[_T], answer: bytes) -> _T:
+    try:
+        return decoder.decode(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unavailable(f"walld answered what this client cannot read: {error}") from error
+
+
+def _raise(error: Error) -> NoReturn:
+    if error.id and error.code == "recovering":
+        raise Unavailable("walld is still reading its log; ask again in a moment")
+    if error.id:
+        raise Refused(error.code, error.got, error.limit, error.message)
+    raise Unavailable(
+        f"walld ended the connection: {error.message} "
+        f"(code {error.code}, got {error.got}, limit {error.limit})"
+    )

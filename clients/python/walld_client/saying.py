@@ -1,0 +1,113 @@
+"""A reply's events on their way into a link: the long way, under its lock.
+
+Owns: seqs, the first-terminal-wins rule, and when a release is legal. Refuses: what an event
+means (`reply.py`), sockets (`link.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from walld_client import frames
+from walld_client.frames import ID
+from walld_client.link import Link
+from walld_client.stream import Stream
+from walld_client.wire import messages
+from walld_client.wire.messages import Event
+
+__all__ = ["release", "say", "say_text"]
+
+_log = logging.getLogger("walld")
+
+
+def say(
+    link: Link,
+    stream: Stream,
+    events: Sequence[Event | Callable[[int], Event]],
+    *,
+    terminal: bool = False,
+    released: bool = False,
+) -> int:
+    """Send events whose stream and seq are ID, the last perhaps a terminal, then a release.
+
+    An event that needs its own seq is given as a function of it. Returns the last event's seq
+    (not that of the release), or 0 where the stream takes nothing any more.
+    """
+    bodies = [event if callable(event) else frames.body_of(event) for event in events]
+    seq = 0
+    with link.lock:
+        if _is_late(link, stream):
+            return 0
+        for body in bodies:
+            seq = stream.next_seq
+            made = frames.body_of(body(seq)) if callable(body) else body
+            link.put(stream, frames.place(made, stream.number, seq))
+        if terminal:
+            stream.terminal = stream.careful = True
+        if released:
+            _put_release(link, stream)
+        link.push()
+    return seq
+
+
+def say_text(
+    link: Link, stream: Stream, tag: int, pieces: Sequence[bytes], info: bytes | None
+) -> int:
+    """Send text as one event a piece. Returns the last one's seq, or 0."""
+    kind = messages.Token if tag == frames.TOKEN else messages.Reasoning
+    if info is not None:
+        return say(link, stream, [kind(ID, ID, piece, info) for piece in pieces])
+    prefix = stream.token_prefix if tag == frames.TOKEN else stream.reasoning_prefix
+    seq = 0
+    with link.lock:
+        if _is_late(link, stream):
+            return 0
+        for piece in pieces:
+            seq = stream.next_seq
+            link.put(stream, frames.plain_text(prefix, seq, piece))
+        link.push()
+    return seq
+
+
+def release(link: Link, stream: Stream) -> int:
+    """Send Release. ValueError before a terminal: the reply is not whole, nothing may go yet."""
+    with link.lock:
+        if not stream.terminal and not stream.gone:
+            raise ValueError(
+                f"reply {stream.stream_id!r} has not ended; call end(), cancel() or error() first"
+            )
+        if stream.released or stream.gone:
+            link.late_events += 1
+            return 0
+        seq = stream.next_seq
+        _put_release(link, stream)
+        link.push()
+    return seq
+
+
+def _put_release(link: Link, stream: Stream) -> None:
+    stream.released = True
+    link.put(
+        stream,
+        frames.place(frames.body_of(messages.Release(ID, ID)), stream.number, stream.next_seq),
+    )
+    if not stream.introduced and not link.is_pushing_next():
+        # No daemon has heard of it and none needs to: what waits of it is never sent.
+        stream.give_up()
+    link.registry.tidy(stream)
+
+
+def _is_late(link: Link, stream: Stream) -> bool:
+    """Nothing is taken after a terminal, or on a stream that is gone: counted, not sent."""
+    if not stream.terminal and not stream.gone:
+        return False
+    link.late_events += 1
+    if stream.inherited and not link.told_inherited:
+        link.told_inherited = True
+        _log.warning(
+            "reply %r belongs to the parent of this forked process: its calls do nothing here; "
+            "open another one with client.reply()",
+            stream.stream_id,
+        )
+    return True

@@ -1,0 +1,79 @@
+"""The links of this process: one a socket, however often a program connects.
+
+Owns: which client uses which link, and the flush when the interpreter ends. Refuses: the links'
+insides.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from functools import partial
+
+from walld_client import process
+from walld_client.limits import CLOSE_SECONDS
+from walld_client.link import Link
+from walld_client.socket_path import find_socket
+
+__all__ = ["flushed", "join", "part"]
+
+_lock = threading.Lock()
+_links: dict[str, Link] = {}
+_users: dict[str, int] = {}
+
+
+def join(socket: str | None, backlog_bytes_max: int) -> tuple[str, Link]:
+    """The link to `socket` (None: wherever it is found), and its key for `part`.
+
+    The first who joins sets the bound of its memory.
+    """
+    key = socket or ""
+    with _lock:
+        if key not in _links:
+            _links[key] = Link(partial(find_socket, socket), backlog_bytes_max)
+            _users[key] = 0
+        _users[key] += 1
+        return key, _links[key]
+
+
+def part(key: str, link: Link) -> bool:
+    """A client is done with it. True for the last one, who must shut it."""
+    with _lock:
+        if _links.get(key) is not link:
+            return False
+        _users[key] -= 1
+        if _users[key]:
+            return False
+        del _links[key], _users[key]
+        return True
+
+
+def flushed(link: Link, timeout: float) -> bool:
+    """Wait until the kernel has everything; at most `timeout`.
+
+    Nobody is waited for who was never there: then what waits is lost with this process anyway.
+    """
+    told = threading.Event()
+    if link.flush(told.set):
+        return True
+    return link.dialing.connections > 0 and told.wait(timeout)
+
+
+def _at_exit() -> None:
+    deadline = time.monotonic() + CLOSE_SECONDS
+    for link in list(_links.values()):
+        flushed(link, max(0.0, deadline - time.monotonic()))
+
+
+class _Lock:
+    """In the child of a fork the lock may be held by a thread that is not there."""
+
+    def forked(self) -> None:
+        global _lock
+        _lock = threading.Lock()
+
+
+_renewed = _Lock()
+process.register(_renewed)
+atexit.register(_at_exit)

@@ -1,0 +1,95 @@
+"""What a link knows of one stream of this process.
+
+Owns: the stream's number, names and positions. Refuses: sending, and the rules of a reply
+(`reply.py`). Everything here is read and written under the lock of the stream's link.
+
+It outlives the Reply object: a reply that ended may be released by id from another thread much
+later, and what it sent may have to be sent again.
+"""
+
+from __future__ import annotations
+
+from walld_client import frames
+from walld_client.limits import CHORES_EVERY_TOKENS
+from walld_client.wire.messages import Start
+
+__all__ = ["Stream"]
+
+
+class Stream:
+    """One stream.
+
+    next_seq: of its next event. synced: highest seq known safe on disk, -1 if none.
+    held_from: lowest seq the ring still holds, next_seq if none. taken: highest seq the kernel
+    has, valid only while `stall_no` is the backlog's own; otherwise all of it is taken.
+    introduced: its Start was given to a connection. terminal: it ended, in whatever way.
+    gone: nothing of it is sent any more (given up, refused, of the parent process, or released
+    before any daemon heard of it). careful: a token must take the long way (redact, terminal,
+    gone). chores_seq: the token that does the link's chores once it is sent.
+    """
+
+    __slots__ = (
+        "careful",
+        "chores_seq",
+        "gone",
+        "held_from",
+        "inherited",
+        "introduced",
+        "next_seq",
+        "number",
+        "owned",
+        "reasoning_prefix",
+        "refused",
+        "released",
+        "session_id",
+        "stall_no",
+        "start",
+        "synced",
+        "taken",
+        "terminal",
+        "token_prefix",
+    )
+
+    def __init__(self, number: int, start: Start, careful: bool) -> None:
+        self.number = number
+        self.start = start
+        self.session_id = start.session_id
+        self.token_prefix = frames.text_prefix(frames.TOKEN, number)
+        self.reasoning_prefix = frames.text_prefix(frames.REASONING, number)
+        self.careful = careful
+        # Spread, so that a hundred streams in step do not do their chores all at once.
+        self.chores_seq = 64 + number * 389 % CHORES_EVERY_TOKENS
+        self.next_seq = 0
+        self.synced = -1
+        self.held_from = 0
+        self.taken = -1
+        self.stall_no = -1
+        self.introduced = False
+        self.terminal = False
+        self.released = False
+        self.gone = False
+        self.inherited = False
+        """It belongs to the process this one was forked from."""
+        self.owned = True
+        """A Reply object still stands for it."""
+        self.refused: set[int] = set()
+        """Seqs the daemon refused: intact but illegal, so never sent again."""
+
+    @property
+    def stream_id(self) -> str:
+        """The application's name of it."""
+        return self.start.stream_id
+
+    def give_up(self) -> None:
+        """From here on nothing of it is sent or held."""
+        self.gone = True
+        self.careful = True
+
+    def is_settled(self) -> bool:
+        """Released and all of it acknowledged: nothing is left to do for it."""
+        if not self.released:
+            return False
+        seq = self.synced
+        while seq + 1 in self.refused:  # no ack is due for what was refused
+            seq += 1
+        return seq >= self.next_seq - 1
