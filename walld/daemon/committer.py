@@ -8,7 +8,8 @@ Invariants
 - W2 An error of a sync, or of a write that is not for want of room, poisons the segment: no second
   sync, no read-back; what is not synced is written again from memory into a new segment under its
   own numbers, and acknowledged only after ITS sync (P8). Failing again: kept, said, tried again.
-- W3 A full disk: the write is taken back, agents go on, it is tried again every second (P7).
+- W3 A full disk: the write is taken back, the reserve makes room, and until it can be put aside
+  again only ends and releases are written; tried again every second (P7).
 - W4 Nothing is acknowledged by a daemon that is no longer the owner of its directory.
 """
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from walld.daemon.intake import Intake
     from walld.daemon.metrics import Metrics
+    from walld.daemon.reserve import Reserve
     from walld.daemon.workers import Worker
     from walld.disk.owner import Owner
     from walld.engine.engine import Engine
@@ -56,6 +58,7 @@ class Committer:
         engine: Engine,
         intake: Intake,
         files: SegmentFiles,
+        reserve: Reserve,
         owner: Owner,
         metrics: Metrics,
         writer: Worker,
@@ -78,6 +81,10 @@ class Committer:
         """What keeps the disk from taking writes or syncs, None while all is well."""
         self._sleeps_until: float | None = None
         self._last_id = 0
+        self._reserve = reserve
+        self._generation = 0
+        """Raised when batches move to a new segment: a sync begun before says nothing of them."""
+        self._synced_no_max: int | None = None
 
     def wake(self) -> None:
         """Something was queued, or somebody waits: is the next flush nearer than thought?"""
@@ -106,10 +113,16 @@ class Committer:
                 await anyio.sleep(limits.DISK_RETRY_SECONDS)
         if self.trouble is not None:
             self._well()
+        await self._writer.run(self._reserve.make)
         at_ms = time.time_ns() // 1_000_000
         first = self._engine.sealing.next_batch
         for batch in settled_batches(first, at_ms, verdict.rows()):
+            # Until these are synced no header may say that the numbers they speak of are.
+            self._synced_no_max = verdict.synced_no
             await self._write(self._engine.sealing.adopt(batch))
+        if self._synced_no_max is not None:
+            await self.sync()
+            self._synced_no_max = None
 
     async def open_segment(self, first_batch: int) -> None:
         """A new segment to write to. Raises OSError; the id is used up all the same."""
@@ -154,6 +167,8 @@ class Committer:
                     await self._changed.wait()
                 continue
             await self.flush()
+            if self._engine.disk_full:
+                await self._look_for_room()
 
     async def flush(self) -> None:
         """Write everything queued now, in batches of one write(2) each."""
@@ -173,7 +188,10 @@ class Committer:
             await self._write(sealed)
         if oldest is not None:
             self._metrics.flush_lag.observe(anyio.current_time() - oldest)
-        engine.flushed(waiters)
+        if engine.sealing.ends_only and engine.sealing.waiting:
+            engine.not_flushed(waiters, oldest)
+        else:
+            engine.flushed(waiters)
         self._intake.send_posted()
         took = anyio.current_time() - begun
         engine.commit.flush_cost(took)
@@ -206,7 +224,7 @@ class Committer:
                 except OSError as error:
                     await self._write_failed(error)
                     continue
-                if self.trouble is not None and self.trouble.startswith("write"):
+                if self.trouble is not None and not self._engine.disk_full:
                     self._well()
                 return
 
@@ -214,6 +232,8 @@ class Committer:
         engine = self._engine
         segment = engine.segments.current
         offset, synced_no = segment.size, engine.sealing.synced_no
+        if self._synced_no_max is not None:
+            synced_no = min(synced_no, self._synced_no_max)
 
         def job() -> float:
             begun = time.perf_counter()
@@ -235,15 +255,33 @@ class Committer:
         """W2, W3: say so, make room for another try, wait a second."""
         segment = self._engine.segments.current
         self._ill(f"write to segment {segment.segment_id}: {error.strerror or error}")
-        if error.errno in _NO_ROOM:
-            self._engine.disk_full = True
-            try:
-                await self._writer.run(lambda: self._files.cut(segment.segment_id, segment.size))
-            except (OSError, KeyError) as failed:
-                _log.error("segment %d: cannot take a write back: %s", segment.segment_id, failed)
-            await anyio.sleep(limits.DISK_RETRY_SECONDS)
+        if error.errno not in _NO_ROOM:
+            await self._replace_segments()
             return
-        await self._replace_segment()
+        try:
+            await self._writer.run(lambda: self._files.cut(segment.segment_id, segment.size))
+        except OSError as failed:
+            _log.error("segment %d: cannot take a write back: %s", segment.segment_id, failed)
+        await self._no_room()
+
+    async def _no_room(self) -> None:
+        """Live on the reserve; where it is spent too, wait a second."""
+        self._engine.disk_full = True
+        self._engine.sealing.ends_only = True
+        if not await self._writer.run(self._reserve.spend):
+            await anyio.sleep(limits.DISK_RETRY_SECONDS)
+
+    async def _look_for_room(self) -> None:
+        """A disk that was full has room again once the reserve can be put aside."""
+        try:
+            if await self._writer.run(self._reserve.make):
+                self._engine.disk_full = self._engine.sealing.ends_only = False
+                self._well()
+                return
+        except OSError as error:
+            self._ill(f"write of the reserve: {error.strerror or error}")
+        with anyio.move_on_after(limits.DISK_RETRY_SECONDS):
+            await self._changed.wait()
 
     # --- the syncer -----------------------------------------------------------------------------
 
@@ -267,6 +305,7 @@ class Committer:
         segments = engine.segments.between(engine.sealing.synced_no + 1, target)
         engine.commit.sync_begun()
         ids = [segment.segment_id for segment in segments]
+        generation = self._generation
 
         def job() -> float:
             begun = time.perf_counter()
@@ -278,14 +317,21 @@ class Committer:
         try:
             took = await self._syncer.run(job)
         except OSError as error:
-            await self._sync_failed(error, target)
+            self._ill(f"sync up to batch {target}: {error.strerror or error}")
+            async with self._write_lock:
+                if generation == self._generation:
+                    await self._replace_segments()
+            return
+        if generation != self._generation:
+            # Meanwhile a failed write moved the batches to a new segment: this sync was not its.
+            engine.commit.written(anyio.current_time())
             return
         self._metrics.wal_fsync_duration.observe(took)
         if took > _SLOW_SYNC_SECONDS:
             _log.warning("slow fdatasync: %.3f s for segments %s", took, ids)
         engine.commit.sync_cost(took)
         engine.synced(target)
-        if self.trouble is not None and self.trouble.startswith("sync"):
+        if self.trouble is not None and not engine.disk_full:
             self._well()
         self._changed.set()
         self._settled()
@@ -301,16 +347,16 @@ class Committer:
         sealed = sealing.finish_empty(time.time_ns() // 1_000_000)
         await self._write(sealed)
 
-    async def _sync_failed(self, error: OSError, target: int) -> None:
-        """W2: the segment is poisoned, whatever its next sync would say."""
-        self._ill(f"sync up to batch {target}: {error.strerror or error}")
-        async with self._write_lock:
-            while not await self._replace_segment():
-                pass
+    async def _replace_segments(self) -> None:
+        """W2: a new segment with everything not synced in it, however often it takes."""
+        self._generation += 1
+        while not await self._write_again():
+            pass
+        self._engine.commit.written(anyio.current_time())
         self._may_sync.set()
 
-    async def _replace_segment(self) -> bool:
-        """A new segment with everything not synced in it, from memory, under its own numbers."""
+    async def _write_again(self) -> bool:
+        """From memory, under its own numbers. False where it failed once more."""
         engine = self._engine
         engine.segments.poison(engine.sealing.synced_no)
         again = engine.sealing.unwritten_again()
@@ -320,7 +366,10 @@ class Committer:
                 await self._write_once(sealed)
         except OSError as error:
             self._ill(f"write to a new segment: {error.strerror or error}")
-            await anyio.sleep(limits.DISK_RETRY_SECONDS)
+            if error.errno in _NO_ROOM:
+                await self._no_room()
+            else:
+                await anyio.sleep(limits.DISK_RETRY_SECONDS)
             return False
         finally:
             engine.recount()

@@ -348,7 +348,8 @@ class Keeper:
             segment = engine.segments.can_unlink(engine.sealing.synced_no)
             if segment is None or self._is_held(segment):
                 return
-            await self._background.run(partial(self._files.unlink, segment.segment_id))
+            go = self._files.set_aside if segment.unreadable else self._files.unlink
+            await self._background.run(partial(go, segment.segment_id))
             engine.segments.unlinked(segment)
 
     def _is_held(self, segment: Segment) -> bool:

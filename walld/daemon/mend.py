@@ -20,10 +20,10 @@ from walld_client.wire import messages as wire
 
 from walld.engine.stream import OFFSET_BITS, Place
 from walld.errors import FormatError
-from walld.partials.store import PARTIALS_DIR, QUARANTINE_DIR, PartialFacts, PartialStore
+from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.wal import records
 from walld.wal.files import SegmentFiles
-from walld.wal.layout import WAL_DIR, Flag, directory
+from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Flag, directory
 from walld.wal.scan import LogScan, list_segments
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class FoundSegment:
     size: int = 0
     batches: list[tuple[int, int]] = field(default_factory=list)
     """(batch_no, file offset)"""
+    unreadable: bool = False
+    """Some of it gave I/O errors: set aside when its turn comes, never unlinked."""
 
 
 @dataclass(slots=True)
@@ -239,10 +241,12 @@ def _sync_old(disk: Disk, segment_ids: list[int]) -> None:
     for segment_id in segment_ids:
         try:
             file = disk.open(SegmentFiles.path(segment_id))
-        except FileNotFoundError:
-            continue
+        except OSError:
+            continue  # gone, or what the scan called unreadable
         try:
             file.sync()
+        except OSError as error:
+            _log.error("segment %d: sync at start: %s", segment_id, error.strerror or error)
         finally:
             file.close()
     disk.sync_dir(WAL_DIR)
@@ -286,6 +290,7 @@ def _segments_without_batches(scan: _Scan, log: LogScan, last_batch_no: int) -> 
                 first = facts.header.prev_batch_no + 1
             segment = FoundSegment(facts.segment_id, min(first, last_batch_no + 1))
         segment.size = facts.size
+        segment.unreadable = any(hole.reason == "unreadable" for hole in facts.holes)
         ordered.append(segment)
     scan.segments = ordered
 

@@ -64,6 +64,7 @@ def _segments(engine: Engine, mended: Mended, now: float) -> None:
             segment.offsets.extend([0] * (batch_no - segment.last_batch - 1))
             segment.offsets.append(offset)
         segment.dead_since = now
+        segment.unreadable = found.unreadable
         engine.segments.add(segment)
         last_batch = max(last_batch, segment.last_batch)
 

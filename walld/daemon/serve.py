@@ -38,6 +38,7 @@ from walld.daemon.metrics import Metrics
 from walld.daemon.notify import Notifier, listen_fds
 from walld.daemon.reading import Reader
 from walld.daemon.requests import Requests
+from walld.daemon.reserve import Reserve
 from walld.daemon.restore import restore
 from walld.daemon.state import State
 from walld.daemon.workers import ThreadWorker, Worker
@@ -48,6 +49,7 @@ from walld.engine.engine import Engine
 from walld.errors import DirectoryTaken, WalldError
 from walld.partials.store import PartialStore
 from walld.wal.files import SegmentFiles
+from walld.wal.scan import list_segments
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -107,6 +109,7 @@ class Daemon:
             self.engine,
             self.intake,
             self._files,
+            Reserve(disk),
             owner,
             self.metrics,
             make_worker(),
@@ -281,7 +284,8 @@ def serve(settings: Settings) -> int:
 def _serve(settings: Settings, notifier: Notifier) -> int:
     os.makedirs(settings.data, mode=0o700, exist_ok=True)
     disk = RealDisk(settings.data)
-    owner = Owner(settings.data, uuid.uuid4().bytes)
+    # A log that is gone begins anew: its numbers do, so its name must.
+    owner = Owner(settings.data, uuid.uuid4().bytes, is_new=not list_segments(disk))
     passed = [sockets.adopt(fd) for fd in listen_fds(os.environ, os.getpid())]
     bound: list[socket.socket] = []
     inode = 0

@@ -24,8 +24,8 @@ LOCK_BYTES = 128
 class Owner:
     """The hold of one process on its data directory, until it exits."""
 
-    def __init__(self, root: str, log_uuid: bytes) -> None:
-        """Take the directory. `log_uuid` names the log where it is a new one.
+    def __init__(self, root: str, log_uuid: bytes, *, is_new: bool = False) -> None:
+        """Take the directory. `log_uuid` names the log where there was none, or `is_new` says so.
 
         Raises DirectoryTaken, FormatError, OSError.
         """
@@ -41,6 +41,8 @@ class Owner:
             raw = os.pread(self._fd, LOCK_BYTES, 0)
             epoch, self.log_uuid = self._parse(raw) if raw.strip() else (0, log_uuid)
             self.epoch = epoch + 1
+            if is_new:
+                self.log_uuid = log_uuid
             self._record = (
                 f"walld 1\nepoch {self.epoch}\nlog {self.log_uuid.hex()}\n".encode()
             ).ljust(LOCK_BYTES)

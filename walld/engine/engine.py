@@ -169,6 +169,11 @@ class Engine:
                 self._sync_waiters.append((self.sealing.written_no, waiter))
                 self.commit.hurry_sync()
 
+    def not_flushed(self, waiters: list[Waiter], oldest: float | None) -> None:
+        """Something of a flush was left for want of room: it waits on, and whoever waits for it."""
+        self._flush_waiters[:0] = waiters
+        self.commit.flush_returned(oldest)
+
     def synced(self, batch_no: int) -> None:
         """fdatasync(2) returned for everything up to a batch."""
         for stream in self.sealing.synced(batch_no):

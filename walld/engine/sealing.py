@@ -86,6 +86,8 @@ class Sealing:
         self._carries: deque[Carry] = deque()
         self._tombstones: deque[Tombstone] = deque()
         self.queue_bytes = 0
+        self.ends_only = False
+        """The disk lives on its reserve: only streams that have ended are written."""
         self.crowded: dict[int, Stream] = {}
         """Streams with more records than their index should have."""
         self.unsynced: dict[int, Sealed] = {}
@@ -163,9 +165,12 @@ class Sealing:
                 self._seal_carry(builder, carry)
             elif self._queue:
                 stream = self._queue[0]
-                if not self._seal_stream(builder, stream):
+                if self.ends_only and not stream.terminal:
+                    self._queue.rotate(-1)
+                elif not self._seal_stream(builder, stream):
                     break
-                self._queue.popleft()
+                else:
+                    self._queue.popleft()
             else:
                 break
             done += 1

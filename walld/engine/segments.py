@@ -43,6 +43,8 @@ class Segment:
     dead_since: float | None = None
     """Since when it holds bytes of a released reply."""
     poisoned: bool = False
+    unreadable: bool = False
+    """It gave I/O errors at the start: set aside instead of unlinked."""
 
     @property
     def last_batch(self) -> int:
@@ -155,17 +157,16 @@ class Segments:
         del self._list[0]
         self.size -= segment.size
 
-    def poison(self, synced_no: int) -> Segment:
-        """A write or sync of unsynced batches failed: forget where they stood.
+    def poison(self, synced_no: int) -> None:
+        """A write or sync of unsynced batches failed: forget where they stood, in every segment.
 
-        Returns the segment as far as it is still good; the batches come again elsewhere (DESIGN
-        P8). The file stays on disk until its turn to be unlinked, its unsynced tail unread.
+        They come again elsewhere (DESIGN P8). The files stay on disk until their turn to be
+        unlinked, their unsynced tails unread.
         """
-        current = self._list[-1]
-        current.poisoned = True
-        keep = max(0, synced_no - current.first_batch + 1)
-        del current.offsets[keep:]
-        return current
+        for segment in self._list:
+            if segment.last_batch > synced_no or segment is self._list[-1]:
+                segment.poisoned = True
+                del segment.offsets[max(0, synced_no - segment.first_batch + 1) :]
 
     def recount(self, streams: Iterable[Stream]) -> None:
         """Live bytes from scratch: batches have moved to another segment."""

@@ -21,6 +21,7 @@ from zlib import crc32
 from walld_client.paths import path_name
 
 from walld.errors import FormatError
+from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
     from walld.disk.base import Disk, File
@@ -31,7 +32,6 @@ __all__ = [
     "PARTIAL_HEADER_BYTES",
     "PARTIAL_MAGIC",
     "PARTIAL_VERSION",
-    "QUARANTINE_DIR",
     "Partial",
     "PartialFacts",
     "PartialStore",
@@ -40,7 +40,6 @@ __all__ = [
 ]
 
 PARTIALS_DIR = "partials"
-QUARANTINE_DIR = "quarantine"
 PARTIAL_MAGIC = b"walldprt"
 PARTIAL_VERSION = 1
 PARTIAL_HEADER_BYTES = 104

@@ -15,6 +15,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from walld.wal.layout import (
+    QUARANTINE_DIR,
     WAL_DIR,
     SegmentHeader,
     pack_segment_header,
@@ -119,6 +120,16 @@ class SegmentFiles:
             self._disk.unlink(self.path(segment_id))
         except FileNotFoundError:
             return
+        self._disk.sync_dir(WAL_DIR)
+
+    def set_aside(self, segment_id: int) -> None:
+        """Move a segment that could not be read to quarantine/ instead of unlinking it."""
+        file = self._files.pop(segment_id, None)
+        if file is not None:
+            file.close()
+        self._disk.make_dir(QUARANTINE_DIR)
+        self._disk.rename(self.path(segment_id), f"{QUARANTINE_DIR}/{segment_name(segment_id)}")
+        self._disk.sync_dir(QUARANTINE_DIR)
         self._disk.sync_dir(WAL_DIR)
 
     def close(self) -> None:

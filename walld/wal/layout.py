@@ -20,6 +20,7 @@ __all__ = [
     "BATCH_HEADER_BYTES",
     "BATCH_MAGIC",
     "ENTRY_BYTES",
+    "QUARANTINE_DIR",
     "SEGMENT_HEADER_BYTES",
     "SEGMENT_MAGIC",
     "SEGMENT_VERSION",
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 WAL_DIR = "wal"
+QUARANTINE_DIR = "quarantine"
 SEGMENT_MAGIC = b"walldwal"
 SEGMENT_VERSION = 1
 SEGMENT_HEADER_BYTES = 64
