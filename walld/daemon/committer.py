@@ -79,9 +79,12 @@ class Committer:
         self._write_lock = anyio.Lock()
         self.trouble: str | None = None
         """What keeps the disk from taking writes or syncs, None while all is well."""
+        self.syncing_since: float | None = None
+        """Since when a sync has not returned."""
         self._sleeps_until: float | None = None
         self._last_id = 0
         self._reserve = reserve
+        self._shortened = False
         self._generation = 0
         """Raised when batches move to a new segment: a sync begun before says nothing of them."""
         self._synced_no_max: int | None = None
@@ -186,6 +189,7 @@ class Committer:
             if sealed is None:
                 break
             await self._write(sealed)
+        engine.commit.flush_ended()
         if oldest is not None:
             self._metrics.flush_lag.observe(anyio.current_time() - oldest)
         if engine.sealing.ends_only and engine.sealing.waiting:
@@ -198,6 +202,10 @@ class Committer:
         self._metrics.flush_duration.observe(took)
         self._may_sync.set()
         self._settled()
+        if engine.commit.linger_shortened != self._shortened:
+            self._shortened = not self._shortened
+            now = f"shortened to {engine.commit.linger * 1000:.0f} ms"
+            _log.warning("linger: %s", now if self._shortened else "as it was set again")
         if oldest is not None and anyio.current_time() - oldest > engine.commit.bound:
             age = anyio.current_time() - oldest
             _log.error(
@@ -314,14 +322,17 @@ class Committer:
             self._check_owner()
             return took
 
+        self.syncing_since = anyio.current_time()
         try:
             took = await self._syncer.run(job)
         except OSError as error:
+            self.syncing_since = None
             self._ill(f"sync up to batch {target}: {error.strerror or error}")
             async with self._write_lock:
                 if generation == self._generation:
                     await self._replace_segments()
             return
+        self.syncing_since = None
         if generation != self._generation:
             # Meanwhile a failed write moved the batches to a new segment: this sync was not its.
             engine.commit.written(anyio.current_time())

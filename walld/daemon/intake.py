@@ -225,7 +225,7 @@ class Intake:
         connection.producer = self._engine.registry.producer(connection.uid, hello.producer)
         connection.producer.connections += 1
         if hello.log == self._engine.log_uuid:
-            self._engine.attest(connection, hello.synced_no)
+            self._engine.attest(hello.synced_no)
         if rest:
             self._engine.feed.take(connection, rest, at_ms)
 

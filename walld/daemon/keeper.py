@@ -239,22 +239,17 @@ class Keeper:
 
     # --- carrying -------------------------------------------------------------------------------
 
-    @property
-    def _budget(self) -> int:
-        engine = self._engine
-        return engine.agent_bytes - engine.carried_bytes
-
     async def _thin_out(self) -> None:
         """Fold the records of streams whose index has grown long."""
         crowded = self._engine.sealing.crowded
         for no, stream in list(crowded.items()):
             if stream.gone or stream.records <= limits.INDEX_ENTRIES_MAX:
                 del crowded[no]
-            elif not stream.carrying and self._budget > 0:
+            elif not stream.carrying:
                 at, count = _small_run(stream)
                 if count < 2:
                     del crowded[no]
-                else:
+                elif sum(stream.sizes[at : at + count]) <= self._engine.carry_budget:
                     await self._carry(stream, at, count)
 
     async def _carry(self, stream: Stream, at: int, count: int) -> None:
@@ -302,9 +297,12 @@ class Keeper:
             if stream.gone or stream.carrying or not stream.where or min(stream.where) >= bound:
                 continue
             at, count = _run_before(stream, bound)
-            carried += sum(stream.sizes[at : at + count])
+            size = sum(stream.sizes[at : at + count])
+            if size > engine.carry_budget:
+                return
+            carried += size
             await self._carry(stream, at, count)
-            if carried >= _PASS_BYTES or self._budget < carried:
+            if carried >= _PASS_BYTES:
                 self.wake()
                 return
         self._evacuating = None  # look again for what has more than one run, or was being carried
@@ -314,7 +312,7 @@ class Keeper:
         large = segments.size > 2 * segments.live_bytes + 2 * limits.SEGMENT_BYTES_MAX
         dead = oldest.dead_since
         late = dead is not None and anyio.current_time() - dead > self._reclaim
-        return (large or late) and self._budget > 0
+        return (large or late) and self._engine.carry_budget > 0
 
     async def _leave_current(self, current: Segment) -> bool:
         """Roll where the only segment holds what must go. False where it may stay."""
@@ -335,7 +333,7 @@ class Keeper:
         elif (
             current.dead_since is None
             or not self._is_due(current)
-            or self._budget < current.live_bytes
+            or engine.carry_budget < current.live_bytes
         ):
             return False
         await self._committer.roll()
@@ -353,8 +351,8 @@ class Keeper:
             engine.segments.unlinked(segment)
 
     def _is_held(self, segment: Segment) -> bool:
-        dead = segment.dead_since
-        return bool(self._hold) and dead is not None and anyio.current_time() - dead < self._hold
+        died = segment.died_at
+        return bool(self._hold) and died is not None and anyio.current_time() - died < self._hold
 
 
 def _small_run(stream: Stream) -> tuple[int, int]:

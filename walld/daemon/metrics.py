@@ -77,7 +77,7 @@ class _Numbers:
             ),
             (
                 "walld_events_discarded",
-                "Events not kept, by reason; overload and disk_full leave a gap in a reply.",
+                "Events not kept, by reason; disk_full leaves a gap in a reply.",
                 "reason",
                 counters.discarded,
             ),

@@ -73,6 +73,7 @@ class Reader:
             from_disk += place.length
         waiting: list[bytes] = []
         if whole:
+            source += stream.building
             stream.seal()
             waiting = [item.item for item in stream.waiting]
         base = self._engine.kept.by_no.get(stream.no) if whole else None
@@ -95,7 +96,10 @@ class Reader:
         read, from_disk = self.job(stream)
         alive, lost = stream.lost_reason is None, stream.lost_reason
         live = alive and not stream.terminal
-        begin = stream.begin
+        begin, restored_seq = stream.begin, stream.restored_seq
+
+        def gap_verdict(_first: int, last: int) -> str:
+            return gap_word if last <= restored_seq else "dropped"
 
         def run() -> wire.Recovered:
             return fold(
@@ -104,7 +108,7 @@ class Reader:
                 owner_alive=alive,
                 live=live,
                 lost_reason=lost,
-                gap_verdicts=lambda _first, _last: gap_word,
+                gap_verdicts=gap_verdict,
             )
 
         if not from_disk and stream.waiting_bytes < _INLINE_BYTES and stream.records < 64:

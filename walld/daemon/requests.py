@@ -148,11 +148,15 @@ class Requests:
                     raise _Failed("recovering", "the log is still being read; ask again")
             result = await self._answers[type(request)](connection, request)
         except _Failed as failed:
+            if isinstance(request, wire.Recover):
+                self._engine.counters.recoveries["unavailable"] += 1
             self._engine.counters.protocol_errors[failed.code] += 1
             no = wire.Error(failed.code, str(failed), failed.got, failed.limit, id=request.id)
             await _send(peer, encode(no))
             return
         except (OSError, FormatError) as error:
+            if isinstance(request, wire.Recover):
+                self._engine.counters.recoveries["unavailable"] += 1
             _log.error("request %s: %s", type(request).__name__, error)
             failure = wire.Error("unreadable", str(error), id=request.id)
             await _send(peer, encode(failure))

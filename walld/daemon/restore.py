@@ -41,6 +41,7 @@ def restore(
     verdict = mended.verdict
     sealing = engine.sealing
     sealing.written_no = sealing.synced_no = sealing.told_synced_no = verdict.last_batch_no
+    sealing.reached_no = verdict.last_batch_no
     sealing.next_batch = verdict.last_batch_no + 1
     _segments(engine, mended, now)
     partials = _kept(engine, mended)
@@ -57,13 +58,14 @@ def restore(
 
 def _segments(engine: Engine, mended: Mended, now: float) -> None:
     last_batch = 0
+    has_dead = any(found.dead for found in mended.streams.values())
     for found in mended.segments:
         segment = Segment(found.segment_id, max(found.first_batch, last_batch + 1), now, found.size)
         for batch_no, offset in found.batches:
             # Numbers that are missing get a place no header can have; no index leads there.
             segment.offsets.extend([0] * (batch_no - segment.last_batch - 1))
             segment.offsets.append(offset)
-        segment.dead_since = now
+        segment.dead_since = segment.died_at = now if has_dead else None
         segment.unreadable = found.unreadable
         engine.segments.add(segment)
         last_batch = max(last_batch, segment.last_batch)
@@ -103,6 +105,7 @@ def _stream(
     stream.moved_to = found.moved_to
     stream.terminal = found.terminal
     stream.next_seq = found.last_seq + 1
+    stream.restored_seq = found.last_seq
     stream.written_seq = stream.synced_seq = found.last_seq
     stream.last_at_ms = found.last_at_ms
     stream.where, stream.sizes = found.where, found.sizes

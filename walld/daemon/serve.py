@@ -208,10 +208,16 @@ class Daemon:
             await self.intake.acknowledge_all()
 
     async def _tick(self) -> None:
-        said = ""
+        said, hung = "", None
         while True:
             await anyio.sleep(_TICK_SECONDS)
             await self.intake.tick()
+            while self.engine.lost:
+                _log.critical("lost_acked: stream %s, seqs %d to %d", *self.engine.lost.pop())
+            trouble = self.state.trouble
+            if (trouble is None) != (hung is None) and self.committer.trouble is None:
+                _log.error("disk: %s", trouble or f"answers again; it was: {hung}")
+                hung = trouble
             line = self.state.line()
             if line != said:
                 self.notifier.status(line)

@@ -36,6 +36,7 @@ class State:
         self._since = time.monotonic()
         self._mended: Mended | None = None
         self._mend_seconds = 0.0
+        self._last_batch_no = 0
         self._loop_clock_ahead = 0.0
         """Loop time less time.monotonic(): a scrape's thread cannot ask the loop."""
         self.committer: Committer | None = None
@@ -43,6 +44,7 @@ class State:
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
         mended.streams.clear()
+        self._last_batch_no = mended.verdict.last_batch_no
         self._loop_clock_ahead = anyio.current_time() - time.monotonic()
         self._mended, self._mend_seconds = mended, seconds
 
@@ -58,16 +60,32 @@ class State:
         """Recovering | ok | disk_full | degraded."""
         if self._mended is None:
             return "recovering"
-        trouble = self.committer.trouble if self.committer is not None else None
-        if trouble is None:
-            return "ok"
-        return "disk_full" if self._engine.disk_full else "degraded"
+        if self._engine.disk_full:
+            return "disk_full"
+        return "ok" if self.trouble is None else "degraded"
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the disk, in words: also one that has not answered for a bound."""
+        if self.committer is None or self.committer.trouble is not None:
+            return None if self.committer is None else self.committer.trouble
+        now, bound = self._now(), self._engine.commit.bound
+        oldest, syncing = self._engine.commit.oldest, self.committer.syncing_since
+        if oldest is not None and now - oldest > bound:
+            return f"events have waited {now - oldest:.1f} s to be written, bound {bound:g} s"
+        if syncing is not None and now - syncing > bound:
+            return f"a sync has not returned for {now - syncing:.1f} s, bound {bound:g} s"
+        return None
+
+    def _now(self) -> float:
+        """Loop time, also from a scrape's thread."""
+        return time.monotonic() + self._loop_clock_ahead
 
     def reclaim_lag(self) -> float:
-        """Seconds since the oldest release whose bytes are on disk; 0 where there are none."""
+        """Seconds by which the oldest released byte has outstayed its time on disk (P5)."""
         dead = [s.dead_since for s in list(self._engine.segments) if s.dead_since is not None]
-        now = time.monotonic() + self._loop_clock_ahead
-        return max(0.0, now - min(dead)) if dead else 0.0
+        due = self._settings.reclaim_seconds + self._settings.release_hold_seconds
+        return max(0.0, self._now() - min(dead) - due) if dead else 0.0
 
     def gauges(self) -> Gauges:
         """The moment of a scrape."""
@@ -96,7 +114,7 @@ class State:
         sealing, oldest = engine.sealing, engine.commit.oldest
         return {
             "state": self.word,
-            "trouble": self.committer.trouble if self.committer is not None else None,
+            "trouble": self.trouble,
             "version": __version__,
             "pid": os.getpid(),
             "uptime_seconds": round(time.monotonic() - self._since, 3),
@@ -110,7 +128,7 @@ class State:
             "partials": gauges.partials,
             "flush_bound_ms": self._settings.flush_bound_ms,
             "flush_linger_ms": round(engine.commit.linger * 1000, 1),
-            "flush_lag_seconds": 0.0 if oldest is None else round(anyio.current_time() - oldest, 6),
+            "flush_lag_seconds": 0.0 if oldest is None else round(self._now() - oldest, 6),
             "queue_events": gauges.queue_events,
             "queue_bytes": gauges.queue_bytes,
             "unsynced_bytes": sealing.unsynced_bytes,
@@ -136,4 +154,5 @@ class State:
             "torn": len(verdict.torn),
             "corrupt": len(verdict.corrupt),
             "unreadable": len(verdict.unreadable),
+            "attested_missing": max(0, self._engine.attested_no - self._last_batch_no),
         }

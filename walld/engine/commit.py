@@ -30,6 +30,7 @@ class GroupCommit:
         self._flush_cost_slow = 0.0
         self._sync_cost = 0.0
         self._oldest: float | None = None
+        self._in_flight: float | None = None
         self._unsynced_since: float | None = None
         self._hurry_flush = False
         self._hurry_sync = False
@@ -65,8 +66,10 @@ class GroupCommit:
 
     @property
     def oldest(self) -> float | None:
-        """Since when the oldest queued event has waited, None where nothing is queued."""
-        return self._oldest
+        """Since when the oldest event not written has waited, None where all is written."""
+        if self._in_flight is None or self._oldest is None:
+            return self._oldest if self._in_flight is None else self._in_flight
+        return min(self._in_flight, self._oldest)
 
     def flush_at(self) -> float | None:
         """When the next flush is due (0.0: at once), None where nothing is queued."""
@@ -76,9 +79,13 @@ class GroupCommit:
 
     def flush_begun(self) -> float | None:
         """Everything queued is about to be taken. Returns the age mark of the oldest of it."""
-        oldest, self._oldest = self._oldest, None
+        self._in_flight, self._oldest = self._oldest, None
         self._hurry_flush = False
-        return oldest
+        return self._in_flight
+
+    def flush_ended(self) -> None:
+        """What flush_begun took is written, or given back by flush_returned."""
+        self._in_flight = None
 
     def flush_returned(self, oldest: float | None) -> None:
         """Not all of a flush was written: what is left has waited since `oldest`."""

@@ -30,8 +30,8 @@ EVENT_KINDS = (
     "end",
     "release",
 )
-DISCARD_REASONS = ("duplicate", "disk_full", "late", "overload", "refused")
-"""duplicate: resent, had it. late: after a terminal. overload: queue full. refused: illegal."""
+DISCARD_REASONS = ("duplicate", "disk_full", "late", "refused")
+"""duplicate: resent, had it. late: after a terminal or a release. refused: illegal."""
 RECOVERY_OUTCOMES = ("found", "nothing", "unavailable")
 
 

@@ -67,7 +67,9 @@ class Engine:
         """Record bytes written for the first time: what carrying may spend."""
         self.carried_bytes = 0
         self.attested_no = 0
-        self.attested_by: set[int] = set()
+        """Highest batch a client of this log was told is synced."""
+        self.lost: list[tuple[str, int, int]] = []
+        """(stream_id, first, last seq) acknowledged as synced and not here, for the log."""
 
     # --- taking in ------------------------------------------------------------------------------
 
@@ -86,7 +88,7 @@ class Engine:
             stream.connection = connection
             self.registry.own(stream, connection.process)
             self.orphans.pop(stream.no, None)
-            self._lost(resume.synced + 1 - stream.next_seq)
+            self._lost(start.stream_id, stream.next_seq, resume.synced)
             connection.dirty.add(stream)
             return
         if resume.released or resume.next_seq <= 0:
@@ -105,15 +107,17 @@ class Engine:
             # that waited for its Start would count as done with once a higher number began.
             kept = self.kept.facts_of(connection.uid, start.stream_id)
             if kept is not None:
-                self._lost(resume.synced - kept.last_seq)
+                self._lost(start.stream_id, kept.last_seq + 1, resume.synced)
                 self.rules.revive(connection, start, kept, at_ms)
             else:
-                self._lost(resume.synced + 1)
+                self._lost(start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)
 
-    def _lost(self, events: int) -> None:
-        if events > 0:
-            self.counters.lost_acked += events
+    def _lost(self, stream_id: str, first_seq: int, last_seq: int) -> None:
+        """A client was told that these are synced, and they are not here."""
+        if last_seq >= first_seq:
+            self.counters.lost_acked += last_seq - first_seq + 1
+            self.lost.append((stream_id, first_seq, last_seq))
 
     def drain(self, connection: Connection, drain: wire.Drain) -> None:
         """An agent asks to be told when all it sent is at a level."""
@@ -136,11 +140,9 @@ class Engine:
         self.commit.offered(now)
         self.commit.hurry_flush()
 
-    def attest(self, connection: Connection, synced_no: int) -> None:
+    def attest(self, synced_no: int) -> None:
         """A returning client was told that batches up to `synced_no` are synced."""
-        if synced_no > self.attested_no:
-            self.attested_no = synced_no
-            self.attested_by.add(connection.uid)
+        self.attested_no = max(self.attested_no, synced_no)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -155,6 +157,7 @@ class Engine:
         self.sealing.written(sealed, offset)
         self.agent_bytes += sealed.new_bytes
         self.carried_bytes += sealed.carried_bytes
+        self.sealing.carry_bytes -= sealed.carried_bytes
         self.counters.wal_writes += 1
         self.counters.wal_write_bytes += len(sealed.batch)
         if sealed.parts:
@@ -219,7 +222,7 @@ class Engine:
         partial = self.kept.by_no.get(stream.no)
         if partial is not None:
             self.unwanted.append(partial)
-        if stream.records == 0 and partial is None:
+        if stream.records == 0 and not stream.building and partial is None:
             stream.written_seq = stream.synced_seq = seq
             if stream.connection is not None:
                 stream.connection.dirty.add(stream)
@@ -263,6 +266,11 @@ class Engine:
         self.kept.add(stream.begin.uid, session, name, facts)
 
     # --- memory ---------------------------------------------------------------------------------
+
+    @property
+    def carry_budget(self) -> int:
+        """Bytes that may be carried now: what agents wrote, less what was or will be carried."""
+        return self.agent_bytes - self.carried_bytes - self.sealing.carry_bytes
 
     @property
     def is_full(self) -> bool:

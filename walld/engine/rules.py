@@ -254,6 +254,7 @@ class Rules:
         """
         stream = self.begin(connection, event, at_ms, kept.stream_no)
         stream.next_seq = kept.last_seq + 1
+        stream.written_seq = stream.synced_seq = kept.last_seq
         connection.dirty.add(stream)
 
     def begin(

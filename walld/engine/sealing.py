@@ -86,6 +86,8 @@ class Sealing:
         self._carries: deque[Carry] = deque()
         self._tombstones: deque[Tombstone] = deque()
         self.queue_bytes = 0
+        self.carry_bytes = 0
+        """Bodies of carried records that wait or are in a batch not written yet."""
         self.ends_only = False
         """The disk lives on its reserve: only streams that have ended are written."""
         self.crowded: dict[int, Stream] = {}
@@ -95,6 +97,8 @@ class Sealing:
         self.unsynced_bytes = 0
         self.next_batch = 1
         self.written_no = 0
+        self.reached_no = 0
+        """Highest batch ever written: after a failure `written_no` falls back to `synced_no`."""
         self.synced_no = 0
         self.told_synced_no = 0
         """The synced_no that stands in the last batch written."""
@@ -124,6 +128,7 @@ class Sealing:
     def carry(self, carry: Carry) -> None:
         """Old records to write again."""
         self._carries.append(carry)
+        self.carry_bytes += len(carry.body)
         self.queue_bytes += len(carry.body)
 
     @property
@@ -133,8 +138,10 @@ class Sealing:
 
     @property
     def buried(self) -> list[Stream]:
-        """Streams whose tombstone waits: their records still count."""
-        return [t.stream for t in self._tombstones if t.stream is not None]
+        """Streams whose tombstone is not sealed yet: their records still count."""
+        waiting = [t.stream for t in self._tombstones if t.stream is not None]
+        built = [part.stream for part, _ in self._parts if part.is_tombstone and part.stream]
+        return waiting + built
 
     @property
     def has_carries(self) -> bool:
@@ -184,6 +191,7 @@ class Sealing:
 
     def _seal_carry(self, builder: BatchBuilder, carry: Carry) -> None:
         self.queue_bytes -= len(carry.body)
+        self.carry_bytes -= len(carry.body)
         stream = carry.stream
         stream.carrying = False
         if stream.gone or tuple(stream.where[carry.at : carry.at + carry.records]) != carry.was:
@@ -193,6 +201,7 @@ class Sealing:
         part = _Part(stream, carry.last_seq, len(carry.body), is_tombstone=False)
         self._parts.append((part, carry))
         self._carried_bytes += len(carry.body)
+        self.carry_bytes += len(carry.body)
 
     def _seal_stream(self, builder: BatchBuilder, stream: Stream) -> bool:
         """What waits of one stream, as far as it fits. False where some is left and it is full."""
@@ -211,6 +220,7 @@ class Sealing:
             body = join_items([w.item for w in waiting[:count]])
             first_seq, last_seq = waiting[0].first_seq, waiting[count - 1].last_seq
             builder.add(stream.no, first_seq, last_seq, flags, body)
+            stream.building += (body,)
             part = _Part(stream, last_seq, len(body), is_tombstone=False)
             self._parts.append((part, None))
             self._new_bytes += len(body)
@@ -248,6 +258,7 @@ class Sealing:
             parts.append(part)
             if part.stream is None:
                 continue
+            part.stream.building = ()
             if part.is_tombstone:
                 self._forget_records(part.stream, batch.batch_no)
             elif part.stream.gone:
@@ -299,6 +310,7 @@ class Sealing:
         assert batch.batch_no == self.written_no + 1, (batch.batch_no, self.written_no)
         self._segments.wrote(batch.batch_no, offset, len(batch))
         self.written_no = batch.batch_no
+        self.reached_no = max(self.reached_no, batch.batch_no)
         current = self._segments.current
         if sealed.parts:
             current.unlink_after = max(current.unlink_after, batch.batch_no)
@@ -331,7 +343,7 @@ class Sealing:
 
     def unwritten_again(self) -> list[Sealed]:
         """A segment is lost: batches that were written to it and must be again, in order."""
-        again = [self.unsynced[no] for no in range(self.synced_no + 1, self.written_no + 1)]
+        again = [self.unsynced[no] for no in range(self.synced_no + 1, self.reached_no + 1)]
         self.written_no = self.synced_no
         return again
 

@@ -42,6 +42,8 @@ class Segment:
     unlink_after: int = 0
     dead_since: float | None = None
     """Since when it holds bytes of a released reply."""
+    died_at: float | None = None
+    """When the last of them was released."""
     poisoned: bool = False
     unreadable: bool = False
     """It gave I/O errors at the start: set aside instead of unlinked."""
@@ -139,8 +141,10 @@ class Segments:
         self.live_bytes -= length + ENTRY_BYTES
         assert segment.live_bytes >= 0, (segment.segment_id, segment.live_bytes)
         segment.unlink_after = max(segment.unlink_after, after)
-        if now is not None and segment.dead_since is None:
-            segment.dead_since = now
+        if now is not None:
+            segment.died_at = now
+            if segment.dead_since is None:
+                segment.dead_since = now
 
     def can_unlink(self, synced_no: int) -> Segment | None:
         """The oldest segment, where it is an old one, dead, and what ordered that is synced."""

@@ -7,7 +7,8 @@ Invariants
 - S1 Seqs are taken in order: `next_seq` only grows; what lies between two items is a gap.
 - S2 Memory of an idle stream is bounded: 12 bytes per record, and records are folded into one
   at `limits.INDEX_ENTRIES_MAX`. The text itself lives on disk.
-- S3 What waits is either in `waiting` (sealed items) or in the open run, never in both.
+- S3 What was taken is in one place at a time: the open run, `waiting` (sealed items), `building`
+  (the batch being built) or `where` (records), so a reader at any moment finds all of it once.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Stream:
     __slots__ = (
         "_run",
         "begin",
+        "building",
         "carrying",
         "connection",
         "gone",
@@ -92,6 +94,7 @@ class Stream:
         "no",
         "owner",
         "queued",
+        "restored_seq",
         "sizes",
         "synced_seq",
         "terminal",
@@ -117,6 +120,10 @@ class Stream:
         self.lost_reason: str | None = None
         """Set once the owner is gone: the stream is an orphan."""
         self.queued = False
+        self.restored_seq = -1
+        """How far a start found it; a gap up to here is older than this daemon."""
+        self.building: tuple[bytes, ...] = ()
+        """Bodies in the batch that is being built: neither waiting nor placed."""
         self.carrying = False
         self.waiting: list[Waiting] = []
         self.waiting_bytes = 0
@@ -209,8 +216,8 @@ class Stream:
 
     @property
     def has_waiting(self) -> bool:
-        """True while something of it is not in a batch."""
-        return bool(self.waiting) or self._run is not None
+        """True while something of it is not in a sealed batch."""
+        return bool(self.waiting or self.building) or self._run is not None
 
     # --- where its records lie ------------------------------------------------------------------
 
