@@ -1,0 +1,132 @@
+"""What is only asyncio's: cancelled requests, several loops, awaited drain and close."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+import walld_client
+from fake_daemon import FakeDaemon, fake_daemon
+from walld_client import aio, process
+from walld_client.wire import messages as wire
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(process, "_numbers", count(1))
+    return str(tmp_path / "s")
+
+
+@pytest.fixture
+def daemon(path: str) -> Iterator[FakeDaemon]:
+    with fake_daemon(path) as daemon:
+        yield daemon
+
+
+def test_a_reply_from_async_code(daemon: FakeDaemon, path: str) -> None:
+    async def main() -> None:
+        client = aio.connect(path)
+        async with client.reply("S") as reply:
+            assert reply.token("x") == 1
+            reply.end()
+        with pytest.raises(asyncio.CancelledError):
+            async with client.reply("S"):
+                raise asyncio.CancelledError
+        with client.reply("S") as plain:
+            plain.token("y")
+        assert await client.close()
+
+    asyncio.run(main())
+    peer = daemon.agent()
+    daemon.until(lambda: peer.ended)
+    ends = [(m.stream, m.clean, m.reason) for m in peer.messages if isinstance(m, wire.End)]
+    assert ends == [
+        (1, True, None),
+        (2, False, "cancelled: CancelledError"),
+        (3, True, None),
+    ]
+
+
+def test_a_drain_is_awaited(daemon: FakeDaemon, path: str) -> None:
+    async def main() -> None:
+        client = aio.connect(path)
+        reply = client.reply("S")
+        assert not await reply.drain(0.02)
+        waiting = asyncio.create_task(reply.drain(10, "synced"))
+        peer = daemon.agent()
+        await asyncio.to_thread(
+            daemon.until,
+            lambda: isinstance(peer.messages[-1], wire.Drain) and peer.messages[-1].id == 2,
+        )
+        peer.say(wire.Drained(2, "synced"))
+        assert await waiting
+        assert client._link.hearing.drains == {}
+        with pytest.raises(ValueError, match="level"):
+            await reply.drain(1, "nothing")
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_request_does_not_spoil_the_next(daemon: FakeDaemon, path: str) -> None:
+    async def main() -> None:
+        client = aio.connect(path, timeout=10)
+        asking = asyncio.create_task(client.has_partial("S"))
+        await asyncio.to_thread(daemon.until, daemon.requests)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        daemon.answers(True)
+        assert await client.has_partial("S") is True
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_requests_at_once_take_turns(daemon: FakeDaemon, path: str) -> None:
+    daemon.answers([])
+
+    async def main() -> None:
+        client = aio.connect(path)
+        answers = await asyncio.gather(*[client.recover(f"S{n}") for n in range(50)])
+        assert answers == [None] * 50
+        await client.close()
+
+    asyncio.run(main())
+    assert len(daemon.peers) == 1
+
+
+def test_a_client_outlives_its_loop(daemon: FakeDaemon, path: str) -> None:
+    daemon.answers([])
+    client = aio.connect(path)
+    for _ in range(2):
+        assert asyncio.run(client.recover("S")) is None
+    asyncio.run(client.close())
+    assert len(daemon.peers) == 2
+
+
+def test_a_drain_whose_loop_is_gone_hurts_nobody(daemon: FakeDaemon, path: str) -> None:
+    client = aio.connect(path)
+    reply = client.reply("S")
+
+    async def leave_it() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await reply.drain(10)
+
+    asyncio.run(leave_it())
+    daemon.until(lambda: any(isinstance(m, wire.Drain) for m in daemon.agent().messages))
+    daemon.agent().say(wire.Drained(1, "written"))
+    reply.token("x")
+    daemon.has_text("x")
+    asyncio.run(client.close())
+
+
+def test_unavailable_where_nobody_listens(path: str) -> None:
+    client = aio.connect(path)
+    with pytest.raises(walld_client.Unavailable, match="errno 2"):
+        asyncio.run(client.recover("S"))
+    asyncio.run(client.close())

@@ -1,0 +1,157 @@
+"""The child of a fork: the parent's socket is closed, its replies are mute, a new start works.
+
+Real forks in processes of their own, against a scripted daemon in this one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_daemon import FakeDaemon, Peer, fake_daemon
+from walld_client.wire import messages as wire
+
+PREAMBLE = """
+import os, sys, time
+import walld_client
+client = walld_client.connect(sys.argv[1])
+reply = client.reply("parent", stream_id="p")
+reply.token("from the parent")
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
+    with fake_daemon(str(tmp_path / "s")) as daemon:
+        yield daemon
+
+
+def run(daemon: FakeDaemon, script: str) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    return subprocess.Popen([sys.executable, "-c", PREAMBLE + script, daemon.path], env=env)
+
+
+def of_session(daemon: FakeDaemon, session_id: str) -> Peer:
+    def found() -> Peer | None:
+        for peer in daemon.agents():
+            if any(isinstance(m, wire.Start) and m.session_id == session_id for m in peer.messages):
+                return peer
+        return None
+
+    peer: Peer = daemon.until(found)
+    return peer
+
+
+def test_killing_the_parent_ends_its_connection_though_the_child_lives(
+    daemon: FakeDaemon,
+) -> None:
+    parent = run(
+        daemon,
+        """
+child = os.fork()
+if child == 0:
+    assert reply.token("from the child") == 0
+    assert reply.end() == 0
+    mine = client.reply("child", stream_id="c")
+    assert mine.token("from the child") == 1
+    mine.event("pid", os.getpid())
+    time.sleep(60)
+time.sleep(60)
+""",
+    )
+    try:
+        theirs = of_session(daemon, "parent")
+        mine = of_session(daemon, "child")
+        daemon.until(lambda: any(isinstance(m, wire.Custom) for m in mine.messages))
+        assert theirs is not mine
+        assert mine.text() == "from the child"
+        assert theirs.messages[0].producer != mine.messages[0].producer
+        assert not theirs.ended
+        parent.send_signal(signal.SIGKILL)
+        daemon.until(lambda: theirs.ended)
+        assert not mine.ended
+        assert theirs.text() == "from the parent"
+        pid = next(m for m in mine.messages if isinstance(m, wire.Custom))
+        os.kill(int.from_bytes(pid.payload[-4:].lstrip(b"\xcd\xce\xcf"), "big"), signal.SIGKILL)
+        daemon.until(lambda: mine.ended)
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def test_the_parent_goes_on_after_a_fork(daemon: FakeDaemon) -> None:
+    parent = run(
+        daemon,
+        """
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)          # a child that ends runs atexit and finalizers too
+    os.waitpid(child, 0)
+reply.token("!")
+assert reply.drain(10)
+reply.end()
+assert client.close(10)
+""",
+    )
+    peer = of_session(daemon, "parent")
+    daemon.until(lambda: any(isinstance(m, wire.Drain) for m in peer.messages))
+    peer.say(wire.Drained(1, "written"))
+    assert parent.wait(20) == 0
+    daemon.until(lambda: peer.ended)
+    assert peer.text() == "from the parent!"
+    assert isinstance(peer.messages[-1], wire.Release)
+    assert len(daemon.agents()) == 1
+
+
+def test_requests_work_in_the_child(daemon: FakeDaemon) -> None:
+    daemon.answers([])
+    parent = run(
+        daemon,
+        """
+assert client.recover("S") is None
+child = os.fork()
+if child == 0:
+    assert client.recover("S") is None
+    os._exit(7)
+status = os.waitpid(child, 0)[1]
+assert os.waitstatus_to_exitcode(status) == 7
+assert client.recover("S") is None
+""",
+    )
+    assert parent.wait(20) == 0
+    assert len([p for p in daemon.peers if p.role == "query"]) == 2
+
+
+def test_a_fork_in_the_middle_of_another_thread_s_send(daemon: FakeDaemon) -> None:
+    """The lock may be held at the fork by a thread that the child does not have."""
+    parent = run(
+        daemon,
+        """
+import threading
+stop = False
+def hammer():
+    while not stop:
+        reply.token("x")
+threads = [threading.Thread(target=hammer) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        assert reply.token("no") == 0
+        mine = client.reply("child")
+        os._exit(0 if mine.token("x") == 1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+stop = True
+for thread in threads:
+    thread.join()
+os._exit(0)
+""",
+    )
+    assert parent.wait(60) == 0

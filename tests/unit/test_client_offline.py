@@ -1,0 +1,111 @@
+"""Answers without a daemon: yes, no, unknown."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import walld_client
+from fake_daemon import fake_daemon
+from walld_client import offline
+from walld_client.paths import path_name
+
+UID = os.geteuid()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    (folder / "wal").mkdir(parents=True)
+    (folder / "wal" / f"{1:020d}.wal").write_bytes(b"h" * 64)
+    return folder
+
+
+def keep(folder: Path, session_id: str) -> None:
+    kept = folder / "partials" / str(UID) / path_name(session_id)
+    kept.mkdir(parents=True)
+    (kept / "stream").write_bytes(b"p")
+
+
+def test_yes_no_unknown(folder: Path) -> None:
+    assert offline.has_partial(str(folder), UID, "S") is False
+    assert offline.has_any(str(folder), UID) is False
+    keep(folder, "a/b")
+    assert offline.has_partial(str(folder), UID, "a/b") is True
+    assert offline.has_partial(str(folder), UID, "S") is False
+    assert offline.has_any(str(folder), UID) is True
+    assert offline.has_any(str(folder), UID + 1) is False
+    (folder / "wal" / f"{2:020d}.wal").write_bytes(b"h" * 65)
+    assert offline.has_partial(str(folder), UID, "S") is None
+    assert offline.has_partial(str(folder), UID, "a/b") is True
+
+
+def test_a_folder_that_cannot_be_read_proves_nothing(tmp_path: Path, folder: Path) -> None:
+    assert offline.has_partial(str(tmp_path / "none"), UID, "S") is None
+    (tmp_path / "file").touch()
+    assert offline.has_partial(str(tmp_path / "file"), UID, "S") is None
+    for segment in (folder / "wal").iterdir():
+        segment.unlink()
+    (folder / "wal").rmdir()
+    assert offline.has_partial(str(folder), UID, "S") is None
+
+
+@pytest.mark.skipif(UID == 0, reason="root may read everything")
+def test_no_permission_is_unknown(folder: Path) -> None:
+    (folder / "wal").chmod(0)
+    assert offline.has_partial(str(folder), UID, "S") is None
+    (folder / "wal").chmod(0o700)
+
+
+def test_a_client_with_a_data_directory_and_no_daemon(tmp_path: Path, folder: Path) -> None:
+    client = walld_client.connect(tmp_path / "s", data=folder)
+    keep(folder, "kept")
+    assert client.has_partial("kept") is True
+    assert client.has_partial("S") is False
+    assert client.recover("S") is None
+    with pytest.raises(walld_client.Unavailable, match=r"walld recover --data .*/data"):
+        client.recover("kept")
+    with pytest.raises(walld_client.Unavailable):
+        client.recover_all()
+    assert client.orphans("S") == []
+    with pytest.raises(walld_client.Unavailable):
+        client.resolve("stream")
+    client.close(0)
+
+
+def test_the_environment_names_the_directory(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALLD_DATA", str(folder))
+    client = walld_client.connect(tmp_path / "s")
+    assert client.has_partial("S") is False
+    client.close(0)
+
+
+def test_what_this_process_holds_for_a_daemon_is_not_nothing(tmp_path: Path, folder: Path) -> None:
+    client = walld_client.connect(tmp_path / "s", data=folder)
+    reply = client.reply("S")
+    reply.token("x")
+    assert client.has_partial("S") is None
+    with pytest.raises(walld_client.Unavailable):
+        client.recover("S")
+    client.close(0)
+
+
+def test_without_a_directory_it_cannot_know(tmp_path: Path) -> None:
+    client = walld_client.connect(tmp_path / "s")
+    assert client.has_partial("S") is None
+    with pytest.raises(walld_client.Unavailable, match="errno 2"):
+        client.recover("S")
+    client.close(0)
+
+
+def test_a_daemon_that_listens_and_says_nothing_is_not_absent(tmp_path: Path, folder: Path) -> None:
+    with fake_daemon(str(tmp_path / "s")) as daemon:
+        daemon.greets = False
+        client = walld_client.connect(tmp_path / "s", data=folder, timeout=0.05)
+        assert client.has_partial("S") is None
+        with pytest.raises(walld_client.Unavailable, match="no answer"):
+            client.recover("S")
+        client.close(0)

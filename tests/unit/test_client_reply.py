@@ -1,0 +1,458 @@
+"""What each call of a reply puts on the wire, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import walld_client
+from fake_daemon import FakeDaemon, fake_daemon
+from walld_client import process
+from walld_client.wire import messages as wire
+
+TEXT_MAX = 1024 * 1024 - 4096
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(process, "_numbers", count(1))
+    return str(tmp_path / "s")
+
+
+@pytest.fixture
+def daemon(path: str) -> Iterator[FakeDaemon]:
+    with fake_daemon(path) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def client(path: str) -> Iterator[walld_client.Client]:
+    client = walld_client.connect(path)
+    yield client
+    client.close(0.0)
+
+
+def said(daemon: FakeDaemon, last_seq: int, stream: int = 1) -> list[Any]:
+    """The events of a stream after its start, once `last_seq` is there."""
+    peer = daemon.agent()
+
+    def mine() -> list[Any]:
+        return [e for e in peer.events() if e.stream == stream]
+
+    daemon.until(lambda: mine() and mine()[-1].seq >= last_seq)
+    assert [e.seq for e in mine()] == list(range(len(mine())))
+    return mine()[1:]
+
+
+def test_each_call_is_its_event_and_returns_its_seq(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S", stream_id="r")
+    seqs = [
+        reply.token("t"),
+        reply.token("i", index=3),
+        reply.reasoning("r"),
+        reply.tool("ls", {"path": "."}, call_id="c1", vendor="x"),
+        reply.tool_arguments('{"a', call_id="c2"),
+        reply.tool_result("out", call_id="c1"),
+        reply.tool_result({"n": 1}, name="orphan", failed=True),
+        reply.step(),
+        reply.event("app.thing", {"x": [1]}),
+        reply.retry("overloaded"),
+        reply.move("S2"),
+        reply.finish("stop"),
+        reply.end("stop"),
+    ]
+    assert seqs == list(range(1, 14))
+    assert (reply.session_id, reply.stream_id) == ("S2", "r")
+    packed = msgspec.msgpack.encode
+    assert said(daemon, 14) == [
+        wire.Token(1, 1, b"t"),
+        wire.Token(1, 2, b"i", packed({"index": 3})),
+        wire.Reasoning(1, 3, b"r"),
+        wire.Tool(1, 4, "c1", "ls", b'{"path":"."}', packed({"vendor": "x"})),
+        wire.ToolArguments(1, 5, "c2", b'{"a'),
+        wire.ToolResult(1, 6, "c1", "ls", b"out"),
+        wire.ToolResult(1, 7, None, "orphan", b'{"n":1}', True, True),
+        wire.Step(1, 8),
+        wire.Custom(1, 9, "app.thing", packed({"x": [1]})),
+        wire.Retry(1, 10, "overloaded"),
+        wire.Move(1, 11, "S2"),
+        wire.Finish(1, 12, "stop"),
+        wire.End(1, 13, True, "stop"),
+        wire.Release(1, 14),
+    ]
+
+
+def test_end_and_release_leave_in_one_write(
+    daemon: FakeDaemon, client: walld_client.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = client.reply("S")
+    sends: list[int] = []
+    send = client._link.send
+    client._link.send = lambda view, flags: sends.append(len(view)) or send(view, flags)  # type: ignore[func-returns-value]
+    reply.end()
+    assert len(sends) == 1
+    said(daemon, 2)
+
+
+# --- tools ---
+
+
+def test_a_call_without_an_id_gets_one_of_stream_and_seq(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S", stream_id="r")
+    reply.token("x")
+    reply.tool("ls")
+    reply.tool("ls", call_id="")
+    reply.tool_result("newest first", name="ls")
+    reply.tool_result("then the other", name="ls")
+    reply.tool_result("then nobody's", name="ls")
+    events = said(daemon, 6)
+    assert [e.call_id for e in events[1:]] == ["r:2", "r:3", "r:3", "r:2", None]
+
+
+def test_a_result_without_any_name_goes_to_the_one_open_call_or_to_none(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S")
+    reply.tool("a", call_id="1")
+    reply.tool_result("x")
+    reply.tool("a", call_id="2")
+    reply.tool("b", call_id="3")
+    reply.tool_result("x")
+    events = said(daemon, 5)
+    assert [(e.call_id, e.name) for e in events if isinstance(e, wire.ToolResult)] == [
+        ("1", "a"),
+        (None, None),
+    ]
+
+
+def test_arguments_of_any_kind_are_json_and_a_str_stays_as_it_is(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S")
+    reply.tool("t", '{"half', call_id="1")
+    reply.tool("t", {"o": object, "s": "\ud83d"}, call_id="2")
+    reply.tool("t", call_id="3")
+    events = said(daemon, 3)
+    assert events[0].arguments == b'{"half'
+    assert json.loads(events[1].arguments)["s"] == "\ufffd"
+    assert events[2].arguments is None
+
+
+# --- text ---
+
+
+def test_halves_of_an_emoji_survive_the_trip(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S")
+    reply.token("\ud83d")
+    reply.token("\ude00")
+    events = said(daemon, 2)
+    whole = b"".join(e.text for e in events).decode("utf-8", "surrogatepass")
+    assert whole.encode("utf-16", "surrogatepass").decode("utf-16") == "😀"
+
+
+@pytest.mark.parametrize("length", [0, 1, 1024, 1025, 65535, 65536, TEXT_MAX])
+def test_a_text_that_fits_is_one_event(
+    daemon: FakeDaemon, client: walld_client.Client, length: int
+) -> None:
+    reply = client.reply("S")
+    assert reply.token("x" * length) == 1
+    assert said(daemon, 1)[0].text == b"x" * length
+
+
+def test_a_longer_text_is_split_between_characters(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    text = "é😀x" * 400_000
+    reply = client.reply("S")
+    last = reply.token(text)
+    assert last == 3
+    assert reply.reasoning(text, n=1) == 6
+    events = said(daemon, 6)
+    for event in events:
+        assert len(event.text) <= TEXT_MAX
+        event.text.decode()
+    assert b"".join(e.text for e in events[:3]).decode() == text
+    assert b"".join(e.text for e in events[3:]).decode() == text
+
+
+def test_welcome_sets_the_limit(daemon: FakeDaemon, client: walld_client.Client) -> None:
+    daemon.welcome = wire.Welcome(1, "fake", b"L" * 16, 1 << 20, 2000)
+    reply = client.reply("S")
+    daemon.until(lambda: daemon.agents() and daemon.agent().messages)
+    while client._link.hearing.text_bytes_max != 2000:
+        assert reply.durable_seq == -1
+    assert reply.token("x" * 5000) == 3
+
+
+def test_other_payloads_are_cut_and_say_how_long_they_were(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    long = "é" * TEXT_MAX
+    reply = client.reply("S")
+    reply.tool("t", long, call_id="1")
+    reply.tool_result(long, call_id="1")
+    reply.event("k", long)
+    reply.tool("n" * 5000, call_id="2")
+    reply.error("m" * 100_000, kind="k" * 5000, detail={"d": "x" * 100_000})
+    tool, result, event, named, error = said(daemon, 5)
+    assert (len(tool.arguments), tool.truncated_from) == (TEXT_MAX, 2 * TEXT_MAX)
+    assert (len(result.result), result.truncated_from) == (TEXT_MAX, 2 * TEXT_MAX)
+    assert event.truncated_from > 2 * TEXT_MAX >= len(event.payload)
+    assert len(named.name) == 1024
+    assert (len(error.message), len(error.kind)) == (64 * 1024, 1024)
+    assert len(error.detail) < 64 * 1024
+
+
+def test_redact_sees_every_text_before_it_leaves(daemon: FakeDaemon, path: str) -> None:
+    client = walld_client.connect(path, redact=lambda text: text.replace("key", "***"))
+    reply = client.reply("S")
+    reply.token("a key")
+    reply.reasoning("key")
+    reply.tool("t", {"k": "key"}, call_id="1")
+    reply.tool_arguments("key", call_id="1")
+    reply.tool_result("key", call_id="1")
+    reply.error("key")
+    peer = daemon.agent()
+    daemon.until(lambda: isinstance(peer.messages[-1], wire.AppError))
+    assert peer.text() == "a ***"
+    assert b"key" not in b"".join(peer.bodies)
+    client.close()
+
+
+def test_what_redact_raises_is_raised_and_nothing_is_sent(daemon: FakeDaemon, path: str) -> None:
+    def redact(text: str) -> str:
+        raise RuntimeError("broken")
+
+    client = walld_client.connect(path, redact=redact)
+    reply = client.reply("S")
+    with pytest.raises(RuntimeError):
+        reply.token("secret")
+    assert reply.sent_seq == 0
+    client.close()
+
+
+@pytest.mark.parametrize("bad", [None, 5, b"x"])
+def test_a_text_that_is_none_is_a_mistake(
+    daemon: FakeDaemon, client: walld_client.Client, bad: Any
+) -> None:
+    reply = client.reply("S")
+    with pytest.raises(TypeError, match="must be a str"):
+        reply.token(bad)
+    assert reply.token("x") == 1
+
+
+# --- ids ---
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"session_id": ""},
+        {"session_id": "S", "stream_id": "x" * 1025},
+        {"session_id": "S", "turn_id": "\ud83d"},
+        {"session_id": "S", "parent": ""},
+    ],
+)
+def test_a_bad_id_is_refused_before_anything_is_sent(
+    daemon: FakeDaemon, client: walld_client.Client, given: dict[str, str]
+) -> None:
+    with pytest.raises(ValueError, match=list(given)[-1]):
+        client.reply(**given)
+    assert client.stats().streams == 0
+
+
+def test_bad_ids_in_calls(daemon: FakeDaemon, client: walld_client.Client) -> None:
+    reply = client.reply("S")
+    for call in (
+        lambda: reply.move(""),
+        lambda: reply.tool("t", call_id="x" * 1025),
+        lambda: reply.tool_arguments("x", call_id=""),
+        lambda: reply.tool_result("x", call_id="\udc00"),
+    ):
+        with pytest.raises(ValueError, match="_id"):
+            call()
+    assert reply.token("x") == 1
+
+
+# --- terminals ---
+
+
+def test_the_first_terminal_wins_and_later_calls_are_counted(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S")
+    reply.token("x")
+    assert reply.error("boom", kind="auth") == 2
+    later: list[Callable[[], int]] = [
+        reply.end,
+        lambda: reply.cancel("no"),
+        lambda: reply.error("again"),
+        lambda: reply.token("late"),
+        lambda: reply.reasoning("late"),
+        lambda: reply.tool("late"),
+        reply.step,
+        lambda: reply.finish("late"),
+    ]
+    assert [call() for call in later] == [0] * 8
+    assert client.stats().late == 8
+    assert reply.release() == 3
+    assert reply.release() == 0
+    assert said(daemon, 3)[1:] == [wire.AppError(1, 2, "boom", "auth"), wire.Release(1, 3)]
+
+
+def test_release_before_the_end_is_a_mistake(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S", stream_id="r")
+    with pytest.raises(ValueError, match="'r' has not ended"):
+        reply.release()
+    with pytest.raises(ValueError, match="'r' has not ended"):
+        client.release("r")
+    assert reply.token("x") == 1
+
+
+def test_end_without_auto_release_keeps_it(daemon: FakeDaemon, client: walld_client.Client) -> None:
+    reply = client.reply("S", auto_release=False)
+    assert reply.end() == 1
+    assert reply.release() == 2
+    assert said(daemon, 2) == [wire.End(1, 1, True), wire.Release(1, 2)]
+
+
+def test_release_by_id_after_the_object_is_gone(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    with client.reply("S", stream_id="r") as reply:
+        reply.token("x")
+    del reply
+    gc.collect()
+    said(daemon, 2)
+    daemon.agent().say(wire.Ack(b"L" * 16, 1, 1, [(1, 2, 2)]))
+    assert client.release("r")
+    assert not client.release("r")
+    assert not client.release("never")
+    assert said(daemon, 3)[-1] == wire.Release(1, 3)
+
+
+def leave(reply: Any, raised: BaseException | None) -> None:
+    with reply:
+        reply.token("x")
+        if raised is not None:
+            raise raised
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("raised", "terminal"),
+    [
+        (None, wire.End(1, 2, True)),
+        (ValueError("boom"), wire.AppError(1, 2, "boom", "ValueError")),
+        (KeyboardInterrupt(), wire.End(1, 2, False, None, "cancelled: KeyboardInterrupt")),
+        (GeneratorExit(), wire.End(1, 2, False, None, "cancelled: GeneratorExit")),
+        (asyncio.CancelledError(), wire.End(1, 2, False, None, "cancelled: CancelledError")),
+        (SystemExit(), wire.End(1, 2, False, None, "cancelled: SystemExit")),
+        (
+            Unprintable(),
+            wire.AppError(1, 2, "<Unprintable that cannot be shown>", "Unprintable"),
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_leaving_the_block(
+    daemon: FakeDaemon,
+    client: walld_client.Client,
+    raised: BaseException | None,
+    terminal: wire.Event,
+) -> None:
+    reply = client.reply("S")
+    if raised is None:
+        leave(reply, None)
+    else:
+        with pytest.raises(type(raised)) as caught:
+            leave(reply, raised)
+        assert caught.value is raised
+    assert said(daemon, 2)[1:] == [terminal]
+
+
+def test_leaving_the_block_after_end_adds_nothing(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    with client.reply("S") as reply:
+        reply.end()
+    with client.reply("S") as other:
+        other.cancel("stop")
+    said(daemon, 1, stream=2)
+    assert client.stats().late == 0
+
+
+def test_a_generator_that_is_dropped_is_a_cancel(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    def stream() -> Iterator[str]:
+        with client.reply("S") as reply:
+            for piece in "abc":
+                reply.token(piece)
+                yield piece
+
+    generator = stream()
+    next(generator)
+    del generator
+    gc.collect()
+    assert said(daemon, 2)[-1] == wire.End(1, 2, False, None, "cancelled: GeneratorExit")
+
+
+def test_a_reply_that_is_collected_unended_is_abandoned(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    client.reply("S").token("x")
+    gc.collect()
+    assert said(daemon, 2)[-1] == wire.End(1, 2, False, None, "abandoned")
+
+
+def test_a_reply_collected_in_the_middle_of_a_send_does_not_deadlock(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    with client._link.lock:
+        pass
+    doomed = client.reply("S")
+    with client._link.lock:  # what a collection within a send looks like
+        del doomed
+        gc.collect()
+    assert said(daemon, 1)[-1] == wire.End(1, 1, False, None, "abandoned")
+
+
+def test_an_interrupt_within_send_neither_tears_the_stream_nor_reuses_a_seq(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S")
+    reply.token("a")
+    send = client._link.send
+
+    def interrupted(view: bytes | memoryview, flags: int) -> int:
+        send(bytes(view)[:7], flags)
+        raise KeyboardInterrupt
+
+    client._link.send = interrupted
+    with pytest.raises(KeyboardInterrupt), reply:
+        reply.token("b")
+    second = daemon.agent(1)
+    daemon.until(lambda: isinstance(second.messages[-1], wire.End))
+    assert second.text() == "ab"
+    assert second.messages[-1].reason == "cancelled: KeyboardInterrupt"
+    assert [e.seq for e in second.events()] == [0, 1, 2, 3]
