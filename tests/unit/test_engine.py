@@ -1,0 +1,269 @@
+"""Who waits, who comes back, what is let go: decisions that span more than one room."""
+
+from __future__ import annotations
+
+import pytest
+from engine_world import LOG, World, entries
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.engine.kept import KeptFacts
+from walld.engine.peer import Connection
+from walld.engine.stream import Stream
+from walld.wal.layout import Flag
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def agent(world: World) -> Connection:
+    return world.connect()
+
+
+def kept(world: World, stream: Stream) -> None:
+    """What the keeper does with an orphan that is all written."""
+    facts = KeptFacts(stream.no, stream.next_seq - 1, world.engine.sealing.written_no)
+    world.engine.keep(stream, stream.session_id, stream.begin.stream_id, facts)
+
+
+# --- who waits ----------------------------------------------------------------------------------
+
+
+def test_a_drain_is_answered_when_all_before_it_is_written(world: World, agent: Connection) -> None:
+    world.begin(agent)
+    world.say(agent, wire.Token(1, 1, b"a"), wire.Drain(7, "written"))
+    assert world.heard(agent) == []
+    assert world.engine.commit.flush_at() == 0.0, "who waits cuts the linger short"
+    world.flush()
+    assert world.heard(agent) == [wire.Drained(7, "written")]
+
+
+def test_a_drain_for_synced_waits_for_its_sync_and_brings_the_ack(
+    world: World, agent: Connection
+) -> None:
+    world.begin(agent)
+    world.say(agent, wire.Token(1, 1, b"a"), wire.Drain(7, "synced"))
+    world.flush()
+    assert world.heard(agent) == []
+    assert world.engine.commit.sync_at(0) == 0.0
+    world.say(agent, wire.Token(1, 2, b"b"))
+    world.flush()
+    world.engine.synced(1)
+    assert world.heard(agent) == [
+        wire.Ack(LOG, 2, 1, [(1, 2, 1)]),
+        wire.Drained(7, "synced"),
+    ]
+
+
+def test_a_drain_with_nothing_queued_is_answered_by_the_next_flush(
+    world: World, agent: Connection
+) -> None:
+    world.say(agent, wire.Drain(1, "synced"), wire.Drain(2, "written"))
+    assert world.flush() == []
+    assert world.heard(agent) == [wire.Drained(1, "synced"), wire.Drained(2, "written")]
+
+
+def test_a_waiter_of_a_flush_waits_for_that_flush_alone(world: World, agent: Connection) -> None:
+    """A request that comes while a flush is on its way is not answered by it."""
+    world.begin(agent)
+    world.engine.commit.flush_begun()
+    _, waiters = world.engine.begin_flush()
+    world.say(agent, wire.Drain(1, "written"))
+    world.engine.flushed(waiters)
+    assert world.heard(agent) == []
+    assert world.engine.commit.flush_at() == 0.0
+    world.flush()
+    assert world.heard(agent) == [wire.Drained(1, "written")]
+
+
+def test_what_found_no_room_waits_on(world: World, agent: Connection) -> None:
+    world.begin(agent)
+    world.say(agent, wire.Drain(1, "written"))
+    oldest = world.engine.commit.flush_begun()
+    _, waiters = world.engine.begin_flush()
+    world.engine.not_flushed(waiters, oldest)
+    assert world.heard(agent) == []
+    world.flush()
+    assert world.heard(agent) == [wire.Drained(1, "written")]
+
+
+def test_an_unknown_level_is_refused_with_both_words(world: World, agent: Connection) -> None:
+    world.say(agent, wire.Drain(3, "carved in stone"))
+    assert world.heard(agent) == [
+        wire.Refused(0, 3, "bad_level", "carved in stone", "written, synced")
+    ]
+
+
+def test_acks_are_cumulative_and_of_ones_own_streams(world: World, agent: Connection) -> None:
+    other = world.connect(b"q" * 16)
+    world.begin(agent, 1)
+    world.begin(agent, 2)
+    world.begin(other, 1, "theirs")
+    world.flush()
+    world.sync()
+    world.engine.acknowledge(agent)
+    (ack,) = world.heard(agent)
+    assert isinstance(ack, wire.Ack)
+    assert sorted(ack.streams) == [(1, 0, 0), (2, 0, 0)]
+    world.engine.acknowledge(agent)
+    assert world.heard(agent) == [], "nothing moved since"
+
+
+# --- who comes back -----------------------------------------------------------------------------
+
+START = wire.Start(1, 0, "r1", "s")
+
+
+def test_a_returning_producer_goes_on_where_it_was(world: World, agent: Connection) -> None:
+    stream = world.begin(agent)
+    world.say(agent, wire.Token(1, 1, b"a"))
+    world.flush()
+    world.sync()
+    again = world.connect(process=agent.process)
+    world.say(again, wire.Resume(START, 1, 1, 3), wire.Token(1, 1, b"a"), wire.Token(1, 2, b"b"))
+    assert (stream.connection, world.text(stream)) == (again, b"ab")
+    assert world.engine.counters.lost_acked == 0
+
+
+def test_a_lost_owner_that_returns_is_an_owner(world: World, agent: Connection) -> None:
+    stream = world.begin(agent)
+    world.engine.lose(agent.process, "agent_lost")
+    assert world.engine.orphans == {1: stream}
+    assert (stream.lost_reason, stream.owner) == ("agent_lost", None)
+    again = world.connect()
+    world.say(again, wire.Resume(START, 0, -1, 1))
+    assert world.engine.orphans == {}
+    assert (stream.lost_reason, stream.owner) == (None, again.process)
+    assert again.process.streams == {1: stream}
+
+
+@pytest.mark.parametrize(("synced", "lost"), [(-1, 0), (1, 0), (2, 1), (5, 4)])
+def test_less_than_was_acknowledged_as_synced_is_lost_and_counted(
+    world: World, agent: Connection, synced: int, lost: int
+) -> None:
+    world.begin(agent)
+    world.say(agent, wire.Token(1, 1, b"a"))
+    again = world.connect()
+    world.say(again, wire.Resume(START, 6, synced, 7))
+    assert world.engine.counters.lost_acked == lost
+
+
+def test_a_stream_nobody_knows_that_was_acknowledged_is_lost_and_begins_anew(
+    world: World, agent: Connection
+) -> None:
+    world.say(agent, wire.Resume(START, 0, 4, 9), START, wire.Token(1, 1, b"a"))
+    assert world.engine.counters.lost_acked == 5
+    assert world.text(world.engine.registry.by_no[1]) == b"a"
+
+
+def test_a_released_stream_is_done_and_not_resent(world: World, agent: Connection) -> None:
+    """Its tombstone was written by a daemon that could not say so any more."""
+    world.say(agent, wire.Resume(START, 3, 1, 5, released=True))
+    assert world.heard(agent) == [wire.Ack(LOG, 0, 0, [(1, 4, 4)])]
+    assert world.engine.registry.by_no == {}
+    world.say(agent, START, wire.Token(1, 1, b"x"))
+    assert world.engine.registry.by_no == {}
+    assert world.engine.counters.lost_acked == 0
+
+
+def test_a_revived_stream_knows_what_its_partial_holds(world: World, agent: Connection) -> None:
+    stream = world.begin(agent)
+    world.say(agent, wire.Token(1, 1, b"a"), wire.Token(1, 2, b"b"))
+    world.flush()
+    world.sync()
+    world.engine.lose(agent.process, "agent_lost")
+    kept(world, stream)
+    assert world.engine.registry.by_no == {}
+    again = world.connect()
+    world.say(again, wire.Resume(START, 3, 2, 3), wire.Token(1, 2, b"b"), wire.Token(1, 3, b"c"))
+    revived = world.engine.registry.by_no[stream.no]
+    assert (revived.written_seq, revived.synced_seq, revived.next_seq) == (2, 2, 4)
+    assert world.engine.counters.lost_acked == 0
+    world.flush()
+    assert revived.written_seq == 3
+
+
+def test_a_revived_stream_that_is_released_takes_its_partial_along(
+    world: World, agent: Connection
+) -> None:
+    stream = world.begin(agent)
+    world.flush()
+    world.engine.lose(agent.process, "agent_lost")
+    kept(world, stream)
+    again = world.connect()
+    world.say(again, wire.Resume(START, 1, 0, 1), wire.End(1, 1, clean=True), wire.Release(1, 2))
+    assert world.engine.unwanted == [(1000, "s", "r1")]
+    (sealed,) = world.flush()
+    assert [row[4] for row in entries(sealed)] == [Flag.RELEASED], "for what the WAL still holds"
+
+
+def test_attested_is_the_highest_that_was_told(world: World) -> None:
+    for number in (3, 9, 4):
+        world.engine.attest(number)
+    assert world.engine.attested_no == 9
+
+
+# --- what is let go -----------------------------------------------------------------------------
+
+
+def test_kept_as_a_partial_is_let_go_by_the_log(world: World, agent: Connection) -> None:
+    stream = world.begin(agent)
+    world.flush()
+    world.engine.lose(agent.process, "agent_lost")
+    kept(world, stream)
+    assert world.engine.segments.live_bytes == 0
+    assert world.engine.segments.oldest.dead_since is None, "nobody released it"
+    assert world.engine.kept.of_session(1000, "s") == ["r1"]
+    assert (stream.gone, world.engine.orphans) == (True, {})
+
+
+def test_what_still_waits_is_never_kept(world: World, agent: Connection) -> None:
+    """K3's other half: a partial must hold all of it before the log lets go."""
+    stream = world.begin(agent)
+    world.engine.lose(agent.process, "agent_lost")
+    with pytest.raises(AssertionError):
+        kept(world, stream)
+    world.engine.sealing.seal_some(1)
+    with pytest.raises(AssertionError):
+        kept(world, stream)
+
+
+def test_resolving_a_partial_buries_its_records(world: World) -> None:
+    world.engine.bury(9, 44, now=3.0)
+    (sealed,) = world.flush()
+    assert entries(sealed)[0][:3] == (9, 44, 44)
+    assert entries(sealed)[0][4] == Flag.RESOLVED
+
+
+def test_released_twice_is_our_bug(world: World, agent: Connection) -> None:
+    stream = world.begin(agent)
+    world.engine.release(stream, Flag.RELEASED, 0.0)
+    with pytest.raises(AssertionError):
+        world.engine.release(stream, Flag.RELEASED, 0.0)
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def test_the_queue_has_a_mark_where_reading_stops_and_one_where_it_goes_on(world: World) -> None:
+    engine, most = world.engine, limits.QUEUE_BYTES_MAX
+    for share, full, room in ((0.4, False, True), (0.6, False, False), (0.8, True, False)):
+        engine.sealing.queue_bytes = int(most * share)
+        assert (engine.is_full, engine.has_room, engine.is_dropping) == (full, room, False)
+    engine.disk_full = True
+    assert engine.is_dropping
+
+
+def test_a_peer_that_does_not_read_gets_no_more_than_its_bound(
+    world: World, agent: Connection
+) -> None:
+    frame = b"x" * 1000
+    for _ in range(2 * limits.ACK_BYTES_MAX // len(frame)):
+        agent.post(frame)
+    assert limits.ACK_BYTES_MAX - len(frame) < agent.outbox_bytes <= limits.ACK_BYTES_MAX
+    assert sum(map(len, agent.outbox)) == agent.outbox_bytes
+    assert agent.posted == {agent}
+    agent.outbox.clear()
