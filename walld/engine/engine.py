@@ -154,10 +154,11 @@ class Engine:
     def written(self, sealed: Sealed, offset: int, now: float) -> None:
         """write(2) returned for a batch."""
         self.sealing.now = now
+        if sealed.batch.batch_no > self.sealing.reached_no:  # not one that is written again
+            self.agent_bytes += sealed.new_bytes
+            self.carried_bytes += sealed.carried_bytes
+            self.sealing.carry_bytes -= sealed.carried_bytes
         self.sealing.written(sealed, offset)
-        self.agent_bytes += sealed.new_bytes
-        self.carried_bytes += sealed.carried_bytes
-        self.sealing.carry_bytes -= sealed.carried_bytes
         self.counters.wal_writes += 1
         self.counters.wal_write_bytes += len(sealed.batch)
         if sealed.parts:

@@ -1,0 +1,163 @@
+"""A disk that is full, that fails, that hangs: agents never block, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import walld_client
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, until
+
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
+)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+
+
+@pytest.fixture
+def small_disk(make_daemon: Callable[..., DaemonProcess]) -> Iterator[DaemonProcess]:
+    """A daemon, not started, whose data directory is a file system of 6 MiB."""
+    daemon = make_daemon("--reclaim-seconds", "1")
+    data = daemon.data
+    data.mkdir(mode=0o700, parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", "size=6m,mode=0700", "tmpfs", str(data)]
+    mounted = subprocess.run(command, capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a tmpfs here: {mounted.stderr.decode().strip()}")
+    try:
+        yield daemon
+    finally:
+        daemon.kill()
+        subprocess.run(["umount", "-l", str(data)], check=True)
+
+
+@needs_root
+def test_a_full_disk_takes_ends_from_its_reserve_and_goes_on_by_itself(
+    small_disk: DaemonProcess,
+) -> None:
+    daemon = small_disk.start()
+    ballast = daemon.data / "ballast"
+    client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
+    small, large = client.reply("small"), client.reply("large")
+    small.token("it ends while the disk is full")
+    assert small.drain(PATIENCE_SECONDS, "synced")
+    free = os.statvfs(daemon.data)
+    ballast.write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - 300_000)))
+    piece = "x" * 1000
+    slowest = 0.0
+    for _ in range(2000):
+        begun = time.perf_counter()
+        large.token(piece)
+        slowest = max(slowest, time.perf_counter() - begun)
+    until(lambda: daemon.status()["state"] == "disk_full", "a status that says so")
+    assert not (daemon.data / "reserve").exists(), "the reserve gives its room to what must go on"
+    small.end()
+    until(lambda: client.recover("small") is None, "the release is taken with the disk full")
+    assert daemon.status()["state"] == "disk_full"
+    assert client.recover("large") is not None, "queries are answered with the disk full"
+    ballast.unlink()
+    until(lambda: daemon.status()["state"] == "ok", "a daemon that goes on by itself")
+    assert (daemon.data / "reserve").stat().st_size == 1024 * 1024
+    assert large.drain(PATIENCE_SECONDS, "synced")
+    reply = client.recover("large")
+    assert reply is not None
+    assert reply.text == piece * 2000, "nothing is lost within the bounds of memory"
+    assert not reply.gaps
+    assert slowest < 5.0, "no call waited for the disk"
+    large.end()
+    client.close()
+
+
+def _under_strace(daemon: DaemonProcess, inject: str) -> DaemonProcess:
+    call = inject.split(":", maxsplit=1)[0]
+    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
+    daemon.wrapper += ["-e", f"inject={inject}"]
+    return daemon.start()
+
+
+@needs_strace
+def test_a_failed_sync_is_never_repeated_on_its_file(
+    make_daemon: Callable[..., DaemonProcess],
+) -> None:
+    daemon = make_daemon()
+    # The first sync of a batch fails: LOCK and the start's own files are synced by fsync.
+    _under_strace(daemon, "fdatasync:error=EIO:when=3")
+    client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
+    reply = client.reply("s")
+    sent = []
+    for number in range(30):
+        sent.append(f"word {number} ")
+        reply.token(sent[-1])
+        assert reply.drain(PATIENCE_SECONDS, "synced")
+        assert reply.durable_seq == number + 1
+    assert "disk trouble: sync up to batch" in daemon.log_text()
+    assert "written again" in daemon.log_text()
+    assert daemon.status()["state"] == "ok"
+    stream_id = reply.stream_id
+    daemon.kill()
+    daemon.wrapper = []
+    daemon.start()
+    got = client.recover(stream_id=stream_id)
+    assert got is not None
+    assert got.text == "".join(sent)
+    status = daemon.status()
+    assert status["lost_acked"] == 0
+    assert status["start"]["corrupt"] == 0, "batches written again keep their numbers"
+    reply.end()
+    client.close()
+
+
+@needs_strace
+def test_a_failed_write_moves_on_to_a_new_segment(
+    make_daemon: Callable[..., DaemonProcess],
+) -> None:
+    daemon = make_daemon()
+    _under_strace(daemon, "pwrite64:error=EIO:when=12..13")
+    client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
+    reply = client.reply("s")
+    sent = []
+    for number in range(30):
+        sent.append(f"word {number} ")
+        reply.token(sent[-1])
+        assert reply.drain(PATIENCE_SECONDS, "written")
+    assert "disk trouble: write" in daemon.log_text()
+    daemon.kill()
+    daemon.wrapper = []
+    daemon.start()
+    got = client.recover(stream_id=reply.stream_id)
+    assert got is not None
+    assert got.text == "".join(sent)
+    assert not got.gaps
+    assert daemon.status()["start"]["corrupt"] == 0
+    reply.end()
+    client.close()
+
+
+@needs_strace
+def test_a_sync_that_hangs_holds_up_neither_writes_nor_agents_nor_queries(
+    make_daemon: Callable[..., DaemonProcess],
+) -> None:
+    daemon = make_daemon("--flush-bound-ms", "200")
+    _under_strace(daemon, "fdatasync:delay_enter=3000000:when=2")
+    client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
+    reply = client.reply("s")
+    reply.token("first ")
+    begun = time.monotonic()
+    until(lambda: daemon.status()["state"] == "degraded", "a status that says so")
+    written = daemon.status()["written_no"]
+    reply.token("second ")
+    assert reply.drain(PATIENCE_SECONDS, "written"), "write(2) goes on while a sync hangs"
+    assert daemon.status()["written_no"] > written
+    got = client.recover("s")
+    assert got is not None
+    assert got.text == "first second "
+    assert reply.durable_seq < 2, "and says nothing it does not know"
+    assert reply.drain(PATIENCE_SECONDS, "synced")
+    assert time.monotonic() - begun > 1.0, "the sync was to hang"
+    until(lambda: daemon.status()["state"] == "ok", "a disk that answers again")
+    reply.end()
+    client.close()
