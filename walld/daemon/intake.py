@@ -31,14 +31,15 @@ from walld_client.wire.framing import FRAME_BYTES_MAX, PROTOCOL_VERSION, encode
 
 from walld import __version__, limits
 from walld.daemon import peers
-from walld.engine.peer import Connection, Process
+from walld.daemon.processes import Processes
+from walld.engine.peer import Connection
 from walld.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from walld.engine.engine import Engine
-    from walld.wal.records import Owner
+    from walld.engine.peer import Process
 
 __all__ = ["Intake"]
 
@@ -81,18 +82,14 @@ class Intake:
         self._lost = lost
         self._engine = engine
         self._listeners = {listener.fileno(): listener for listener in listeners}
-        self._boot = boot
         self._peers_max = peers_max
         self._hand_over = hand_over
         self._epoll = select.epoll()
         self._peers: dict[int, _Peer] = {}
         self._of: dict[Connection, _Peer] = {}
-        self._pidfds: dict[int, Process] = {}
-        self._processes: dict[tuple[int, int, int], tuple[Process, int | None]] = {}
+        self.processes = Processes(self._epoll, boot)
         self._by_uid: dict[int, int] = {}
         self._posted: set[Connection] = set()
-        self._exited: list[int] = []
-        self._graces: dict[Process, float] = {}
         self._names = 0
         self._kick = anyio.Event()
         self._swept_at = 0.0
@@ -147,16 +144,16 @@ class Intake:
                     busy = True
             elif fd in self._listeners:
                 self._accept(self._listeners[fd])
-            elif fd in self._pidfds:
-                self._epoll.unregister(fd)
-                self._exited.append(fd)
+            else:
+                self.processes.noticed(fd)
             if time.perf_counter() > slice_end:
                 self.send_posted()
                 await checkpoint()
                 at_ms = time.time_ns() // 1_000_000
                 slice_end = time.perf_counter() + limits.SWEEP_SLICE_SECONDS
-        while self._exited:
-            await self._exit(self._exited.pop())
+        # Before the log is read nobody is lost: what a dead agent sent is still in its socket.
+        while self._is_open and (process := self.processes.next_exited()) is not None:
+            await self._exited(process)
         self.send_posted()
         self._swept_at = anyio.current_time()
         self._swept()
@@ -318,7 +315,7 @@ class Intake:
                 accepted.send(encode(error))
             accepted.close()
             return
-        process = self._process_of(accepted, who)
+        process = self.processes.of_peer(accepted, who)
         self._names += 1
         connection = Connection(self._names, who.uid, process, self._posted)
         process.connections.add(connection)
@@ -327,41 +324,6 @@ class Intake:
         self._of[connection] = peer
         self._by_uid[who.uid] = here + 1
         self._epoll.register(accepted.fileno(), select.EPOLLIN)
-
-    def _process_of(self, accepted: socket.socket, who: peers.PeerCredentials) -> Process:
-        pidfd = peers.open_pidfd(accepted, who.pid)
-        inode = 0 if pidfd is None else os.fstat(pidfd).st_ino
-        found = self._processes.get((who.uid, who.pid, inode)) if who.pid > 0 else None
-        if found is not None and found[1] is not None:
-            if pidfd is not None:
-                os.close(pidfd)
-            return found[0]
-        return self._watch(who.uid, peers.describe(who.pid, pidfd, self._boot), pidfd)
-
-    def _watch(self, uid: int, owner: Owner, pidfd: int | None) -> Process:
-        process = Process(uid, owner, visible=owner.pid > 0 and pidfd is not None)
-        if process.visible:
-            assert pidfd is not None
-            self._processes[uid, owner.pid, owner.pidfd_inode] = (process, pidfd)
-            self._pidfds[pidfd] = process
-            self._epoll.register(pidfd, select.EPOLLIN)
-        elif pidfd is not None:
-            os.close(pidfd)
-        return process
-
-    def watch_owner(self, uid: int, owner: Owner) -> Process | None:
-        """The living process that `owner` of a stored stream names, None where it is gone."""
-        found = self._processes.get((uid, owner.pid, owner.pidfd_inode))
-        if found is not None:
-            return found[0]
-        if owner.boot_id != self._boot:
-            return None
-        if owner.pid <= 0:
-            process = self._watch(uid, owner, None)
-            self._graces[process] = anyio.current_time() + limits.RECONNECT_GRACE_SECONDS
-            return process
-        pidfd = peers.find_process(owner)
-        return None if pidfd is None else self._watch(uid, owner, pidfd)
 
     # --- going ----------------------------------------------------------------------------------
 
@@ -388,9 +350,7 @@ class Intake:
                     stream.connection = None
             producer.connections -= 1
             self._engine.registry.forget_producer(producer)
-        if not process.visible and not process.connections:
-            self._graces[process] = anyio.current_time() + limits.RECONNECT_GRACE_SECONDS
-        self._drop_idle(process)
+        self.processes.leave(process, anyio.current_time())
 
     def _refuse(self, peer: _Peer, error: ProtocolError) -> None:
         """Framing is lost: say why and close. What came before is taken."""
@@ -402,35 +362,18 @@ class Intake:
         self._send(peer)
         self._close(peer)
 
-    def _drop_idle(self, process: Process) -> None:
-        """Stop watching a process that has neither a connection nor a stream."""
-        if process.connections or process.streams or not process.visible:
-            return
-        key = (process.uid, process.owner.pid, process.owner.pidfd_inode)
-        found = self._processes.pop(key, None)
-        if found is None or found[1] is None:
-            return
-        pidfd = found[1]
-        del self._pidfds[pidfd]
-        if pidfd not in self._exited:
-            self._epoll.unregister(pidfd)
-        else:
-            self._exited.remove(pidfd)
-        os.close(pidfd)
-
-    async def _exit(self, pidfd: int) -> None:
+    async def _exited(self, process: Process) -> None:
         """The kernel says a process has exited: read what it left, then its streams are orphans."""
-        process = self._pidfds.pop(pidfd)
-        del self._processes[process.uid, process.owner.pid, process.owner.pidfd_inode]
-        os.close(pidfd)
-        process.visible = False
         for connection in list(process.connections):
             peer = self._of[connection]
             while connection in self._of and self._read(peer, time.time_ns() // 1_000_000):
                 await checkpoint()
             if connection in self._of:  # a fork that lives on holds the socket open
                 self._close(peer)
-        self._graces.pop(process, None)
+        self.processes.forget(process)
+        self._lose(process)
+
+    def _lose(self, process: Process) -> None:
         self._engine.lose(process, "agent_lost")
         self._lost()
 
@@ -447,15 +390,9 @@ class Intake:
                         "slow_frame", "a frame was not whole in time", got, limits.FRAME_SECONDS_MAX
                     ),
                 )
-        for process, until in list(self._graces.items()):
-            if process.connections:
-                del self._graces[process]
-            elif now >= until:
-                del self._graces[process]
-                self._engine.lose(process, "agent_lost")
-                self._lost()
-        for process, _ in list(self._processes.values()):
-            self._drop_idle(process)
+        for process in self.processes.overdue(now):
+            self._lose(process)
+        self.processes.drop_idle(now)
         await checkpoint()
 
     # --- the end --------------------------------------------------------------------------------
@@ -480,6 +417,5 @@ class Intake:
         """Close what is left. Clients see the end and hold what is not synced."""
         for peer in self._peers.values():
             peer.socket.close()
-        for pidfd in self._pidfds:
-            os.close(pidfd)
+        self.processes.close()
         self._epoll.close()

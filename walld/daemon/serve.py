@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from walld.daemon.settings import Settings
-    from walld.engine.peer import Connection
+    from walld.engine.peer import Connection, Process
+    from walld.wal.records import Owner as StreamOwner
 
 __all__ = ["Daemon", "serve"]
 
@@ -177,7 +178,11 @@ class Daemon:
         job = partial(mend, self._disk, self._store, self.owner.log_uuid)
         mended: Mended = await self._background.run(job)
         now = anyio.current_time()
-        restore(self.engine, mended, self._boot, self.intake.watch_owner, now)
+
+        def watch(uid: int, owner: StreamOwner) -> Process | None:
+            return self.intake.processes.of_owner(uid, owner, now)
+
+        restore(self.engine, mended, self._boot, watch, now)
         for segment in self.engine.segments:
             await self._background.run(partial(self._files.adopt, segment.segment_id))
         await self.committer.begin(mended.last_segment_id, mended.verdict)

@@ -1,0 +1,145 @@
+"""The processes behind connections and streams, and when they are gone.
+
+Owns: one pidfd for each process of interest, and the reconnect grace of those that cannot be seen.
+Refuses: sockets and what follows from a death (`intake.py`), the questions to the kernel
+(`peers.py`).
+
+Invariants
+- L1 A process is watched while it has a connection or an unreleased stream, and no longer.
+- L2 Alive or gone is the kernel's word (its pidfd is readable once it has exited). A clock decides
+  only for a peer whose pid cannot be seen from here.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from typing import TYPE_CHECKING
+
+from walld import limits
+from walld.daemon import peers
+from walld.engine.peer import Process
+
+if TYPE_CHECKING:
+    import socket
+
+    from walld.wal.records import Owner
+
+__all__ = ["Processes"]
+
+_Key = tuple[int, int, int]
+
+
+class Processes:
+    """Watched processes. Their pidfds stand in the selector of the intake."""
+
+    def __init__(self, selector: select.epoll, boot: str) -> None:
+        self._selector = selector
+        self._boot = boot
+        self._watched: dict[_Key, tuple[Process, int]] = {}
+        self._pidfds: dict[int, Process] = {}
+        self._exited: list[int] = []
+        self._graces: dict[Process, float] = {}
+
+    @staticmethod
+    def _key(process: Process) -> _Key:
+        return process.uid, process.owner.pid, process.owner.pidfd_inode
+
+    # --- coming ---------------------------------------------------------------------------------
+
+    def of_peer(self, accepted: socket.socket, who: peers.PeerCredentials) -> Process:
+        """The process that connected."""
+        pidfd = peers.open_pidfd(accepted, who.pid)
+        inode = 0 if pidfd is None else os.fstat(pidfd).st_ino
+        found = self._watched.get((who.uid, who.pid, inode)) if who.pid > 0 else None
+        if found is None:
+            return self._watch(who.uid, peers.describe(who.pid, pidfd, self._boot), pidfd)
+        if pidfd is not None:
+            os.close(pidfd)
+        return found[0]
+
+    def of_owner(self, uid: int, owner: Owner, now: float) -> Process | None:
+        """The living process that `owner` of a stored stream names, None where it is gone."""
+        found = self._watched.get((uid, owner.pid, owner.pidfd_inode))
+        if found is not None:
+            return found[0]
+        if owner.boot_id != self._boot:
+            return None
+        if owner.pid <= 0:
+            process = self._watch(uid, owner, None)
+            self.leave(process, now)
+            return process
+        pidfd = peers.find_process(owner)
+        return None if pidfd is None else self._watch(uid, owner, pidfd)
+
+    def _watch(self, uid: int, owner: Owner, pidfd: int | None) -> Process:
+        process = Process(uid, owner, visible=owner.pid > 0 and pidfd is not None)
+        if pidfd is not None and process.visible:
+            self._watched[self._key(process)] = (process, pidfd)
+            self._pidfds[pidfd] = process
+            self._selector.register(pidfd, select.EPOLLIN)
+        elif pidfd is not None:
+            os.close(pidfd)
+        return process
+
+    # --- going ----------------------------------------------------------------------------------
+
+    def noticed(self, fd: int) -> bool:
+        """True where a ready descriptor is a pidfd: its process has exited."""
+        if fd not in self._pidfds:
+            return False
+        self._selector.unregister(fd)
+        self._exited.append(fd)
+        return True
+
+    def next_exited(self) -> Process | None:
+        """A process that has exited and is not watched any more, None where there is none."""
+        if not self._exited:
+            return None
+        pidfd = self._exited.pop()
+        process = self._pidfds.pop(pidfd)
+        del self._watched[self._key(process)]
+        os.close(pidfd)
+        process.visible = False
+        return process
+
+    def leave(self, process: Process, now: float) -> None:
+        """A connection of it ended: it may be of no interest now, or have to come back in time."""
+        if not process.visible:
+            if not process.connections:
+                self._graces[process] = now + limits.RECONNECT_GRACE_SECONDS
+            return
+        if process.connections or process.streams:
+            return
+        _, pidfd = self._watched.pop(self._key(process))
+        del self._pidfds[pidfd]
+        if pidfd in self._exited:
+            self._exited.remove(pidfd)
+        else:
+            self._selector.unregister(pidfd)
+        os.close(pidfd)
+
+    def forget(self, process: Process) -> None:
+        """It is lost: nothing waits for it to come back."""
+        self._graces.pop(process, None)
+
+    def overdue(self, now: float) -> list[Process]:
+        """Processes that cannot be seen and have not come back in time."""
+        late = []
+        for process, until in list(self._graces.items()):
+            if process.connections:
+                del self._graces[process]
+            elif now >= until:
+                del self._graces[process]
+                late.append(process)
+        return late
+
+    def drop_idle(self, now: float) -> None:
+        """L1, also for those whose last stream was released after their last connection ended."""
+        for process, _ in list(self._watched.values()):
+            self.leave(process, now)
+
+    def close(self) -> None:
+        """Close every pidfd."""
+        for pidfd in self._pidfds:
+            os.close(pidfd)
