@@ -123,9 +123,9 @@ class Committer:
             # Until these are synced no header may say that the numbers they speak of are.
             self._synced_no_max = verdict.synced_no
             await self._write(self._engine.sealing.adopt(batch))
-        if self._synced_no_max is not None:
+        while self._engine.sealing.synced_no < self._engine.sealing.written_no:
             await self.sync()
-            self._synced_no_max = None
+        self._synced_no_max = None
 
     async def open_segment(self, first_batch: int) -> None:
         """A new segment to write to. Raises OSError; the id is used up all the same."""

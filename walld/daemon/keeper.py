@@ -166,6 +166,7 @@ class Keeper:
             stream.session_id,
             self._engine.sealing.written_no,
         )
+        has_ended = stream.terminal
         log_uuid, reason = self._engine.log_uuid, stream.lost_reason
         made_at_ms = time.time_ns() // 1_000_000
         was = tuple(stream.where)
@@ -194,7 +195,9 @@ class Keeper:
             if stream.gone:
                 await self._remove(begin.uid, session, name)
             return
-        self._engine.keep(stream, session, name, KeptFacts(stream.no, last_seq, wal_until))
+        self._engine.keep(
+            stream, session, name, KeptFacts(stream.no, last_seq, wal_until, has_ended)
+        )
 
     async def _remove(self, uid: int, session: str, name: str) -> None:
         await self._background.run(lambda: self._store.remove_named(uid, session, name))
@@ -277,6 +280,26 @@ class Keeper:
         self._engine.carry(carry, anyio.current_time())
         self._committer.wake()
 
+    async def rescue(self, segment_ids: list[int]) -> None:
+        """A start could not sync these: write again what is needed of them, whatever the budget.
+
+        For a start, before agents come in: until it is done nothing may be called synced.
+        """
+        ranges = [
+            (segment.first_batch << OFFSET_BITS, (segment.last_batch + 1) << OFFSET_BITS)
+            for segment in self._engine.segments
+            if segment.segment_id in segment_ids
+        ]
+        for stream in list(self._engine.registry.by_no.values()):
+            for low, high in ranges:
+                while any(low <= where < high for where in stream.where):
+                    at, count = _run_within(stream, low, high)
+                    await self._carry(stream, at, count)
+                    await self._committer.flush()
+                    if stream.carrying:
+                        break  # it cannot be read: said, and kept where it is
+        await self._committer.sync()
+
     async def _reclaim_oldest(self) -> None:
         """Make the oldest segment free of live bytes, where it is time to and the budget allows."""
         engine, segments = self._engine, self._engine.segments
@@ -296,7 +319,7 @@ class Keeper:
                 await checkpoint()
             if stream.gone or stream.carrying or not stream.where or min(stream.where) >= bound:
                 continue
-            at, count = _run_before(stream, bound)
+            at, count = _run_within(stream, 0, bound)
             size = sum(stream.sizes[at : at + count])
             if size > engine.carry_budget:
                 return
@@ -369,12 +392,12 @@ def _small_run(stream: Stream) -> tuple[int, int]:
     return best
 
 
-def _run_before(stream: Stream, bound: int) -> tuple[int, int]:
-    """(at, count) of the first neighbouring records that stand before `bound` in the log."""
-    at = next(position for position, where in enumerate(stream.where) if where < bound)
+def _run_within(stream: Stream, low: int, high: int) -> tuple[int, int]:
+    """(at, count) of the first neighbouring records that stand from `low` to `high` in the log."""
+    at = next(position for position, where in enumerate(stream.where) if low <= where < high)
     count, size = 0, 0
     for where, length in zip(stream.where[at:], stream.sizes[at:], strict=True):
-        if where >= bound or (count and size + length > _CARRY_BYTES_MAX):
+        if not low <= where < high or (count and size + length > _CARRY_BYTES_MAX):
             break
         count += 1
         size += length

@@ -99,6 +99,8 @@ class Mended:
     """By uid, session name and stream name."""
     last_stream_no: int
     scanned_bytes: int
+    not_synced: list[int]
+    """Segments whose sync failed: what they hold must be written again before it counts."""
 
 
 class _Scan:
@@ -209,7 +211,7 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     for damage in (*verdict.torn, *verdict.unreadable):
         _log.warning("log damage: %s", _described(damage))
     _quarantine_nameless(disk, scan)
-    _sync_old(disk, [facts.segment_id for facts in log.segments])
+    not_synced = _sync_old(disk, [facts.segment_id for facts in log.segments])
     _segments_without_batches(scan, log, verdict.last_batch_no)
     return Mended(
         verdict,
@@ -219,6 +221,7 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         _partials(store),
         scan.last_no,
         sum(facts.size for facts in log.segments),
+        not_synced,
     )
 
 
@@ -236,8 +239,12 @@ def _partials(store: PartialStore) -> dict[tuple[int, str, str], PartialFacts]:
     return found
 
 
-def _sync_old(disk: Disk, segment_ids: list[int]) -> None:
-    """What a killed daemon wrote and did not sync becomes durable before anything builds on it."""
+def _sync_old(disk: Disk, segment_ids: list[int]) -> list[int]:
+    """What a killed daemon wrote and did not sync becomes durable before anything builds on it.
+
+    Returns the segments where that failed.
+    """
+    failed = []
     for segment_id in segment_ids:
         try:
             file = disk.open(SegmentFiles.path(segment_id))
@@ -247,9 +254,11 @@ def _sync_old(disk: Disk, segment_ids: list[int]) -> None:
             file.sync()
         except OSError as error:
             _log.error("segment %d: sync at start: %s", segment_id, error.strerror or error)
+            failed.append(segment_id)
         finally:
             file.close()
     disk.sync_dir(WAL_DIR)
+    return failed
 
 
 def _quarantine_nameless(disk: Disk, scan: _Scan) -> None:

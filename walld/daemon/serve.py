@@ -186,6 +186,8 @@ class Daemon:
         for segment in self.engine.segments:
             await self._background.run(partial(self._files.adopt, segment.segment_id))
         await self.committer.begin(mended.last_segment_id, mended.verdict)
+        if mended.not_synced:
+            await self.keeper.rescue(mended.not_synced)
         self.state.mended(mended, time.perf_counter() - begun)
         self.requests.gap_word = self.state.gap_word
         # What a start made stays for good: it need not be looked at by each collection.

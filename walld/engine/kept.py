@@ -16,11 +16,16 @@ __all__ = ["Kept", "KeptFacts"]
 
 
 class KeptFacts(NamedTuple):
-    """What is known of a partial without its body. wal_until: last batch with a record of it."""
+    """What is known of a partial without its body.
+
+    wal_until: last batch with a record of it. has_ended: it holds a terminal event; None where only
+    the file's header was read.
+    """
 
     stream_no: int
     last_seq: int
     wal_until: int
+    has_ended: bool | None = None
 
 
 class Kept:

@@ -255,6 +255,8 @@ class Rules:
         stream = self.begin(connection, event, at_ms, kept.stream_no)
         stream.next_seq = kept.last_seq + 1
         stream.written_seq = stream.synced_seq = kept.last_seq
+        stream.terminal = bool(kept.has_ended)
+        stream.may_release = kept.has_ended is None
         connection.dirty.add(stream)
 
     def begin(
@@ -321,7 +323,7 @@ class Rules:
     def _release(
         self, connection: Connection, stream: Stream, event: wire.Event, _at_ms: int
     ) -> None:
-        if not stream.terminal:
+        if not stream.terminal and not stream.may_release:
             self.refuse(connection, event, "not_terminal", "release", "end, cancel or error first")
             return
         stream.next_seq = event.seq + 1

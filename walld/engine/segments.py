@@ -171,6 +171,8 @@ class Segments:
             if segment.last_batch > synced_no or segment is self._list[-1]:
                 segment.poisoned = True
                 del segment.offsets[max(0, synced_no - segment.first_batch + 1) :]
+                # One that began behind what is synced holds nothing: it must not stand in the way.
+                segment.first_batch = min(segment.first_batch, synced_no + 1)
 
     def recount(self, streams: Iterable[Stream]) -> None:
         """Live bytes from scratch: batches have moved to another segment."""

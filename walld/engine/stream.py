@@ -89,6 +89,7 @@ class Stream:
         "gone",
         "last_at_ms",
         "lost_reason",
+        "may_release",
         "moved_to",
         "next_seq",
         "no",
@@ -115,6 +116,8 @@ class Stream:
         self.synced_seq = -1
         self.last_at_ms = begin.at_ms
         self.terminal = False
+        self.may_release = False
+        """Back from a partial nobody has read: its owner knows whether it has ended."""
         self.gone = False
         """Released, resolved or kept as a partial: the WAL no longer needs its records."""
         self.lost_reason: str | None = None
