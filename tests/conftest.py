@@ -1,1 +1,121 @@
-"""Makes what the tests share (`wal_files.py`) importable from each of them."""
+"""Makes what the tests share (`wal_files.py`, `daemon_process.py`) importable from each of them.
+
+Also the fixtures of tests with real processes: whatever they start is ended with them, what the
+client or the daemon logged is looked through for tracebacks, and no test runs for ever.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from agents.process import Nursery, Obedient
+    from daemon_process import DaemonProcess
+
+TEST_SECONDS_MAX = 90
+
+
+@pytest.fixture
+def time_limit() -> Iterator[None]:
+    """A test that hangs fails, and says where every thread stood."""
+
+    def late(_signal: int, _frame: FrameType | None) -> None:
+        faulthandler.dump_traceback(file=sys.__stderr__)
+        raise TimeoutError(f"the test did not end within {TEST_SECONDS_MAX} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(TEST_SECONDS_MAX)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(params=["asyncio+uvloop", "asyncio", "trio"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each event loop the daemon runs on."""
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+def make_daemon(tmp_path: Path, time_limit: None) -> Iterator[Callable[..., DaemonProcess]]:
+    """Daemons by their options; `make_daemon(...)` does not start them."""
+    from daemon_process import DaemonProcess
+
+    made: list[DaemonProcess] = []
+
+    def make(*options: str, backend: str = "asyncio+uvloop") -> DaemonProcess:
+        home = tmp_path / f"daemon{len(made)}"
+        home.mkdir()
+        made.append(DaemonProcess(home, *options, backend=backend))
+        closing.callback(made[-1].close)
+        return made[-1]
+
+    with ExitStack() as closing:
+        yield make
+    for daemon in made:
+        _check_log(daemon.log_path)
+
+
+@pytest.fixture
+def daemon(make_daemon: Callable[..., DaemonProcess]) -> DaemonProcess:
+    """A daemon with nothing but defaults, running."""
+    return make_daemon().start()
+
+
+@pytest.fixture
+def daemon_on_each(make_daemon: Callable[..., DaemonProcess], backend: str) -> DaemonProcess:
+    """A daemon with nothing but defaults, running, on each backend in turn."""
+    return make_daemon(backend=backend).start()
+
+
+@pytest.fixture
+def make_agent(tmp_path: Path, time_limit: None) -> Iterator[Callable[..., Obedient]]:
+    """Agents that do what a test writes: `make_agent(daemon, **spec).do("...")`."""
+    from agents.process import Obedient
+
+    def make(daemon: DaemonProcess, **spec: object) -> Obedient:
+        agent = Obedient(tmp_path, daemon.socket_path, **spec)
+        closing.callback(agent.close)
+        return agent
+
+    with ExitStack() as closing:
+        yield make
+    _check_log(tmp_path / "agents.log")
+
+
+@pytest.fixture
+def make_nursery(tmp_path: Path, time_limit: None) -> Iterator[Callable[..., Nursery]]:
+    """Nurseries of streaming agents."""
+    from agents.process import Nursery
+
+    made: list[Nursery] = []
+
+    def make(daemon: DaemonProcess, prefix: str = "") -> Nursery:
+        home = tmp_path / f"nursery{len(made)}"
+        home.mkdir()
+        made.append(Nursery(home, daemon, prefix))
+        closing.callback(made[-1].close)
+        return made[-1]
+
+    with ExitStack() as closing:
+        yield make
+    for nursery in made:
+        _check_log(nursery.log_path)
+
+
+def _check_log(log: Path) -> None:
+    """What went wrong in a thread of its own still fails the test."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    assert "Traceback" not in text, text[-4000:]

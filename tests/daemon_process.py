@@ -1,0 +1,224 @@
+"""A real daemon of one's own: started, killed, frozen, terminated, asked.
+
+Owns: one `walld serve` at a time on one data directory, and what a test may look at from outside:
+its status, its metrics, its log, the bytes below its data directory. Refuses: agents
+(`agents/process.py`).
+
+The socket lies in a folder of its own with a short name, because a socket's path has at most 107
+bytes and pytest's folders have long ones.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import walld_client
+from walld_client.partial import from_recovered
+from walld_client.wire import messages as wire
+from wire_peer import Peer
+
+from walld.cli.offline import find
+
+__all__ = ["BACKENDS", "PATIENCE_SECONDS", "ROOT", "DaemonProcess", "environment", "until"]
+
+ROOT = Path(__file__).parents[1]
+BACKENDS = ("asyncio+uvloop", "asyncio", "trio")
+PATIENCE_SECONDS = 30.0
+"""Only how long something broken may keep a test waiting; no test passes by it."""
+
+Value = TypeVar("Value")
+
+
+def until(
+    condition: Callable[[], Value], what: str, patience_seconds: float = PATIENCE_SECONDS
+) -> Value:
+    """Wait until `condition` gives something true; that."""
+    deadline = time.monotonic() + patience_seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"never came: {what}"
+        time.sleep(0.01)
+    return value
+
+
+def environment() -> dict[str, str]:
+    """This process's, without anything of walld in it, and with this tree's packages."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("WALLD_")}
+    return kept | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python'}"}
+
+
+class DaemonProcess:
+    """`walld serve` on `home`/data."""
+
+    def __init__(self, home: Path, *options: str, backend: str = "asyncio+uvloop") -> None:
+        self.home = home
+        self.data = home / "data"
+        self.log_path = home / "daemon.log"
+        self.folder = tempfile.mkdtemp(prefix="walld-")
+        self.socket_path = f"{self.folder}/s"
+        self.options = [*options, "--backend", backend]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.wrapper: list[str] = []
+        """A command to run the daemon under, such as strace."""
+        self._reader: walld_client.Client | None = None
+
+    # --- its life -----------------------------------------------------------------------------
+
+    def start(self, *, wait: bool = True) -> DaemonProcess:
+        """Run it, and wait until it has read its log and answers."""
+        assert self.process is None, "one at a time"
+        command = [*self.wrapper, sys.executable, "-m", "walld", "serve", *self.options]
+        command += ["--data", str(self.data), "--socket", self.socket_path]
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(command, env=environment(), stderr=log)
+        if wait:
+            until(self.is_ready, f"a daemon that answers; its log: {self.log_text()[-2000:]}")
+        return self
+
+    def is_ready(self) -> bool:
+        """It answers, and what it has read of its log is all of it."""
+        assert self.process is not None
+        assert self.process.poll() is None, self.log_text()
+        try:
+            return self.status()["state"] != "recovering"
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """SIGKILL: to the daemon itself; a wrapper ends with it."""
+        if self.process is not None:
+            if self.wrapper:
+                children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+                for child in children.read_text().split():
+                    os.kill(int(child), signal.SIGKILL)
+            else:
+                self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def terminate(self) -> int:
+        """SIGTERM; its exit code once it is gone."""
+        assert self.process is not None
+        self.process.terminate()
+        code = self.process.wait(PATIENCE_SECONDS)
+        self.process = None
+        return code
+
+    def restart(self) -> DaemonProcess:
+        """SIGKILL, and the next one on the same directory."""
+        self.kill()
+        return self.start()
+
+    def freeze(self) -> None:
+        """SIGSTOP, and wait until the kernel says that it stands."""
+        assert self.process is not None
+        pid = self.process.pid
+        os.kill(pid, signal.SIGSTOP)
+
+        def stands() -> bool:
+            tasks = Path(f"/proc/{pid}/task")
+            states = [(task / "stat").read_text().rpartition(")")[2][1] for task in tasks.iterdir()]
+            return set(states) == {"T"}
+
+        until(stands, "a daemon that stands still")
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """The end of the test: nothing of it is left running."""
+        self.kill()
+        if self._reader is not None:
+            self._reader.close()
+        shutil.rmtree(self.folder)
+
+    # --- what it says ---------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """As `walld status --json` has it."""
+        with Peer(self, "query") as peer:  # type: ignore[arg-type]
+            return msgspec.msgpack.decode(peer.ask(wire.Status(1)), type=dict[str, Any])
+
+    def metrics(self) -> dict[str, float]:
+        """Sample (with its labels) to value."""
+        with Peer(self, "query") as peer:  # type: ignore[arg-type]
+            text = msgspec.msgpack.decode(peer.ask(wire.Metrics(1)), type=str)
+        return {name: float(value) for name, value in re.findall(r"^(walld\S*) (\S+)$", text, re.M)}
+
+    @property
+    def reader(self) -> walld_client.Client:
+        """A client of this process, which sends nothing and only asks."""
+        if self._reader is None:
+            self._reader = walld_client.connect(self.socket_path, timeout=PATIENCE_SECONDS)
+        return self._reader
+
+    def orphan(self, stream_id: str) -> walld_client.PartialReply:
+        """The reply of a stream once its owner is known to be gone: all it sent is read then."""
+
+        def gone() -> walld_client.PartialReply | None:
+            reply = self.reader.recover(stream_id=stream_id)
+            return None if reply is None or reply.owner_alive else reply
+
+        return until(gone, f"{stream_id} without an owner")  # type: ignore[return-value]
+
+    def cli(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        """Any other command of walld."""
+        command = [sys.executable, "-m", "walld", *arguments]
+        return subprocess.run(command, env=environment(), capture_output=True, check=False)
+
+    def recovered_json(self, session_id: str) -> bytes:
+        """What `walld recover --json` prints."""
+        done = self.cli("recover", session_id, "--json", "--socket", self.socket_path)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def offline(self) -> list[walld_client.PartialReply]:
+        """What the directory alone tells, as `walld recover --data` reads it; without a doubt."""
+        found = find(str(self.data))
+        assert found.doubts == []
+        return [from_recovered(reply) for reply in found.replies]
+
+    def log_text(self) -> str:
+        """What all daemons of this directory have logged."""
+        return self.log_path.read_text(errors="replace")
+
+    # --- what lies on the disk ------------------------------------------------------------------
+
+    def files(self) -> list[Path]:
+        """Every file below the data directory, whatever it is called."""
+        return [path for path in self.data.rglob("*") if path.is_file()]
+
+    def holding(self, needles: Iterable[bytes]) -> list[str]:
+        """Files that hold any of these bytes, in their content or in their name."""
+        wanted = list(needles)
+        found = []
+        for path in self.files():
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:
+                continue  # reclaimed since it was listed
+            name = str(path.relative_to(self.data))
+            if any(needle in content or needle in os.fsencode(name) for needle in wanted):
+                found.append(name)
+        return found
+
+    def partials(self) -> list[Path]:
+        """Files below partials/ that are whole: a leading dot is one that is being made."""
+        found = (self.data / "partials").rglob("*")
+        return [path for path in found if path.is_file() and not path.name.startswith(".")]
+
+    def segments(self) -> list[Path]:
+        """Segments, oldest first."""
+        return sorted((self.data / "wal").glob("*.wal"))
