@@ -1,0 +1,122 @@
+"""`python -m bench [NAME...] [--quick]`: ask the questions, show the figures.
+
+Owns: the command line, the order of the questions, the results file. Refuses: an exit code for a
+goal that is missed: 1 means that a question crashed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Protocol, cast
+
+from bench.machine import choose_cores, facts, raise_priority
+from bench.progress import Progress
+from bench.run import Run
+from bench.table import Figure, as_json, render
+
+RESULTS = Path(__file__).parent / "results"
+QUESTIONS = {
+    "agent_cost": (75.0, 14.0),
+    "bulk": (20.0, 6.0),
+    "live_streams": (150.0, 16.0),
+    "memory": (25.0, 5.0),
+    "writes": (85.0, 12.0),
+    "recover": (20.0, 6.0),
+    "restart": (15.0, 5.0),
+}
+"""Name of the module and the seconds it is thought to take, whole and quick."""
+
+
+class Question(Protocol):
+    """A module of this package."""
+
+    def measure(self, run: Run) -> list[Figure]:
+        """The answer."""
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.split("\n")[0])
+    parser.add_argument("name", nargs="*", help="of a question (all): " + ", ".join(QUESTIONS))
+    parser.add_argument("--quick", action="store_true", help="rougher, in about a minute")
+    parser.add_argument(
+        "--priority",
+        action="store_true",
+        help="at nice -10, where that is allowed: for a machine that others use at the same time",
+    )
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.name) - set(QUESTIONS))
+    if unknown:
+        parser.error(f"no such question: {', '.join(unknown)}; there are {', '.join(QUESTIONS)}")
+    return options
+
+
+def _ask(names: list[str], folder: Path, quick: bool) -> tuple[list[Figure], bool]:
+    """(the figures, True where no question crashed)."""
+    figures: list[Figure] = []
+    whole = True
+    progress = Progress({name: QUESTIONS[name][quick] for name in names})
+    cores = choose_cores()
+    os.sched_setaffinity(0, cores.agents)
+    for name in names:
+        progress.begin(name)
+        question = cast(Question, importlib.import_module(f"bench.{name}"))
+        try:
+            figures += question.measure(Run(folder / name[:2], cores, quick, progress.step))
+        except Exception:
+            progress.close()
+            print(f"bench: {name} crashed", file=sys.stderr)
+            traceback.print_exc()
+            whole = False
+        finally:
+            shutil.rmtree(folder / name[:2], ignore_errors=True)
+        progress.end()
+    progress.close()
+    return figures, whole
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code."""
+    options = _options(arguments)
+    if options.priority:
+        raise_priority(-10)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    names = [name for name in QUESTIONS if not options.name or name in options.name]
+    folder = Path(tempfile.mkdtemp(prefix="walldb"))
+    begun, at = time.monotonic(), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    machine = facts(str(folder))
+    try:
+        figures, whole = _ask(names, folder, options.quick)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    took = time.monotonic() - begun
+    print(render(figures))
+    shown = ", ".join(f"{key} {value}" for key, value in machine.items() if value)
+    print(f"{took:.0f} s on {shown}")
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{at}.json"
+    report = {
+        "at": at,
+        "quick": options.quick,
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "seconds": round(took, 1),
+        "machine": {**machine, "load_after": os.getloadavg()},
+        "figures": as_json(figures),
+    }
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"bench: written to {path}", file=sys.stderr)
+    return 0 if whole else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+"""What does recording a token cost the agent?
+
+Three ratios, each of rivals that take turns, tick by tick, in one process:
+- token() to a bare non-blocking send of a frame of the same length to the same daemon (p50), paced
+  at 500 and at 60 a second, as tokens come;
+- token() to Queue.put with a writer thread in the same process (p99.9);
+- with WALLD_ENABLED=0, a step of an agent (parse a line of a stream, keep its text) with and
+  without the call. The call is within noise where it is less than steps differ among themselves
+  (their interquartile range).
+
+The cost of reading the clock is measured in between and taken off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from walld_client import connect, frames
+from walld_client.reply import Reply
+from walld_client.wire import messages as wire
+
+from bench.daemon import Daemon, Peer
+from bench.numbers import median, quantile, spread
+from bench.run import Run
+from bench.table import Figure
+
+__all__ = ["measure"]
+
+_TEXT = "abcde"
+_BLOCKS = 5
+_LINE = json.dumps(
+    {
+        "id": "chatcmpl-7a1", "object": "chat.completion.chunk", "created": 1750000000,
+        "choices": [{"index": 0, "delta": {"content": " walls"}, "finish_reason": None}],
+    }
+)  # fmt: skip
+
+
+def _paced(rate: float, seconds: float, run: Run, at: float, what: str) -> Callable[[], bool]:
+    """Waits for the next tick; False once the time is over."""
+    begun = time.perf_counter()
+    ticks = 0
+    told = begun
+
+    def wait() -> bool:
+        nonlocal ticks, told
+        ticks += 1
+        now = time.perf_counter()
+        if now - told > 1:
+            told = now
+            run.step(at + (now - begun) / seconds / 5, what)
+            now = time.perf_counter()
+        due = begun + ticks / rate
+        if due > now:
+            time.sleep(due - now)
+        return due < begun + seconds
+
+    return wait
+
+
+class _Bare:
+    """The rival's connection: to the same daemon, its frames made beforehand."""
+
+    def __init__(self, daemon: Daemon, tokens: int) -> None:
+        self.peer = daemon.agent()
+        self.peer.send(wire.Start(1, 0, os.urandom(8).hex(), "bare"))
+        prefix = frames.text_prefix(frames.TOKEN, 1)
+        self.frames = iter(
+            [frames.plain_text(prefix, seq, _TEXT.encode()) for seq in range(1, tokens + 1)]
+        )
+        self.peer.socket.setblocking(False)
+
+    def hear(self) -> None:
+        """Acks, so that they do not pile up."""
+        with suppress(BlockingIOError):
+            self.peer.socket.recv(1 << 18)
+
+
+def _against_send(
+    run: Run, daemon: Daemon, reply: Reply, rate: float, seconds: float, at: float
+) -> tuple[list[int], list[int], list[int]]:
+    """ns of token(), of a bare send, and of nothing, in turns. Each tick is one of them."""
+    bare = _Bare(daemon, int(rate * seconds) + 2)
+    # By name and in the loop: a call more would hide a part of the difference.
+    send, text, clock = bare.peer.socket, _TEXT, time.perf_counter_ns
+    tokens: list[int] = []
+    sends: list[int] = []
+    nothing: list[int] = []
+    wait = _paced(rate, seconds, run, at, f"token() against send() at {rate:.0f}/s")
+    chance = random.Random(3)
+    while wait():
+        turn = chance.randrange(3)
+        if turn == 0:
+            begun = clock()
+            reply.token(text)
+            tokens.append(clock() - begun)
+        elif turn == 1:
+            frame = next(bare.frames)
+            begun = clock()
+            send.send(frame)
+            sends.append(clock() - begun)
+        else:
+            begun = clock()
+            nothing.append(clock() - begun)
+            bare.hear()
+    bare.peer.socket.close()
+    return tokens, sends, nothing
+
+
+def _against_queue(run: Run, reply: Reply, seconds: float, at: float) -> list[list[list[int]]]:
+    """Blocks of [ns of token(), ns of Queue.put]. The writer thread writes to a file."""
+    waiting: queue.Queue[bytes | None] = queue.Queue()
+    with tempfile.TemporaryFile(dir=run.folder) as file:
+
+        def write() -> None:
+            while (item := waiting.get()) is not None:
+                os.write(file.fileno(), item)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        text, payload, clock = _TEXT, _TEXT.encode() + bytes(19), time.perf_counter_ns
+        blocks = []
+        chance = random.Random(4)
+        for block in range(_BLOCKS):
+            tokens: list[int] = []
+            puts: list[int] = []
+            share = seconds / _BLOCKS
+            wait = _paced(1000, share, run, at + block / 5 / _BLOCKS, "token() against Queue.put")
+            while wait():
+                if chance.randrange(2):
+                    begun = clock()
+                    reply.token(text)
+                    tokens.append(clock() - begun)
+                else:
+                    begun = clock()
+                    waiting.put(payload)
+                    puts.append(clock() - begun)
+            blocks.append([tokens, puts])
+        waiting.put(None)
+        writer.join()
+    return blocks
+
+
+def _switched_off(run: Run, seconds: float, at: float) -> tuple[list[int], list[int]]:
+    """ns of an agent's step without the call, and with it, WALLD_ENABLED=0."""
+    os.environ["WALLD_ENABLED"] = "0"
+    try:
+        client = connect()
+    finally:
+        del os.environ["WALLD_ENABLED"]
+    reply = client.reply("bench")
+    without: list[int] = []
+    with_call: list[int] = []
+    said: list[str] = []
+    clock, parse, line = time.perf_counter_ns, json.loads, _LINE
+    wait = _paced(500, seconds, run, at, "WALLD_ENABLED=0 against no call")
+    chance = random.Random(5)
+    while wait():
+        if chance.randrange(2):
+            begun = clock()
+            text = parse(line)["choices"][0]["delta"]["content"]
+            said.append(text)
+            without.append(clock() - begun)
+        else:
+            begun = clock()
+            text = parse(line)["choices"][0]["delta"]["content"]
+            said.append(text)
+            reply.token(text)
+            with_call.append(clock() - begun)
+    client.close()
+    return without, with_call
+
+
+def _blocks(values: list[int]) -> list[list[int]]:
+    size = max(1, len(values) // _BLOCKS)
+    return [values[at : at + size] for at in range(0, size * _BLOCKS, size)]
+
+
+def _send_figures(rate: int, measured: tuple[list[int], list[int], list[int]]) -> list[Figure]:
+    tokens, sends, nothing = measured
+    clock = median(nothing)
+    ratios = [
+        (median(token) - clock) / (median(send) - clock)
+        for token, send in zip(_blocks(tokens), _blocks(sends), strict=True)
+    ]
+    name = f"token() to a bare send(), p50, {rate}/s"
+    overall = (median(tokens) - clock) / (median(sends) - clock)
+    return [
+        Figure("agent_cost", name, overall, "x", 2.0, spread=spread(ratios),
+               note="limited by what Python pays beside the system call: lock, pack, append"),
+        Figure("agent_cost", f"token(), p50, {rate}/s", (median(tokens) - clock) / 1000, "us"),
+        Figure("agent_cost", f"bare send(), p50, {rate}/s", (median(sends) - clock) / 1000, "us"),
+    ]  # fmt: skip
+
+
+def _queue_figures(blocks: list[list[list[int]]]) -> list[Figure]:
+    tokens = [ns for block in blocks for ns in block[0]]
+    puts = [ns for block in blocks for ns in block[1]]
+    tails = [quantile(block[0], 0.999) / quantile(block[1], 0.999) for block in blocks]
+    name = "token() to Queue.put with a writer thread"
+    return [
+        Figure("agent_cost", f"{name}, p99.9", quantile(tokens, 0.999) / quantile(puts, 0.999),
+               "x", 1.5, spread=spread(tails),
+               note=f"p99.9 of {len(tokens)} and {len(puts)} calls; spread: of fifths of them, "
+               "each a few calls deep"),
+        Figure("agent_cost", f"{name}, p50", median(tokens) / median(puts), "x"),
+        Figure("agent_cost", "token(), p99.9, 1000/s", quantile(tokens, 0.999) / 1000, "us"),
+        Figure("agent_cost", "Queue.put, p99.9, 1000/s", quantile(puts, 0.999) / 1000, "us"),
+    ]  # fmt: skip
+
+
+def _off_figures(without: list[int], with_call: list[int]) -> list[Figure]:
+    more = median(with_call) - median(without)
+    noise = quantile(without, 0.75) - quantile(without, 0.25)
+    each = [
+        (median(b) - median(a)) / noise
+        for a, b in zip(_blocks(without), _blocks(with_call), strict=True)
+    ]
+    note = (
+        f"WALLD_ENABLED=0: a step takes {median(without) / 1000:.2f} us, with the call "
+        f"{more:+.0f} ns; steps differ by {noise:.0f} ns (interquartile)"
+    )
+    return [
+        Figure("agent_cost", "WALLD_ENABLED=0: the call to the noise of a step", more / noise,
+               "x", 1.0, spread=spread(each), note=note)
+    ]  # fmt: skip
+
+
+def _warm(reply: Reply, peer: Peer) -> None:
+    """The first calls make connections and caches."""
+    for _ in range(300):
+        reply.token(_TEXT)
+    peer.socket.close()
+
+
+def measure(run: Run) -> list[Figure]:
+    """All three."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    fast, slow, tail, off = (run.pick(20, 3), run.pick(20, 4), run.pick(25, 4), run.pick(8, 2))
+    figures = []
+    with run.daemon() as daemon:
+        client = connect(socket=daemon.socket_path)
+        try:
+            reply = client.reply("bench")
+            _warm(reply, daemon.agent())
+            figures += _send_figures(500, _against_send(run, daemon, reply, 500, fast, 0.0))
+            figures += _send_figures(60, _against_send(run, daemon, reply, 60, slow, 0.2))
+            figures += _queue_figures(_against_queue(run, reply, tail, 0.4))
+            reply.drain(10.0)
+            stats = client.stats()
+            assert stats.dropped == stats.backlog == 0, stats
+            reply.end()
+        finally:
+            client.close()
+    figures += _off_figures(*_switched_off(run, off, 0.8))
+    return figures

@@ -1,0 +1,69 @@
+"""Everything at once: the generator of `bulk`, in a process of its own.
+
+    python -m bench.flood SOCKET EVENTS CONNS TEXT_BYTES
+
+Owns: frames encoded beforehand, non-blocking sends of 64 KiB, one Drain a connection at the end.
+Says on stdout, as JSON, how long it took from the first byte to the last Drained. Refuses: what the
+daemon made of it.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import sys
+import time
+
+from walld_client import frames
+from walld_client.wire import messages as wire
+
+from bench.daemon import Peer
+
+_SLICE_BYTES = 64 * 1024
+
+
+def main(path: str, events: str, conns: str, text_bytes: str) -> None:
+    """One flood. The bytes are the client's: streams and seqs at their full width."""
+    peers = [Peer(path, "agent") for _ in range(int(conns))]
+    for at, peer in enumerate(peers):
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        peer.send(wire.Start(1, 0, f"{peer.producer.hex()}", f"flood{at}"))
+    each = int(events) // len(peers)
+    text = b"abcde" * (int(text_bytes) // 5)
+    prefix = frames.text_prefix(frames.TOKEN, 1)
+    out = memoryview(b"".join([frames.plain_text(prefix, seq, text) for seq in range(1, each + 1)]))
+    poll = select.poll()
+    left = {peer.socket.fileno(): (peer.socket, 0) for peer in peers}
+    for peer in peers:
+        peer.drain()  # its Start is taken in
+        peer.socket.setblocking(False)
+        poll.register(peer.socket, select.POLLOUT)
+    begun = time.perf_counter()
+    while left:
+        for fd, _ in poll.poll():
+            sender, at = left[fd]
+            try:
+                at += sender.send(out[at : at + _SLICE_BYTES])
+            except BlockingIOError:
+                continue
+            left[fd] = sender, at
+            if at == len(out):
+                poll.unregister(fd)
+                del left[fd]
+    for peer in peers:
+        peer.socket.settimeout(60)
+    for peer in peers:
+        peer.drain()
+    took = time.perf_counter() - begun
+    print(
+        json.dumps({"events": each * len(peers), "seconds": took, "bytes": len(out) * len(peers)})
+    )
+    for peer in peers:
+        peer.send(wire.End(1, each + 1, clean=True), wire.Release(1, each + 2))
+        peer.drain("synced")
+        peer.socket.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

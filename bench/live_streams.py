@@ -1,0 +1,202 @@
+"""Do 10,000 live streams at 60 tokens a second fit on one core, and can one still ask?
+
+Two shapes: a connection each, and 100 connections of 100 streams. The agents are one process on
+another core. Where that core can send 600,000 times a second, every token is a send(2) of its own;
+where it cannot, two or more share one, and the table says so. Meanwhile a client asks for a reply
+that is not there, and for one that is being written. Nothing may be dropped: the daemon's counters
+say so, and some streams are recovered afterwards and compared with what was sent.
+
+A run lasts longer than it takes a stream's index to fill (128 flushes), so that folding old records
+is part of what is measured; CPU is said for the whole and for the worst five seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from walld_client import connect
+from walld_client.wire import messages as wire
+
+from bench.daemon import Daemon, Peer
+from bench.machine import used
+from bench.numbers import median, quantile
+from bench.offering import Offering, compiled, expected_text
+from bench.run import Run
+from bench.table import Figure
+
+__all__ = ["measure"]
+
+_RATE = 60
+_BOUND_SECONDS = 3.0
+_WARM_SECONDS = 3.0
+_ASK_SECONDS = 0.02
+_SLICE_SECONDS = 5.0
+_CHECKED = 40
+_BURST_MAX = 8
+_BUSY_MOST = 0.9
+"""Of the generator's core."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was measured while the streams spoke."""
+
+    nothing: list[float] = field(default_factory=list)
+    live: list[float] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    """Of its core, a slice each."""
+    asker_waited: float = 0.0
+
+
+def _ask(run: Run, daemon: Daemon, conns: int, seconds: float, label: str) -> _Seen:
+    """Ask now and then, for so long."""
+    seen = _Seen()
+    client = connect(socket=daemon.socket_path, timeout=30.0)
+    chance = random.Random(1)
+    waited = used(os.getpid()).waited
+    begun = sliced = time.perf_counter()
+    cost = daemon.used()
+    turn = 0
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    with suppress(OSError):  # the asker must not queue behind the generator on their core
+        os.setpriority(os.PRIO_PROCESS, 0, nice - 10)
+    try:
+        while (now := time.perf_counter()) < begun + seconds:
+            turn += 1
+            name = f"c{chance.randrange(conns)}" if turn % 2 else f"none{turn}"
+            reply = client.recover(name)
+            took = time.perf_counter() - now
+            assert (reply is not None) == bool(turn % 2), name
+            (seen.live if turn % 2 else seen.nothing).append(took)
+            if now - sliced >= _SLICE_SECONDS:
+                later = daemon.used()
+                seen.shares.append(later.since(cost).ran / (now - sliced))
+                cost, sliced = later, now
+                run.step((now - begun) / seconds / 2 + (0.5 if conns == 100 else 0), label)
+            time.sleep(max(0.0, _ASK_SECONDS - took))
+    finally:
+        client.close()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
+    seen.asker_waited = used(os.getpid()).waited - waited
+    return seen
+
+
+def _highest_lag(before: dict[str, float], after: dict[str, float]) -> float:
+    """Upper edge of the highest bucket of flush lag that grew."""
+    edges = []
+    for name, value in after.items():
+        found = re.fullmatch(r'walld_flush_lag_seconds_bucket\{le="(.*)"\}', name)
+        if found is not None:
+            edges.append((float(found[1]), value - before.get(name, 0.0)))
+    edges.sort()
+    total = edges[-1][1]
+    return next(edge for edge, count in edges if count == total)
+
+
+def _discarded(metrics: dict[str, float]) -> float:
+    return sum(v for name, v in metrics.items() if name.startswith("walld_events_discarded_total"))
+
+
+def _wrong(daemon: Daemon, offering: Offering, tokens: float) -> int:
+    """How many of some streams are not word for word what was sent. tokens: sent in all."""
+    chance = random.Random(2)
+    least = int(tokens / (offering.conns * offering.per)) - offering.burst
+    wrong = 0
+    with Peer(daemon.socket_path, "query") as peer:
+        for _ in range(_CHECKED):
+            name = f"s{chance.randrange(offering.conns)}-{chance.randrange(offering.per)}"
+            answer = peer.ask(wire.Recover(1, "all", None, name))
+            (reply,) = msgspec.msgpack.decode(answer, type=list[wire.Recovered])
+            text = b"".join([segment.text for segment in reply.segments])
+            good = text == expected_text(reply.last_seq) and not reply.gaps
+            wrong += not (good and reply.last_seq >= least)
+    return wrong
+
+
+def _burst(run: Run, program: Path | None, conns: int, per: int) -> tuple[int, float]:
+    """(tokens in a send so that one core can offer the pace, sends a second it can do)."""
+    with (
+        run.daemon() as daemon,
+        Offering(program, daemon.socket_path, conns, per, _RATE, run.cores.agents) as offering,
+    ):
+        offering.begin(1.0)
+        said = offering.result()
+        offering.end()
+    able = said["taken"] / said["cpu_seconds"]
+    return min(_BURST_MAX, math.ceil(_RATE * conns * per / (able * _BUSY_MOST))), able
+
+
+def _shape(run: Run, conns: int, per: int, seconds: float) -> list[Figure]:
+    program = compiled(run.folder)
+    streams = conns * per
+    label = f"{conns:,} connections x {per}"
+    burst, able = _burst(run, program, conns, per)
+    with (
+        run.daemon() as daemon,
+        Offering(
+            program, daemon.socket_path, conns, per, _RATE, run.cores.agents, burst
+        ) as offering,
+    ):
+        offering.begin(_WARM_SECONDS)
+        warm = offering.result()
+        before = daemon.metrics()
+        cost, at = daemon.used(), time.perf_counter()
+        offering.begin(seconds)
+        seen = _ask(run, daemon, conns, seconds - 0.5, label)
+        said = offering.result()
+        spent, took = daemon.used().since(cost), time.perf_counter() - at
+        daemon.settle()
+        after = daemon.metrics()
+        sent = warm["taken"] + said["taken"]
+        wrong = _wrong(daemon, offering, sent)
+        lost = sent - after['walld_events_received_total{kind="token"}']
+        lost += _discarded(after) + after["walld_lost_acked_total"]
+        disk = after["walld_wal_write_bytes_total"] - before["walld_wal_write_bytes_total"]
+        offering.end()
+    pace = said["taken"] / said["seconds"] / streams
+    language = "C" if program else "Python"
+    note = (
+        f"{label}: {burst} tokens a send (one core does {able / 1000:,.0f} thousand sends/s in "
+        f"{language}), generator at most "
+        f"{said['late_seconds'] * 1000:.0f} ms late, {said['eagain']:.0f} times EAGAIN; "
+        f"{len(seen.nothing) + len(seen.live)} queries, which waited "
+        f"{seen.asker_waited * 1000:.0f} ms for their own core"
+    )
+    figures = [
+        Figure("live_streams", f"{label}: tokens taken", pace, "/s a stream",
+               _RATE * 0.98, most=False, note=note),
+        Figure("live_streams", f"{label}: tokens dropped", lost, "", 0),
+        Figure("live_streams", f"{label}: of {_CHECKED} recovered, wrong", wrong, "", 0),
+        Figure("live_streams", f"{label}: flush lag, highest bucket",
+               _highest_lag(before, after), "s", _BOUND_SECONDS),
+    ]  # fmt: skip
+    for what, values in (("nothing there", seen.nothing), ("a live one", seen.live)):
+        figures += [
+            Figure("live_streams", f"{label}: {what}, p50", median(values) * 1000, "ms"),
+            Figure("live_streams", f"{label}: {what}, p99", quantile(values, 0.99) * 1000, "ms",
+                   20.0, spread=(min(values) * 1000, max(values) * 1000)),
+        ]  # fmt: skip
+    shares = [share * 100 for share in seen.shares] or [spent.ran / took * 100]
+    return [
+        *figures,
+        Figure("live_streams", f"{label}: daemon's CPU", spent.ran / took * 100, "% of a core",
+               spread=(min(shares), max(shares)) if len(shares) > 1 else None),
+        Figure("live_streams", f"{label}: daemon waited for its core", spent.waited / took * 100,
+               "% of time"),
+        Figure("live_streams", f"{label}: bytes on disk a token", disk / said["taken"], "B", 10),
+    ]  # fmt: skip
+
+
+def measure(run: Run) -> list[Figure]:
+    """Both shapes."""
+    seconds = run.pick(65, 5)
+    return [*_shape(run, 10_000, 1, seconds), *_shape(run, 100, 100, seconds)]
