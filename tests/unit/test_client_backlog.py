@@ -213,6 +213,19 @@ def test_a_full_ring_drops_sent_before_waiting_and_oldest_first() -> None:
     assert ring.streams[1].held_from == 51 + dropped
 
 
+def test_dropping_what_the_kernel_has_is_no_loss_yet() -> None:
+    ring = Ring(bytes_max=2_000)
+    ring.pump(Kernel())
+    for _ in range(100):
+        ring.sent()
+    assert not ring.backlog.make_room()
+    assert ring.backlog.frames_bytes <= 2_000
+    assert ring.backlog.unheld_events > 50
+    assert ring.backlog.dropped_events == 0
+    assert ring.streams[1].held_from == ring.backlog.unheld_events
+    ring.check_books()
+
+
 def test_starts_and_ends_survive_a_full_ring_in_order() -> None:
     ring = Ring(3, bytes_max=8_000)
     for _ in range(500):
@@ -233,6 +246,61 @@ def test_starts_and_ends_survive_a_full_ring_in_order() -> None:
         assert mine[0] == 0
         assert 501 in mine
     ring.check_books()
+
+
+def test_rewind_brings_back_what_a_full_ring_kept() -> None:
+    ring = Ring(bytes_max=4_000)
+    ring.pump(Kernel())
+    for _ in range(100):
+        ring.sent()
+    ring.say(1, wire.End(frames.ID, frames.ID, True))
+    ring.pump(Kernel())
+    ring.streams[2] = Stream(2, wire.Start(2, 0, "s2", "S"), False)
+    ring.say(2, wire.Start(frames.ID, frames.ID, "s2", "S"))
+    for _ in range(200):
+        ring.say(2, wire.Token(frames.ID, frames.ID, b"z", b"\x80"))
+        ring.backlog.make_room()
+    assert ring.backlog.endings
+    assert ring.backlog.kept
+    ring.backlog.rewind()
+    ring.check_books()
+    kernel = Kernel()
+    ring.pump(kernel)
+    events = kernel.events()
+    assert events[:2] == [(1, 101), (2, 0)]
+    assert events[-1] == (2, 200)
+
+
+def test_bulk_trimming_is_not_fooled_by_runs_or_gaps() -> None:
+    """The n-th frame is seq+n-1 of the same stream, and yet another stream's is between."""
+    ring = Ring(2)
+    ring.pump(Kernel())
+    ring.streams[1].synced = ring.streams[2].synced = 0
+    ring.backlog.trim(10)
+    ring.sent(1)  # 1
+    ring.wait(1)  # 2 and 3, as one run
+    ring.wait(1)
+    ring.pump(Kernel())
+    ring.sent(2)
+    ring.sent(1)  # 4
+    ring.streams[1].synced = 4
+    ring.backlog.trim(10)
+    assert [frames.ids_of(f)[1:] for f in ring.backlog.sent] == [(2, 1), (1, 4)]
+    ring.check_books()
+    gap = Ring(2)
+    gap.pump(Kernel())
+    gap.streams[1].synced = gap.streams[2].synced = 0
+    gap.backlog.trim(10)
+    gap.sent(1)  # 1
+    gap.token(1)  # 2 and 3 are lost
+    gap.token(1)
+    gap.backlog.dropped_events = 2
+    gap.sent(2)
+    gap.sent(2)
+    gap.sent(1)  # 4
+    gap.streams[1].synced = 4
+    gap.backlog.trim(10)
+    assert [frames.ids_of(f)[1:] for f in gap.backlog.sent] == [(2, 1), (2, 2), (1, 4)]
 
 
 def test_memory_is_bounded_even_if_nothing_but_starts_and_ends_is_held() -> None:

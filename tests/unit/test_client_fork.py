@@ -109,6 +109,35 @@ assert client.close(10)
     assert len(daemon.agents()) == 1
 
 
+def test_the_child_inherits_no_descriptor_and_says_once_that_it_is_mute(
+    daemon: FakeDaemon,
+) -> None:
+    parent = run(
+        daemon,
+        """
+import logging
+class Count(logging.Handler):
+    lines = []
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+logging.getLogger("walld").addHandler(Count())
+client.stats()
+ours = set(os.listdir("/proc/self/fd"))
+child = os.fork()
+if child == 0:
+    left = [fd for fd in os.listdir("/proc/self/fd") if int(fd) > 2]
+    links = [f"/proc/self/fd/{fd}" for fd in left]
+    kinds = [os.readlink(link) for link in links if os.path.lexists(link)]
+    assert not [k for k in kinds if k.startswith(("socket:", "pipe:"))], kinds
+    assert reply.token("x") == reply.token("x") == 0
+    assert len(Count.lines) == 1 and "'p' belongs to the parent" in Count.lines[0], Count.lines
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+""",
+    )
+    assert parent.wait(20) == 0
+
+
 def test_requests_work_in_the_child(daemon: FakeDaemon) -> None:
     daemon.answers([])
     parent = run(

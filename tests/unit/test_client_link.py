@@ -116,9 +116,17 @@ def test_acks_trim_the_ring_and_forget_the_released(
     soon(lambda: reply.durable_seq == 102)
     assert client.stats().streams == 0
     other = client.reply("S2")
-    for _ in range(3000):
+    for _ in range(500):
         other.token("y")
-    assert client.stats().unsynced_bytes < 3001 * 100
+    peer.say(wire.Ack(LOG, 4, 4, [(2, 500, 500)]))
+    for _ in range(2000):
+        other.token("y")
+    peer.say(wire.Ack(LOG, 5, 5, [(2, 2000, 2000)]))
+    soon(lambda: other.durable_seq == 2000)
+    for _ in range(1100):  # a token does the chores now and then, nothing else is called
+        other.token("y")
+    held = client.stats().unsynced_bytes / (len(client._link.backlog.sent[0]) + 48)
+    assert 1600 <= held <= 1601
 
 
 def test_durable_seq_follows_acks_and_never_passes_what_was_said(
@@ -307,6 +315,60 @@ def test_overflow_is_a_gap_that_can_be_seen_and_is_counted(path: str) -> None:
         assert seqs == sorted(seqs)
         assert len(seqs) == 5002 - stats.dropped
         assert seqs[1:] == list(range(5002 - len(seqs) + 1, 5002))
+        client.close()
+
+
+def test_a_token_taken_in_part_is_finished_first(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S")
+    send = client._link.send
+
+    def sparing(view: bytes | memoryview, flags: int) -> int:
+        client._link.send = send
+        return send(bytes(view)[:9], flags)
+
+    client._link.send = sparing
+    assert [reply.token("one "), reply.token("two "), reply.token("three")] == [1, 2, 3]
+    peer = daemon.has_text("one two three")
+    assert unfolded(peer) == [0, 1, 2, 3]
+
+
+def test_nothing_overtakes_an_event_that_was_put_and_not_pushed(
+    daemon: FakeDaemon, client: walld_client.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = client.reply("S")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    push = client._link.push
+    monkeypatch.setattr(type(client._link), "push", lambda link: interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        reply.step()
+    monkeypatch.setattr(type(client._link), "push", lambda link: push())
+    reply.token("x")
+    peer = daemon.has_text("x")
+    assert unfolded(peer) == [0, 1, 2]
+
+
+def test_an_overflow_is_told_once_not_at_every_turn(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "walld")
+    with fake_daemon(path) as daemon:
+        client = walld_client.connect(path, backlog_bytes_max=32 * 1024)
+        reply = client.reply("S")
+        daemon.until(lambda: daemon.agents() and daemon.agent().messages)
+        for _ in range(5):  # full of what was sent and is not synced, stalled, flowing again
+            fill(daemon, reply)
+            for _ in range(2000):
+                reply.token("x", n=1)
+            daemon.reading.set()
+            soon(lambda: client.stats().backlog == 0)
+        told = [r.getMessage() for r in caplog.records]
+        assert len(told) == 1
+        assert "the oldest are dropped" in told[0]
         client.close()
 
 

@@ -98,6 +98,10 @@ class Backlog:
         self._out_at = 0
         self._out_start = 0
 
+    def is_light(self) -> bool:
+        """The ring is less than half full: an overflow is over."""
+        return self.frames_bytes * 2 < self.bytes_max
+
     def is_clear(self) -> bool:
         """The kernel has taken everything."""
         return not (self.outgoing or self.waiting or self.kept or self.greeting)
@@ -321,10 +325,14 @@ class Backlog:
     # --- too much ---
 
     def make_room(self) -> bool:
-        """Drop the oldest until the ring fits again. True where something was dropped."""
+        """Drop the oldest until the ring fits again. True where an event was lost by it.
+
+        What the kernel has taken goes first: it is lost only if the daemon dies now, too.
+        """
         self.count()
         if self.frames_bytes <= self.bytes_max:
             return False
+        dropped_events = self.dropped_events
         goal = max(0, self.bytes_max - min(_SLACK_BYTES, self.bytes_max // 8))
         while self.frames_bytes > goal and self.sent:
             self._drop_sent()
@@ -332,7 +340,7 @@ class Backlog:
             self._drop_waiting()
         while self.frames_bytes > self.bytes_max and (self.endings or self.kept):
             self._give_up()
-        return True
+        return self.dropped_events > dropped_events
 
     def _drop_sent(self) -> None:
         frame = self.sent.popleft()

@@ -179,7 +179,7 @@ class Link:
         self.backlog.trim(TRIM_FRAMES_MAX)
         if self.backlog.make_room():
             self.dialing.tell("the memory for events is full, the oldest are dropped")
-        elif self.hearing.welcomed and self.flowing:
+        elif self.hearing.welcomed and self.flowing and self.backlog.is_light():
             self.dialing.welcomed()
         self.bury_left()
 

@@ -19,12 +19,13 @@ __all__ = ["Stats", "sentence", "stats_of"]
 class Stats(msgspec.Struct, frozen=True):
     """The link of a client, at one moment.
 
-    sent: events the kernel has taken. backlog: events it has not (yet), and backlog_bytes what
-    they occupy. unsynced_bytes: all that is held for resending, backlog included. dropped: events
-    lost for want of memory before they were sent: a gap. unheld: sent, but dropped from memory
-    before they were known synced. late: calls after a terminal, not sent. refused: events the
-    daemon would not take. reconnects: connections beyond the first. streams: replies not yet
-    released and acknowledged.
+    sent: events the kernel has taken for the daemon at hand, or that are done with. backlog:
+    events it has not (yet); after a daemon's death also those that are not known synced.
+    backlog_bytes: what they occupy. unsynced_bytes: all that is held for resending, backlog
+    included. dropped: events lost for want of memory before they were sent: a gap. unheld: sent,
+    but dropped from memory before they were known synced. late: calls after a terminal, not sent.
+    refused: events the daemon would not take. reconnects: connections beyond the first. streams:
+    replies not yet released and acknowledged.
     """
 
     connected: bool
