@@ -207,6 +207,7 @@ class Intake:
         if hello.role == "query":
             self._forget(peer)
             self.queries += 1
+            self._by_uid[connection.uid] += 1
             self._hand_over(peer.socket, connection, rest)
             return
         if not self._is_open:
@@ -394,6 +395,11 @@ class Intake:
             self._lose(process)
         self.processes.drop_idle(now)
         await checkpoint()
+
+    def query_ended(self, connection: Connection) -> None:
+        """A query connection that was handed over is closed."""
+        self.queries -= 1
+        self._by_uid[connection.uid] -= 1
 
     # --- the end --------------------------------------------------------------------------------
 

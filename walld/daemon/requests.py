@@ -103,7 +103,8 @@ class Requests:
                 bodies, buffer = split(buffer)
                 for body in bodies:
                     await self._answer(peer, connection, body)
-                data = await _receive(peer)
+                with anyio.fail_after(limits.FRAME_SECONDS_MAX if buffer else None):
+                    data = await _receive(peer)
                 if not data:
                     return
                 buffer = buffer + data if buffer else data
@@ -113,11 +114,15 @@ class Requests:
             )
         except ProtocolError as error:
             await self._close_with(peer, error.code, error.message, error.got, error.limit)
-        except (OSError, TimeoutError):
-            pass  # the peer is gone, or does not read its answers
+        except TimeoutError:
+            text = "a frame was not whole in time, or an answer not read"
+            limit = f"{limits.FRAME_SECONDS_MAX:g} s, {_SEND_SECONDS:g} s"
+            await self._close_with(peer, "slow_frame", text, f"{len(buffer)} bytes", limit)
+        except OSError:
+            pass  # the peer is gone
         finally:
             peer.close()
-            self._intake.queries -= 1
+            self._intake.query_ended(connection)
 
     async def _close_with(
         self, peer: socket.socket, code: str, message: str, got: object, limit: object

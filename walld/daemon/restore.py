@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from walld.engine.kept import KeptFacts
 from walld.engine.segments import Segment
 from walld.engine.stream import OFFSET_BITS, Stream
-from walld.wal.layout import ENTRY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,6 +127,5 @@ def _live_bytes(engine: Engine, mended: Mended) -> None:
         for segment in segments:
             stop = bisect_left(stream.where, (segment.last_batch + 1) << OFFSET_BITS, lo=start)
             if stop > start:
-                grown = sum(stream.sizes[start:stop]) + (stop - start - 1) * ENTRY_BYTES
-                engine.segments.lived(segment, grown)
+                engine.segments.lived(segment, sum(stream.sizes[start:stop]), stop - start)
                 start = stop

@@ -20,6 +20,7 @@ from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.engine.illegal import check_hello, explain
+from walld.engine.stream import varint_lengths
 from walld.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -145,7 +146,9 @@ class Feed:
     ) -> None:
         """Consecutive tokens of one stream join its run."""
         assert kind is not None
-        if max(map(len, texts)) > limits.TEXT_BYTES_MAX or first_seq + len(texts) > 2**32:
+        lengths = list(map(len, texts))
+        longest = max(lengths)
+        if longest > limits.TEXT_BYTES_MAX or first_seq + len(texts) > 2**32:
             # A frame may be a little longer than a text may: the slow way refuses the one that is.
             for at, text in enumerate(texts):
                 self._engine.rules.offer(
@@ -154,8 +157,18 @@ class Feed:
             return
         stream.connection = connection
         self._engine.counters.received["token" if kind is wire.Token else "reasoning"] += len(texts)
-        grown = stream.take_tokens(_TEXT_KIND[kind], first_seq, texts, at_ms)
-        self._engine.queued(stream, grown)
+        grown = stream.take_run(
+            _TEXT_KIND[kind],
+            first_seq,
+            len(texts),
+            bytes(lengths) if longest < 128 else varint_lengths(lengths),
+            b"".join(texts),
+            at_ms,
+        )
+        if stream.queued:  # and so the flush it waits for is known
+            self._engine.sealing.queue_bytes += grown
+        else:
+            self._engine.queued(stream, grown)
 
     def _other(self, connection: Connection, message: wire.FromAgent, at_ms: int) -> None:
         if isinstance(message, wire.Resume):

@@ -18,7 +18,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
-from walld.engine.stream import Stream
+from walld.engine.stream import Stream, varint_lengths
 from walld.wal import records
 from walld.wal.layout import Flag
 
@@ -159,7 +159,8 @@ class Rules:
     def _plain(self, stream: Stream, event: wire.Event, flags: int, at_ms: int) -> None:
         if isinstance(event, wire.Token | wire.Reasoning) and event.info is None:
             kind = 3 if isinstance(event, wire.Token) else 4
-            grown = stream.take_tokens(kind, event.seq, [event.text], at_ms)
+            lengths = varint_lengths([len(event.text)])
+            grown = stream.take_run(kind, event.seq, 1, lengths, event.text, at_ms)
         else:
             item = records.encode_item(records.Happened(at_ms, event))
             grown = stream.take_item(event.seq, flags, item, at_ms)

@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from walld import limits
 from walld.engine.stream import Place, Stream
 from walld.wal.encode import Batch, BatchBuilder
@@ -57,7 +59,7 @@ class Carry(NamedTuple):
     body: bytes
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True, gc=False):
     """A record's share of a batch."""
 
     stream: Stream | None
@@ -208,16 +210,17 @@ class Sealing:
         stream.seal()
         waiting = stream.waiting
         size, flags, count = 5, 0, 0
-        for _, _, item_flags, item in waiting:
-            if not builder.has_room(size + len(item)) or (
-                count and size + len(item) > limits.BATCH_BYTES_CUT
+        for entry in waiting:
+            length = len(entry.item)
+            if not builder.has_room(size + length) or (
+                count and size + length > limits.BATCH_BYTES_CUT
             ):
                 break
-            size += len(item)
-            flags |= item_flags
+            size += length
+            flags |= entry.flags
             count += 1
         if count:
-            body = join_items([w.item for w in waiting[:count]])
+            body = join_items([entry.item for entry in waiting[:count]])
             first_seq, last_seq = waiting[0].first_seq, waiting[count - 1].last_seq
             builder.add(stream.no, first_seq, last_seq, flags, body)
             stream.building += (body,)
@@ -262,7 +265,7 @@ class Sealing:
             if part.is_tombstone:
                 self._forget_records(part.stream, batch.batch_no)
             elif part.stream.gone:
-                parts[-1] = part._replace(length=0)
+                parts[-1] = msgspec.structs.replace(part, length=0)
             elif carry is not None:
                 self._replace(carry, Place(batch.batch_no, offset, part.length))
             else:
@@ -314,12 +317,18 @@ class Sealing:
         current = self._segments.current
         if sealed.parts:
             current.unlink_after = max(current.unlink_after, batch.batch_no)
-        for stream, last_seq, length, is_tombstone in sealed.parts:
-            if length:
+        live_bytes = live_records = 0
+        for part in sealed.parts:
+            stream = part.stream
+            if part.length:
                 # Also of a stream that is gone since: its tombstone takes it away again.
-                self._segments.lived(current, length)
-            if stream is not None and (is_tombstone or not stream.gone):
-                stream.written_seq = max(stream.written_seq, last_seq)
+                live_bytes += part.length
+                live_records += 1
+            if stream is None or (stream.gone and not part.is_tombstone):
+                continue
+            if part.last_seq > stream.written_seq:
+                stream.written_seq = part.last_seq
+        self._segments.lived(current, live_bytes, live_records)
 
     def synced(self, batch_no: int) -> list[Stream]:
         """fdatasync(2) returned for everything up to a batch. Returns whose watermark moved."""
@@ -328,11 +337,12 @@ class Sealing:
             self.synced_no += 1
             sealed = self.unsynced.pop(self.synced_no)
             self.unsynced_bytes -= len(sealed.batch)
-            for stream, last_seq, _, is_tombstone in sealed.parts:
-                if stream is None or (stream.gone and not is_tombstone):
+            for part in sealed.parts:
+                stream = part.stream
+                if stream is None or (stream.gone and not part.is_tombstone):
                     continue
-                if last_seq > stream.synced_seq:
-                    stream.synced_seq = last_seq
+                if part.last_seq > stream.synced_seq:
+                    stream.synced_seq = part.last_seq
                     moved.append(stream)
         return moved
 

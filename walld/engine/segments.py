@@ -124,10 +124,11 @@ class Segments:
             return None
         return segment.segment_id, segment.offsets[batch_no - segment.first_batch]
 
-    def lived(self, segment: Segment, length: int) -> None:
-        """A record of `length` body bytes is in it and needed."""
-        segment.live_bytes += length + ENTRY_BYTES
-        self.live_bytes += length + ENTRY_BYTES
+    def lived(self, segment: Segment, body_bytes: int, records: int = 1) -> None:
+        """Records with that many body bytes in all are in it and needed."""
+        grown = body_bytes + records * ENTRY_BYTES
+        segment.live_bytes += grown
+        self.live_bytes += grown
 
     def died(self, batch_no: int, length: int, after: int, now: float | None) -> None:
         """A record of it is not needed once batch `after` is synced.

@@ -16,6 +16,8 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from walld.wal import records
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Place(NamedTuple):
     length: int
 
 
-class Waiting(NamedTuple):
+class Waiting(msgspec.Struct, frozen=True, gc=False):
     """A sealed item not yet in a batch. flags: `layout.Flag` bits it brings to its record."""
 
     first_seq: int
@@ -50,11 +52,8 @@ class Waiting(NamedTuple):
     item: bytes
 
 
-def varint_lengths(texts: list[bytes]) -> bytes:
-    """The LEB128 lengths of tokens, one behind the other."""
-    lengths = list(map(len, texts))
-    if max(lengths) < 128:
-        return bytes(lengths)
+def varint_lengths(lengths: list[int]) -> bytes:
+    """LEB128 lengths of tokens, one behind the other."""
     out = bytearray()
     for length in lengths:
         while length > 127:
@@ -147,15 +146,10 @@ class Stream:
 
     # --- taking events in ---------------------------------------------------------------------
 
-    def take_tokens(self, kind: int, first_seq: int, texts: list[bytes], at_ms: int) -> int:
-        """Consecutive tokens from `first_seq`. Returns the bytes the queue grew by."""
-        text = b"".join(texts)
-        return self.take_run(kind, first_seq, len(texts), varint_lengths(texts), text, at_ms)
-
     def take_run(
         self, kind: int, first_seq: int, count: int, lengths: bytes, text: bytes, at_ms: int
     ) -> int:
-        """Tokens that are folded already. Returns the bytes the queue grew by."""
+        """`count` tokens from `first_seq`, folded. Returns the bytes the queue grew by."""
         grown = len(lengths) + len(text)
         run = self._run
         if run is None or run.kind != kind or first_seq != self.next_seq:
@@ -198,8 +192,8 @@ class Stream:
                         self.next_seq - 1,
                         run.at_ms,
                         run.kind,
-                        bytes(run.lengths),
-                        bytes(run.text),
+                        run.lengths,  # type: ignore[arg-type]  # msgspec writes it like bytes
+                        run.text,  # type: ignore[arg-type]
                     )
                 ),
             )

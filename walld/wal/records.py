@@ -86,6 +86,8 @@ def encode_item(item: Item) -> bytes:
 def join_items(items: list[bytes]) -> bytes:
     """A record body: the msgpack array of items that are encoded already."""
     count = len(items)
+    if count == 1:  # what most records are
+        return b"\x91" + items[0]
     if count < 16:
         header = bytes((0x90 | count,))
     elif count < 65536:
