@@ -129,3 +129,4 @@ def _live_bytes(engine: Engine, mended: Mended) -> None:
             if stop > start:
                 engine.segments.lived(segment, sum(stream.sizes[start:stop]), stop - start)
                 start = stop
+    engine.restored_bytes = engine.segments.live_bytes

@@ -65,6 +65,8 @@ class Engine:
         self._sync_waiters: list[tuple[int, Waiter]] = []
         self.agent_bytes = 0
         """Record bytes written for the first time: what carrying may spend."""
+        self.restored_bytes = 0
+        """Live bytes found by the start: agents wrote them once, so they may be carried once."""
         self.carried_bytes = 0
         self.attested_no = 0
         """Highest batch a client of this log was told is synced."""
@@ -271,7 +273,8 @@ class Engine:
     @property
     def carry_budget(self) -> int:
         """Bytes that may be carried now: what agents wrote, less what was or will be carried."""
-        return self.agent_bytes - self.carried_bytes - self.sealing.carry_bytes
+        granted = self.restored_bytes + self.agent_bytes
+        return granted - self.carried_bytes - self.sealing.carry_bytes
 
     @property
     def is_full(self) -> bool:
