@@ -161,3 +161,34 @@ def test_a_sync_that_hangs_holds_up_neither_writes_nor_agents_nor_queries(
     until(lambda: daemon.status()["state"] == "ok", "a disk that answers again")
     reply.end()
     client.close()
+
+
+@needs_strace
+def test_a_write_that_hangs_pauses_agents_and_answers_whoever_asks(
+    make_daemon: Callable[..., DaemonProcess],
+) -> None:
+    """The queue fills to its bound and no further; new connections still learn what is wrong."""
+    daemon = make_daemon("--flush-bound-ms", "200")
+    _under_strace(daemon, "pwrite64:delay_enter=8000000:when=8")
+    client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
+    reply = client.reply("s")
+    piece = "y" * 250_000
+    slowest = 0.0
+    for _ in range(400):  # 100 MB against a queue of 64 MiB and a ring of 16 MiB
+        begun = time.perf_counter()
+        reply.token(piece)
+        slowest = max(slowest, time.perf_counter() - begun)
+        time.sleep(0.002)
+    status = daemon.status()
+    assert status["state"] == "degraded"
+    assert 0 < status["queue_bytes"] <= 64 * 1024 * 1024
+    assert slowest < 5.0, "no call waited for the disk"
+    until(lambda: daemon.status()["state"] == "ok", "a disk that answers again")
+    assert reply.drain(PATIENCE_SECONDS, "written")
+    got = client.recover("s")
+    assert got is not None
+    missing = sum(gap.last_seq - gap.first_seq + 1 for gap in got.gaps)
+    assert len(got.text) == (400 - missing) * len(piece), "what is missing is a gap, not a silence"
+    assert missing == client.stats().dropped
+    reply.end()
+    client.close()

@@ -95,6 +95,7 @@ class Intake:
         self._swept_at = 0.0
         self.queries = 0
         self._is_open = False
+        self._is_paused = False
         self._parked: list[tuple[_Peer, wire.Hello, bytes]] = []
 
     # --- the loop -------------------------------------------------------------------------------
@@ -109,23 +110,25 @@ class Intake:
             # What is read now came after the last sweep; after a long silence it has just come.
             woken = anyio.current_time()
             self._engine.since = max(self._swept_at, woken - limits.REST_SECONDS_MAX)
-            while self._engine.is_full and not self._engine.disk_full:
-                # Not read is not lost: it stays in the kernel's buffers, and its age counts.
-                await self._room()
             begun = anyio.current_time()
             busy = await self.sweep()
             took = anyio.current_time() - begun
-            if not busy:
+            if self._is_paused or not busy:
                 rest = min(max(took, limits.REST_SECONDS_MIN), limits.REST_SECONDS_MAX)
+                if self._is_paused:
+                    rest = limits.REST_SECONDS_MAX
                 with anyio.move_on_after(rest):
                     await self._kick.wait()
             self._kick = anyio.Event()
 
-    async def _room(self) -> None:
-        """Until the queue is at half, or a while has passed: the disk may have run full since."""
-        with anyio.move_on_after(limits.REST_SECONDS_MAX):
-            while not self._engine.has_room:  # noqa: ASYNC110 - flushes have no event to wait on
-                await anyio.sleep(limits.REST_SECONDS_MIN)
+    def _look_for_room(self) -> None:
+        """Pause agents when the queue is full, until it is at half; a full disk pauses nobody.
+
+        What is not read is not lost: it stays in the kernel's buffers, and its age counts. New
+        connections are taken all the same, so that somebody can ask what is wrong.
+        """
+        full = self._engine.is_full or (self._is_paused and not self._engine.has_room)
+        self._is_paused = full and not self._engine.disk_full
 
     def kick(self) -> None:
         """Somebody waits for what agents have sent: end the rest."""
@@ -133,6 +136,7 @@ class Intake:
 
     async def sweep(self) -> bool:
         """Read every ready connection once. True where one of them gave much."""
+        self._look_for_room()
         ready = self._epoll.poll(0, max(1, len(self._peers) + len(self._listeners) + 64))
         busy = False
         at_ms = time.time_ns() // 1_000_000
@@ -140,6 +144,8 @@ class Intake:
         for fd, _ in ready:
             peer = self._peers.get(fd)
             if peer is not None:
+                if self._is_paused and peer.connection.producer is not None:
+                    continue
                 if self._read(peer, at_ms) > limits.BUSY_READ_BYTES:
                     busy = True
             elif fd in self._listeners:
