@@ -72,24 +72,15 @@ def carried_flags(items: list[records.Item]) -> int:
     return flags
 
 
-def _span(items: list[records.Item]) -> tuple[int, int]:
-    """First and last seq of merged items."""
-    first, last = items[0], items[-1]
-    match first:
+def _seqs(item: records.Item) -> tuple[int, int]:
+    """First and last seq of an item."""
+    match item:
         case records.Begin():
-            first_seq = 0
+            return 0, 0
         case records.Text():
-            first_seq = first.first_seq
+            return item.first_seq, item.last_seq
         case records.Happened():
-            first_seq = first.event.seq
-    match last:
-        case records.Begin():
-            last_seq = 0
-        case records.Text():
-            last_seq = last.last_seq
-        case records.Happened():
-            last_seq = last.event.seq
-    return first_seq, last_seq
+            return item.event.seq, item.event.seq
 
 
 class Keeper:
@@ -175,7 +166,7 @@ class Keeper:
         def job() -> int:
             items = merge([begin, *read()])
             body = records.join_items([records.encode_item(item) for item in items])
-            last_seq = _span(items)[1]
+            last_seq = _seqs(items[-1])[1]
             facts = PartialFacts(log_uuid, stream.no, made_at_ms, 0, last_seq, reason)
             self._store.write(begin.uid, session_id, begin.stream_id, facts, body)
             return last_seq
@@ -274,7 +265,7 @@ class Keeper:
             # Nobody tries again (it stays `carrying`): the segment stays, and the bytes with it.
             _log.error("stream %d: its records cannot be carried: %s", stream.no, error)
             return
-        first_seq, last_seq = _span(items)
+        first_seq, last_seq = _seqs(items[0])[0], _seqs(items[-1])[1]
         flags = carried_flags(items)
         carry = Carry(stream, at, count, was, first_seq, last_seq, flags, body)
         self._engine.carry(carry, anyio.current_time())
