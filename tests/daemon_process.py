@@ -110,6 +110,11 @@ class DaemonProcess:
         """SIGTERM; its exit code once it is gone."""
         assert self.process is not None
         self.process.terminate()
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for its end; its exit code."""
+        assert self.process is not None
         code = self.process.wait(PATIENCE_SECONDS)
         self.process = None
         return code

@@ -1,0 +1,196 @@
+"""No daemon: at the start, for long, for too long; what waits, what is dropped, what is said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from agents.process import Obedient
+from agents.words import said
+from daemon_process import DaemonProcess, until
+from walld_client import PartialReply
+
+LONGER_THAN_ANY_BACKOFF_SECONDS = 4.5
+
+
+def arrived(daemon: DaemonProcess, stream_id: str, last_seq: int) -> PartialReply:
+    def there() -> PartialReply | None:
+        reply = daemon.reader.recover(stream_id=stream_id)
+        return reply if reply is not None and reply.last_seq >= last_seq else None
+
+    reply = until(there, f"{stream_id} up to {last_seq}")
+    assert reply is not None
+    return reply
+
+
+def test_absent_at_the_start(
+    make_daemon: Callable[..., DaemonProcess], make_agent: Callable[..., Obedient], backend: str
+) -> None:
+    daemon = make_daemon(backend=backend)
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r')")
+    assert agent.do("[reply.token(token(0, seq)) for seq in range(1, 501)][-1]") == 500
+    assert agent.do("reply.sent_seq, client.stats().backlog") == [-1, 501]
+    assert agent.do("reply.drain(0.05)") is False
+    daemon.start()
+    reply = arrived(daemon, "r", 500)
+    assert (reply.text, reply.gaps, reply.status) == (said(0, 500), [], "live")
+    assert agent.do("[reply.token(token(0, seq)) for seq in range(501, 511)][-1]") == 510
+    assert agent.do("reply.drain(20), reply.sent_seq, client.stats().backlog") == [True, 510, 0]
+    assert arrived(daemon, "r", 510).text == said(0, 510)
+
+
+def test_absent_for_long_and_one_line_in_the_log(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r')")
+    agent.do("[reply.token(token(0, seq)) for seq in range(1, 101)]; reply.drain(20)")
+    daemon.kill()
+    asked_at = time.monotonic()
+    seq = 100
+    while time.monotonic() - asked_at < LONGER_THAN_ANY_BACKOFF_SECONDS:
+        agent.do(f"[reply.token(token(0, seq)) for seq in range({seq + 1}, {seq + 101})]")
+        seq += 100
+        time.sleep(0.1)
+    lines = agent.log_path.read_text().splitlines()
+    assert len(lines) == 1, "said once"
+    assert daemon.socket_path in lines[0]
+    assert "uid" in lines[0]
+    assert "errno" in lines[0]
+    daemon.start()
+    reply = arrived(daemon, "r", seq)
+    assert (reply.text, reply.gaps, reply.events) == (said(0, seq), [], seq)
+    assert agent.do("client.stats().dropped") == 0
+
+
+def test_absent_for_too_long_leaves_a_visible_gap(
+    daemon_on_each: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """Memory is bounded: the oldest go, how many is counted, and the reply shows where (P10)."""
+    daemon = daemon_on_each
+    agent = make_agent(daemon, backlog_bytes_max=65_536)
+    agent.do("reply = client.reply('s', stream_id='r')")
+    agent.do("[reply.token(token(0, seq)) for seq in range(1, 101)]")
+    assert agent.do("reply.drain(20, 'synced') and reply.durable_seq") == 100
+    daemon.kill()
+    agent.do("[reply.token(token(0, seq)) for seq in range(101, 60_001)]; None")
+    dropped, held = agent.do("client.stats().dropped, client.stats().unsynced_bytes")
+    assert dropped > 0
+    assert held <= 65_536 + 16_384
+    daemon.start()
+    reply = arrived(daemon, "r", 60_000)
+    (gap,) = reply.gaps
+    assert (gap.first_seq, gap.last_seq, gap.verdict) == (101, 100 + dropped, "dropped")
+    assert reply.text == said(0, 100) + said(0, 60_000, gap.last_seq + 1)
+    assert (reply.partial, reply.partial_reason) == (True, "gap")
+    assert [segment.kind for segment in reply.segments] == ["text", "gap", "text"]
+    assert reply.events == 60_000 - dropped
+    (message,) = reply.messages()
+    assert (message["_partial"], message["_partial_reason"]) == (True, "gap")
+    assert daemon.metrics()["walld_lost_acked_total"] == 0
+    agent.do("reply.token('and on'); reply.drain(20)")
+    agent.kill()
+    assert daemon.orphan("r").gaps == reply.gaps
+
+
+def test_too_much_before_there_ever_was_a_daemon(
+    make_daemon: Callable[..., DaemonProcess], make_agent: Callable[..., Obedient]
+) -> None:
+    """The start is kept whatever is dropped: else nobody could ask for what is left."""
+    daemon = make_daemon()
+    agent = make_agent(daemon, backlog_bytes_max=65_536)
+    agent.do("replies = [client.reply('s', stream_id=f'r{at}') for at in range(3)]")
+    agent.do(
+        """
+        for seq in range(1, 20_001):
+            for at, reply in enumerate(replies):
+                reply.token(token(at, seq))
+        replies[1].end(); replies[2].error('broke'); None
+        """
+    )
+    dropped = agent.do("client.stats().dropped")
+    assert dropped > 0
+    daemon.start()
+    missing = 0
+    for at, last_seq, status in ((0, 20_000, "live"), (2, 20_001, "errored")):
+        reply = arrived(daemon, f"r{at}", last_seq)
+        (gap,) = reply.gaps
+        assert gap.first_seq == 1
+        assert reply.text == said(at, 20_000, gap.last_seq + 1)
+        assert (reply.session_id, reply.status) == ("s", status)
+        missing += gap.last_seq
+    assert daemon.reader.recover(stream_id="r1") is None, "its end and release were kept as well"
+    assert 0 < dropped - missing <= 20_000
+
+
+def test_the_kernel_full_for_too_long_leaves_a_visible_gap(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """A daemon that stands still: what the kernel took arrives, then a gap, then the latest."""
+    agent = make_agent(daemon, backlog_bytes_max=262_144)
+    agent.do("reply = client.reply('s', stream_id='r'); reply.drain(20)")
+    daemon.freeze()
+    agent.do("[reply.token(token(0, seq)) for seq in range(1, 80_001)]; None")
+    sent, dropped = agent.do("reply.sent_seq, client.stats().dropped")
+    assert 0 < sent < 80_000 - dropped
+    assert dropped > 0
+    daemon.thaw()
+    reply = arrived(daemon, "r", 80_000)
+    (gap,) = reply.gaps
+    assert gap.first_seq > sent
+    assert gap.last_seq - gap.first_seq + 1 == dropped
+    assert reply.text == said(0, gap.first_seq - 1) + said(0, 80_000, gap.last_seq + 1)
+    assert agent.do("reply.drain(20), client.stats().backlog") == [True, 0]
+
+
+def test_questions_without_a_daemon_have_three_answers(
+    make_daemon: Callable[..., DaemonProcess], make_agent: Callable[..., Obedient]
+) -> None:
+    daemon = make_daemon()
+    asking = """
+        def ask(call):
+            try:
+                return call()
+            except walld_client.Unavailable:
+                return 'unavailable'
+        [ask(lambda: client.recover('s')), ask(lambda: client.has_partial('s')),
+         ask(lambda: client.orphans()), ask(lambda: client.resolve('r'))]
+    """
+    unknown = ["unavailable", None, "unavailable", "unavailable"]
+    assert make_agent(daemon).do(asking) == unknown, "neither socket nor directory"
+    reader = make_agent(daemon, data=str(daemon.data))
+    assert reader.do(asking) == unknown, "a directory that is not there proves nothing"
+
+    daemon.start()
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r'); reply.token('x'); reply.drain(20)")
+    daemon.kill()
+    assert reader.do(asking) == unknown, "a segment holds something"
+    daemon.start()
+    agent.kill()
+    until(daemon.partials, "the partial")
+    until(lambda: all(path.stat().st_size == 64 for path in daemon.segments()), "an empty log")
+    daemon.kill()
+    assert reader.do(asking) == ["unavailable", True, "unavailable", "unavailable"], "it is there"
+    daemon.start()
+    assert daemon.reader.resolve("r") is True
+    until(lambda: all(path.stat().st_size == 64 for path in daemon.segments()), "an empty log")
+    daemon.kill()
+    assert reader.do(asking) == [None, False, [], "unavailable"], "proven by the directory"
+
+
+def test_a_query_finds_the_next_daemon(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """A reader that keeps its connection over a restart is not told of it."""
+    agent = make_agent(daemon)
+    reader = make_agent(daemon, timeout=20)
+    agent.do("reply = client.reply('s', stream_id='r'); reply.token('x'); reply.drain(20)")
+    for _ in range(3):
+        assert reader.do("client.recover('s').text") == "x"
+        daemon.restart()
+    daemon.kill()
+    reader.begin("client.recover('s').text")
+    daemon.start()
+    assert reader.done() == "x"
