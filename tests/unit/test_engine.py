@@ -200,6 +200,19 @@ def test_a_revived_stream_that_is_released_takes_its_partial_along(
     assert [row[4] for row in entries(sealed)] == [Flag.RELEASED], "for what the WAL still holds"
 
 
+def test_a_revived_stream_that_had_ended_may_be_released(world: World, agent: Connection) -> None:
+    stream = world.begin(agent)
+    world.say(agent, wire.End(1, 1, clean=True))
+    world.flush()
+    world.engine.lose(agent.process, "agent_lost")
+    kept(world, stream)
+    again = world.connect()
+    world.say(again, wire.Resume(START, 2, 1, 2), wire.Release(1, 2))
+    assert [type(m) for m in world.heard(again)] == []
+    assert world.engine.unwanted == [(1000, "s", "r1")]
+    assert world.engine.registry.by_no == {}
+
+
 def test_attested_is_the_highest_that_was_told(world: World) -> None:
     for number in (3, 9, 4):
         world.engine.attest(number)

@@ -51,7 +51,11 @@ def carry_of(world: World, stream: Stream, at: int, count: int) -> Carry:
 def test_one_batch_for_all_streams_and_one_record_each(world: World, agent: Connection) -> None:
     streams = [world.begin(agent, number) for number in range(1, 51)]
     for stream in streams:
-        world.say(agent, wire.Token(stream.begin.number, 1, b"a"), wire.Token(stream.begin.number, 2, b"b"))
+        world.say(
+            agent,
+            wire.Token(stream.begin.number, 1, b"a"),
+            wire.Token(stream.begin.number, 2, b"b"),
+        )
     (sealed,) = world.flush()
     assert [row[:3] for row in entries(sealed)] == [(s.no, 0, 2) for s in streams]
     assert all(row[4] == Flag.BEGIN for row in entries(sealed))
@@ -287,6 +291,24 @@ def test_carried_records_stand_for_those_they_replace(world: World, agent: Conne
     assert {s.segment_id: s.live_bytes for s in world.engine.segments} == world.recounted()
     assert world.engine.carried_bytes == entries(sealed)[0][3]
     assert world.engine.sealing.carry_bytes == 0
+
+
+def test_a_second_carry_of_the_same_records_waits_for_the_first(
+    world: World, agent: Connection
+) -> None:
+    """Sealed and not closed: the index does not know yet, so the keeper must be kept away."""
+    stream = world.begin(agent)
+    for seq in range(1, 4):
+        world.say(agent, wire.Token(1, seq, b"abc"[seq - 1 : seq]))
+        world.flush()
+    world.engine.carry(carry_of(world, stream, 0, 2), 0.0)
+    world.engine.sealing.seal_some(1)
+    assert stream.carrying
+    sealed = world.engine.sealing.finish(5)
+    assert not stream.carrying
+    assert sealed is not None
+    world.write(sealed)
+    assert world.text(stream) == b"abc"
 
 
 @pytest.mark.parametrize("change", ["released", "rewritten"])

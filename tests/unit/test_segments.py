@@ -147,3 +147,18 @@ def test_a_recount_goes_by_where_batches_stand_now() -> None:
     segments.recount([stream])
     assert [s.live_bytes for s in segments] == [30 + ENTRY_BYTES, 0]
     assert segments.live_bytes == 30 + ENTRY_BYTES
+
+
+def test_poisoned_right_after_a_roll() -> None:
+    """The segment that failed is empty and those before it hold what is not synced."""
+    segments = two()
+    segments.add(Segment(5, 6, 0.0))
+    segments.poison(synced_no=2)
+    segments.add(Segment(6, 3, 0.0))
+    for batch_no in (3, 4, 5, 6):
+        segments.wrote(batch_no, segments.current.size, 100)
+    assert [segments.locate(number) for number in (2, 3, 6)] == [
+        (1, SEGMENT_HEADER_BYTES + 100),
+        (6, SEGMENT_HEADER_BYTES),
+        (6, SEGMENT_HEADER_BYTES + 300),
+    ]
