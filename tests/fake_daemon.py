@@ -59,6 +59,8 @@ class FakeDaemon:
         self.greets = True
         self.reading = threading.Event()
         self.reading.set()
+        self.parked = threading.Event()
+        """Set once a connection's reader has seen that `reading` is off."""
         self._changed = threading.Condition()
         self._stopping = False
         self._listener: socket.socket | None = None
@@ -140,7 +142,9 @@ class FakeDaemon:
         buffer = b""
         with peer.socket:
             while True:
-                self.reading.wait()
+                if not self.reading.is_set():
+                    self.parked.set()
+                    self.reading.wait()
                 try:
                     received = peer.socket.recv(1 << 16)
                 except OSError:

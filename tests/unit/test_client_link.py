@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import socket
 import threading
 import time
@@ -59,14 +60,20 @@ def unfolded(peer: Peer, stream: int = 1) -> list[int]:
     return seqs
 
 
-def fill(daemon: FakeDaemon, reply: Reply) -> int:
-    """Send until the kernel is full and something waits; how many tokens that took."""
+def fill(daemon: FakeDaemon, client: walld_client.Client, reply: Reply) -> None:
+    """Send until the daemon takes no more, the kernel is full and something waits."""
+    daemon.parked.clear()
     daemon.reading.clear()
     sent = 0
-    while reply.token("0123456789" * 50) == reply.sent_seq:
+    while True:
+        lags = reply.token("0123456789" * 50) != reply.sent_seq
+        if lags and daemon.parked.is_set():
+            connection = client._link._socket
+            assert connection is not None
+            if not select.select([], [connection], [], 0)[1]:
+                return
         sent += 1
         assert sent < 1_000_000
-    return sent
 
 
 # --- all is well ---
@@ -265,7 +272,7 @@ def test_a_full_socket_never_blocks_loses_nothing_and_keeps_the_order(
     daemon: FakeDaemon, client: walld_client.Client
 ) -> None:
     reply = client.reply("S")
-    fill(daemon, reply)
+    fill(daemon, client, reply)
     for _ in range(200):
         last = reply.token("tail")
     stats = client.stats()
@@ -352,24 +359,30 @@ def test_nothing_overtakes_an_event_that_was_put_and_not_pushed(
     assert unfolded(peer) == [0, 1, 2]
 
 
-def test_an_overflow_is_told_once_not_at_every_turn(
+def test_an_overflow_is_told_once_though_the_ring_stays_full(
     path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "walld")
     with fake_daemon(path) as daemon:
-        client = walld_client.connect(path, backlog_bytes_max=32 * 1024)
+        client = walld_client.connect(path, backlog_bytes_max=256 * 1024)
         reply = client.reply("S")
         daemon.until(lambda: daemon.agents() and daemon.agent().messages)
-        for _ in range(5):  # full of what was sent and is not synced, stalled, flowing again
-            fill(daemon, reply)
-            for _ in range(2000):
-                reply.token("x", n=1)
-            daemon.reading.set()
-            soon(lambda: client.stats().backlog == 0)
+        fill(daemon, client, reply)
+        while not client.stats().dropped:
+            reply.token("x" * 50, n=1)
+        daemon.reading.set()
+        soon(lambda: client.stats().backlog == 0)
+        for _ in range(3000):  # flowing again, but nothing is ever acknowledged
+            reply.token("x" * 50, n=1)
         told = [r.getMessage() for r in caplog.records]
         assert len(told) == 1
         assert "the oldest are dropped" in told[0]
         client.close()
+
+
+def test_a_ring_too_small_for_anything_is_a_mistake(path: str) -> None:
+    with pytest.raises(ValueError, match="at least 65536, got 1000"):
+        walld_client.connect(path, backlog_bytes_max=1000)
 
 
 # --- refused, error ---
@@ -572,7 +585,7 @@ def test_close_hands_over_the_rest_and_ends_the_connection(
     daemon: FakeDaemon, client: walld_client.Client
 ) -> None:
     reply = client.reply("S")
-    fill(daemon, reply)
+    fill(daemon, client, reply)
     last = reply.token("last")
     daemon.reading.set()
     assert client.close(10)
@@ -587,7 +600,7 @@ def test_close_waits_no_longer_than_it_was_told(
     daemon: FakeDaemon, client: walld_client.Client
 ) -> None:
     reply = client.reply("S")
-    fill(daemon, reply)
+    fill(daemon, client, reply)
     assert not client.close(0.05)
 
 

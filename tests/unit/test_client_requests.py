@@ -85,7 +85,7 @@ def daemon(path: str) -> Iterator[FakeDaemon]:
 
 @pytest.fixture(params=["sync", "aio"])
 def asker(request: pytest.FixtureRequest, path: str) -> Iterator[Asker]:
-    asker = Asker(request.param, path)
+    asker = Asker(request.param, path, timeout=20.0)
     yield asker
     asker.finish()
 
@@ -224,6 +224,7 @@ def test_a_late_answer_is_not_taken_for_the_next(daemon: FakeDaemon, path: str) 
             )
         )
         assert asker.has_partial("S") is None
+        asker.client._query._timeout = 20.0
         daemon.answers(False)
         assert asker.has_partial("S") is False
         late.set()

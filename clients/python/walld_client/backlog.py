@@ -181,7 +181,8 @@ class Backlog:
             self._fold()
         chunk = self.outgoing
         size = 0
-        while size < _CHUNK_BYTES:
+        size_max = min(_CHUNK_BYTES, 1 + self.bytes_max // 8)  # it cannot be dropped to make room
+        while size < size_max:
             queue = self.greeting or self.kept or self.waiting
             if not queue:
                 break

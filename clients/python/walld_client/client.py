@@ -22,7 +22,12 @@ from walld_client import offline, opaque, saying, shared
 from walld_client.errors import Unavailable
 from walld_client.frames import ID
 from walld_client.ids import checked_id, new_stream_id
-from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
+from walld_client.limits import (
+    BACKLOG_BYTES_MAX,
+    BACKLOG_BYTES_MIN,
+    CLOSE_SECONDS,
+    TIMEOUT_SECONDS,
+)
 from walld_client.partial import PartialReply, from_recovered
 from walld_client.query import Query
 from walld_client.reply import Reply
@@ -56,6 +61,10 @@ class ClientBase:
         backlog_bytes_max: int,
         redact: Callable[[str], str] | None,
     ) -> None:
+        if backlog_bytes_max < BACKLOG_BYTES_MIN:
+            raise ValueError(
+                f"backlog_bytes_max must be at least {BACKLOG_BYTES_MIN}, got {backlog_bytes_max}"
+            )
         path = None if socket is None else os.fspath(socket)
         given = data if data is not None else os.environ.get("WALLD_DATA") or None
         self._data = None if given is None else os.fspath(given)

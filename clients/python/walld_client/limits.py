@@ -10,6 +10,7 @@ from typing import Final
 
 __all__ = [
     "BACKLOG_BYTES_MAX",
+    "BACKLOG_BYTES_MIN",
     "BACKOFF_SECONDS_MAX",
     "BACKOFF_SECONDS_MIN",
     "CHORES_EVERY_OTHERS",
@@ -45,6 +46,8 @@ NAME_BYTES_MAX: Final = 1 * KIB
 
 BACKLOG_BYTES_MAX: Final = 16 * MIB
 """Default for what a process holds of events not yet known synced."""
+BACKLOG_BYTES_MIN: Final = 64 * KIB
+"""Least that may be given for it: below, one long text would be all it holds."""
 CHORES_EVERY_TOKENS: Final = 1024
 """Acks are read, and the ring trimmed and measured, once in so many tokens of a stream: below one
 call in a thousand, so that p99.9 of a token is a token."""
