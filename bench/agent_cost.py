@@ -244,7 +244,7 @@ def _warm(reply: Reply, peer: Peer) -> None:
 def measure(run: Run) -> list[Figure]:
     """All three."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    fast, slow, tail, off = (run.pick(20, 3), run.pick(20, 4), run.pick(25, 4), run.pick(8, 2))
+    fast, slow, tail, off = (run.pick(20, 2), run.pick(20, 3), run.pick(25, 3), run.pick(8, 1))
     figures = []
     with run.daemon() as daemon:
         client = connect(socket=daemon.socket_path)

@@ -42,7 +42,7 @@ def _flood(run: Run, daemon: Daemon, events: int) -> dict[str, float]:
 def measure(run: Run) -> list[Figure]:
     """Events a second, and what they cost."""
     rounds = int(run.pick(7, 2))
-    events = int(run.pick(_EVENTS, _EVENTS // 2))
+    events = int(run.pick(_EVENTS, _EVENTS // 4))
     floods = []
     with run.daemon() as daemon:
         for at in range(rounds):

@@ -20,7 +20,7 @@ __all__ = [
     "choose_cores",
     "facts",
     "pinned",
-    "raise_priority",
+    "priority",
     "resident_bytes",
     "used",
 ]
@@ -65,15 +65,22 @@ def pinned(cores: set[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def raise_priority(nice: int) -> None:
+@contextmanager
+def priority(nice: int) -> Iterator[None]:
     """This process and those it starts, as far as that is allowed (PermissionError).
 
     Where the kernel groups tasks by session (autogroup), a nice value counts within the session
-    only, and the session has one of its own.
+    only; the session has one of its own, which is set back afterwards.
     """
+    group = Path("/proc/self/autogroup")
     os.setpriority(os.PRIO_PROCESS, 0, nice)
     with suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(nice))
+        group.write_text(str(nice))
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            group.write_text("0")
 
 
 def used(pid: int) -> Used:

@@ -70,7 +70,7 @@ def _at_rest(daemon: Daemon) -> int:
 
 def measure(run: Run) -> list[Figure]:
     """Bytes a stream."""
-    flushes = int(run.pick(50, 8))
+    flushes = int(run.pick(50, 5))
     counts = (2_000, 6_000, 10_000) if not run.quick else (1_000, 3_000)
     resident = {streams: _resident(run, streams, flushes) for streams in counts}
     first, last = counts[0], counts[-1]

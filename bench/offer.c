@@ -5,11 +5,13 @@
  *
  * stdin, once:   per connection u32 (host order) and so many bytes: its Hello and Starts.
  * stdin, lines:  "run SECONDS"  speak; answers one line of JSON
+ *                "sent STREAM"  answers {"seq": last seq the kernel took of it}
  *                "end"          End and Release on every stream
  *                EOF            exit
  *
  * A token is five bytes, four hex digits of its seq and a space, so that a reader can tell what a
- * reply must be. What the kernel does not take is owed and sent again before the stream's next.
+ * reply must be. What the kernel does not take is owed and sent before the stream's
+ * next; a connection that is full is left alone for 5 ms, as poll(2) would leave it.
  * What the daemon says is read and thrown away, about once a second a connection.
  */
 #define _GNU_SOURCE
@@ -31,6 +33,7 @@
 
 static int conns, per, burst, *fds;
 static uint32_t *sent, *owed;
+static double *full_until;
 
 static void die(const char *what) {
     fprintf(stderr, "offer: %s: %s\n", what, strerror(errno));
@@ -116,8 +119,9 @@ static void run(double seconds, double rate) {
             int s = due % streams;
             offered++;
             owed[s]++;
+            if (full_until[s % conns] > at) continue;
             while (owed[s] && speak(s)) owed[s]--, taken++;
-            refused += owed[s] != 0;
+            if (owed[s]) refused++, full_until[s % conns] = at + 0.005;
         }
         for (long end = (long)((at - heard) * conns); listened < end; listened++)
             hear(fds[listened % conns]);
@@ -164,6 +168,7 @@ int main(int count, char **words) {
     fds = calloc(conns, sizeof *fds);
     sent = calloc((size_t)conns * per, sizeof *sent);
     owed = calloc((size_t)conns * per, sizeof *owed);
+    full_until = calloc(conns, sizeof *full_until);
     for (int c = 0; c < conns; c++) {
         uint32_t length;
         int room = 4 << 20;
@@ -182,6 +187,10 @@ int main(int count, char **words) {
     while (fgets(line, sizeof line, stdin)) {
         if (!strncmp(line, "run ", 4)) run(atof(line + 4), rate);
         else if (!strncmp(line, "end", 3)) end();
+        else if (!strncmp(line, "sent ", 5)) {
+            printf("{\"seq\": %u}\n", sent[atoi(line + 5)]);
+            fflush(stdout);
+        }
     }
     return 0;
 }

@@ -24,6 +24,7 @@ class _Offer:
         self.streams = conns * per
         self.sent = [0] * self.streams
         self.owed = [0] * self.streams
+        self.full_until = [0.0] * conns
         self.prefixes = [
             frames.text_prefix(frames.TOKEN, s // conns + 1) for s in range(self.streams)
         ]
@@ -71,10 +72,14 @@ class _Offer:
                 s = event % self.streams
                 offered += 1
                 self.owed[s] += 1
+                if self.full_until[s % len(self.sockets)] > at:
+                    continue
                 while self.owed[s] and self.speak(s):
                     self.owed[s] -= 1
                     taken += 1
-                eagain += self.owed[s] != 0
+                if self.owed[s]:
+                    eagain += 1
+                    self.full_until[s % len(self.sockets)] = at + 0.005
             due = min(until, due + 1024)
             while listened < int((at - begun) * len(self.sockets)):
                 self.hear(self.sockets[listened % len(self.sockets)])
@@ -120,6 +125,8 @@ def main(path: str, conns: str, per: str, rate: str, burst: str) -> None:
     while line := sys.stdin.buffer.readline().split():
         if line[0] == b"run":
             _say(offer.run(float(line[1])))
+        elif line[0] == b"sent":
+            _say({"seq": offer.sent[int(line[1])]})
         elif line[0] == b"end":
             offer.end()
             _say({})

@@ -116,6 +116,11 @@ class Offering:
         """seconds, due, offered, taken, eagain, late_seconds, cpu_seconds of what was begun."""
         return self._answer()
 
+    def sent_seq(self, c: int, k: int) -> int:
+        """Last seq that the kernel took of stream k of connection c."""
+        self._tell(f"sent {k * self.conns + c}")
+        return int(self._answer()["seq"])
+
     def end(self) -> None:
         """End and release every stream."""
         self._tell("end")

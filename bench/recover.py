@@ -119,7 +119,7 @@ def _round(run: Run, client: Client, among: str, at: float) -> list[Figure]:
 
 def measure(run: Run) -> list[Figure]:
     """Alone and in company."""
-    crowd = int(run.pick(10_000, 2_000))
+    crowd = int(run.pick(10_000, 1_000))
     with run.daemon() as daemon, daemon.agent() as peer:
         run.step(0.0, "a long reply, flushed 700 times")
         peer.send(wire.Start(1, 0, os.urandom(8).hex(), "live"))

@@ -166,8 +166,9 @@ def _start(run: Run, home: Path, last_seq: int) -> dict[str, float]:
     daemon = Daemon(copy, run.cores.daemon, wait=False)
     try:
         listening = _until_listening(daemon.socket_path)
+        before = daemon.used()
         answered = _until_answered(daemon.socket_path, last_seq)
-        cost = daemon.used()
+        cost = daemon.used().since(before)
         status = daemon.status()
         told: dict[str, float] = status["start"]  # type: ignore[assignment]
         live = status["streams_live"]
@@ -178,6 +179,7 @@ def _start(run: Run, home: Path, last_seq: int) -> dict[str, float]:
         "listen": listening - daemon.started,
         "answer": answered - listening,
         "rate": told["scanned_bytes"] / told["seconds"] / 1e6,
+        "cpu_rate": told["scanned_bytes"] / cost.ran / 1e6,
         "waited": cost.waited,
         "live": live,
     }
@@ -185,7 +187,7 @@ def _start(run: Run, home: Path, last_seq: int) -> dict[str, float]:
 
 def measure(run: Run) -> list[Figure]:
     """Reading, listening, answering."""
-    size = int(run.pick(256, 64)) * 1_000_000
+    size = int(run.pick(256, 32)) * 1_000_000
     rounds = int(run.pick(5, 2))
     home = run.home()
     run.step(0.0, f"a log of {size / 1e6:.0f} MB")
@@ -194,17 +196,20 @@ def measure(run: Run) -> list[Figure]:
     for at in range(rounds):
         run.step(0.4 + 0.6 * at / rounds, f"start {at + 1} of {rounds}")
         starts.append(_start(run, home, last_seq))
-    rates, listens, answers, waits = (
-        [start[name] for start in starts] for name in ("rate", "listen", "answer", "waited")
+    rates, cpu_rates, listens, answers, waits = (
+        [start[name] for start in starts]
+        for name in ("rate", "cpu_rate", "listen", "answer", "waited")
     )
     note = (
         f"{count:,} records of {size / count:.0f} bytes, {starts[0]['live']:,.0f} live streams; "
-        f"limited by the index, a few appends a record; it waited {median(waits):.2f} s for its core"
+        f"limited by the index, a few appends a record; {median(waits):.2f} s without its core"
     )
     megabytes = f"{size / 1e6:.0f} MB"
     return [
         Figure("restart", f"scan of {megabytes}, until agents are let in", median(rates), "MB/s",
                300.0, most=False, spread=spread(rates), note=note),
+        Figure("restart", f"{megabytes} by the daemon's CPU until it answers", median(cpu_rates),
+               "MB/s", spread=spread(cpu_rates)),
         Figure("restart", "exec to listening", median(listens), "s", spread=spread(listens),
                note="exec to listening is the start of Python and its imports"),
         Figure("restart", f"listening to first answer, {megabytes}", median(answers), "s", 1.0,
