@@ -284,19 +284,21 @@ class Intake:
 
     # --- coming ---------------------------------------------------------------------------------
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> bool:
+        """Some of those who wait. False where nobody does any more."""
         for _ in range(_ACCEPTS_MAX):
             try:
                 accepted, _address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                return False
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
                     raise
                 _log.error("cannot accept: %s; %d peers open", error.strerror, len(self._peers))
-                return
+                return False
             accepted.setblocking(False)
             self._admit(accepted)
+        return True
 
     def _admit(self, accepted: socket.socket) -> None:
         try:
@@ -415,8 +417,10 @@ class Intake:
         return len(self._peers) + self.queries
 
     async def read_to_end(self) -> None:
-        """At shutdown: everything the kernel holds for us, then close every connection."""
-        for fd in self._listeners:
+        """At shutdown: everything the kernel holds for us, also in connections not accepted yet."""
+        for fd, listener in self._listeners.items():
+            while self._accept(listener):
+                await checkpoint()
             self._epoll.unregister(fd)
         self._listeners.clear()
         while await self.sweep():

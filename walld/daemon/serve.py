@@ -17,7 +17,6 @@ import gc
 import logging
 import os
 import resource
-import signal
 import socket
 import sys
 import time
@@ -40,6 +39,7 @@ from walld.daemon.reading import Reader
 from walld.daemon.requests import Requests
 from walld.daemon.reserve import Reserve
 from walld.daemon.restore import restore
+from walld.daemon.signals import StopSignals
 from walld.daemon.state import State
 from walld.daemon.workers import ThreadWorker, Worker
 from walld.disk.owner import Owner
@@ -151,11 +151,21 @@ class Daemon:
     def _wake_keeper(self) -> None:
         self.keeper.wake()
 
-    async def run(self) -> None:
-        """Until SIGTERM or SIGINT. Raises DirectoryTaken where another daemon took over."""
+    async def run(self, stop: Callable[[], Awaitable[str]]) -> None:
+        """Until `stop` returns, with the word for why. DirectoryTaken: another daemon took over."""
+        async with anyio.create_task_group() as serving:
+            serving.start_soon(self._stop, stop, serving)
+            await self._work()
+        await self._end()
+
+    async def _stop(self, stop: Callable[[], Awaitable[str]], serving: TaskGroup) -> None:
+        _log.info("%s: stopping", await stop())
+        self.notifier.stopping("draining")
+        serving.cancel_scope.cancel()
+
+    async def _work(self) -> None:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            tasks.start_soon(self._until_signal, tasks)
             tasks.start_soon(self.intake.run)
             tasks.start_soon(self._watchdog)
             self.notifier.ready("recovering")
@@ -168,7 +178,6 @@ class Daemon:
                 self._tick,
             ):
                 tasks.start_soon(run)
-        await self._end()
 
     # --- the start ------------------------------------------------------------------------------
 
@@ -238,16 +247,6 @@ class Daemon:
             self.notifier.watchdog()
             await anyio.sleep(self.notifier.watchdog_seconds / 3)
 
-    async def _until_signal(self, tasks: TaskGroup) -> None:
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            async for received in signals:
-                if received == signal.SIGHUP:
-                    continue
-                _log.info("%s: stopping", signal.Signals(received).name)
-                self.notifier.stopping("draining")
-                tasks.cancel_scope.cancel()
-                return
-
     # --- the end --------------------------------------------------------------------------------
 
     async def _end(self) -> None:
@@ -284,17 +283,19 @@ def serve(settings: Settings) -> int:
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # replies must not end up in a core file
     sys.setswitchinterval(0.001)  # a fold in the background must not hold the loop for 5 ms
+    signals = StopSignals()
     notifier = Notifier.from_environment(os.environ, os.getpid())
     try:
-        return _serve(settings, notifier)
+        return _serve(settings, notifier, signals)
     except (WalldError, OSError) as error:
         _log.critical("%s", error)
         return 1
     finally:
+        signals.ignore()
         notifier.close()
 
 
-def _serve(settings: Settings, notifier: Notifier) -> int:
+def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
     os.makedirs(settings.data, mode=0o700, exist_ok=True)
     disk = RealDisk(settings.data)
     # A log that is gone begins anew: its numbers do, so its name must.
@@ -314,7 +315,7 @@ def _serve(settings: Settings, notifier: Notifier) -> int:
             if settings.metrics is not None:
                 port = daemon.metrics.serve(settings.metrics.host, settings.metrics.port)
                 _log.info("metrics on %s port %d", settings.metrics.host, port)
-            await daemon.run()
+            await daemon.run(signals.wait)
 
         try:
             _run(settings.backend, main)

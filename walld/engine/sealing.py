@@ -195,8 +195,8 @@ class Sealing:
         self.queue_bytes -= len(carry.body)
         self.carry_bytes -= len(carry.body)
         stream = carry.stream
-        stream.carrying = False
         if stream.gone or tuple(stream.where[carry.at : carry.at + carry.records]) != carry.was:
+            stream.carrying = False
             return
         flags = carry.flags | Flag.CARRIED
         builder.add(stream.no, carry.first_seq, carry.last_seq, flags, carry.body)
@@ -262,6 +262,9 @@ class Sealing:
             if part.stream is None:
                 continue
             part.stream.building = ()
+            if carry is not None:
+                # Only now do its places change: a second carry before would replace what is behind.
+                part.stream.carrying = False
             if part.is_tombstone:
                 self._forget_records(part.stream, batch.batch_no)
             elif part.stream.gone:
