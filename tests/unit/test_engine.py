@@ -66,6 +66,18 @@ def test_a_drain_with_nothing_queued_is_answered_by_the_next_flush(
     assert world.heard(agent) == [wire.Drained(1, "synced"), wire.Drained(2, "written")]
 
 
+def test_a_batch_that_only_tells_keeps_nobody_waiting(world: World, agent: Connection) -> None:
+    """What is synced is said in an empty batch, which need not be synced itself."""
+    world.begin(agent)
+    world.flush()
+    world.sync()
+    world.write(world.engine.sealing.finish_empty(5))
+    world.say(agent, wire.Drain(1, "synced"))
+    world.flush()
+    due = world.engine.commit.sync_at(0)
+    assert wire.Drained(1, "synced") in world.heard(agent) or due == 0.0
+
+
 def test_a_waiter_of_a_flush_waits_for_that_flush_alone(world: World, agent: Connection) -> None:
     """A request that comes while a flush is on its way is not answered by it."""
     world.begin(agent)

@@ -1,0 +1,271 @@
+"""Grace, reclaim, hold and retention, in virtual time: hours and days of a daemon's life."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import anyio
+import pytest
+from virtual_daemon import Home, Peer, Virtual, asked, living, peers_named, recovered, run, text_of
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.daemon import keeper
+
+START = wire.Start(1, 0, "r", "s")
+GRACE = limits.RECONNECT_GRACE_SECONDS
+TICK = 1.0
+UID = os.getuid()
+WORDS = b"the words of one reply"
+
+
+async def status_of(virtual: Virtual, stream_id: str) -> tuple[str, bool]:
+    reply = await recovered(virtual, stream_id)
+    assert reply is not None
+    return reply.status, reply.owner_alive
+
+
+# --- liveness -----------------------------------------------------------------------------------
+
+
+def test_a_process_that_is_there_is_live_however_long_it_is_silent(tmp_path: Path) -> None:
+    """Its connection is gone and it says nothing for an hour: the kernel says it is there (I3)."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"a"))
+                await agent.drain()
+            await anyio.sleep(3600)
+            assert await status_of(virtual, "r") == ("live", True)
+
+    run(main)
+
+
+def test_a_peer_that_cannot_be_seen_has_its_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"a"))
+                await agent.drain()
+                await anyio.sleep(3600)
+                assert await status_of(virtual, "r") == ("live", True), "connected is alive"
+            await anyio.sleep(GRACE - 0.1)
+            assert await status_of(virtual, "r") == ("live", True)
+            await anyio.sleep(0.1 + TICK + 0.1)
+            assert await status_of(virtual, "r") == ("crashed", False)
+            await anyio.sleep(2)
+            assert home.holds(b"r")
+            assert len(virtual.engine.kept) == 1, "and a partial is made of it"
+
+    with peers_named(monkeypatch, 0):
+        run(main)
+
+
+def test_back_within_the_grace_it_was_never_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"a"))
+                await agent.drain()
+            await anyio.sleep(GRACE - 1)
+            with Peer(virtual, producer=agent.producer) as again:
+                again.send(wire.Resume(START, 2, 1, 2), wire.Token(1, 2, b"b"))
+                await again.drain()
+                await anyio.sleep(10 * GRACE)
+                assert await status_of(virtual, "r") == ("live", True)
+                assert text_of(await recovered(virtual, "r")) == b"ab"
+
+    with peers_named(monkeypatch, 0):
+        run(main)
+
+
+def test_back_after_the_grace_it_goes_on_behind_its_partial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"a"))
+                await agent.drain("synced")
+            await anyio.sleep(2 * GRACE)
+            assert await status_of(virtual, "r") == ("crashed", False)
+            with Peer(virtual, producer=agent.producer) as again:
+                again.send(wire.Resume(START, 2, 1, 2), wire.Token(1, 2, b"b"))
+                await again.drain()
+                assert text_of(await recovered(virtual, "r")) == b"ab"
+                assert await status_of(virtual, "r") == ("live", True)
+                again.send(wire.End(1, 3, clean=True), wire.Release(1, 4))
+                await again.drain("synced")
+            await anyio.sleep(limits.RECLAIM_SECONDS_DEFAULT)
+            assert await recovered(virtual, "r") is None
+            assert len(virtual.engine.kept) == 0
+            assert virtual.engine.counters.lost_acked == 0
+
+    with peers_named(monkeypatch, 0):
+        run(main)
+
+
+def test_after_a_start_who_cannot_be_seen_has_its_grace_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"a"))
+                await agent.drain()
+                await virtual.crash()
+        await anyio.sleep(3600)
+        async with living(home) as virtual:
+            await anyio.sleep(GRACE - 1)
+            assert await status_of(virtual, "r") == ("live", True)
+            await anyio.sleep(1 + TICK + 0.1)
+            assert await status_of(virtual, "r") == ("crashed", False)
+
+    with peers_named(monkeypatch, 0):
+        run(main)
+
+
+def test_a_frame_that_never_gets_whole_ends_its_connection(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as slow, Peer(virtual) as well:
+                slow.socket.send(b"\x00\x00\x01\x00half")
+                well.send(START)
+                await anyio.sleep(limits.FRAME_SECONDS_MAX - 0.1)
+                assert (slow.heard(), slow.ended) == ([], False)
+                await anyio.sleep(TICK + 0.2)
+                (error,) = slow.heard()
+                assert (error.code, slow.ended) == ("slow_frame", True)
+                await well.drain()
+                assert not well.ended
+
+    run(main)
+
+
+# --- released bytes -----------------------------------------------------------------------------
+
+
+def test_with_nothing_else_live_released_bytes_leave_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, WORDS))
+                await agent.drain("synced")
+                assert len(home.holds(WORDS)) == 1
+                agent.send(wire.End(1, 2, clean=True), wire.Release(1, 3))
+                await anyio.sleep(2.0)
+                assert home.holds(WORDS) == []
+
+    run(main)
+
+
+def test_beside_a_live_reply_they_leave_within_reclaim_seconds(tmp_path: Path) -> None:
+    """P5, and K1: the live one is carried out first, whole."""
+
+    async def main() -> None:
+        home = Home(tmp_path, reclaim_seconds="20")
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Start(2, 0, "q", "s"))
+                agent.send(wire.Token(1, 1, WORDS), wire.Token(2, 1, b"stays"))
+                await agent.drain("synced")
+                agent.send(wire.End(1, 2, clean=True), wire.Release(1, 3))
+                await agent.drain("synced")
+                await anyio.sleep(19.0)
+                assert len(home.holds(WORDS)) == 1
+                await anyio.sleep(4.0)
+                assert home.holds(WORDS) == []
+                assert text_of(await recovered(virtual, "q")) == b"stays"
+                await virtual.crash()
+        async with living(home) as again:
+            assert text_of(await recovered(again, "q")) == b"stays"
+            assert await recovered(again, "r") is None
+
+    run(main)
+
+
+def test_released_bytes_are_held_where_that_is_asked_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = Home(tmp_path, release_hold_seconds="600")
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, WORDS))
+                agent.send(wire.End(1, 2, clean=True))
+                await agent.drain("synced")
+                agent.send(wire.Release(1, 3))
+                await anyio.sleep(590.0)
+                assert len(home.holds(WORDS)) == 1
+                await anyio.sleep(20.0)
+                assert home.holds(WORDS) == []
+
+    run(main)
+
+
+def test_a_resolved_orphan_is_gone_and_stays_gone(tmp_path: Path) -> None:
+    """K3: the tombstone is written before the file goes."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent, Peer(virtual) as other:
+                agent.send(START, wire.Token(1, 1, WORDS))
+                other.send(wire.Start(1, 0, "q", "s"), wire.Token(1, 1, b"stays"))
+                await agent.drain("synced")
+                await other.drain("synced")
+                virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+                await anyio.sleep(5.0)
+                assert [where.partition("/")[0] for where in home.holds(WORDS)] == [
+                    "partials",
+                    "wal",
+                ]
+                assert await asked(virtual, wire.Resolve(1, "r", 1)) is True
+                assert all(not where.startswith("partials") for where in home.holds(WORDS))
+                assert await asked(virtual, wire.Resolve(1, "r", 1)) is False
+                await virtual.crash()
+        async with living(home) as again:
+            assert await recovered(again, "r") is None
+            assert text_of(await recovered(again, "q")) == b"stays"
+
+    run(main)
+
+
+def test_a_partial_goes_when_its_age_has_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P6. Retention is the one rule that reads a wall clock."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, WORDS))
+                await agent.drain("synced")
+            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            await anyio.sleep(3600)
+            assert home.holds(WORDS)
+            assert await status_of(virtual, "r") == ("crashed", False)
+            days[0] = 6.9
+            await anyio.sleep(3600)
+            assert await status_of(virtual, "r") == ("crashed", False)
+            days[0] = 7.1
+            await anyio.sleep(3600)
+            assert await recovered(virtual, "r") is None
+            assert home.holds(WORDS) == []
+
+    days = [0.0]
+    clock = SimpleNamespace(
+        time=lambda: time.time() + days[0] * 86400, time_ns=time.time_ns, monotonic=time.monotonic
+    )
+    monkeypatch.setattr(keeper, "time", clock)
+    run(main)
