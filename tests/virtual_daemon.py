@@ -87,13 +87,14 @@ class Faults:
         self.next: dict[str, list[int | None]] = {"write": [], "sync": [], "create": []}
         """errno of each coming call, None for one that works; the last stays where it is `stuck`."""
         self.stuck: dict[str, int] = {}
-        self.calls: list[tuple[str, str]] = []
+        self.told: list[tuple[str, str, int | None]] = []
+        """(verb, path, errno) of every call so far."""
 
     def check(self, verb: str, path: str) -> None:
         if not path.startswith("wal/"):
             return
-        self.calls.append((verb, path))
         number = self.next[verb].pop(0) if self.next[verb] else self.stuck.get(verb)
+        self.told.append((verb, path, number))
         if number is not None:
             raise OSError(number, os.strerror(number), path)
 
@@ -252,6 +253,8 @@ class Peer:
         self.socket.connect(virtual.home.socket_path)
         self.ended = False
         self._buffer = b""
+        self._drains = 1000
+        self._inbox: list[Any] = []
         self.send(wire.Hello(1, role, self.producer))
 
     def __enter__(self) -> Peer:
@@ -266,28 +269,33 @@ class Peer:
         assert self.socket.send(raw) == len(raw)
 
     def heard(self) -> list[Any]:
-        """What has come so far, Welcome left out."""
+        """What has come and was not given out yet, Welcome left out."""
         with suppress(BlockingIOError, ConnectionResetError):
             while data := self.socket.recv(1 << 20):
                 self._buffer += data
             self.ended = True
         bodies, self._buffer = split(self._buffer)
         said = [_hears.decode(body) for body in bodies]
-        return [message for message in said if not isinstance(message, wire.Welcome)]
+        inbox, self._inbox = self._inbox, []
+        return inbox + [message for message in said if not isinstance(message, wire.Welcome)]
 
     async def hear(self, kind: type[T], seconds: float = 60.0) -> T:
         """The next message of that kind; what comes before it is dropped."""
         with anyio.fail_after(seconds):
             while True:
-                for message in self.heard():
+                messages = self.heard()
+                for at, message in enumerate(messages, 1):
                     if isinstance(message, kind):
+                        self._inbox = messages[at:]
                         return message
                 await anyio.sleep(0.001)
 
     async def drain(self, level: str = "written") -> None:
         """All that was sent is at that level."""
-        self.send(wire.Drain(1, level))
-        await self.hear(wire.Drained)
+        self._drains += 1
+        self.send(wire.Drain(self._drains, level))
+        while await self.hear(wire.Drained) != wire.Drained(self._drains, level):
+            pass
 
 
 async def asked(virtual: Virtual, request: wire.FromQuery) -> Any:

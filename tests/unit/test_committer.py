@@ -1,0 +1,356 @@
+"""Writing and syncing on a disk that fails: W1 to W4, on a daemon in virtual time."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.disk.owner import LOCK_BYTES
+from walld.errors import DirectoryTaken
+from walld.wal.layout import parse_segment_name
+from walld.wal.scan import LogScan
+from walld.disk.real import RealDisk
+
+START = wire.Start(1, 0, "r", "s")
+
+
+def said(count: int) -> bytes:
+    return b"".join(b"%04d" % seq for seq in range(1, count + 1))
+
+
+def tokens(first: int, last: int) -> list[wire.Token]:
+    return [wire.Token(1, seq, b"%04d" % seq) for seq in range(first, last + 1)]
+
+
+def no_verb_is_tried_again_where_it_failed(virtual: Virtual) -> None:
+    """W2: after an error other than want of room."""
+    failed: set[tuple[str, str]] = set()
+    for verb, path, number in virtual.faults.told:
+        assert (verb, path) not in failed
+        if number not in (None, errno.ENOSPC):
+            failed.add((verb, path))
+
+
+async def all_is_there_after(home: Home, count: int) -> None:
+    """A start finds every token and no damage."""
+    async with living(home) as again:
+        assert text_of(await recovered(again, "r")) == said(count)
+        status = again.daemon.state.status()
+        assert status["start"]["corrupt"] == 0  # type: ignore[index]
+
+
+def test_batches_are_written_in_order_one_behind_the_other(tmp_path: Path) -> None:
+    """W1: also while many flushes and syncs go on at once."""
+
+    async def main() -> None:
+        home = Home(tmp_path, flush_linger_ms="0")
+        async with living(home) as virtual:
+            virtual.worker.seconds, virtual.syncer.seconds = 0.01, 0.03
+            with Peer(virtual) as agent:
+                agent.send(START)
+                for seq in range(1, 200):
+                    agent.send(*tokens(seq, seq))
+                    if seq % 20 == 0:
+                        agent.send(wire.Drain(seq, "synced"))
+                    await anyio.sleep(0.003)
+                await agent.drain("synced")
+                virtual.worker.seconds = virtual.syncer.seconds = 0.0
+                await virtual.crash()
+        disk = RealDisk(str(home.data), read_only=True)
+        scan = LogScan(disk)
+        found = [(segment, batch.offset, batch.batch_no) for segment, batch in scan]
+        disk.close()
+        assert [number for _, _, number in found] == list(range(1, len(found) + 1))
+        assert all(a < b for a, b in pairwise(found))
+        assert scan.verdict().is_clean
+        await all_is_there_after(home, 199)
+
+    run(main)
+
+
+def test_a_failed_sync_is_never_tried_again_on_that_file(tmp_path: Path) -> None:
+    """W2, P8."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                virtual.faults.next["sync"] = [errno.EIO]
+                agent.send(*tokens(11, 20), wire.Drain(2, "synced"))
+                drained = await agent.hear(wire.Drained)
+                assert drained == wire.Drained(2, "synced")
+                stream = virtual.engine.registry.by_no[1]
+                assert stream.synced_seq == 20
+                segments = [path for verb, path, _ in virtual.faults.told if verb == "sync"]
+                assert len(set(segments)) == 2
+                no_verb_is_tried_again_where_it_failed(virtual)
+                assert virtual.daemon.state.word == "ok"
+                await virtual.crash()
+        await all_is_there_after(home, 20)
+
+    run(main)
+
+
+def test_nothing_is_acknowledged_between_a_failed_sync_and_the_next_good_one(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                virtual.faults.stuck["sync"] = errno.EIO
+                agent.send(*tokens(11, 20), wire.Drain(2, "synced"))
+                await anyio.sleep(10)
+                acks = [m for m in agent.heard() if isinstance(m, wire.Ack | wire.Drained)]
+                assert all(isinstance(m, wire.Ack) and m.streams[0][2] <= 10 for m in acks)
+                assert virtual.daemon.state.word == "degraded"
+                assert virtual.daemon.state.trouble is not None
+                # Its memory may be the only copy: it still answers with all of it.
+                assert text_of(await recovered(virtual, "r")) == said(20)
+                virtual.faults.stuck.clear()
+                await agent.hear(wire.Drained)
+                no_verb_is_tried_again_where_it_failed(virtual)
+                assert virtual.daemon.state.word == "ok"
+
+    run(main)
+
+
+FAILURES: dict[str, Callable[[Virtual], None]] = {
+    "write": lambda v: v.faults.next.update(write=[errno.EIO]),
+    "second write": lambda v: v.faults.next.update(write=[None, errno.EIO]),
+    "write, then the new segment": lambda v: v.faults.next.update(
+        write=[errno.EIO], create=[errno.EIO, errno.EIO]
+    ),
+    "sync, then the new segment": lambda v: v.faults.next.update(
+        sync=[errno.EIO], create=[errno.EROFS]
+    ),
+    "sync, then what is written again": lambda v: v.faults.next.update(
+        sync=[errno.EIO], write=[None, None, None, errno.EIO, None, errno.EIO]
+    ),
+    "sync twice": lambda v: v.faults.next.update(sync=[errno.EIO, errno.EIO]),
+    "no room to write again": lambda v: v.faults.next.update(
+        sync=[errno.EIO], create=[errno.ENOSPC, errno.ENOSPC]
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_whatever_fails_all_of_it_is_synced_in_the_end(tmp_path: Path, what: str) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                FAILURES[what](virtual)
+                for seq in range(11, 40):
+                    agent.send(*tokens(seq, seq))
+                    await anyio.sleep(0.2)
+                await agent.drain("synced")
+                assert virtual.engine.registry.by_no[1].synced_seq == 39
+                assert not any(virtual.faults.next.values()), "all of it happened"
+                no_verb_is_tried_again_where_it_failed(virtual)
+                assert virtual.daemon.state.word == "ok"
+                await virtual.crash()
+        await all_is_there_after(home, 39)
+
+    run(main)
+
+
+def test_a_failure_right_after_a_roll(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            virtual.syncer.seconds = 5.0
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("written")
+                await virtual.daemon.committer.roll()
+                virtual.faults.next["write"] = [errno.EIO]
+                agent.send(*tokens(11, 12))
+                await agent.drain("written")
+                virtual.syncer.seconds = 0.0
+                await agent.drain("synced")
+                await virtual.crash()
+        await all_is_there_after(home, 12)
+
+    run(main)
+
+
+errors = st.sampled_from([None, None, None, errno.EIO, errno.ENOSPC])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    writes=st.lists(errors, max_size=8),
+    syncs=st.lists(st.sampled_from([None, None, errno.EIO]), max_size=5),
+    creates=st.lists(st.sampled_from([None, errno.EIO, errno.ENOSPC]), max_size=4),
+    pace=st.sampled_from([0.01, 0.1, 0.5]),
+    slow=st.sampled_from([0.0, 0.05]),
+)
+def test_any_failures_at_all(
+    tmp_path_factory: pytest.TempPathFactory,
+    writes: list[int | None],
+    syncs: list[int | None],
+    creates: list[int | None],
+    pace: float,
+    slow: float,
+) -> None:
+    async def main() -> None:
+        home = Home(tmp_path_factory.mktemp("d"))
+        async with living(home) as virtual:
+            virtual.worker.seconds = virtual.syncer.seconds = slow
+            with Peer(virtual) as agent:
+                agent.send(START)
+                virtual.faults.next.update(write=writes, sync=syncs, create=creates)
+                synced = -1
+                for seq in range(1, 40):
+                    agent.send(*tokens(seq, seq))
+                    await anyio.sleep(pace)
+                    for message in agent.heard():
+                        if isinstance(message, wire.Ack):
+                            assert message.streams[0][2] >= synced
+                            synced = message.streams[0][2]
+                no_verb_is_tried_again_where_it_failed(virtual)
+                await virtual.crash()
+        async with living(home) as again:
+            reply = await recovered(again, "r")
+            assert reply is not None or synced < 0
+            assert again.engine.counters.lost_acked == 0
+            if reply is not None:
+                assert reply.last_seq >= synced
+                assert text_of(reply) == said(reply.last_seq)
+                assert reply.gaps == []
+
+    run(main)
+
+
+def test_a_full_disk_is_tried_again_and_agents_go_on(tmp_path: Path) -> None:
+    """W3, P7."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                virtual.faults.stuck["write"] = errno.ENOSPC
+                before = len(virtual.faults.told)
+                agent.send(*tokens(11, 20))
+                await anyio.sleep(10)
+                tries = [t for t in virtual.faults.told[before:] if t[0] == "write"]
+                assert 5 <= len(tries) <= 25, "about one a second"
+                assert len({path for _, path, _ in tries}) == 1, "no new segment for want of room"
+                assert virtual.daemon.state.word == "disk_full"
+                assert text_of(await recovered(virtual, "r")) == said(20)
+                agent.send(*tokens(21, 30))
+                virtual.faults.stuck.clear()
+                await agent.drain("synced")
+                await anyio.sleep(3)
+                assert virtual.daemon.state.word == "ok"
+                await virtual.crash()
+        await all_is_there_after(home, 30)
+
+    run(main)
+
+
+def test_a_segment_is_left_when_it_is_full(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                piece = b"x" * 100_000
+                seq = 0
+                while len(virtual.engine.segments) < 3:
+                    seq += 1
+                    agent.send(wire.Token(1, seq, piece))
+                    await agent.drain("written")
+                sizes = [segment.size for segment in virtual.engine.segments][:-1]
+                assert all(size <= limits.SEGMENT_BYTES_MAX for size in sizes)
+                assert all(size > limits.SEGMENT_BYTES_MAX - 200_000 for size in sizes)
+                names = sorted(path.name for path in (home.data / "wal").iterdir())
+                assert [parse_segment_name(name) for name in names] == [1, 2, 3]
+
+    run(main)
+
+
+def test_memory_of_what_is_not_synced_is_bounded(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            virtual.syncer.seconds = 30.0
+            with Peer(virtual) as agent:
+                agent.send(START)
+                for seq in range(1, 130):
+                    agent.send(wire.Token(1, seq, bytes(100_000)))
+                    await anyio.sleep(0.1)
+                most = limits.UNSYNCED_BYTES_MAX + limits.BATCH_BYTES_MAX
+                assert limits.UNSYNCED_BYTES_MAX / 2 < virtual.engine.sealing.unsynced_bytes <= most
+                virtual.syncer.seconds = 0.0
+                await agent.drain("synced")
+                assert virtual.engine.sealing.unsynced_bytes < 100, "a batch that only tells"
+                assert virtual.engine.registry.by_no[1].synced_seq == 129
+
+    run(main)
+
+
+def test_a_stop_in_the_middle_of_a_flush_finishes_it(tmp_path: Path) -> None:
+    """Several batches, each write takes a while; the stop comes between two of them."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            virtual.worker.seconds = 0.2
+            with Peer(virtual) as agent:
+                agent.send(START)
+                piece = 100_000
+                for seq in range(1, 21):
+                    agent.send(wire.Token(1, seq, b"%04d" % seq + bytes(piece)))
+                    await anyio.sleep(0.004)
+                await anyio.sleep(0.6)
+                assert 0 < virtual.engine.sealing.written_no < 8
+        async with living(home) as again:
+            reply = await recovered(again, "r")
+            assert reply is not None
+            assert (reply.last_seq, reply.gaps) == (20, [])
+
+    run(main)
+
+
+def test_who_is_no_longer_the_owner_acknowledges_nothing(tmp_path: Path) -> None:
+    """W4: frozen, another daemon took the directory, thawed."""
+    heard: list[object] = []
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                with (home.data / "LOCK").open("r+b") as lock:
+                    record = lock.read(LOCK_BYTES).replace(b"epoch 1", b"epoch 2")
+                    os.pwrite(lock.fileno(), record, 0)
+                agent.send(*tokens(11, 20), wire.Drain(2, "written"))
+                await virtual.ended.wait()
+                heard.extend(agent.heard())
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        run(main)
+    taken, rest = caught.value.split(DirectoryTaken)
+    assert taken is not None
+    assert rest is None
+    assert [m for m in heard if isinstance(m, wire.Ack | wire.Drained)] == []
