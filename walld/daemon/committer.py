@@ -123,7 +123,8 @@ class Committer:
             # Until these are synced no header may say that the numbers they speak of are.
             self._synced_no_max = verdict.synced_no
             await self._write(self._engine.sealing.adopt(batch))
-        while self._engine.sealing.synced_no < self._engine.sealing.written_no:
+        last = self._engine.sealing.written_no
+        while self._engine.sealing.synced_no < last:
             await self.sync()
         self._synced_no_max = None
 

@@ -3,75 +3,46 @@
 Owns: the order of a start (ARCHITECTURE.md, "A start") and the index built from a scan. Refuses:
 writing to an old segment (nothing ever does), serving anybody.
 
-Where a restart spends its time is the loop over directory entries: two appends a record. Bodies are
-decoded only where an entry's flags say that something stands in it: a Begin, a Move, an end.
+Bodies are read only of streams without a tombstone, and only where an entry's flags say that
+something stands in them: a Begin, a Move, an end.
 """
 
 from __future__ import annotations
 
 import logging
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
 from walld_client.wire import messages as wire
 
-from walld.engine.stream import OFFSET_BITS, Place
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.wal import records
 from walld.wal.files import SegmentFiles
-from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Flag, directory
+from walld.wal.index import OFFSET_BITS, LogIndex
+from walld.wal.layout import QUARANTINE_DIR, WAL_DIR
 from walld.wal.scan import LogScan, list_segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from walld.disk.base import Disk
-    from walld.wal.scan import ScannedBatch
+    from walld.disk.base import Disk, File
+    from walld.wal.index import StreamRecords
     from walld.wal.verdict import Damage, Verdict
 
 __all__ = ["Found", "FoundSegment", "Mended", "mend"]
 
 _log = logging.getLogger("walld.mend")
-_DEAD = Flag.RELEASED | Flag.RESOLVED
 
 
+@dataclass(slots=True)
 class Found:
-    """A stream as a scan finds it, until the end of the scan says what becomes of it."""
+    """A stream that has no tombstone."""
 
-    __slots__ = (
-        "begin",
-        "carried",
-        "dead",
-        "firsts",
-        "last_at_ms",
-        "last_seq",
-        "moved_to",
-        "sizes",
-        "terminal",
-        "where",
-    )
-
-    def __init__(self) -> None:
-        self.begin: records.Begin | None = None
-        self.moved_to: str | None = None
-        self.terminal = False
-        self.dead = False
-        self.last_seq = -1
-        self.last_at_ms = 0
-        self.where = array("Q")
-        self.sizes = array("I")
-        self.firsts = array("I")
-        self.carried = False
-        """Some of its records stand out of order in the log."""
-
-    def places(self) -> Iterator[Place]:
-        """Where its records stand, in seq order."""
-        for where, size in zip(self.where, self.sizes, strict=True):
-            yield Place(where >> OFFSET_BITS, where & (1 << OFFSET_BITS) - 1, size)
+    index: StreamRecords
+    begin: records.Begin | None = None
+    moved_to: str | None = None
+    terminal: bool = False
 
 
 @dataclass(slots=True)
@@ -93,6 +64,8 @@ class Mended:
 
     verdict: Verdict
     streams: dict[int, Found]
+    dead: set[int]
+    """Numbers of streams with a tombstone."""
     segments: list[FoundSegment]
     last_segment_id: int
     partials: dict[tuple[int, str, str], PartialFacts]
@@ -101,87 +74,6 @@ class Mended:
     scanned_bytes: int
     not_synced: list[int]
     """Segments whose sync failed: what they hold must be written again before it counts."""
-
-
-class _Scan:
-    """One pass over the log."""
-
-    def __init__(self) -> None:
-        self.streams: dict[int, Found] = {}
-        self.segments: list[FoundSegment] = []
-        self.last_no = 0
-
-    def take(self, segment_id: int, batch: ScannedBatch) -> None:
-        """One good batch."""
-        if not self.segments or self.segments[-1].segment_id != segment_id:
-            self.segments.append(FoundSegment(segment_id, batch.batch_no))
-        self.segments[-1].batches.append((batch.batch_no, batch.offset))
-        at = batch.bodies_at
-        place = batch.batch_no << OFFSET_BITS | at
-        known = self.streams.get
-        for no, first_seq, last_seq, length, flags in directory.iter_unpack(batch.directory):
-            found = known(no)
-            if found is None or flags:
-                self._special(batch, at, no, first_seq, last_seq, length, flags)
-            else:
-                found.where.append(place)
-                found.sizes.append(length)
-                found.firsts.append(first_seq)
-                found.last_seq = last_seq
-                found.last_at_ms = batch.at_ms
-            place += length
-            at += length
-
-    def _special(
-        self,
-        batch: ScannedBatch,
-        at: int,
-        no: int,
-        first_seq: int,
-        last_seq: int,
-        length: int,
-        flags: int,
-    ) -> None:
-        """A record that begins, ends, moves, buries or replaces something."""
-        found = self.streams.get(no)
-        if found is None:
-            found = self.streams[no] = Found()
-            self.last_no = max(self.last_no, no)
-        if flags & _DEAD:
-            found.dead = True
-            return
-        position = len(found.firsts)
-        if flags & Flag.CARRIED:
-            # It stands for all records of its seqs, and where they stood in seq order.
-            found.carried = True
-            position = bisect_left(found.firsts, first_seq)
-            after = bisect_right(found.firsts, last_seq)
-            for words in (found.where, found.sizes, found.firsts):
-                del words[position:after]
-        found.where.insert(position, batch.batch_no << OFFSET_BITS | at)
-        found.sizes.insert(position, length)
-        found.firsts.insert(position, first_seq)
-        found.last_seq = max(found.last_seq, last_seq)
-        found.last_at_ms = max(found.last_at_ms, batch.at_ms)
-        if flags & (Flag.BEGIN | Flag.MOVED | Flag.TERMINAL):
-            self._look_into(found, batch.body(at, length), no)
-
-    @staticmethod
-    def _look_into(found: Found, body: bytes, no: int) -> None:
-        try:
-            items = records.decode_items(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            # The CRC was good, so a walld wrote this: another version, or a bug. Kept, and said.
-            _log.error("stream %d: a record cannot be read: %s", no, error)
-            return
-        for item in items:
-            if isinstance(item, records.Begin):
-                found.begin = item
-            elif isinstance(item, records.Happened):
-                if isinstance(item.event, wire.Move):
-                    found.moved_to = item.event.session_id
-                elif isinstance(item.event, wire.End | wire.AppError):
-                    found.terminal = True
 
 
 def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
@@ -195,10 +87,15 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     disk.make_dir(QUARANTINE_DIR)
     store.sweep_temporary()
     ids = list_segments(disk)
-    scan = _Scan()
+    index = LogIndex()
+    segments: dict[int, FoundSegment] = {}
     log = LogScan(disk, log_uuid)
     for segment_id, batch in log:
-        scan.take(segment_id, batch)
+        index.take(batch)
+        segment = segments.get(segment_id)
+        if segment is None:
+            segment = segments[segment_id] = FoundSegment(segment_id, batch.batch_no)
+        segment.batches.append((batch.batch_no, batch.offset))
     verdict = log.verdict()
     for facts in log.segments:
         if any(hole.reason == "residue" for hole in facts.holes):
@@ -210,16 +107,16 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         _quarantine(disk, damage)
     for damage in (*verdict.torn, *verdict.unreadable):
         _log.warning("log damage: %s", _described(damage))
-    _quarantine_nameless(disk, scan)
+    streams = _told(disk, index, list(segments.values()))
     not_synced = _sync_old(disk, [facts.segment_id for facts in log.segments])
-    _segments_without_batches(scan, log, verdict.last_batch_no)
     return Mended(
         verdict,
-        scan.streams,
-        scan.segments,
+        streams,
+        index.dead,
+        _with_empty_ones(segments, log, verdict.last_batch_no),
         max(ids, default=0),
         _partials(store),
-        scan.last_no,
+        index.last_no,
         sum(facts.size for facts in log.segments),
         not_synced,
     )
@@ -261,33 +158,74 @@ def _sync_old(disk: Disk, segment_ids: list[int]) -> list[int]:
     return failed
 
 
-def _quarantine_nameless(disk: Disk, scan: _Scan) -> None:
-    """Streams whose first record was lost to damage: nobody can ask for them, so keep the bytes."""
-    for no, found in scan.streams.items():
-        if found.begin is None and not found.dead:
-            _log.error(
-                "stream %d: %d records up to seq %d without their beginning; kept in %s/",
-                no,
-                len(found.where),
-                found.last_seq,
-                QUARANTINE_DIR,
-            )
-            bodies = []
-            for place in found.places():
-                at = bisect_right(scan.segments, place.batch_no, key=lambda s: s.first_batch) - 1
-                segment = scan.segments[at]
-                offset = dict(segment.batches)[place.batch_no] + place.offset
-                file = disk.open(SegmentFiles.path(segment.segment_id))
-                try:
-                    bodies.append(file.read_at(place.length, offset))
-                finally:
-                    file.close()
-            disk.replace(f"{QUARANTINE_DIR}/stream-{no}", b"".join(bodies))
+class _Bodies:
+    """Record bodies by place, out of segments opened once."""
+
+    def __init__(self, disk: Disk, segments: list[FoundSegment]) -> None:
+        self._disk = disk
+        self._segments = segments
+        self._firsts = [segment.first_batch for segment in segments]
+        self._offsets = {no: offset for segment in segments for no, offset in segment.batches}
+        self._files: dict[int, File] = {}
+
+    def read(self, place: int, length: int) -> bytes:
+        batch_no, offset = place >> OFFSET_BITS, place & (1 << OFFSET_BITS) - 1
+        segment_id = self._segments[bisect_right(self._firsts, batch_no) - 1].segment_id
+        file = self._files.get(segment_id)
+        if file is None:
+            file = self._files[segment_id] = self._disk.open(SegmentFiles.path(segment_id))
+        return file.read_at(length, self._offsets[batch_no] + offset)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
 
 
-def _segments_without_batches(scan: _Scan, log: LogScan, last_batch_no: int) -> None:
-    """Segments with nothing to read take part too: they are unlinked in their turn."""
-    found = {segment.segment_id: segment for segment in scan.segments}
+def _told(disk: Disk, index: LogIndex, segments: list[FoundSegment]) -> dict[int, Found]:
+    """Streams without a tombstone, and what their own records say of them."""
+    streams: dict[int, Found] = {}
+    bodies = _Bodies(disk, segments)
+    try:
+        for no, found in index.streams():
+            streams[no] = stream = Found(found)
+            for place, length in found.telling:
+                _look_into(stream, bodies.read(place, length), no)
+            if stream.begin is None:
+                _quarantine_nameless(disk, bodies, no, found)
+    finally:
+        bodies.close()
+    return streams
+
+
+def _look_into(found: Found, body: bytes, no: int) -> None:
+    try:
+        items = records.decode_items(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        # The CRC was good, so a walld wrote this: another version, or a bug. Kept, and said.
+        _log.error("stream %d: a record cannot be read: %s", no, error)
+        return
+    for item in items:
+        if isinstance(item, records.Begin):
+            found.begin = item
+        elif isinstance(item, records.Happened):
+            if isinstance(item.event, wire.Move):
+                found.moved_to = item.event.session_id
+            elif isinstance(item.event, wire.End | wire.AppError):
+                found.terminal = True
+
+
+def _quarantine_nameless(disk: Disk, bodies: _Bodies, no: int, found: StreamRecords) -> None:
+    """A stream whose first record was lost to damage: nobody can ask for it, so keep the bytes."""
+    text = "stream %d: %d records up to seq %d without their beginning; kept in %s/"
+    _log.error(text, no, len(found.where), found.last_seq, QUARANTINE_DIR)
+    kept = b"".join(map(bodies.read, found.where, found.sizes))
+    disk.replace(f"{QUARANTINE_DIR}/stream-{no}", kept)
+
+
+def _with_empty_ones(
+    found: dict[int, FoundSegment], log: LogScan, last_batch_no: int
+) -> list[FoundSegment]:
+    """All segments in order: those with nothing to read are unlinked in their turn too."""
     ordered: list[FoundSegment] = []
     for facts in log.segments:
         if any(hole.reason in ("residue", "version", "foreign") for hole in facts.holes):
@@ -301,7 +239,7 @@ def _segments_without_batches(scan: _Scan, log: LogScan, last_batch_no: int) -> 
         segment.size = facts.size
         segment.unreadable = any(hole.reason == "unreadable" for hole in facts.holes)
         ordered.append(segment)
-    scan.segments = ordered
+    return ordered
 
 
 def _described(damage: Damage) -> str:

@@ -45,26 +45,23 @@ def restore(
     _segments(engine, mended, now)
     partials = _kept(engine, mended)
     engine.registry.last_no = max(mended.last_stream_no, max(partials, default=0))
+    engine.unwanted += [partials[no][0] for no in partials.keys() & mended.dead]
     for no, found in mended.streams.items():
         partial = partials.get(no)
-        if found.dead or found.begin is None:
-            if partial is not None and found.dead:
-                engine.unwanted.append(partial[0])
-        elif partial is None or partial[1] < found.last_seq:
+        if found.begin is not None and (partial is None or partial[1] < found.index.last_seq):
             _stream(engine, no, found, boot, watch)
     _live_bytes(engine, mended)
 
 
 def _segments(engine: Engine, mended: Mended, now: float) -> None:
     last_batch = 0
-    has_dead = any(found.dead for found in mended.streams.values())
     for found in mended.segments:
         segment = Segment(found.segment_id, max(found.first_batch, last_batch + 1), now, found.size)
         for batch_no, offset in found.batches:
             # Numbers that are missing get a place no header can have; no index leads there.
             segment.offsets.extend([0] * (batch_no - segment.last_batch - 1))
             segment.offsets.append(offset)
-        segment.dead_since = segment.died_at = now if has_dead else None
+        segment.dead_since = segment.died_at = now if mended.dead else None
         segment.unreadable = found.unreadable
         engine.segments.add(segment)
         last_batch = max(last_batch, segment.last_batch)
@@ -103,11 +100,10 @@ def _stream(
     stream = Stream(no, found.begin, process)
     stream.moved_to = found.moved_to
     stream.terminal = found.terminal
-    stream.next_seq = found.last_seq + 1
-    stream.restored_seq = found.last_seq
-    stream.written_seq = stream.synced_seq = found.last_seq
-    stream.last_at_ms = found.last_at_ms
-    stream.where, stream.sizes = found.where, found.sizes
+    last_seq = found.index.last_seq
+    stream.next_seq = last_seq + 1
+    stream.restored_seq = stream.written_seq = stream.synced_seq = last_seq
+    stream.where, stream.sizes = found.index.where, found.index.sizes
     engine.registry.add(stream)
     if process is None:
         engine.orphan(stream, "agent_lost" if owner.boot_id == boot else "host_restart")
@@ -117,7 +113,7 @@ def _live_bytes(engine: Engine, mended: Mended) -> None:
     """Live bytes by segment: by bisection where a stream's records are in log order."""
     segments = list(engine.segments)
     for stream in engine.registry.by_no.values():
-        if mended.streams[stream.no].carried:
+        if mended.streams[stream.no].index.carried:
             for place in stream.places():
                 segment = engine.segments.of_batch(place.batch_no)
                 if segment is not None:

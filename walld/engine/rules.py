@@ -163,7 +163,7 @@ class Rules:
             grown = stream.take_run(kind, event.seq, 1, lengths, event.text, at_ms)
         else:
             item = records.encode_item(records.Happened(at_ms, event))
-            grown = stream.take_item(event.seq, flags, item, at_ms)
+            grown = stream.take_item(event.seq, flags, item)
         self._engine.queued(stream, grown)
 
     def refuse(
@@ -284,7 +284,7 @@ class Rules:
         stream.connection = connection
         self._engine.registry.add(stream)
         item = records.encode_item(begin)
-        self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item, at_ms))
+        self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item))
         return stream
 
     # --- events with an effect --------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from walld.wal import records
+from walld.wal.index import OFFSET_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OFFSET_BITS", "Place", "Stream", "Waiting", "varint_lengths"]
 
-OFFSET_BITS = 24
-"""A place is batch_no << OFFSET_BITS | offset in the batch, which is 2 MiB at most."""
 RUN_BYTES_CUT = 4096
 """A run becomes an item at this size, so that batches fill to within 2 % of their cut."""
 WAITING_OVERHEAD_BYTES = 120
@@ -86,7 +85,6 @@ class Stream:
         "carrying",
         "connection",
         "gone",
-        "last_at_ms",
         "lost_reason",
         "may_release",
         "moved_to",
@@ -113,7 +111,6 @@ class Stream:
         self.next_seq = 0
         self.written_seq = -1
         self.synced_seq = -1
-        self.last_at_ms = begin.at_ms
         self.terminal = False
         self.may_release = False
         """Back from a partial nobody has read: its owner knows whether it has ended."""
@@ -160,19 +157,17 @@ class Stream:
         run.lengths += lengths
         run.text += text
         self.next_seq = first_seq + count
-        self.last_at_ms = at_ms
         if len(run.text) >= RUN_BYTES_CUT:
             self._close_run()
         self.waiting_bytes += grown
         return grown
 
-    def take_item(self, seq: int, flags: int, item: bytes, at_ms: int) -> int:
+    def take_item(self, seq: int, flags: int, item: bytes) -> int:
         """Any other event, encoded. Returns the bytes the queue grew by."""
         if self._run is not None:
             self._close_run()
         self.waiting.append(Waiting(seq, seq, flags, item))
         self.next_seq = seq + 1
-        self.last_at_ms = at_ms
         grown = len(item) + WAITING_OVERHEAD_BYTES
         self.waiting_bytes += grown
         return grown
