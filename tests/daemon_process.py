@@ -82,7 +82,7 @@ class DaemonProcess:
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(command, env=environment(), stderr=log)
         if wait:
-            until(self.is_ready, f"a daemon that answers; its log: {self.log_text()[-2000:]}")
+            until(self.is_ready, f"a daemon that answers; see {self.log_path}")
         return self
 
     def is_ready(self) -> bool:

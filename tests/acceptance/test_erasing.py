@@ -160,6 +160,44 @@ def test_resolved_is_gone_like_released(
     assert daemon.partials() == []
 
 
+def test_a_quiet_stream_in_an_older_segment_does_not_hold_it(
+    make_daemon: Callable[..., DaemonProcess], make_agent: Callable[..., Obedient]
+) -> None:
+    """Nothing in the oldest segment was ever released; what was stands in the one behind it."""
+    daemon = make_daemon("--reclaim-seconds", "1").start()
+    agent = make_agent(daemon)
+    agent.do("kept = client.reply('kept', stream_id='kept'); kept.token('x' * 1000)")
+    assert agent.do("kept.drain(20, 'synced')")
+    daemon.restart()
+    assert len(daemon.segments()) == 2
+    agent.do(SAY + LEAVE["end"])
+    assert daemon.holding([NEEDLE])
+    gone(daemon)
+    kept = daemon.reader.recover("kept")
+    assert kept is not None
+    assert (kept.text, kept.status) == ("x" * 1000, "live")
+
+
+def test_a_resolved_partial_is_gone_from_the_log_too(
+    make_daemon: Callable[..., DaemonProcess], make_agent: Callable[..., Obedient]
+) -> None:
+    """Its bytes stand in the partial and still in the segment that another stream holds."""
+    daemon = make_daemon("--reclaim-seconds", "1").start()
+    agent, dying = make_agent(daemon), make_agent(daemon)
+    agent.do("kept = client.reply('kept', stream_id='kept'); kept.token('kept')")
+    assert agent.do("kept.drain(20, 'synced')")
+    dying.do(SAY)
+    dying.kill()
+    until(daemon.partials, "the partial")
+    assert len(daemon.holding([NEEDLE])) == 2, "segment and partial"
+    assert daemon.reader.resolve("erased") is True
+    gone(daemon)
+    assert agent.do("kept.token('!'), kept.drain(20)") == [2, True]
+    kept = daemon.reader.recover("kept")
+    assert kept is not None
+    assert kept.text == "kept!"
+
+
 # --- never written --------------------------------------------------------------------------------
 
 QUICK = """
