@@ -169,10 +169,11 @@ class Engine:
     def flushed(self, waiters: list[Waiter]) -> None:
         """All of a flush is written."""
         for waiter in waiters:
-            if waiter.level == "written" or self.sealing.written_no == self.sealing.synced_no:
+            recorded_no = self.sealing.recorded_no
+            if waiter.level == "written" or recorded_no <= self.sealing.synced_no:
                 waiter.tell()
             else:
-                self._sync_waiters.append((self.sealing.written_no, waiter))
+                self._sync_waiters.append((recorded_no, waiter))
                 self.commit.hurry_sync()
 
     def not_flushed(self, waiters: list[Waiter], oldest: float | None) -> None:

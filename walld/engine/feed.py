@@ -4,7 +4,8 @@ Owns: cutting frames out of what a read gave, and the fast path for a token that
 one of its stream. Refuses: sockets, and every other event (`rules.py`). Sans-IO.
 
 Per token the fast path does a length check, a typed decode and a list append; joining, lengths and
-all bookkeeping are done once for the tokens of a stream that came in one read. Tried and slower:
+all bookkeeping are done once for the tokens of a stream that came in one read, also where tokens of
+a hundred streams come in turn. Tried and slower:
 one decode of a whole read as an array (the frames' lengths must be walked all the same), memoryview
 slices (dearer than small bytes), a run joined token by token.
 """
@@ -32,6 +33,7 @@ __all__ = ["Feed"]
 
 _length = struct.Struct(">I").unpack_from
 _TEXT_KIND: dict[type, int] = {wire.Token: 3, wire.Reasoning: 4}
+_NOTHING: list[bytes] = []
 
 
 class Feed:
@@ -80,10 +82,11 @@ class Feed:
             data = bytes(connection.tail)
         assert connection.producer is not None
         streams = connection.producer.streams
-        decode = self._decode
+        decode, engine = self._decode, self._engine
         position, end = 0, len(data)
+        touched: list[Stream] = []
         texts: list[bytes] = []
-        stream: Stream | None = None
+        stream: Any = None
         kind: Any = None
         number = expected = -1
         try:
@@ -107,11 +110,8 @@ class Feed:
                     expected += 1
                     texts.append(event.text)
                     continue
-                if texts:
-                    assert stream is not None
-                    self._fold(connection, stream, kind, expected - len(texts), texts, at_ms)
-                    texts = []
-                kind = None
+                if kind is not None:
+                    stream.next_seq, kind = expected, None
                 if event is None:
                     continue
                 if type(event) in _TEXT_KIND and event.info is None:
@@ -120,40 +120,44 @@ class Feed:
                         stream is not None
                         and event.seq == stream.next_seq
                         and not stream.terminal
-                        and not self._engine.is_dropping
+                        and not (engine.disk_full and engine.is_dropping)
                     ):
+                        # Tokens of many streams in turn: gathered by stream, and folded once.
                         kind = type(event)
-                        number, expected = event.stream, event.seq + 1
+                        if stream.fresh_kind is not kind:
+                            if stream.fresh_kind is not None:
+                                self._fold(connection, stream, at_ms)
+                            touched.append(stream)
+                            stream.fresh, stream.fresh_kind = [], kind
+                        texts, number, expected = stream.fresh, event.stream, event.seq + 1
                         texts.append(event.text)
                         continue
+                while touched:
+                    self._fold(connection, touched.pop(), at_ms)
                 self._other(connection, event, at_ms)
         finally:
-            if texts:
-                assert stream is not None
-                self._fold(connection, stream, kind, expected - len(texts), texts, at_ms)
+            if kind is not None:
+                stream.next_seq = expected
+            while touched:
+                self._fold(connection, touched.pop(), at_ms)
             connection.tail = bytearray(data[position:]) if position < end else b""
             whole = 4 if end - position < 4 else 4 + _length(data, position)[0]
             connection.frame_bytes = whole
 
-    def _fold(
-        self,
-        connection: Connection,
-        stream: Stream,
-        kind: type | None,
-        first_seq: int,
-        texts: list[bytes],
-        at_ms: int,
-    ) -> None:
-        """Consecutive tokens of one stream join its run."""
-        assert kind is not None
+    def _fold(self, connection: Connection, stream: Stream, at_ms: int) -> None:
+        """The tokens of one stream that came in this read join its run."""
+        texts, kind = stream.fresh, stream.fresh_kind
+        if kind is None:
+            return
+        stream.fresh, stream.fresh_kind = _NOTHING, None
+        first_seq = stream.next_seq = stream.next_seq - len(texts)
         lengths = list(map(len, texts))
         longest = max(lengths)
         if longest > limits.TEXT_BYTES_MAX or first_seq + len(texts) > 2**32:
             # A frame may be a little longer than a text may: the slow way refuses the one that is.
             for at, text in enumerate(texts):
-                self._engine.rules.offer(
-                    connection, kind(stream.begin.number, first_seq + at, text), at_ms
-                )
+                event = kind(stream.begin.number, first_seq + at, text)
+                self._engine.rules.offer(connection, event, at_ms)
             return
         stream.connection = connection
         self._engine.counters.received["token" if kind is wire.Token else "reasoning"] += len(texts)

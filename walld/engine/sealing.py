@@ -99,6 +99,8 @@ class Sealing:
         self.unsynced_bytes = 0
         self.next_batch = 1
         self.written_no = 0
+        self.recorded_no = 0
+        """Highest batch written that holds more than the news of a sync: what a sync is for."""
         self.reached_no = 0
         """Highest batch ever written: after a failure `written_no` falls back to `synced_no`."""
         self.synced_no = 0
@@ -318,6 +320,8 @@ class Sealing:
         self.written_no = batch.batch_no
         self.reached_no = max(self.reached_no, batch.batch_no)
         current = self._segments.current
+        if sealed.parts or batch.flags:
+            self.recorded_no = batch.batch_no
         if sealed.parts:
             current.unlink_after = max(current.unlink_after, batch.batch_no)
         live_bytes = live_records = 0

@@ -84,6 +84,8 @@ class Stream:
         "building",
         "carrying",
         "connection",
+        "fresh",
+        "fresh_kind",
         "gone",
         "lost_reason",
         "may_release",
@@ -109,6 +111,9 @@ class Stream:
         self.owner = owner
         self.connection: Connection | None = None
         self.next_seq = 0
+        self.fresh: list[bytes] = []
+        self.fresh_kind: type | None = None
+        """Tokens (or reasoning) of the read at hand, not folded yet: `feed.py` alone sees them."""
         self.written_seq = -1
         self.synced_seq = -1
         self.terminal = False

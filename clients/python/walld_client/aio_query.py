@@ -95,6 +95,18 @@ class AsyncQuery:
             raise
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Connect and be welcomed. One that ends before met a daemon on its way out: try again."""
+        while True:
+            try:
+                await self._greet(loop)
+                return
+            except _Stale:
+                self.close()
+                if not self._was_there:
+                    raise
+            await asyncio.sleep(BACKOFF_SECONDS_MIN)
+
+    async def _greet(self, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = await self._connected(loop)
         self._conversation = Conversation()
         await self._send(loop, self._conversation.hello())

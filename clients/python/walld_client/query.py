@@ -102,6 +102,18 @@ class Query:
             raise
 
     def _open(self, deadline: float) -> None:
+        """Connect and be welcomed. One that ends before met a daemon on its way out: try again."""
+        while True:
+            try:
+                self._greet(deadline)
+                return
+            except _Stale:
+                self._drop()
+                if not self._was_there or time.monotonic() + BACKOFF_SECONDS_MIN > deadline:
+                    raise
+            time.sleep(BACKOFF_SECONDS_MIN)
+
+    def _greet(self, deadline: float) -> None:
         connection = self._connected(deadline)
         self._socket = connection
         self._conversation = Conversation()
