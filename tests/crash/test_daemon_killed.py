@@ -95,6 +95,23 @@ def test_with_the_agent_silent_for_longer_than_any_timer(
     check_nothing_acked_lost(daemon)
 
 
+def test_what_was_written_and_not_yet_known_synced_comes_again_and_counts_once(
+    daemon_on_each: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """The daemon has it, the agent does not know: it sends it again, (stream, seq) tells."""
+    daemon = daemon_on_each
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r')")
+    for upto in (200, 400):
+        agent.do(f"[reply.token(token(0, seq)) for seq in range({upto - 199}, {upto + 1})]")
+        assert agent.do("reply.drain(20, 'written')") is True
+        daemon.restart()
+    assert agent.do("reply.drain(20, 'written')") is True
+    check_live(daemon.reader.recover(stream_id="r"), 0, 400)
+    assert daemon.metrics()['walld_events_discarded_total{reason="duplicate"}'] > 0
+    check_nothing_acked_lost(daemon)
+
+
 def test_when_what_was_sent_was_not_yet_read(
     daemon_on_each: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:

@@ -24,6 +24,12 @@ child
 """
 
 
+def sockets_of(pid: int) -> int:
+    """How many sockets a process has open."""
+    folder = f"/proc/{pid}/fd"
+    return sum(os.readlink(f"{folder}/{fd}").startswith("socket:") for fd in os.listdir(folder))
+
+
 def test_the_parent_is_lost_at_once_though_its_child_lives(
     daemon_on_each: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
@@ -35,6 +41,8 @@ def test_the_parent_is_lost_at_once_though_its_child_lives(
     agent.do("reply = client.reply('s', stream_id='parent')")
     agent.do("[reply.token(token(0, seq)) for seq in range(1, 101)][-1]")
     child = agent.do(FORK.format(child="pass"))
+    assert sockets_of(agent.pid) == 1
+    assert sockets_of(child) == 0
     try:
         assert agent.do("reply.token(token(0, 101))") == 101
         agent.kill()

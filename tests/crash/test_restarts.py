@@ -34,8 +34,9 @@ def test_ten_kills_give_the_same_bytes(
         """
     )
     assert agent.do("reply.drain(20)")
+    daemon.kill()
     agent.kill()
-    daemon.orphan("r")
+    daemon.start()
     first, printed = read(daemon), daemon.recovered_json("s")
     sizes = set()
     for _ in range(10):
