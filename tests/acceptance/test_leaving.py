@@ -192,3 +192,19 @@ def test_a_program_that_just_ends(
     assert reply.last_seq in (50_000, 50_001), "an end may follow, where the object was collected"
     assert reply.gaps == []
     assert len(reply.text) > 50_000
+
+
+def test_a_program_that_ends_while_something_waits(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """The kernel was full; the exit waits, within its bound, until it has taken the rest."""
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r'); reply.drain(20)")
+    daemon.freeze()
+    agent.do("[reply.token(token(0, seq)) for seq in range(1, 40_001)][-1]")
+    assert agent.do("client.stats().backlog") > 0
+    assert agent.process.stdin is not None
+    agent.process.stdin.close()
+    daemon.thaw()
+    assert agent.process.wait(30) == 0
+    assert daemon.orphan("r").last_seq >= 40_000

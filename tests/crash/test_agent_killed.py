@@ -161,17 +161,23 @@ def test_a_crash_leaves_one_partial_and_resolve_removes_it_for_good(
 
 
 def test_resolved_while_no_partial_can_be_made(
-    daemon: DaemonProcess, make_nursery: Callable[..., Nursery]
+    daemon: DaemonProcess,
+    make_nursery: Callable[..., Nursery],
+    make_agent: Callable[..., Obedient],
 ) -> None:
     """Until there is one the segment serves it; resolved at once, killed at once, it stays gone."""
+    alive = make_agent(daemon)  # so that the segments stay
+    alive.do("reply = client.reply('alive', stream_id='alive'); reply.token('x'); reply.drain(20)")
     (daemon.data / "partials" / str(os.geteuid())).write_text("a file in the way of a folder")
     nursery = make_nursery(daemon)
-    for _ in range(4):
+    for turn in range(4):
         (stream_id,), board = nursery.stream(50)
         nursery.ended()
         check_all(daemon, [stream_id], board)
+        if turn % 2:
+            until(lambda: daemon.status()["queue_events"] == 0, "its bytes written")
         assert len(daemon.partials()) == 1, "the one in the way"
         assert daemon.reader.resolve(stream_id) is True
         daemon.restart()
         assert daemon.reader.recover(stream_id=stream_id) is None
-    assert daemon.reader.recover_all() == []
+    assert [reply.stream_id for reply in daemon.reader.recover_all()] == ["alive"]
