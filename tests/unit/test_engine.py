@@ -257,7 +257,7 @@ def test_what_still_waits_is_never_kept(world: World, agent: Connection) -> None
 
 
 def test_resolving_a_partial_buries_its_records(world: World) -> None:
-    world.engine.bury(9, 44, now=3.0)
+    world.engine.bury(KeptFacts(9, 44, 3), now=3.0)
     (sealed,) = world.flush()
     assert entries(sealed)[0][:3] == (9, 44, 44)
     assert entries(sealed)[0][4] == Flag.RESOLVED

@@ -51,13 +51,23 @@ _OVERFLOW_UID = 65534
 class _Peer:
     """One accepted socket."""
 
-    __slots__ = ("connection", "frame_since", "socket")
+    __slots__ = ("connection", "frame_since", "selector", "socket")
 
     def __init__(self, peer: socket.socket, connection: Connection) -> None:
         self.socket = peer
         self.connection = connection
         self.frame_since: float | None = None
         """Since when a frame is begun and not whole."""
+        self.selector: select.epoll | None = None
+        """Where it is watched: the door, the sweep, or nowhere while the log is being read."""
+
+    def watch(self, selector: select.epoll | None) -> None:
+        """Be watched there and no longer where it was."""
+        if self.selector is not None:
+            self.selector.unregister(self.socket.fileno())
+        self.selector = selector
+        if selector is not None:
+            selector.register(self.socket.fileno(), select.EPOLLIN)
 
 
 class Intake:
@@ -85,6 +95,8 @@ class Intake:
         self._peers_max = peers_max
         self._hand_over = hand_over
         self._epoll = select.epoll()
+        self._door = select.epoll()
+        """Listeners, and peers that have not said who they are."""
         self._peers: dict[int, _Peer] = {}
         self._of: dict[Connection, _Peer] = {}
         self.processes = Processes(self._epoll, boot)
@@ -102,8 +114,6 @@ class Intake:
 
     async def run(self) -> None:
         """Sweep for ever."""
-        for fd in self._listeners:
-            self._epoll.register(fd, select.EPOLLIN)
         self._swept_at = anyio.current_time()
         while True:
             await anyio.wait_readable(self._epoll.fileno())
@@ -121,11 +131,37 @@ class Intake:
                     await self._kick.wait()
             self._kick = anyio.Event()
 
+    async def run_door(self) -> None:
+        """Let newcomers in, for ever: whoever only asks does not wait for a sweep to end."""
+        for fd in self._listeners:
+            self._door.register(fd, select.EPOLLIN)
+        while True:
+            await anyio.wait_readable(self._door.fileno())
+            if not self.let_in():
+                await anyio.sleep(limits.REST_SECONDS_MAX)  # no descriptor to be had
+
+    def let_in(self) -> bool:
+        """Accept, and read what newcomers say first. False where accepting failed."""
+        fine = True
+        swept, at_ms = self._engine.since, time.time_ns() // 1_000_000
+        # As in a sweep; a sweep that has yielded goes on with its own mark.
+        self._engine.since = max(self._swept_at, anyio.current_time() - limits.REST_SECONDS_MAX)
+        for fd, _ in self._door.poll(0, _ACCEPTS_MAX):
+            peer = self._peers.get(fd)
+            if peer is not None:
+                self._read(peer, at_ms)
+            elif fd in self._listeners:
+                fine = self._accept(self._listeners[fd])
+        self._engine.since = swept
+        self.send_posted()
+        self._swept()
+        return fine
+
     def _look_for_room(self) -> None:
         """Pause agents when the queue is full, until it is at half; a full disk pauses nobody.
 
-        What is not read is not lost: it stays in the kernel's buffers, and its age counts. New
-        connections are taken all the same, so that somebody can ask what is wrong.
+        What is not read is not lost: it stays in the kernel's buffers, and its age counts. The door
+        stays open, so that somebody can ask what is wrong.
         """
         full = self._engine.is_full or (self._is_paused and not self._engine.has_room)
         self._is_paused = full and not self._engine.disk_full
@@ -137,19 +173,17 @@ class Intake:
     async def sweep(self) -> bool:
         """Read every ready connection once. True where one of them gave much."""
         self._look_for_room()
-        ready = self._epoll.poll(0, max(1, len(self._peers) + len(self._listeners) + 64))
+        ready = self._epoll.poll(0, len(self._peers) + 64)
         busy = False
         at_ms = time.time_ns() // 1_000_000
         slice_end = time.perf_counter() + limits.SWEEP_SLICE_SECONDS
         for fd, _ in ready:
             peer = self._peers.get(fd)
             if peer is not None:
-                if self._is_paused and peer.connection.producer is not None:
+                if self._is_paused:
                     continue
                 if self._read(peer, at_ms) > limits.BUSY_READ_BYTES:
                     busy = True
-            elif fd in self._listeners:
-                self._accept(self._listeners[fd])
             else:
                 self.processes.noticed(fd)
             if time.perf_counter() > slice_end:
@@ -218,9 +252,10 @@ class Intake:
             return
         if not self._is_open:
             # The log is being read: what the agent sends waits in the kernel, and it never blocks.
-            self._epoll.unregister(peer.socket.fileno())
+            peer.watch(None)
             self._parked.append((peer, hello, rest))
             return
+        peer.watch(self._epoll)
         self._begin(peer, hello, rest, at_ms)
 
     def _begin(self, peer: _Peer, hello: wire.Hello, rest: bytes, at_ms: int) -> None:
@@ -237,7 +272,7 @@ class Intake:
         """The log is read: agents may come in."""
         self._is_open = True
         for peer, hello, rest in self._parked:
-            self._epoll.register(peer.socket.fileno(), select.EPOLLIN)
+            peer.watch(self._epoll)
             try:
                 self._begin(peer, hello, rest, time.time_ns() // 1_000_000)
             except ProtocolError as error:
@@ -285,12 +320,12 @@ class Intake:
     # --- coming ---------------------------------------------------------------------------------
 
     def _accept(self, listener: socket.socket) -> bool:
-        """Some of those who wait. False where nobody does any more."""
+        """Some of those who wait. False where that failed for want of descriptors or memory."""
         for _ in range(_ACCEPTS_MAX):
             try:
                 accepted, _address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return False
+                return True
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
                     raise
@@ -332,16 +367,15 @@ class Intake:
         self._peers[accepted.fileno()] = peer
         self._of[connection] = peer
         self._by_uid[who.uid] = here + 1
-        self._epoll.register(accepted.fileno(), select.EPOLLIN)
+        peer.watch(self._door)
 
     # --- going ----------------------------------------------------------------------------------
 
     def _forget(self, peer: _Peer) -> None:
         """The socket is no longer intake's."""
         connection = peer.connection
-        fd = peer.socket.fileno()
-        self._epoll.unregister(fd)
-        del self._peers[fd]
+        peer.watch(None)
+        del self._peers[peer.socket.fileno()]
         del self._of[connection]
         self._posted.discard(connection)
         self._by_uid[connection.uid] -= 1
@@ -418,11 +452,16 @@ class Intake:
 
     async def read_to_end(self) -> None:
         """At shutdown: everything the kernel holds for us, also in connections not accepted yet."""
-        for fd, listener in self._listeners.items():
-            while self._accept(listener):
-                await checkpoint()
-            self._epoll.unregister(fd)
+        before = -1
+        while before != self._names:  # until nobody new came
+            before = self._names
+            for listener in self._listeners.values():
+                self._accept(listener)
+            await checkpoint()
+        for fd in self._listeners:
+            self._door.unregister(fd)
         self._listeners.clear()
+        self.let_in()
         while await self.sweep():
             pass
         for peer in list(self._peers.values()):
@@ -434,4 +473,5 @@ class Intake:
         for peer in self._peers.values():
             peer.socket.close()
         self.processes.close()
+        self._door.close()
         self._epoll.close()

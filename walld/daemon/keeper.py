@@ -207,7 +207,7 @@ class Keeper:
         facts = await self.facts(uid, session, name)
         if facts.wal_until >= self._engine.segments.oldest.first_batch:
             now = anyio.current_time()
-            self._engine.bury(facts.stream_no, facts.last_seq, now)
+            self._engine.bury(facts, now)
             written = anyio.Event()
             self._engine.when("written", written.set, now)
             self._committer.wake()
@@ -298,10 +298,13 @@ class Keeper:
         if oldest is segments.current and not await self._leave_current(oldest):
             return
         oldest = segments.oldest
-        if not oldest.live_bytes or not self._is_due(oldest) or engine.sealing.has_carries:
+        if not oldest.live_bytes or not self._is_due() or engine.sealing.has_carries:
             self._evacuating = None if not oldest.live_bytes else self._evacuating
             return
         if self._evacuating is None or self._evacuating[0] is not oldest:
+            if oldest is not segments.current and self._is_late(segments.current.dead_since):
+                # What is carried must not land behind bytes that are overdue themselves.
+                await self._committer.roll()
             self._evacuating = (oldest, iter(list(engine.registry.by_no.values())))
         bound = (oldest.last_batch + 1) << OFFSET_BITS
         carried = 0
@@ -321,12 +324,15 @@ class Keeper:
                 return
         self._evacuating = None  # look again for what has more than one run, or was being carried
 
-    def _is_due(self, oldest: Segment) -> bool:
+    def _is_due(self) -> bool:
         segments = self._engine.segments
         large = segments.size > 2 * segments.live_bytes + 2 * limits.SEGMENT_BYTES_MAX
-        dead = oldest.dead_since
-        late = dead is not None and anyio.current_time() - dead > self._reclaim
+        # Of any: the oldest may hold nothing but a quiet stream, and all others wait for it.
+        late = self._is_late(segments.dead_since)
         return (large or late) and self._engine.carry_budget > 0
+
+    def _is_late(self, dead_since: float | None) -> bool:
+        return dead_since is not None and anyio.current_time() - dead_since > self._reclaim
 
     async def _leave_current(self, current: Segment) -> bool:
         """Roll where the only segment holds what must go. False where it may stay."""
@@ -346,7 +352,7 @@ class Keeper:
                 return False
         elif (
             current.dead_since is None
-            or not self._is_due(current)
+            or not self._is_due()
             or engine.carry_budget < current.live_bytes
         ):
             return False

@@ -167,6 +167,7 @@ class Daemon:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             tasks.start_soon(self.intake.run)
+            tasks.start_soon(self.intake.run_door)
             tasks.start_soon(self._watchdog)
             self.notifier.ready("recovering")
             await self._start()

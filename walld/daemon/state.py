@@ -83,9 +83,9 @@ class State:
 
     def reclaim_lag(self) -> float:
         """Seconds by which the oldest released byte has outstayed its time on disk (P5)."""
-        dead = [s.dead_since for s in list(self._engine.segments) if s.dead_since is not None]
+        dead = self._engine.segments.dead_since
         due = self._settings.reclaim_seconds + self._settings.release_hold_seconds
-        return max(0.0, self._now() - min(dead) - due) if dead else 0.0
+        return max(0.0, self._now() - dead - due) if dead is not None else 0.0
 
     def gauges(self) -> Gauges:
         """The moment of a scrape."""

@@ -226,6 +226,8 @@ class Engine:
         partial = self.kept.by_no.get(stream.no)
         if partial is not None:
             self.unwanted.append(partial)
+            facts = self.kept.facts(*partial)
+            self.segments.buried(facts.wal_until if facts is not None else 0, now)
         if stream.records == 0 and not stream.building and partial is None:
             stream.written_seq = stream.synced_seq = seq
             if stream.connection is not None:
@@ -234,9 +236,10 @@ class Engine:
         self.sealing.bury(Tombstone(stream.no, seq, flag, stream))
         self.commit.offered(now)
 
-    def bury(self, stream_no: int, seq: int, now: float) -> None:
+    def bury(self, kept: KeptFacts, now: float) -> None:
         """A partial is resolved whose records may still be in the WAL."""
-        self.sealing.bury(Tombstone(stream_no, seq, Flag.RESOLVED, None))
+        self.sealing.bury(Tombstone(kept.stream_no, kept.last_seq, Flag.RESOLVED, None))
+        self.segments.buried(kept.wal_until, now)
         self.commit.offered(now)
 
     def carry(self, carry: Carry, now: float) -> None:

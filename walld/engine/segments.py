@@ -147,6 +147,19 @@ class Segments:
             if segment.dead_since is None:
                 segment.dead_since = now
 
+    @property
+    def dead_since(self) -> float | None:
+        """Since when any segment holds bytes of a released reply."""
+        return min((s.dead_since for s in self._list if s.dead_since is not None), default=None)
+
+    def buried(self, wal_until: int, now: float) -> None:
+        """A reply that was kept elsewhere is resolved: any segment up to then may hold of it."""
+        for segment in self._list:
+            if segment.first_batch <= wal_until:
+                segment.died_at = now
+                if segment.dead_since is None:
+                    segment.dead_since = now
+
     def can_unlink(self, synced_no: int) -> Segment | None:
         """The oldest segment, where it is an old one, dead, and what ordered that is synced."""
         if len(self._list) < 2:
