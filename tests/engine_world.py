@@ -12,18 +12,31 @@ import msgspec
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
 
+from wal_files import BytesDisk, BytesFile
+
+from walld.daemon.mend import Mended, mend
 from walld.daemon.reading import Reader
+from walld.daemon.restore import restore
+from walld.disk.base import Entry
 from walld.engine.commit import GroupCommit
 from walld.engine.engine import Engine
+from walld.engine.kept import Kept
 from walld.engine.peer import Connection, Process
 from walld.engine.sealing import Sealed
 from walld.engine.segments import Segment
 from walld.engine.stream import Stream
+from walld.partials.store import PartialFacts
 from walld.wal import records
-from walld.wal.layout import BATCH_HEADER_BYTES, ENTRY_BYTES, directory
+from walld.wal.layout import (
+    ENTRY_BYTES,
+    SegmentHeader,
+    directory,
+    pack_segment_header,
+    segment_seed,
+)
 from walld.wal.records import Owner
 
-__all__ = ["LOG", "World", "entries"]
+__all__ = ["LOG", "UID", "World", "entries"]
 
 LOG = bytes(range(16))
 UID = 1000
@@ -36,6 +49,52 @@ def entries(sealed: Sealed) -> list[tuple[int, int, int, int, int]]:
     return list(directory.iter_unpack(table))
 
 
+class LogDisk(BytesDisk):
+    """A data directory with nothing but wal/, for a start to look at."""
+
+    def __init__(self, files: dict[int, bytes | bytearray]) -> None:
+        super().__init__(files)
+        self.replaced: dict[str, bytes] = {}
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.replaced[path] = data
+
+    def make_dir(self, path: str) -> None:
+        pass
+
+    def sync_dir(self, path: str) -> None:
+        pass
+
+    def list_dir(self, path: str) -> list[Entry]:
+        return super().list_dir(path) if path == "wal" else []
+
+    def open(self, path: str) -> BytesFile:
+        file = super().open(path)
+        file.sync = lambda: None  # type: ignore[method-assign]
+        return file
+
+
+class KeptAlone:
+    """Of a PartialStore what a start asks: which partials there are."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    def sweep_temporary(self) -> int:
+        return 0
+
+    def tree(self) -> dict[int, dict[str, list[str]]]:
+        found: dict[int, dict[str, list[str]]] = {}
+        for uid, session, stream in self._kept.all_names():
+            found.setdefault(uid, {}).setdefault(session, []).append(stream)
+        return found
+
+    def read_facts(self, uid: int, session: str, stream: str) -> PartialFacts:
+        facts = self._kept.facts(uid, session, stream)
+        assert facts is not None
+        return PartialFacts(LOG, facts.stream_no, 5, 0, facts.last_seq, "agent_lost")
+
+
 class World:
     """One engine, its log, and whoever talks to it."""
 
@@ -43,9 +102,15 @@ class World:
         self.engine = Engine(GroupCommit(bound_ms, linger_ms))
         self.engine.log_uuid = LOG
         self.posted: set[Connection] = set()
-        self.written: dict[tuple[int, int], bytes] = {}
-        """(segment id, file offset) -> a batch without its header."""
+        self.files: dict[int, bytes | bytearray] = {}
+        """Segment id -> its bytes."""
+        self.wrote: list[tuple[int, int, int]] = []
+        """(batch number, segment id, file offset) of every write."""
         self.names = 0
+        self.mended: Mended | None = None
+        """Of one that came out of `restarted`, as its start saw it."""
+        self.replaced: dict[str, bytes] = {}
+        """Files that its start wrote."""
         # Of the files it calls `read` alone; partials and threads are not met here.
         self.reader = Reader(self.engine, cast("Any", self), cast("Any", None), cast("Any", None))
         self.segment()
@@ -69,7 +134,9 @@ class World:
         """Frames, in one read."""
         self.engine.feed.take(connection, b"".join(map(encode, messages)), at_ms)
 
-    def begin(self, connection: Connection, number: int = 1, stream_id: str | None = None) -> Stream:
+    def begin(
+        self, connection: Connection, number: int = 1, stream_id: str | None = None
+    ) -> Stream:
         """A stream that has begun."""
         name = stream_id or f"r{number}"
         self.say(connection, wire.Start(number, 0, name, "s"))
@@ -89,8 +156,11 @@ class World:
     def segment(self) -> None:
         """Open the next segment."""
         segments = self.engine.segments
-        segment_id = segments.current.segment_id + 1 if len(segments) else 1
-        segments.add(Segment(segment_id, self.engine.sealing.written_no + 1, 0.0))
+        segment_id = max(self.files, default=0) + 1
+        prev_batch_no = self.engine.sealing.written_no
+        segments.add(Segment(segment_id, prev_batch_no + 1, 0.0))
+        header = pack_segment_header(SegmentHeader(LOG, segment_id, prev_batch_no, 1))
+        self.files[segment_id] = bytearray(header)
 
     def seal(self, records_max: int = 1000) -> Sealed | None:
         """Everything that fits into one batch."""
@@ -101,8 +171,14 @@ class World:
         """write(2) returned."""
         current = self.engine.segments.current
         offset = current.size
-        self.written[current.segment_id, offset] = sealed.batch.payload
+        seed = segment_seed(LOG, current.segment_id)
+        file = self.files[current.segment_id]
+        assert isinstance(file, bytearray)
+        assert len(file) == offset
+        raw = sealed.batch.stamped(self.engine.sealing.synced_no, seed, offset)
         self.engine.written(sealed, offset, now)
+        file += raw
+        self.wrote.append((sealed.batch.batch_no, current.segment_id, offset))
 
     def flush(self, now: float = 0.0) -> list[Sealed]:
         """Everything that waits is written, in as many batches as it takes."""
@@ -131,14 +207,39 @@ class World:
             self.write(sealed)
         engine.recount()
 
+    def unlink(self) -> None:
+        """Segments that nobody needs go."""
+        while (
+            segment := self.engine.segments.can_unlink(self.engine.sealing.synced_no)
+        ) is not None:
+            self.engine.segments.unlinked(segment)
+            del self.files[segment.segment_id]
+
     def read(self, segment_id: int, offset: int, length: int) -> bytes:
         """As `SegmentFiles.read`: bytes of a segment by their place in the file."""
-        starts = [at for owner, at in self.written if owner == segment_id and at <= offset]
-        start = max(starts)
-        at = offset - start - BATCH_HEADER_BYTES
-        body = self.written[segment_id, start][at : at + length]
+        body = bytes(self.files[segment_id][offset : offset + length])
         assert len(body) == length, (segment_id, offset, length)
         return body
+
+    def restarted(self, *, power: bool, kept: Kept | None = None) -> World:
+        """What a start makes of this log. power: what is not synced is gone too."""
+        files = dict(self.files)
+        if power:
+            for batch_no, segment_id, offset in reversed(self.wrote):
+                if segment_id in files and batch_no > self.engine.sealing.synced_no:
+                    files[segment_id] = files[segment_id][:offset]
+        disk = LogDisk(files)
+        mended = mend(disk, cast("Any", KeptAlone(kept or Kept())), LOG)
+        world = World.__new__(World)
+        world.mended, world.replaced = mended, disk.replaced
+        world.engine = Engine(GroupCommit(3000, None))
+        world.engine.log_uuid = LOG
+        world.posted, world.names, world.files, world.wrote = set(), 0, files, []
+        world.reader = Reader(
+            world.engine, cast("Any", world), self.reader._store, cast("Any", None)
+        )
+        restore(world.engine, mended, "boot", lambda _uid, _owner: None, 0.0)
+        return world
 
     def items(self, stream: Stream) -> list[records.Item]:
         """What a reader gets of a stream at this moment."""

@@ -8,6 +8,7 @@ be half built, on its way, or being written again while anything else happens.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -101,6 +102,7 @@ class Machine(RuleBasedStateMachine):
         """Carried records read and not yet handed in."""
         self.dead: set[int] = set()
         self.released: set[int] = set()
+        self.tombstones: dict[int, set[int]] = {}
         self.seqs: dict[int, list[tuple[int, int, int]]] = {}
         """Batch number -> (stream, first, last) of its records."""
 
@@ -203,6 +205,7 @@ class Machine(RuleBasedStateMachine):
         for no, first, last, _, flags in entries(sealed):
             if flags & DEAD:
                 self.dead.add(no)
+                self.tombstones.setdefault(sealed.batch.batch_no, set()).add(no)
             else:
                 assert no not in self.dead, "B4: a record behind its tombstone"
                 rows.append((no, first, last))
@@ -308,12 +311,7 @@ class Machine(RuleBasedStateMachine):
         self.engine.release(stream, Flag.RESOLVED, 0.0)
 
     def unlinks(self, index: int = 0, size: int = 0) -> None:
-        while (
-            segment := self.engine.segments.can_unlink(self.engine.sealing.synced_no)
-        ) is not None:
-            self.engine.segments.unlinked(segment)
-            for place in [place for place in self.world.written if place[0] == segment.segment_id]:
-                del self.world.written[place]
+        self.world.unlink()
         while self.engine.unwanted:
             uid, _, name = self.engine.unwanted.pop()
             self.engine.kept.remove(uid, name)
@@ -336,12 +334,49 @@ class Machine(RuleBasedStateMachine):
         self.flushes()
         self.unlinks()
 
+    # --- what a start would find ----------------------------------------------------------------
+
+    def restarts(self, index: int, size: int) -> None:
+        """Killed here, or without power: look at what comes back, and go on as if nothing was."""
+        power = index % 2 == 0
+        again = self.world.restarted(power=power, kept=self.engine.kept)
+        back = {key[1]: stream for key, stream in again.engine.registry.by_key.items()}
+        marks = {said.key: self.acknowledged(said, power=power) for said in self.said}
+        for said in self.said:
+            found = said_in(merge(again.items(back[said.key]))) if said.key in back else []
+            mark = marks[said.key]
+            if said.key not in back and self.engine.kept.where(1000, said.key) is not None:
+                continue  # its partial is there, and nothing newer
+            assert found == [
+                pair for pair in said.accepted if pair[0] <= (found or [(-1, b"")])[-1][0]
+            ]
+            assert mark <= (found or [(0, b"")])[-1][0], (said.key, mark, found)
+            assert mark < 0 or said.key in back
+        assert again.replaced == {}, "nothing is damaged, so nothing goes to quarantine"
+        done = {stream.no for stream in again.engine.registry.by_no.values()} & self.released
+        told = self.told(power=power)
+        assert not done & told, "released, and back again"
+        live = {segment.segment_id: segment.live_bytes for segment in again.engine.segments}
+        assert live == again.recounted()
+
+    def acknowledged(self, said: Said, *, power: bool) -> int:
+        """Highest seq that a client may count on."""
+        stream = self.stream(said)
+        mark = stream.synced_seq if power else stream.written_seq
+        return max([seq for seq, _ in said.accepted if seq <= mark], default=min(mark, 0))
+
+    def told(self, *, power: bool) -> set[int]:
+        """Streams whose tombstone is where a start finds it."""
+        sealing = self.engine.sealing
+        until = sealing.synced_no if power else sealing.reached_no
+        return {no for batch_no, nos in self.tombstones.items() if batch_no <= until for no in nos}
+
     STEPS = (
         *("starts", "streams", "streams", "streams", "calls", "ends", "releases", "says_it_twice"),
         *("dies", "returns", "builds", "builds", "seals", "writes", "writes", "flushes", "flushes"),
         *("begins_a_sync", "syncs", "syncs", "says_what_is_synced", "fails", "writes_again"),
         *("writes_again", "rolls", "makes_a_carry", "makes_a_carry", "carries", "carries"),
-        *("keeps", "keeps", "resolves", "unlinks", "settles", "evacuates"),
+        *("keeps", "keeps", "resolves", "unlinks", "settles", "evacuates", "restarts", "restarts"),
     )
 
     @rule(step=st.sampled_from(STEPS), index=st.integers(0, 5), size=st.integers(0, 100))
@@ -437,6 +472,14 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_any_history() -> None:
+    logging.disable()  # a start says what it finds, many times over
+    try:
+        _run()
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _run() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Machine, settings=settings(max_examples=200, stateful_step_count=60, deadline=None)
     )

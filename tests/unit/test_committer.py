@@ -191,6 +191,30 @@ def test_a_failure_right_after_a_roll(tmp_path: Path) -> None:
     run(main)
 
 
+def test_a_sync_says_nothing_of_batches_that_moved_meanwhile(tmp_path: Path) -> None:
+    """W2: it was on its way when a write failed; what it made durable is not where they are now."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                virtual.syncer.seconds = 5.0
+                agent.send(*tokens(11, 20), wire.Drain(1, "synced"))
+                await anyio.sleep(1.0)
+                assert virtual.daemon.committer.syncing_since is not None
+                virtual.faults.next["write"] = [errno.EIO]
+                agent.send(*tokens(21, 22))
+                before = len(virtual.faults.told)
+                await agent.hear(wire.Drained)
+                syncs = [path for verb, path, _ in virtual.faults.told[before:] if verb == "sync"]
+                assert virtual.engine.segments.current.segment_id == 2
+                assert len(set(syncs)) == 2, "the old one for nothing, then the new one"
+                virtual.syncer.seconds = 0.0
+
+    run(main)
+
+
 errors = st.sampled_from([None, None, None, errno.EIO, errno.ENOSPC])
 
 
@@ -276,7 +300,7 @@ def test_a_segment_is_left_when_it_is_full(tmp_path: Path) -> None:
                 agent.send(START)
                 piece = b"x" * 100_000
                 seq = 0
-                while len(virtual.engine.segments) < 3:
+                while len(virtual.engine.segments) < 3 and seq < 400:
                     seq += 1
                     agent.send(wire.Token(1, seq, piece))
                     await agent.drain("written")

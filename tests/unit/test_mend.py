@@ -1,0 +1,176 @@
+"""What a start does to storage: what it finds, what it sets aside, what it never touches."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from engine_world import LOG, World
+from virtual_daemon import Home, Peer, living, recovered, run, text_of
+from walld_client.wire import messages as wire
+
+from walld.daemon.mend import mend
+from walld.disk.real import RealDisk
+from walld.engine.kept import KeptFacts
+from walld.partials.store import PartialStore
+from walld.wal.layout import SEGMENT_HEADER_BYTES, segment_name
+
+START = wire.Start(1, 0, "r", "s")
+
+
+def kept(world: World) -> None:
+    """Stream 1 becomes a partial."""
+    (stream,) = world.engine.registry.by_no.values()
+    world.engine.orphan(stream, "agent_lost")
+    facts = KeptFacts(stream.no, stream.next_seq - 1, world.engine.sealing.written_no)
+    world.engine.keep(stream, "s", stream.begin.stream_id, facts)
+
+
+def test_an_empty_directory_is_made_ready(tmp_path: Path) -> None:
+    with RealDisk(str(tmp_path / "data")) as disk:
+        mended = mend(disk, PartialStore(disk), LOG)
+    assert (mended.streams, mended.segments, mended.last_segment_id) == ({}, [], 0)
+    assert mended.verdict.is_clean
+    made = sorted(path.name for path in (tmp_path / "data").iterdir())
+    assert made == ["partials", "quarantine", "wal"]
+
+
+def test_records_of_a_kept_reply_are_not_taken_for_damage() -> None:
+    world = World()
+    agent = world.connect()
+    world.begin(agent)
+    world.flush()
+    world.sync()
+    world.segment()
+    world.say(agent, wire.Token(1, 1, b"kept already"))
+    world.flush()
+    world.sync()
+    world.segment()
+    kept(world)
+    assert world.engine.segments.oldest.live_bytes == 0
+    world.engine.segments.unlinked(world.engine.segments.oldest)
+    del world.files[1]
+    again = world.restarted(power=False, kept=world.engine.kept)
+    assert again.replaced == {}
+    assert again.engine.registry.by_no == {}
+    assert again.engine.kept.of_session(1000, "s") == ["r1"]
+
+
+def test_records_without_a_beginning_are_kept_in_quarantine(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Damage took their first segment: nobody can ask for them, and nobody deletes them."""
+    world = World()
+    agent = world.connect()
+    world.begin(agent)
+    world.flush()
+    world.sync()
+    world.segment()
+    world.say(agent, wire.Token(1, 1, b"headless"))
+    world.flush()
+    world.sync()
+    del world.files[1]
+    with caplog.at_level(logging.ERROR):
+        again = world.restarted(power=False)
+    assert b"headless" in again.replaced["quarantine/stream-1"]
+    assert "stream 1" in caplog.text
+    assert again.engine.registry.by_no == {}
+
+
+def files_of(data: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (data / "wal").iterdir()}
+
+
+def test_an_old_segment_is_never_written_to(tmp_path: Path) -> None:
+    """Torn or whole: the next start begins a segment of its own, and says what it found once."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"a"))
+                await agent.drain("synced")
+                agent.send(wire.Token(1, 2, b"b"))
+                await agent.drain("written")
+                await virtual.crash()
+        torn = home.data / "wal" / segment_name(1)
+        torn.write_bytes(torn.read_bytes()[:-5])
+        before = files_of(home.data)
+        for start in (2, 3):
+            async with living(home) as again:
+                assert text_of(await recovered(again, "r")) == b"a"
+                found = again.daemon.state.status()["start"]
+                assert isinstance(found, dict)
+                assert (found["torn"], found["corrupt"]) == (int(start == 2), 0)
+                await again.crash()
+            after = files_of(home.data)
+            assert {name: after[name] for name in before} == before
+            assert sorted(after) == [segment_name(no) for no in range(1, start + 1)]
+
+    run(main)
+
+
+def test_the_residue_of_a_start_is_renamed_and_met_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await agent.drain("synced")
+                await virtual.crash()
+        (home.data / "wal" / segment_name(9)).write_bytes(bytes(SEGMENT_HEADER_BYTES - 1))
+        async with living(home) as again:
+            assert await recovered(again, "r") is not None
+            names = sorted(path.name for path in (home.data / "wal").iterdir())
+            assert names == [segment_name(1), f"{segment_name(9)}.residue", segment_name(10)]
+
+    run(main)
+
+
+def test_a_damaged_partial_is_set_aside_with_a_note(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        home.data.mkdir(mode=0o700)
+        folder = home.data / "partials" / "1000" / "s"
+        folder.mkdir(parents=True, mode=0o700)
+        (folder / "r").write_bytes(b"no partial at all")
+        async with living(home):
+            assert not (folder / "r").exists()
+            quarantined = sorted(path.name for path in (home.data / "quarantine").iterdir())
+            assert quarantined == ["partials+1000+s+r", "partials+1000+s+r.note"]
+
+    with caplog.at_level(logging.ERROR):
+        run(main)
+    assert "partials/1000/s/r" in caplog.text
+
+
+def test_damage_below_what_is_synced_is_copied_to_quarantine_once(tmp_path: Path) -> None:
+    """P9: reported, never skipped in silence, never a reason not to start."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"first"))
+                await agent.drain("synced")
+                agent.send(wire.Token(1, 2, b"second"))
+                await agent.drain("synced")
+                agent.send(wire.Token(1, 3, b"third"))
+                await agent.drain("synced")
+                await virtual.crash()
+        segment = home.data / "wal" / segment_name(1)
+        segment.write_bytes(segment.read_bytes().replace(b"second", b"sECond"))
+        for _ in range(2):
+            async with living(home) as again:
+                reply = await recovered(again, "r")
+                assert reply is not None
+                assert text_of(reply) == b"firstthird"
+                assert [(gap.first_seq, gap.last_seq) for gap in reply.gaps] == [(2, 2)]
+                assert reply.partial
+                assert len(list((home.data / "quarantine").iterdir())) == 1
+                await again.crash()
+
+    run(main)
