@@ -17,8 +17,8 @@ __all__ = ["escaped", "escaped_line"]
 # C0, DEL and C1; zero-width and direction marks; line and paragraph separators; the byte order
 # mark; tags; lone surrogates, which no encoder takes.
 _UNSAFE = (
-    r"\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff"
-    r"\U000e0000-\U000e007f"
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+    r"\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f"
 )
 _in_text = re.compile(f"[{_UNSAFE}]")
 _in_line = re.compile(f"[\t\n{_UNSAFE}]")

@@ -428,10 +428,10 @@ def test_a_reply_that_is_collected_unended_is_abandoned(
 def test_a_reply_collected_in_the_middle_of_a_send_does_not_deadlock(
     daemon: FakeDaemon, client: walld_client.Client
 ) -> None:
-    with client._link.lock:
+    with client._link.mutex, client._link:
         pass
     doomed = client.reply("S")
-    with client._link.lock:  # what a collection within a send looks like
+    with client._link.mutex, client._link:  # what a collection within a send looks like
         del doomed
         gc.collect()
     assert said(daemon, 1)[-1] == wire.End(1, 1, False, None, "abandoned")

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from walld.escape import escaped_line
+
 __all__ = ["SETTINGS", "parse"]
 
 USAGE = 64
@@ -40,10 +42,11 @@ SETTINGS = {
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(USAGE, f"{self.prog}: {message}\n")
+        self.exit(USAGE, f"{self.prog}: {escaped_line(message)}\n")
 
 
-def _id(text: str) -> str:
+def _prefix(text: str) -> str:
+    """The beginning of an id, which may be nothing."""
     try:
         length = len(text.encode())
     except UnicodeEncodeError:
@@ -53,22 +56,45 @@ def _id(text: str) -> str:
     return text
 
 
+def _id(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("an id of 0 bytes, at least 1 is needed")
+    return _prefix(text)
+
+
+def _path(text: str) -> str:
+    """A path from a script's variable that is empty must not quietly mean the default."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty path")
+    return text
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+
+
 def _seq(text: str) -> int:
-    number = int(text)
+    number = _whole(text)
     if not 0 <= number < 2**32:
         raise argparse.ArgumentTypeError(f"{number} is not from 0 to {2**32 - 1}")
     return number
 
 
 def _uid(text: str) -> int:
-    number = int(text)
+    number = _whole(text)
     if not 0 <= number < 2**32 - 1:
         raise argparse.ArgumentTypeError(f"{number} is no user id")
     return number
 
 
 def _timeout(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
     if not 0 < seconds <= 3600:
         raise argparse.ArgumentTypeError(f"{text} is not within 0 to 3600 seconds")
     return seconds
@@ -82,7 +108,9 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
 
 
 def _add_daemon(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--socket", metavar="PATH", help="the daemon's socket ($WALLD_SOCKET)")
+    command.add_argument(
+        "--socket", metavar="PATH", type=_path, help="the daemon's socket ($WALLD_SOCKET)"
+    )
     command.add_argument(
         "--timeout", metavar="S", type=_timeout, default=2.0, help="wait this long for it (2)"
     )
@@ -90,7 +118,7 @@ def _add_daemon(command: argparse.ArgumentParser) -> None:
 
 def _add_offline(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--data", metavar="DIR", help="read this directory instead of asking a daemon"
+        "--data", metavar="DIR", type=_path, help="read this directory instead of asking a daemon"
     )
 
 
@@ -131,7 +159,9 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     ls = add("ls", "List the replies that are not released.")
-    ls.add_argument("prefix", nargs="?", default="", type=_id, help="only sessions beginning so")
+    ls.add_argument(
+        "prefix", nargs="?", default="", type=_prefix, help="only sessions beginning so"
+    )
     _add_daemon(ls)
     _add_offline(ls)
     _add_uid(ls)
@@ -159,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
 
     dump = add("dump", "Print what stands in segments and partials, also of a live daemon.")
     dump.add_argument("paths", nargs="*", metavar="PATH", help="only these files")
-    dump.add_argument("--data", metavar="DIR", help="data directory")
+    dump.add_argument("--data", metavar="DIR", type=_path, help="data directory")
     dump.add_argument("--items", action="store_true", help="what stands in each record, too")
     _add_json(dump)
 

@@ -36,6 +36,8 @@ Row = dict[str, object]
 def run(options: argparse.Namespace) -> int:
     """Prints rows; exit 1 where something could not be read or is damaged."""
     damaged = False
+    for path in options.paths:
+        os.lstat(path)  # named by a person: not there is a mistake, not "gone since"
     for row in _rows(options):
         damaged |= row["what"] in ("hole", "damaged")
         if options.json:

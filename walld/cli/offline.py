@@ -25,7 +25,7 @@ from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, Partial, PartialStore
 from walld.replies.fold import fold
-from walld.wal.layout import Flag, directory
+from walld.wal.layout import WAL_DIR, Flag, directory
 from walld.wal.records import Begin, Happened, Item, Text, decode_items
 from walld.wal.scan import LogScan, list_segments
 
@@ -54,6 +54,9 @@ class _Stream:
 def find(data: str) -> Found:
     """All replies of all users in the data directory. OSError where it cannot be read at all."""
     with RealDisk(data, read_only=True) as disk:
+        if not any(entry.name == WAL_DIR for entry in disk.list_dir("")):
+            # Not "nothing there": a typo, or a volume that is not mounted.
+            raise FormatError(f"{data}: holds no data of walld (no {WAL_DIR}/ in it)")
         for _ in range(READ_TRIES):
             before = list_segments(disk)
             found = _Reading(disk).found()

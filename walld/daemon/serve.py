@@ -46,7 +46,7 @@ from walld.disk.owner import Owner
 from walld.disk.real import RealDisk
 from walld.engine.commit import GroupCommit
 from walld.engine.engine import Engine
-from walld.errors import DirectoryTaken, WalldError
+from walld.errors import ConfigError, DirectoryTaken, WalldError
 from walld.partials.store import PartialStore
 from walld.wal.files import SegmentFiles
 from walld.wal.scan import list_segments
@@ -290,6 +290,8 @@ def serve(settings: Settings) -> int:
     notifier = Notifier.from_environment(os.environ, os.getpid())
     try:
         return _serve(settings, notifier, signals)
+    except ConfigError:
+        raise  # wrong usage, for the command line to say
     except (WalldError, OSError) as error:
         _log.critical("%s", error)
         return 1

@@ -142,7 +142,7 @@ class ClientBase:
         link = self._link
         if not link.registry.by_number:
             return []
-        with link.lock:
+        with link.mutex:  # reading only: also for a signal handler that finds its thread inside
             streams = link.registry.asked(session_id, stream_id)
             return [
                 own_stream(stream.number, seq)

@@ -4,7 +4,7 @@ Owns: the socket, when it is made, ended and made again, and the lock under whic
 about its streams changes. Refuses: what an event means (`reply.py`), what is held (`backlog.py`),
 what the daemon says (`hearing.py`), threads (`keeper.py`).
 
-States, all changed under `lock`:
+States, all changed under the lock (`with link.mutex, link`):
 
     socket None        nobody is connected; the keeper tries again when `dialing` says so
     flowing            connected, and the kernel has all there is: a token goes straight to send()
@@ -17,6 +17,7 @@ Invariant: `flowing` implies that nothing waits, so a token can never overtake a
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import socket
@@ -24,6 +25,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from types import TracebackType
 
 from walld_client import frames, process
 from walld_client.backlog import Backlog
@@ -41,14 +43,25 @@ from walld_client.stream import Stream
 from walld_client.version import CLIENT_NAME
 from walld_client.wire import framing, messages
 
-__all__ = ["NOSIGNAL", "Link"]
+__all__ = ["NOSIGNAL", "Link", "Reentered"]
 
 NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 """A program may have given SIGPIPE its default action back; a dead daemon must not kill it."""
+_log = logging.getLogger("walld")
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _SLICE_BYTES = 64 * 1024
 """The keeper sends so much before it lets an agent thread have the lock."""
 _LAST_READS_MAX = 64
+
+
+class Reentered(RuntimeError):
+    """The calling thread is inside the link: a signal handler or finalizer interrupted it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a signal handler or finalizer interrupted walld in the same thread; sends are put off "
+            "until it is done, but this call cannot be"
+        )
 
 
 class Link:
@@ -66,12 +79,14 @@ class Link:
         "_stalled",
         "_until_chores",
         "backlog",
+        "deferred",
         "dialing",
         "flowing",
         "hearing",
+        "held",
         "late_events",
         "left",
-        "lock",
+        "mutex",
         "registry",
         "remember",
         "send",
@@ -84,7 +99,10 @@ class Link:
         process.register(self)
 
     def _clear_state(self, backlog_bytes_max: int) -> None:
-        self.lock = threading.Lock()
+        self.mutex = threading.RLock()
+        self.held = False
+        """The thread that has the mutex is changing something: see `__enter__`."""
+        self.deferred: deque[Callable[[], object]] = deque()
         self.registry = Registry()
         self.backlog = Backlog(self.registry.by_number, backlog_bytes_max)
         self.hearing = Hearing(self.registry)
@@ -106,6 +124,39 @@ class Link:
         self._next_drain = 1
         self._flushers: list[Callable[[], None]] = []
 
+    # --- the lock ---
+
+    def __enter__(self) -> None:
+        """Second half of the lock: `with link.mutex, link`. Raises Reentered.
+
+        A signal handler or a finalizer runs between two steps of whatever its thread is doing, also
+        in the middle of a send. With a plain lock its own call would wait for itself for ever; with
+        a reentrant one alone it would find the books half changed. So it is told, and what it
+        wanted to say is said (`defer`) as soon as the call it interrupted is done.
+        """
+        if self.held:
+            raise Reentered
+        self.held = True
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.held = False
+        if self.deferred:
+            self.play()
+
+    def play(self) -> None:
+        """Say what interrupted this thread's call. The caller has the mutex."""
+        while self.deferred and not self.held:
+            said = self.deferred.popleft()
+            try:
+                said()
+            except Exception:
+                _log.exception("a call from a signal handler or a finalizer failed")
+
     @property
     def connected(self) -> bool:
         """There is a connection, as far as is known."""
@@ -117,7 +168,7 @@ class Link:
         """Open a stream: its Start (with ID for stream and seq) is on its way when this returns."""
         body = frames.body_of(start)
         process.keeper().keep(self)
-        with self.lock:
+        with self.mutex, self:
             number = process.next_stream_number()
             start = _numbered(start, number)
             stream = Stream(number, start, careful)
@@ -166,7 +217,7 @@ class Link:
 
     def sent_seq(self, stream: Stream) -> int:
         """Highest seq the kernel has taken, on the connection at hand."""
-        with self.lock:
+        with self.mutex:  # reading only
             return self.backlog.taken_seq(stream)
 
     def do_chores(self, stream: Stream | None = None) -> None:
@@ -193,7 +244,7 @@ class Link:
     def drain(self, level: str, done: Callable[[bool], None]) -> int:
         """Ask to be told when all that was sent so far is at `level`. Returns the drain's id."""
         process.keeper().keep(self)
-        with self.lock:
+        with self.mutex, self:
             drain_id = self._next_drain
             self._next_drain += 1
             self.hearing.drains[drain_id] = Drain(level, done)
@@ -204,12 +255,12 @@ class Link:
 
     def forget_drain(self, drain_id: int) -> None:
         """Nobody waits for it any more."""
-        with self.lock:
+        with self.mutex, self:
             self.hearing.drains.pop(drain_id, None)
 
     def flush(self, done: Callable[[], None]) -> bool:
         """True if the kernel has everything; else False, and `done` is called when it has."""
-        with self.lock:
+        with self.mutex, self:
             if self.backlog.is_clear():
                 return True
             self._flushers.append(done)
@@ -218,7 +269,7 @@ class Link:
 
     def shut(self, done: Callable[[], None]) -> None:
         """End the connection for good; `done` is called when its descriptor is closed."""
-        with self.lock:
+        with self.mutex, self:
             self._closing = True
             self.flowing = False
             for stream in self.registry.by_number.values():
@@ -267,7 +318,7 @@ class Link:
 
     def wants(self) -> tuple[int, int, float | None]:
         """What to watch: a hang-up; room, while something waits; words, while one is awaited."""
-        with self.lock:
+        with self.mutex, self:
             if self._broken or self.left or self._closing:
                 return -1, 0, 0.0
             if self._socket is None:
@@ -279,7 +330,7 @@ class Link:
 
     def attend(self, events: int) -> bool:
         """Close, connect, send what waits: whatever is due."""
-        with self.lock:
+        with self.mutex, self:
             if self._socket is not None and not self._broken:
                 if events & select.POLLIN:
                     self.hear()
@@ -341,7 +392,7 @@ class Link:
 
     def _pump_slice(self) -> bool:
         """Send a slice of what waits. True where there is more, and room for it."""
-        with self.lock:
+        with self.mutex, self:
             if not self._stalled or not self.connected:
                 return False
             self._stalled = False

@@ -84,9 +84,10 @@ class ReplyBase:
     def durable_seq(self) -> int:
         """Highest seq known synced; -1 if none."""
         link = self._link
-        with link.lock:
-            if link.connected:
-                link.hear()
+        with link.mutex:
+            if link.connected and not link.held:
+                with link:
+                    link.hear()
             return self._stream.synced
 
     def __repr__(self) -> str:
@@ -105,26 +106,34 @@ class ReplyBase:
             return self._text(frames.TOKEN, text, info)
         stream = self._stream
         link = self._link
-        with link.lock:  # not acquire() and release(): a Ctrl-C between them would lock for ever
-            if link.flowing and not stream.careful:
-                seq = stream.next_seq
-                frame = pack_token(length + 15, stream.token_prefix, seq, 0xC5, length) + payload
+        with link.mutex:  # not acquire() and release(): a Ctrl-C between them would lock for ever
+            if not link.held:
+                link.held = True  # as Link.__enter__, spelled out
                 try:
-                    stream.next_seq = seq + 1
-                    link.remember(frame)
-                    taken = link.send(frame, NOSIGNAL)
-                except OSError as error:
-                    link.stumbled(stream, error)
-                    return seq
-                except BaseException:
-                    # A signal's exception: nobody knows how much of the frame the kernel took.
-                    link.lose(ConnectionAbortedError("interrupted in send"))
-                    raise
-                if taken != length + 19:
-                    link.took_part(stream, taken)
-                elif seq >= stream.chores_seq:
-                    link.do_chores(stream)
-                return seq
+                    if link.flowing and not stream.careful:
+                        seq = stream.next_seq
+                        prefix = stream.token_prefix
+                        frame = pack_token(length + 15, prefix, seq, 0xC5, length) + payload
+                        try:
+                            stream.next_seq = seq + 1
+                            link.remember(frame)
+                            taken = link.send(frame, NOSIGNAL)
+                        except OSError as error:
+                            link.stumbled(stream, error)
+                            return seq
+                        except BaseException:
+                            # A signal's exception: nobody knows how much the kernel took.
+                            link.lose(ConnectionAbortedError("interrupted in send"))
+                            raise
+                        if taken != length + 19:
+                            link.took_part(stream, taken)
+                        elif seq >= stream.chores_seq:
+                            link.do_chores(stream)
+                        return seq
+                finally:
+                    link.held = False
+                    if link.deferred:
+                        link.play()
         return self._text(frames.TOKEN, text, info)
 
     def reasoning(self, text: str, **info: Any) -> int:

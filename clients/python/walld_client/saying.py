@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from walld_client import frames
 from walld_client.frames import ID
-from walld_client.link import Link
+from walld_client.link import Link, Reentered
 from walld_client.stream import Stream
 from walld_client.wire import messages
 from walld_client.wire.messages import Event
@@ -32,22 +33,28 @@ def say(
     """Send events whose stream and seq are ID, the last perhaps a terminal, then a release.
 
     An event that needs its own seq is given as a function of it. Returns the last event's seq
-    (not that of the release), or 0 where the stream takes nothing any more.
+    (not that of the release), or 0 where the stream takes nothing any more, or where the call
+    interrupted another one in this thread: then it is said as soon as that is done.
     """
     bodies = [event if callable(event) else frames.body_of(event) for event in events]
     seq = 0
-    with link.lock:
-        if _is_late(link, stream):
-            return 0
-        for body in bodies:
-            seq = stream.next_seq
-            made = frames.body_of(body(seq)) if callable(body) else body
-            link.put(stream, frames.place(made, stream.number, seq))
-        if terminal:
-            stream.terminal = stream.careful = True
-        if released:
-            _put_release(link, stream)
-        link.push()
+    try:
+        with link.mutex, link:
+            if _is_late(link, stream):
+                return 0
+            for body in bodies:
+                seq = stream.next_seq
+                made = frames.body_of(body(seq)) if callable(body) else body
+                link.put(stream, frames.place(made, stream.number, seq))
+            if terminal:
+                stream.terminal = stream.careful = True
+            if released:
+                _put_release(link, stream)
+            link.push()
+    except Reentered:
+        link.deferred.append(
+            partial(say, link, stream, events, terminal=terminal, released=released)
+        )
     return seq
 
 
@@ -60,29 +67,35 @@ def say_text(
         return say(link, stream, [kind(ID, ID, piece, info) for piece in pieces])
     prefix = stream.token_prefix if tag == frames.TOKEN else stream.reasoning_prefix
     seq = 0
-    with link.lock:
-        if _is_late(link, stream):
-            return 0
-        for piece in pieces:
-            seq = stream.next_seq
-            link.put(stream, frames.plain_text(prefix, seq, piece))
-        link.push()
+    try:
+        with link.mutex, link:
+            if _is_late(link, stream):
+                return 0
+            for piece in pieces:
+                seq = stream.next_seq
+                link.put(stream, frames.plain_text(prefix, seq, piece))
+            link.push()
+    except Reentered:
+        link.deferred.append(partial(say_text, link, stream, tag, pieces, info))
     return seq
 
 
 def release(link: Link, stream: Stream) -> int:
     """Send Release. ValueError before a terminal: the reply is not whole, nothing may go yet."""
-    with link.lock:
-        if not stream.terminal and not stream.gone:
-            raise ValueError(
-                f"reply {stream.stream_id!r} has not ended; call end(), cancel() or error() first"
-            )
-        if stream.released or stream.gone:
-            link.late_events += 1
-            return 0
-        seq = stream.next_seq
-        _put_release(link, stream)
-        link.push()
+    seq = 0
+    try:
+        with link.mutex, link:
+            if not stream.terminal and not stream.gone:
+                text = "has not ended; call end(), cancel() or error() first"
+                raise ValueError(f"reply {stream.stream_id!r} {text}")
+            if stream.released or stream.gone:
+                link.late_events += 1
+                return 0
+            seq = stream.next_seq
+            _put_release(link, stream)
+            link.push()
+    except Reentered:
+        link.deferred.append(partial(release, link, stream))
     return seq
 
 

@@ -44,7 +44,7 @@ class Stats(msgspec.Struct, frozen=True):
 
 def stats_of(link: Link) -> Stats:
     """Counted under the link's lock: the numbers belong together."""
-    with link.lock:
+    with link.mutex, link:
         backlog = link.backlog
         backlog.count()
         return Stats(
