@@ -154,9 +154,13 @@ class Home:
 
 
 @asynccontextmanager
-async def living(home: Home) -> AsyncIterator[Virtual]:
-    """A daemon from its start to an orderly end."""
+async def living(
+    home: Home, before: Callable[[Virtual], None] | None = None
+) -> AsyncIterator[Virtual]:
+    """A daemon from its start to an orderly end. before: called when its socket is there."""
     virtual = Virtual(home)
+    if before is not None:
+        before(virtual)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(virtual.live)
         with anyio.fail_after(60):
@@ -270,9 +274,12 @@ class Peer:
 
     def heard(self) -> list[Any]:
         """What has come and was not given out yet, Welcome left out."""
-        with suppress(BlockingIOError, ConnectionResetError):
-            while data := self.socket.recv(1 << 20):
-                self._buffer += data
+        with suppress(BlockingIOError):
+            try:
+                while data := self.socket.recv(1 << 20):
+                    self._buffer += data
+            except ConnectionResetError:
+                pass  # the end, with something of ours unread
             self.ended = True
         bodies, self._buffer = split(self._buffer)
         said = [_hears.decode(body) for body in bodies]

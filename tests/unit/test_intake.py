@@ -1,0 +1,407 @@
+"""Sweeps, the door, and the ends of connections and processes: I1 to I3."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.daemon import peers, serve
+from walld.engine.peer import Connection
+
+START = wire.Start(1, 0, "r", "s")
+ROOT = Path(__file__).parents[2]
+
+
+def read_sizes(virtual: Virtual) -> list[tuple[int, int]]:
+    """(connection, bytes) of each read that is taken from here on."""
+    sizes: list[tuple[int, int]] = []
+    take = virtual.engine.feed.take
+
+    def counted(connection: Connection, data: bytes, at_ms: int) -> None:
+        sizes.append((connection.name, len(data)))
+        take(connection, data, at_ms)
+
+    virtual.engine.feed.take = counted  # type: ignore[method-assign]
+    return sizes
+
+
+# --- fairness -----------------------------------------------------------------------------------
+
+
+def test_a_sweep_reads_a_little_from_each(tmp_path: Path) -> None:
+    """I1: who has much to say goes on in its turn."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as loud, Peer(virtual) as quiet:
+                loud.send(START)
+                quiet.send(wire.Start(1, 0, "q", "s"))
+                await anyio.sleep(1)
+                sizes = read_sizes(virtual)
+                loud.send(*(wire.Token(1, seq, b"x" * 500) for seq in range(1, 200)))
+                quiet.send(wire.Token(1, 1, b"hello"))
+                await loud.drain()
+                assert max(size for _, size in sizes) <= limits.READ_BYTES_MAX
+                names = [name for name, _ in sizes]
+                assert names.index(quiet_name := min(set(names), key=names.count)) <= 1
+                assert names.count(quiet_name) == 1
+
+    run(main)
+
+
+def test_after_a_sweep_that_found_little_it_rests(tmp_path: Path) -> None:
+    """I1: the kernel's buffers are the batch, so a trickle costs few sweeps."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await anyio.sleep(1)
+                sizes = read_sizes(virtual)
+                for seq in range(1, 1001):
+                    agent.send(wire.Token(1, seq, b"x"))
+                    await anyio.sleep(0.0001)
+                await anyio.sleep(0.1)
+                seconds = 1000 * 0.0001
+                assert len(sizes) <= seconds / limits.REST_SECONDS_MIN + 2
+                assert virtual.engine.registry.by_no[1].next_seq == 1001
+
+    run(main)
+
+
+def test_who_waits_ends_the_rest(tmp_path: Path) -> None:
+    """A program reads its own writes: the request names what it has sent (Q1)."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                for seq in range(30):
+                    agent.send(START if not seq else wire.Token(1, seq, b"x"))
+                    seen = [wire.Seen(agent.producer, 1, seq)]
+                    answer = await asked(virtual, wire.Recover(1, "all", None, "r", seen))
+                    assert answer[0][13] == seq, "last_seq"
+
+    run(main)
+
+
+def test_a_full_queue_pauses_agents_and_nothing_is_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await agent.drain()
+                held = int(limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE) + 1
+                virtual.engine.sealing.queue_bytes += held
+                agent.send(wire.Token(1, 1, b"paused"))
+                await anyio.sleep(10)
+                stream = virtual.engine.registry.by_no[1]
+                assert stream.next_seq == 1, "not read: it waits in the kernel, where it survives"
+                assert (await asked(virtual, wire.Status(1)))["state"] == "ok"
+                virtual.engine.sealing.queue_bytes -= held
+                await agent.drain()
+                assert text_of(await recovered(virtual, "r")) == b"paused"
+
+    run(main)
+
+
+# --- the ends of connections ----------------------------------------------------------------------
+
+
+def test_everything_before_the_end_is_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *(wire.Token(1, seq, b"x" * 100) for seq in range(1, 500)))
+            await anyio.sleep(1)
+            assert virtual.engine.registry.by_no[1].next_seq == 500
+            assert virtual.daemon.intake.connections == 0
+
+    run(main)
+
+
+def test_a_failed_send_ends_nothing(tmp_path: Path) -> None:
+    """I2: the peer's receiving side is shut; it still has things to say."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await agent.drain("synced")
+                agent.socket.shutdown(socket.SHUT_RD)
+                for seq in range(1, 30):
+                    agent.send(wire.Token(1, seq, b"x"), wire.Drain(seq, "synced"))
+                    await anyio.sleep(0.3)
+                assert virtual.engine.registry.by_no[1].next_seq == 30
+                assert virtual.daemon.intake.connections == 1
+
+    run(main)
+
+
+def test_a_peer_that_does_not_read_costs_a_bounded_memory(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                for _ in range(200):
+                    agent.send(*(wire.Drain(n, "written" + "x" * 30) for n in range(50)))
+                    await anyio.sleep(0.05)
+                (connection,) = virtual.daemon.intake._of
+                assert 0 < connection.outbox_bytes <= limits.ACK_BYTES_MAX
+                assert len(agent.heard()) > 100
+                agent.send(wire.Token(1, 1, b"x"))
+                await agent.drain()
+
+    run(main)
+
+
+def test_broken_framing_ends_that_connection_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as broken, Peer(virtual) as well:
+                broken.send(START, wire.Token(1, 1, b"taken"))
+                well.send(wire.Start(1, 0, "q", "s"))
+                broken.socket.send(b"\xff\xff\xff\xff")
+                await anyio.sleep(0.5)
+                (error,) = broken.heard()
+                assert (error.code, error.id, broken.ended) == ("frame_too_long", 0, True)
+                assert error.got == str(0xFFFFFFFF)
+                assert error.limit == str(limits.FRAME_BYTES_MAX)
+                await well.drain()
+                assert text_of(await recovered(virtual, "r")) == b"taken"
+                assert virtual.engine.counters.protocol_errors["frame_too_long"] == 1
+
+    run(main)
+
+
+# --- the door -----------------------------------------------------------------------------------
+
+
+def test_one_uid_holds_at_most_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            share = int(20 * limits.PEERS_UID_SHARE_MAX)
+            held = []
+            for _ in range(share):
+                held.append(Peer(virtual))
+                await anyio.sleep(0.01)
+            with Peer(virtual) as refused:
+                await anyio.sleep(0.5)
+                (error,) = refused.heard()
+                assert (error.code, error.got, error.limit) == (
+                    "too_many_peers",
+                    str(share),
+                    str(share),
+                )
+                assert refused.ended
+            held.pop().socket.close()
+            await anyio.sleep(0.5)
+            with Peer(virtual) as again:
+                again.send(START)
+                await again.drain()
+            for peer in held:
+                peer.socket.close()
+
+    monkeypatch.setattr(serve, "_peers_max", lambda: 20)
+    run(main)
+
+
+def test_a_uid_that_cannot_be_told_from_others_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                await anyio.sleep(0.5)
+                (error,) = agent.heard()
+                assert (error.code, error.got, agent.ended) == ("foreign_uid", "65534", True)
+
+    nobody = peers.PeerCredentials(os.getpid(), 65534, 65534)
+    monkeypatch.setattr(peers, "credentials", lambda _peer: nobody)
+    run(main)
+
+
+def test_without_descriptors_it_waits_and_goes_on(tmp_path: Path) -> None:
+    class Exhausted(socket.socket):
+        failures = 3
+
+        def accept(self) -> tuple[socket.socket, str]:
+            if self.failures:
+                self.failures -= 1
+                raise OSError(errno.EMFILE, "planted")
+            return super().accept()
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            ((fd, listener),) = virtual.daemon.intake._listeners.items()
+            planted = Exhausted(fileno=os.dup(listener.fileno()))
+            planted.setblocking(False)
+            virtual.daemon.intake._listeners[fd] = planted
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await agent.drain()
+            assert planted.failures == 0
+            virtual.daemon.intake._listeners[fd] = listener
+            planted.close()
+
+    run(main)
+
+
+# --- the ends of processes ------------------------------------------------------------------------
+
+CHILD = """
+import os, socket, sys
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+def connect():
+    made = socket.socket(socket.AF_UNIX)
+    made.connect(sys.argv[1])
+    made.setblocking(False)
+    return made
+agent = connect()
+frames = [wire.Hello(1, "agent", b"c" * 16), wire.Start(1, 0, "child", "s")]
+frames += [wire.Token(1, seq, b"%04d" % seq + b"x" * 96) for seq in range(1, 501)]
+assert agent.send(b"".join(map(encode, frames))) > 50_000
+"""
+
+
+def child(virtual: Virtual, more: str) -> subprocess.Popen[bytes]:
+    """A process that has sent 500 tokens, then does `more`; the daemon has seen nothing of it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHILD + more, virtual.home.socket_path],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "clients" / "python")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def bury(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.stdout.close()
+
+
+READY = "print('ready', flush=True); sys.stdin.read()"
+ENDS: dict[str, str] = {
+    "killed": READY,
+    "with a connection that said nothing": "other = connect();" + READY,
+    "with several": (
+        "others = [connect() for _ in range(40)];"
+        "[o.send(encode(wire.Hello(1, 'agent', b'c' * 16))) for o in others[::2]];" + READY
+    ),
+    # The child of a fork holds the socket open: there is no EOF, only the kernel's word.
+    "after a fork": (
+        "child = os.fork();\n"
+        "if not child:\n    os.read(0, 1); os._exit(0)\n"
+        "print('ready', flush=True); sys.stdin.read()"
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("known", [False, True])
+def test_a_dead_process_is_read_to_the_end_and_then_lost(
+    tmp_path: Path, end: str, known: bool
+) -> None:
+    """I3: SIGKILL; what the kernel had taken is all there, and it is an orphan at once."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            process = child(virtual, ENDS[end])
+            if known:
+                while not virtual.engine.registry.by_no:
+                    await anyio.sleep(0.001)
+                await anyio.sleep(0.01)
+            bury(process)
+            with anyio.fail_after(5):
+                while not virtual.engine.kept.all_names():
+                    await anyio.sleep(0.01)
+            reply = await recovered(virtual, "child")
+            assert reply is not None
+            assert (reply.status, reply.owner_alive, reply.lost_reason) == (
+                "crashed",
+                False,
+                "agent_lost",
+            )
+            assert (reply.last_seq, reply.gaps) == (500, [])
+
+    run(main)
+
+
+def test_what_a_dead_agent_left_is_read_also_by_the_next_daemon(tmp_path: Path) -> None:
+    """Its socket lies in the backlog while no daemon runs; the log is read before it is judged."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        made: list[subprocess.Popen[bytes]] = []
+
+        def early(virtual: Virtual) -> None:
+            made.append(child(virtual, READY))
+            bury(made[0])
+
+        async with living(home, before=early) as virtual:
+            with anyio.fail_after(5):
+                while not virtual.engine.kept.all_names():
+                    await anyio.sleep(0.01)
+            reply = await recovered(virtual, "child")
+            assert reply is not None
+            assert (reply.status, reply.last_seq) == ("crashed", 500)
+
+    run(main)
+
+
+def test_an_agent_of_two_connections_is_one_process(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as first:
+                first.send(START)
+                await first.drain()
+                with Peer(virtual, producer=first.producer) as second:
+                    second.send(wire.Start(2, 0, "q", "s"))
+                    await second.drain()
+                    (process,) = {c.process for c in virtual.daemon.intake._of}
+                    assert len(process.connections) == 2
+                    assert sorted(process.streams) == [1, 2]
+                await anyio.sleep(3)
+                assert len(process.connections) == 1
+                assert {s.lost_reason for s in virtual.engine.registry.by_no.values()} == {None}
+
+    run(main)
+
+
+def test_no_descriptor_is_left_behind(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as first:
+                first.send(START)
+                await first.drain()
+                before = descriptors()
+                for number in range(20):
+                    with Peer(virtual) as agent:
+                        agent.send(wire.Start(1, 0, f"q{number}", "s"))
+                        agent.send(wire.End(1, 1, clean=True), wire.Release(1, 2))
+                        await agent.drain()
+                    await asked(virtual, wire.Status(1))
+                    bury(child(virtual, READY))
+                    await anyio.sleep(2)
+                assert descriptors() <= before + 1  # a segment may have been rolled
+
+    run(main)

@@ -1,0 +1,86 @@
+"""One daemon per data directory, and the epoch that fences a frozen one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from walld.disk.owner import LOCK_BYTES, LOCK_NAME, Owner
+from walld.errors import DirectoryTaken, FormatError
+
+UUID, OTHER = bytes(range(16)), bytes(range(16, 32))
+
+
+def test_each_owner_raises_the_epoch_and_the_log_keeps_its_name(tmp_path: Path) -> None:
+    for epoch in (1, 2, 3):
+        owner = Owner(str(tmp_path), UUID if epoch == 1 else OTHER)
+        assert (owner.epoch, owner.log_uuid) == (epoch, UUID)
+        assert owner.is_owner()
+        owner.close()
+    raw = (tmp_path / LOCK_NAME).read_bytes()
+    assert len(raw) == LOCK_BYTES
+    assert raw.split() == [b"walld", b"1", b"epoch", b"3", b"log", UUID.hex().encode()]
+    assert (tmp_path / LOCK_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_begins_anew_has_a_new_name(tmp_path: Path) -> None:
+    Owner(str(tmp_path), UUID).close()
+    owner = Owner(str(tmp_path), OTHER, is_new=True)
+    assert (owner.epoch, owner.log_uuid) == (2, OTHER)
+    owner.close()
+
+
+def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
+    first = Owner(str(tmp_path), UUID)
+    with pytest.raises(DirectoryTaken, match="another walld owns"):
+        Owner(str(tmp_path), UUID)
+    assert first.is_owner(), "who was refused has changed nothing"
+    first.close()
+    Owner(str(tmp_path), UUID).close()
+
+
+def test_a_frozen_owner_that_thaws_is_none(tmp_path: Path) -> None:
+    """Its lock was lost, as on NFS when a lease runs out, and another daemon came."""
+    frozen = Owner(str(tmp_path), UUID)
+    fcntl.flock(frozen._fd, fcntl.LOCK_UN)
+    other = Owner(str(tmp_path), UUID)
+    assert (frozen.is_owner(), other.is_owner()) == (False, True)
+    other.close()
+    frozen.close()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"walld 2\nepoch 1\nlog " + UUID.hex().encode() + b"\n",
+        b"walld 1\nepoch x\nlog " + UUID.hex().encode() + b"\n",
+        b"walld 1\nepoch 1\nlog 00\n",
+        b"walld 1\n",
+        b"\xff\xfe",
+    ],
+)
+def test_a_lock_that_cannot_be_read_is_kept_and_said(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / LOCK_NAME).write_bytes(raw)
+    with pytest.raises(FormatError, match=f"{len(raw)} bytes"):
+        Owner(str(tmp_path), UUID)
+    assert (tmp_path / LOCK_NAME).read_bytes() == raw
+
+
+def test_an_empty_lock_is_one_whose_first_owner_was_killed(tmp_path: Path) -> None:
+    (tmp_path / LOCK_NAME).write_bytes(b"")
+    owner = Owner(str(tmp_path), UUID)
+    assert owner.epoch == 1
+    owner.close()
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"precious")
+    (tmp_path / LOCK_NAME).symlink_to(tmp_path / "elsewhere")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="symbolic links"):
+        Owner(str(tmp_path), UUID)
+    assert (tmp_path / "elsewhere").read_bytes() == b"precious"
+    assert len(os.listdir("/proc/self/fd")) == before
