@@ -178,17 +178,15 @@ class Virtual:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.faults = Faults()
-        self.worker = Slow()
-        """Of writes and the background."""
-        self.syncer = Slow()
+        self.background, self.worker, self.syncer = Slow(), Slow(), Slow()
         home.data.mkdir(mode=0o700, exist_ok=True)
-        self._disk = FaultyDisk(str(home.data), self.faults)
+        self.disk = FaultyDisk(str(home.data), self.faults)
         self._owner = Owner(str(home.data), os.urandom(16))
         self._listener = sockets.bind(home.socket_path, 0o600, None)
-        workers = iter([Slow(), self.worker, self.syncer])  # background, writer, syncer
+        workers = iter([self.background, self.worker, self.syncer])
         self.daemon = Daemon(
             home.settings,
-            self._disk,
+            self.disk,
             self._owner,
             [self._listener],
             Notifier(),
@@ -233,7 +231,7 @@ class Virtual:
         with suppress(OSError):
             os.unlink(self.home.socket_path)
         self._owner.close()
-        self._disk.close()
+        self.disk.close()
 
     def lag_max(self) -> float:
         """The upper edge of the fullest flush lag bucket that has anything in it."""

@@ -1,0 +1,455 @@
+"""Queries: what is answered, to whom, and when nothing is said but "ask again" (Q1, Q2)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+
+from walld import limits
+from walld.daemon import peers
+
+UID = os.getuid()
+
+
+async def refused(virtual: Virtual, request: Any, seconds: float = 60.0) -> wire.Error:
+    """The Error a request gets; the connection goes on."""
+    with Peer(virtual, "query") as peer:
+        peer.send(request)
+        error = await peer.hear(wire.Error, seconds)
+        assert error.id == request.id
+        peer.send(wire.Status(99))
+        await peer.hear(wire.Answer)
+        return error
+
+
+async def replies(virtual: Virtual, which: str, **given: Any) -> list[wire.Recovered]:
+    answer = await asked(virtual, wire.Recover(1, which, **given))
+    return msgspec.convert(answer, list[wire.Recovered])
+
+
+async def say(virtual: Virtual, stream_id: str, text: bytes, session: str = "s") -> Peer:
+    """An agent of one reply, written."""
+    agent = Peer(virtual)
+    agent.send(wire.Start(1, 0, stream_id, session), wire.Token(1, 1, text))
+    await agent.drain()
+    return agent
+
+
+async def orphaned(virtual: Virtual, *stream_ids: str) -> None:
+    """Their owners are gone and their partials are made."""
+    for stream_id in stream_ids:
+        virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
+    virtual.daemon.keeper.wake()
+    with anyio.fail_after(60):
+        while virtual.engine.orphans:
+            await anyio.sleep(0.01)
+
+
+# --- what is answered -----------------------------------------------------------------------------
+
+
+def test_latest_all_and_orphans(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            agents = [await say(virtual, f"r{n}", b"%d" % n) for n in range(4)]
+            agents.append(await say(virtual, "other", b"o", "t"))
+            await orphaned(virtual, "r1", "r3")
+            every = await replies(virtual, "all")
+            assert [reply.stream_id for reply in every] == ["r0", "r1", "r2", "r3", "other"]
+            assert [reply.status for reply in every][:4] == ["live", "crashed", "live", "crashed"]
+            assert [r.stream_id for r in await replies(virtual, "orphans")] == ["r1", "r3"]
+            (latest,) = await replies(virtual, "latest", session_id="s")
+            assert latest.stream_id == "r3"
+            (latest,) = await replies(virtual, "latest", session_id="t")
+            assert latest.stream_id == "other"
+            (one,) = await replies(virtual, "latest", stream_id="r0")
+            assert (one.stream_id, text_of(one)) == ("r0", b"0")
+            assert await replies(virtual, "all", session_id="t", stream_id="r0") == []
+            assert await replies(virtual, "latest", session_id="nobody's") == []
+            for agent in agents:
+                agent.socket.close()
+
+    run(main)
+
+
+def test_a_list_has_no_text_and_a_prefix(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with await say(virtual, "r", b"x", "chat-1"), await say(virtual, "q", b"y", "mail"):
+                listed = msgspec.convert(
+                    await asked(virtual, wire.List(1, "chat")), list[wire.Recovered]
+                )
+                assert [(r.stream_id, r.last_seq, r.segments) for r in listed] == [("r", 1, [])]
+
+    run(main)
+
+
+def test_has_partial_is_yes_or_no(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with await say(virtual, "r", b"x"):
+                assert await asked(virtual, wire.HasPartial(1, "s")) is True
+                assert await asked(virtual, wire.HasPartial(1, "t")) is False
+                await orphaned(virtual, "r")
+                assert await asked(virtual, wire.HasPartial(1, "s")) is True
+                assert await asked(virtual, wire.Resolve(1, "r")) is True
+                assert await asked(virtual, wire.HasPartial(1, "s")) is False
+
+    run(main)
+
+
+def test_asked_twice_gives_the_same_and_changes_nothing(tmp_path: Path) -> None:
+    """P11."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with await say(virtual, "r", b"x"), await say(virtual, "q", b"y"):
+                await orphaned(virtual, "q")
+                await anyio.sleep(3)
+                files = {path: path.stat() for path in home.data.rglob("*")}
+                first = await asked(virtual, wire.Recover(1, "all"))
+                for _ in range(20):
+                    assert await asked(virtual, wire.Recover(1, "all")) == first
+                after = {path: path.stat() for path in home.data.rglob("*")}
+                assert after.keys() == files.keys()
+                assert all(after[path].st_mtime_ns == files[path].st_mtime_ns for path in files)
+
+    run(main)
+
+
+def test_a_long_answer_comes_in_pieces(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent, Peer(virtual, "query") as reader:
+                agent.send(wire.Start(1, 0, "r", "s"))
+                for seq in range(1, 11):
+                    agent.send(wire.Token(1, seq, bytes([seq]) * 100_000))
+                    await agent.drain()
+                reader.send(wire.Recover(1, "all"))
+                chunks = [await reader.hear(wire.Answer)]
+                while not chunks[-1].last:
+                    chunks.append(await reader.hear(wire.Answer))
+                assert len(chunks) > 3
+                assert all(len(chunk.chunk) <= limits.ANSWER_CHUNK_BYTES for chunk in chunks)
+                assert text_of(await recovered(virtual, "r"))[::100_000] == bytes(range(1, 11))
+
+    run(main)
+
+
+def test_requests_on_one_connection_are_answered_in_order(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, "query") as reader:
+                raw = b"".join(encode(wire.HasPartial(n, "s")) for n in range(1, 51))
+                for at in range(0, len(raw), 7):
+                    reader.socket.send(raw[at : at + 7])
+                    await anyio.sleep(0.001)
+                found = [(await reader.hear(wire.Answer)).id for _ in range(50)]
+                assert found == list(range(1, 51))
+
+    run(main)
+
+
+# --- partials that come and go meanwhile ------------------------------------------------------------
+
+
+def test_what_is_resolved_while_all_are_read_is_left_out(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            agents = [await say(virtual, f"r{n}", b"%d" % n) for n in range(5)]
+            await orphaned(virtual, *(f"r{n}" for n in range(5)))
+            virtual.background.seconds = 0.1
+            with Peer(virtual, "query") as reader, Peer(virtual, "query") as resolver:
+                reader.send(wire.Recover(1, "all"))
+                await anyio.sleep(0.05)
+                resolver.send(wire.Resolve(1, "r4"))
+                answer = await reader.hear(wire.Answer)
+                found = msgspec.msgpack.decode(answer.chunk, type=list[wire.Recovered])
+                assert {r.stream_id for r in found} >= {f"r{n}" for n in range(4)}
+            for agent in agents:
+                agent.socket.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("which", ["latest", "all"])
+def test_also_where_nothing_but_its_name_is_known(tmp_path: Path, which: str) -> None:
+    """After a start under a new log the partials of the old one are known by name alone."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agents = [await say(virtual, f"r{n}", b"%d" % n) for n in range(5)]
+            await orphaned(virtual, *(f"r{n}" for n in range(5)))
+            for agent in agents:
+                agent.socket.close()
+        shutil.rmtree(home.data / "wal")
+        (home.data / "LOCK").unlink()
+        async with living(home) as again:
+            again.background.seconds = 0.1
+            with Peer(again, "query") as reader, Peer(again, "query") as resolver:
+                reader.send(wire.Recover(1, which, "s"))
+                await anyio.sleep(0.05)
+                resolver.send(wire.Resolve(1, "r4"), wire.Resolve(2, "r0"))
+                heard = await reader.hear(wire.Answer | wire.Error)  # type: ignore[arg-type]
+                assert isinstance(heard, wire.Answer), heard
+
+    run(main)
+
+
+def test_resolved_by_two_at_once_is_resolved_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with await say(virtual, "r", b"x"):
+                await orphaned(virtual, "r")
+                virtual.background.seconds = virtual.worker.seconds = 0.1
+                with Peer(virtual, "query") as one, Peer(virtual, "query") as two:
+                    one.send(wire.Resolve(1, "r"))
+                    two.send(wire.Resolve(1, "r"))
+                    said = [await peer.hear(wire.Answer) for peer in (one, two)]
+                    assert msgspec.msgpack.decode(said[0].chunk) is True
+                    assert isinstance(msgspec.msgpack.decode(said[1].chunk), bool)
+                assert await recovered(virtual, "r") is None
+
+    run(main)
+
+
+def test_numbers_of_another_log_hide_nothing(tmp_path: Path) -> None:
+    """The log was removed and began anew, with its numbers; what was kept is still there."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with await say(virtual, "old", b"from the old log"):
+                await orphaned(virtual, "old")
+        shutil.rmtree(home.data / "wal")
+        (home.data / "LOCK").unlink()
+        async with living(home) as again:
+            with await say(again, "new", b"from the new log"):
+                found = await replies(again, "all")
+                assert sorted(reply.stream_id for reply in found) == ["new", "old"]
+                await orphaned(again, "new")
+                found = await replies(again, "all", session_id="s")
+                assert sorted(reply.stream_id for reply in found) == ["new", "old"]
+
+    run(main)
+
+
+# --- who may resolve --------------------------------------------------------------------------------
+
+
+def test_only_an_orphan_is_resolved_and_only_as_it_was_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with await say(virtual, "r", b"x") as agent:
+                error = await refused(virtual, wire.Resolve(1, "r"))
+                assert (error.code, error.got, error.limit) == ("refused", "alive", "gone")
+                agent.send(wire.Token(1, 2, b"y"))
+                await agent.drain()
+                virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+                error = await refused(virtual, wire.Resolve(2, "r", 1))
+                assert (error.code, error.got, error.limit) == ("refused", "1", "2")
+                await orphaned(virtual)
+                error = await refused(virtual, wire.Resolve(3, "r", 1))
+                assert (error.code, error.got, error.limit) == ("refused", "1", "2")
+                assert await asked(virtual, wire.Resolve(4, "r", 2)) is True
+                assert await asked(virtual, wire.Resolve(5, "r", 2)) is False
+                assert await asked(virtual, wire.Resolve(6, "never was")) is False
+
+    run(main)
+
+
+def test_an_orphan_that_is_not_kept_yet_is_resolved_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            virtual.background.seconds = 0.5
+            with await say(virtual, "r", b"the words"):
+                virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+                virtual.daemon.keeper.wake()
+                await anyio.sleep(0.2)
+                assert await asked(virtual, wire.Resolve(1, "r", 1)) is True
+                assert await recovered(virtual, "r") is None
+                virtual.background.seconds = 0.0
+                await anyio.sleep(5)
+                assert home.holds(b"the words") == [], "the file being made must not outlive it"
+
+    run(main)
+
+
+# --- whose ------------------------------------------------------------------------------------------
+
+
+def test_one_users_replies_do_not_exist_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q2, P12: the uid comes from the peer's credentials."""
+    here = [UID]
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            here[0] = 70_001
+            with await say(virtual, "r", b"theirs", "same"):
+                here[0] = 70_002
+                with await say(virtual, "r", b"mine", "same"):
+                    assert text_of(await recovered(virtual, "r")) == b"mine"
+                    assert [text_of(r) for r in await replies(virtual, "all")] == [b"mine"]
+                    error = await refused(virtual, wire.Recover(1, "all", uid=70_001))
+                    assert (error.code, error.got, error.limit) == ("foreign_uid", "70001", "70002")
+                    error = await refused(virtual, wire.Resolve(1, "r", uid=70_001))
+                    assert error.code == "foreign_uid"
+                    error = await refused(virtual, wire.List(1, uid=70_001))
+                    assert error.code == "foreign_uid"
+                    here[0] = 70_003
+                    assert await replies(virtual, "all") == []
+                    assert await asked(virtual, wire.HasPartial(1, "same")) is False
+                    assert await asked(virtual, wire.Resolve(1, "r")) is False
+                    here[0] = os.geteuid()
+                    (theirs,) = await replies(virtual, "all", uid=70_001)
+                    assert (theirs.uid, text_of(theirs)) == (70_001, b"theirs")
+
+    monkeypatch.setattr(
+        peers, "credentials", lambda _peer: peers.PeerCredentials(os.getpid(), here[0], 0)
+    )
+    run(main)
+
+
+# --- when it cannot know ----------------------------------------------------------------------------
+
+
+def test_while_the_log_is_read_it_is_not_said_that_there_is_nothing(tmp_path: Path) -> None:
+    """Q1, P11."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            (await say(virtual, "r", b"x")).socket.close()
+            await virtual.crash()
+        late: list[Peer] = []
+
+        def slow(virtual: Virtual) -> None:
+            virtual.background.seconds = 2.5
+            for request in (
+                wire.Recover(1, "all"),
+                wire.HasPartial(1, "s"),
+                wire.Resolve(1, "r"),
+                wire.Status(1),
+            ):
+                late.append(Peer(virtual, "query"))
+                late[-1].send(request)
+
+        async with living(home, before=slow) as virtual:
+            errors = [await peer.hear(wire.Error) for peer in late[:3]]
+            assert [error.code for error in errors] == ["recovering"] * 3
+            status = msgspec.msgpack.decode((await late[3].hear(wire.Answer)).chunk)
+            assert status["state"] == "recovering"
+            virtual.background.seconds = 0.0
+            assert text_of(await recovered(virtual, "r")) == b"x"
+            for peer in late:
+                peer.socket.close()
+
+    run(main)
+
+
+def test_what_this_process_sent_is_waited_for_and_not_for_ever(tmp_path: Path) -> None:
+    """Q1: it names what it has handed the kernel."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                begun = anyio.current_time()
+                seen = [wire.Seen(agent.producer, 1, 3)]
+                error = await refused(virtual, wire.Recover(1, "all", None, "r", seen))
+                assert error.code == "behind"
+                assert 1.0 < anyio.current_time() - begun < 2.0
+                with Peer(virtual, "query") as reader:
+                    reader.send(wire.Recover(1, "all", None, "r", seen))
+                    await anyio.sleep(0.5)
+                    agent.send(wire.Start(1, 0, "r", "s"))
+                    agent.send(*(wire.Token(1, seq, b"x") for seq in (1, 2, 3)))
+                    answer = await reader.hear(wire.Answer)
+                    (reply,) = msgspec.msgpack.decode(answer.chunk, type=list[wire.Recovered])
+                    assert reply.last_seq == 3
+                agent.send(wire.End(1, 4, clean=True), wire.Release(1, 5))
+                seen = [wire.Seen(agent.producer, 1, 5)]
+                answer = await asked(virtual, wire.Recover(1, "all", None, "r", seen))
+                assert answer == []
+
+    run(main)
+
+
+def test_a_partial_that_cannot_be_read_is_an_error_and_not_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            (await say(virtual, "r", b"x")).socket.close()
+            await orphaned(virtual, "r")
+            file = home.data / "partials" / str(UID) / "s" / "r"
+            file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+            error = await refused(virtual, wire.Recover(1, "all"))
+            assert error.code == "unreadable"
+            assert "partials/" in error.message
+            assert virtual.engine.counters.recoveries["unavailable"] == 1
+
+    run(main)
+
+
+# --- what is no request -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "got"),
+    [
+        (wire.Recover(7, "newest"), "newest"),
+        (wire.Recover(7, "latest"), "neither"),
+    ],
+)
+def test_a_request_that_means_nothing_is_told_so(
+    tmp_path: Path, request_: wire.Recover, got: str
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            error = await refused(virtual, request_)
+            assert (error.code, error.got) == ("bad_request", got)
+            assert error.limit
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (encode(wire.Hello(1, "query", b"p" * 16)), "not_hello"),
+        (encode(wire.Token(1, 1, b"x")), "malformed"),
+        (b"\xff\xff\xff\xff", "frame_too_long"),
+        (b"\x00\x00\x00\x09half", "slow_frame"),
+    ],
+)
+def test_what_is_no_request_ends_that_connection_alone(
+    tmp_path: Path, raw: bytes, code: str
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, "query") as peer, Peer(virtual, "query") as other:
+                peer.socket.send(raw)
+                error = await peer.hear(wire.Error)
+                assert (error.code, error.id) == (code, 0)
+                await anyio.sleep(0.1)
+                peer.heard()
+                assert peer.ended
+                other.send(wire.Status(1))
+                await other.hear(wire.Answer)
+            await anyio.sleep(1)
+            assert virtual.daemon.intake.connections == 0
+
+    run(main)
