@@ -69,7 +69,9 @@ def test_what_the_logs_mean() -> None:
 def test_partials_read_as_they_did(name: str) -> None:
     partial = unpack_partial((V1 / name).read_bytes(), name)
     expected = json.loads((V1 / f"{name}.json").read_text())
-    assert make_v1.partial_facts(partial) == expected
+    found = make_v1.partial_facts(partial)
+    # A later walld may know more of a file, never less or something else.
+    assert {key: found[key] for key in expected} == expected
     assert partial == make_v1.partials()[name]
 
 

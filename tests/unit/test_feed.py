@@ -36,7 +36,12 @@ def picture(world: World) -> tuple[Any, ...]:
         for no, stream in world.engine.registry.by_no.items()
     }
     counters = world.engine.counters
-    return streams, dict(counters.received), dict(counters.discarded), dict(counters.protocol_errors)
+    return (
+        streams,
+        dict(counters.received),
+        dict(counters.discarded),
+        dict(counters.protocol_errors),
+    )
 
 
 def fed(pieces: list[bytes]) -> tuple[tuple[Any, ...], list[type]]:

@@ -15,7 +15,9 @@ OWNER = Owner("boot", 7, 0, 0)
 def stream_of(
     no: int, stream_id: str, session: str = "s", uid: int = 1000, owner: Process | None = None
 ) -> Stream:
-    return Stream(no, Begin(uid, b"p" * 16, no, stream_id, session, None, None, None, 5, OWNER), owner)
+    return Stream(
+        no, Begin(uid, b"p" * 16, no, stream_id, session, None, None, None, 5, OWNER), owner
+    )
 
 
 def test_in_all_tables_then_in_none() -> None:

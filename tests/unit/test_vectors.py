@@ -78,7 +78,7 @@ BY_HAND = {
     "drained": "0000000b 93 21 01 a77772697474656e",
     "refused": "00000021 96 22 01 2e ae61667465725f7465726d696e616c a5546f6b656e a752656c65617365",
     "has_partial_empty_id": "00000005 94 31 04 a0 90",
-    "resolve_last_seq": "0000000b 95 32 06 a572756e2d31 00 00",
+    "resolve_last_seq": "0000000c 96 32 06 a572756e2d31 00 00 90",
     "status": "00000003 92 33 07",
     "answer_nothing": "00000007 94 40 01 c40190 c3",
     "answer_bool": "00000007 94 40 03 c401c3 c3",

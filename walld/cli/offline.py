@@ -45,10 +45,11 @@ class Found:
 
 @dataclass(slots=True)
 class _Stream:
-    """What was read of one stream. lost_reason: from its partial."""
+    """What was read of one stream. lost_reason, gap_word: from its partial."""
 
     bodies: list[bytes] = field(default_factory=list)
     lost_reason: str | None = None
+    gap_word: str | None = None
 
 
 def find(data: str) -> Found:
@@ -131,11 +132,11 @@ class _Reading:
     def _add_partial(self, partial: Partial, log_uuid: bytes | None) -> None:
         facts = partial.facts
         if log_uuid not in (None, facts.log_uuid):
-            self._apart.append(_Stream([partial.body], facts.lost_reason))
+            self._apart.append(_Stream([partial.body], facts.lost_reason, facts.gap_word))
         elif facts.stream_no not in self._gone:
             stream = self._streams.setdefault(facts.stream_no, _Stream())
             stream.bodies.insert(0, partial.body)
-            stream.lost_reason = facts.lost_reason
+            stream.lost_reason, stream.gap_word = facts.lost_reason, facts.gap_word
 
     def _folded(self, stream: _Stream, where: str) -> list[wire.Recovered]:
         """The reply, in a list; none and a doubt where these bytes do not tell one."""
@@ -150,21 +151,22 @@ class _Reading:
             self._doubts.append(f"{where}: {len(items)} items and no word on whose they are")
             return []
         try:
-            return [self._reply(begin, items, stream.lost_reason)]
+            return [self._reply(begin, items, stream)]
         except FormatError as error:
             self._doubts.append(f"{where}: {error}")
             return []
 
-    def _reply(self, begin: Begin, items: list[Item], lost_reason: str | None) -> wire.Recovered:
+    def _reply(self, begin: Begin, items: list[Item], stream: _Stream) -> wire.Recovered:
         owner_alive = self._is_alive(begin)
         another_boot = begin.owner.boot_id != self._boot_id
+        gap_word = stream.gap_word or ("unknown" if self._damaged else "dropped")
         return fold(
             begin,
             (item for item in items if isinstance(item, (Text, Happened))),
             owner_alive=owner_alive,
             live=owner_alive,
-            lost_reason=lost_reason or ("host_restart" if another_boot else "agent_lost"),
-            gap_verdicts=lambda _first, _last: "unknown" if self._damaged else "dropped",
+            lost_reason=stream.lost_reason or ("host_restart" if another_boot else "agent_lost"),
+            gap_verdicts=lambda _first, _last: gap_word,
         )
 
     def _is_alive(self, begin: Begin) -> bool:

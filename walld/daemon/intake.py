@@ -408,7 +408,9 @@ class Intake:
     async def _exited(self, process: Process) -> None:
         """The kernel says a process has exited: read what it left, then its streams are orphans."""
         for connection in list(process.connections):
-            peer = self._of[connection]
+            peer = self._of.get(connection)
+            if peer is None:
+                continue  # its end was read at the door meanwhile
             while connection in self._of and self._read(peer, time.time_ns() // 1_000_000):
                 await checkpoint()
             if connection in self._of:  # a fork that lives on holds the socket open

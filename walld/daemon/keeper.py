@@ -158,6 +158,7 @@ class Keeper:
             self._engine.sealing.written_no,
         )
         has_ended = stream.terminal
+        gap_word = self._engine.gap_word if stream.restored_seq >= 0 else "dropped"
         log_uuid, reason = self._engine.log_uuid, stream.lost_reason
         made_at_ms = time.time_ns() // 1_000_000
         was = tuple(stream.where)
@@ -167,7 +168,7 @@ class Keeper:
             items = merge([begin, *read()])
             body = records.join_items([records.encode_item(item) for item in items])
             last_seq = _seqs(items[-1])[1]
-            facts = PartialFacts(log_uuid, stream.no, made_at_ms, 0, last_seq, reason)
+            facts = PartialFacts(log_uuid, stream.no, made_at_ms, 0, last_seq, reason, gap_word)
             self._store.write(begin.uid, session_id, begin.stream_id, facts, body)
             return last_seq
 
@@ -181,7 +182,8 @@ class Keeper:
         if old is not None and old[1] != session:
             await self._background.run(lambda: self._store.remove_named(*old))
             self._engine.kept.remove(old[0], old[2])
-        if stream.gone or stream.lost_reason is None or tuple(stream.where) != was:
+        moved_on = stream.has_waiting or stream.carrying or tuple(stream.where) != was
+        if stream.gone or stream.lost_reason is None or moved_on:
             # Resolved, or its owner is back, while the file was made: it must not outlive this.
             if stream.gone:
                 await self._remove(begin.uid, session, name)
@@ -376,17 +378,24 @@ class Keeper:
 
 
 def _small_run(stream: Stream) -> tuple[int, int]:
-    """(at, count) of the first neighbouring records that together stay below one carried record."""
-    best, at, size = (0, 0), 0, 0
-    for position, length in enumerate(stream.sizes):
-        if length >= _CARRY_BYTES_MAX // 2 or size + length > _CARRY_BYTES_MAX:
-            at, size = position + (length >= _CARRY_BYTES_MAX // 2), 0
-            if at > position:
-                continue
-        size += length
-        if position + 1 - at > best[1]:
-            best = (at, position + 1 - at)
-    return best
+    """(at, count) of the neighbouring records that are cheapest to fold into one.
+
+    The smallest sum of a fixed number of them is what is newest: folding what was folded before
+    along with it each time would cost the square of a reply's length.
+    """
+    sizes = stream.sizes
+    count = min(limits.INDEX_ENTRIES_MAX // 2, len(sizes))
+    while count >= 2:
+        total = sum(sizes[:count])
+        best, best_at = total, 0
+        for at in range(1, len(sizes) - count + 1):
+            total += sizes[at + count - 1] - sizes[at - 1]
+            if total < best:
+                best, best_at = total, at
+        if best <= _CARRY_BYTES_MAX:
+            return best_at, count
+        count //= 2
+    return 0, 0
 
 
 def _run_within(stream: Stream, low: int, high: int) -> tuple[int, int]:

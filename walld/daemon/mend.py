@@ -107,7 +107,9 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         _quarantine(disk, damage)
     for damage in (*verdict.torn, *verdict.unreadable):
         _log.warning("log damage: %s", _described(damage))
-    streams = _told(disk, index, list(segments.values()))
+    partials = _partials(store)
+    kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
+    streams = _told(disk, index, list(segments.values()), kept)
     not_synced = _sync_old(disk, [facts.segment_id for facts in log.segments])
     return Mended(
         verdict,
@@ -115,7 +117,7 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         index.dead,
         _with_empty_ones(segments, log, verdict.last_batch_no),
         max(ids, default=0),
-        _partials(store),
+        partials,
         index.last_no,
         sum(facts.size for facts in log.segments),
         not_synced,
@@ -181,8 +183,14 @@ class _Bodies:
             file.close()
 
 
-def _told(disk: Disk, index: LogIndex, segments: list[FoundSegment]) -> dict[int, Found]:
-    """Streams without a tombstone, and what their own records say of them."""
+def _told(
+    disk: Disk, index: LogIndex, segments: list[FoundSegment], kept: dict[int, int]
+) -> dict[int, Found]:
+    """Streams without a tombstone, and what their own records say of them.
+
+    kept: last seq of partials by stream number. The beginning of a kept reply may be gone with its
+    segment while later records of it are still there: nothing of it is lost.
+    """
     streams: dict[int, Found] = {}
     bodies = _Bodies(disk, segments)
     try:
@@ -190,7 +198,7 @@ def _told(disk: Disk, index: LogIndex, segments: list[FoundSegment]) -> dict[int
             streams[no] = stream = Found(found)
             for place, length in found.telling:
                 _look_into(stream, bodies.read(place, length), no)
-            if stream.begin is None:
+            if stream.begin is None and kept.get(no, -1) < found.last_seq:
                 _quarantine_nameless(disk, bodies, no, found)
     finally:
         bodies.close()

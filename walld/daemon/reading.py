@@ -91,15 +91,16 @@ class Reader:
 
         return run, from_disk + (base is not None)
 
-    async def reply(self, stream: Stream, gap_word: str) -> wire.Recovered:
+    async def reply(self, stream: Stream) -> wire.Recovered:
         """A stream that is in the log, as far as it got. Raises OSError, FormatError."""
         read, from_disk = self.job(stream)
         alive, lost = stream.lost_reason is None, stream.lost_reason
         live = alive and not stream.terminal
         begin, restored_seq = stream.begin, stream.restored_seq
+        damage = self._engine.gap_word
 
         def gap_verdict(_first: int, last: int) -> str:
-            return gap_word if last <= restored_seq else "dropped"
+            return damage if last <= restored_seq else "dropped"
 
         def run() -> wire.Recovered:
             return fold(
@@ -123,8 +124,15 @@ class Reader:
             items = _decoded(kept.body)
             if not items or not isinstance(items[0], records.Begin):
                 raise FormatError(f"partial {session}/{stream}: its first item is no Begin")
-            reason = kept.facts.lost_reason
-            return fold(items[0], items, owner_alive=False, live=False, lost_reason=reason)
+            facts = kept.facts
+            return fold(
+                items[0],
+                items,
+                owner_alive=False,
+                live=False,
+                lost_reason=facts.lost_reason,
+                gap_verdicts=lambda _first, _last: facts.gap_word,
+            )
 
         return await self._background.run(run)
 

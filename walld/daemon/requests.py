@@ -84,8 +84,6 @@ class Requests:
         self._exposition = exposition
         self._ready = ready
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
-        self.gap_word = "dropped"
-        """What a gap is put down to: "torn" or "corrupt" after a start that found damage."""
         self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
             wire.Recover: self._recover,
             wire.HasPartial: self._has_partial,
@@ -202,7 +200,7 @@ class Requests:
             return False
         stream = producer.streams.get(seen.stream)
         if stream is None:
-            return seen.stream <= producer.number_max
+            return seen.stream <= producer.number_max or seen.stream in producer.refused
         return stream.next_seq > seen.seq
 
     # --- answers --------------------------------------------------------------------------------
@@ -228,7 +226,7 @@ class Requests:
         if request.which == "latest" and len(streams) + len(names) > 1:
             streams, names = await self._latest(uid, streams, names)
         found: list[tuple[int, wire.Recovered]] = [
-            (stream.no, await self._reader.reply(stream, self.gap_word)) for stream in streams
+            (stream.no, await self._reader.reply(stream)) for stream in streams
         ]
         for session, name in names:
             facts = await self._keeper.facts(uid, session, name)
@@ -281,6 +279,7 @@ class Requests:
 
     async def _resolve(self, connection: Connection, request: wire.Resolve) -> bool:
         uid = self._uid(connection, request.uid)
+        await self._taken(connection, request.seen)
         stream = self._engine.registry.by_key.get((uid, request.stream_id))
         if stream is not None:
             if stream.lost_reason is None:

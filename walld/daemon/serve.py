@@ -199,7 +199,7 @@ class Daemon:
         if mended.not_synced:
             await self.keeper.rescue(mended.not_synced)
         self.state.mended(mended, time.perf_counter() - begun)
-        self.requests.gap_word = self.state.gap_word
+        self.engine.gap_word = self.state.gap_word
         # What a start made stays for good: it need not be looked at by each collection.
         gc.collect()
         gc.freeze()
@@ -321,6 +321,7 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
                 port = daemon.metrics.serve(settings.metrics.host, settings.metrics.port)
                 _log.info("metrics on %s port %d", settings.metrics.host, port)
             await daemon.run(signals.wait)
+            signals.ignore()  # before the loop is gone, whose wake-up the handlers use
 
         try:
             _run(settings.backend, main)

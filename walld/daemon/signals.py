@@ -43,6 +43,6 @@ class StopSignals:
 
     @staticmethod
     def ignore() -> None:
-        """The drain is over: nothing is to change the exit code now."""
+        """The drain is over: nothing is to change the exit code any more."""
         for number in _STOPPING:
             signal.signal(number, signal.SIG_IGN)

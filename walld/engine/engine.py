@@ -55,6 +55,8 @@ class Engine:
         self.feed = Feed(self)
         self.log_uuid = bytes(16)
         self.disk_full = False
+        self.gap_word = "dropped"
+        """What missing seqs of restored streams are put down to: what the start found of damage."""
         self.since = 0.0
         """End of the sweep before this one: what is read now may be that old."""
         self.orphans: dict[int, Stream] = {}
@@ -114,6 +116,13 @@ class Engine:
             else:
                 self._lost(start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)
+
+    def produces(self, connection: Connection, stream: Stream) -> None:
+        """An event came on a live connection: whoever is behind it owns the stream."""
+        stream.connection = connection
+        if stream.owner is not connection.process:
+            self.registry.own(stream, connection.process)
+            self.orphans.pop(stream.no, None)
 
     def _lost(self, stream_id: str, first_seq: int, last_seq: int) -> None:
         """A client was told that these are synced, and they are not here."""

@@ -159,7 +159,8 @@ class Feed:
                 event = kind(stream.begin.number, first_seq + at, text)
                 self._engine.rules.offer(connection, event, at_ms)
             return
-        stream.connection = connection
+        if stream.connection is not connection:
+            self._engine.produces(connection, stream)
         self._engine.counters.received["token" if kind is wire.Token else "reasoning"] += len(texts)
         grown = stream.take_run(
             _TEXT_KIND[kind],

@@ -34,7 +34,7 @@ class Process:
 class Producer:
     """128 random bits drawn once per process: tells a returning producer from a second one."""
 
-    __slots__ = ("connections", "id", "number_max", "streams", "uid")
+    __slots__ = ("connections", "id", "number_max", "refused", "streams", "uid")
 
     def __init__(self, uid: int, producer_id: bytes) -> None:
         self.uid = uid
@@ -43,6 +43,8 @@ class Producer:
         """By the producer's own number for it."""
         self.connections = 0
         """Open ones: after a reconnect the old one may be read to its end later than the new."""
+        self.refused: set[int] = set()
+        """Numbers without a stream, refused once: what else comes for them is not answered."""
         self.number_max = 0
         """Highest number seen: an unknown number up to it is a stream that is done with."""
 
@@ -59,7 +61,6 @@ class Connection:
         "posted",
         "process",
         "producer",
-        "refused",
         "tail",
         "uid",
     )
@@ -80,8 +81,6 @@ class Connection:
         self.outbox_bytes = 0
         self.posted = posted
         """All connections with something in their outbox."""
-        self.refused: set[int] = set()
-        """Unknown stream numbers already refused once: a flood is answered once."""
 
     def post(self, frame: bytes) -> None:
         """A frame for the peer. One that does not read gets no more than the bound."""

@@ -149,7 +149,7 @@ class Rules:
         ):
             counters.discarded["disk_full"] += 1
         else:
-            stream.connection = connection
+            self._engine.produces(connection, stream)
             special = self._special.get(type(event))
             if special is not None:
                 special(connection, stream, event, at_ms)
@@ -181,11 +181,11 @@ class Rules:
         if event.stream <= producer.number_max:
             self._engine.counters.discarded["late"] += 1
             return
-        if event.stream in connection.refused:
+        if event.stream in producer.refused:
             self._engine.counters.discarded["refused"] += 1
             return
-        if len(connection.refused) < limits.STREAMS_PER_CONNECTION_MAX:
-            connection.refused.add(event.stream)
+        if len(producer.refused) < limits.STREAMS_PER_CONNECTION_MAX:
+            producer.refused.add(event.stream)
         got = f"stream {event.stream}"
         limit = f"a stream that began (highest {producer.number_max})"
         self.refuse(connection, event, "unknown_stream", got, limit)
@@ -213,7 +213,7 @@ class Rules:
         problem = self._start_problem(connection, event, known)
         if problem is not None:
             # The number is used up, so that what follows is not refused once more for each event.
-            connection.refused.add(event.stream)
+            connection.producer.refused.add(event.stream)
             self.refuse(connection, event, *problem)
             return
         self.begin(connection, event, at_ms)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk, File
 
 __all__ = [
+    "GAP_WORDS",
     "LOST_REASON_BYTES_MAX",
     "PARTIALS_DIR",
     "PARTIAL_HEADER_BYTES",
@@ -44,6 +45,7 @@ PARTIAL_MAGIC = b"walldprt"
 PARTIAL_VERSION = 1
 PARTIAL_HEADER_BYTES = 104
 LOST_REASON_BYTES_MAX = 24
+GAP_WORDS = ("dropped", "torn", "corrupt", "unknown")
 
 _header = struct.Struct("<8sHHI16sQQQII24sQI")  # + u32 header CRC
 _crc = struct.Struct("<I")
@@ -55,7 +57,7 @@ class PartialFacts(NamedTuple):
     """What is known of a partial without its body.
 
     stream_no: its number in the log `log_uuid`. lost_reason: why its owner is gone, None while that
-    is not known; printable ASCII.
+    is not known; printable ASCII. gap_word: what missing seqs are put down to, one of GAP_WORDS.
     """
 
     log_uuid: bytes
@@ -64,6 +66,7 @@ class PartialFacts(NamedTuple):
     first_seq: int
     last_seq: int
     lost_reason: str | None
+    gap_word: str = "dropped"
 
 
 class Partial(NamedTuple):
@@ -91,7 +94,7 @@ def pack_partial(uid: int, facts: PartialFacts, body: bytes) -> bytes:
     fixed = _header.pack(
         PARTIAL_MAGIC,
         PARTIAL_VERSION,
-        0,
+        GAP_WORDS.index(facts.gap_word),
         PARTIAL_HEADER_BYTES,
         facts.log_uuid,
         uid,
@@ -261,7 +264,9 @@ def _unpack_header(data: bytes, size: int, path: str) -> _Header:
         raise _damaged(path, 0, "length", len(data), PARTIAL_HEADER_BYTES)
     at = _header.size
     fixed, expected = bytes(data[:at]), _crc.unpack_from(data, at)[0]
-    magic, version, _, header_bytes, *fields, reason, body_bytes, body_crc = _header.unpack(fixed)
+    magic, version, gaps, header_bytes, *fields, reason, body_bytes, body_crc = _header.unpack(
+        fixed
+    )
     if magic == PARTIAL_MAGIC and version != PARTIAL_VERSION:
         raise _damaged(path, 8, "version", version, PARTIAL_VERSION)
     if crc32(fixed) != expected:
@@ -272,7 +277,10 @@ def _unpack_header(data: bytes, size: int, path: str) -> _Header:
         raise _damaged(path, at - 12, "length", size, PARTIAL_HEADER_BYTES + body_bytes)
     log_uuid, uid, stream_no, made_at_ms, first_seq, last_seq = fields
     lost_reason = reason.rstrip(b"\0").decode("ascii", "backslashreplace") or None
-    facts = PartialFacts(log_uuid, stream_no, made_at_ms, first_seq, last_seq, lost_reason)
+    gap_word = GAP_WORDS[min(gaps, len(GAP_WORDS) - 1)]
+    facts = PartialFacts(
+        log_uuid, stream_no, made_at_ms, first_seq, last_seq, lost_reason, gap_word
+    )
     return _Header(uid, facts, body_bytes, body_crc)
 
 

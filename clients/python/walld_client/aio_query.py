@@ -53,12 +53,9 @@ class AsyncQuery:
             self._lock = asyncio.Lock()
         try:
             async with asyncio.timeout(self._timeout), self._lock:
-                kept = self._socket is not None
                 try:
                     return await self._exchange(loop, make)
-                except _Stale:
-                    if not kept:
-                        raise
+                except _Stale:  # as in query.py
                     return await self._exchange(loop, make)
         except TimeoutError as error:
             raise Unavailable(f"no answer from walld within {self._timeout} s") from error

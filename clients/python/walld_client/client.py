@@ -135,7 +135,8 @@ class ClientBase:
 
     def _resolve(self, stream_id: str, last_seq: int | None) -> Ask:
         checked_id(stream_id, "stream_id")
-        return lambda request_id: messages.Resolve(request_id, stream_id, last_seq)
+        seen = self._seen(None, stream_id)
+        return lambda request_id: messages.Resolve(request_id, stream_id, last_seq, None, seen)
 
     def _seen(self, session_id: str | None, stream_id: str | None) -> list[messages.Seen]:
         """How far this process has sent the streams it asks about: it reads its own writes."""

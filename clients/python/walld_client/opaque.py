@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from walld_client.limits import INFO_BYTES_MAX
 
-__all__ = ["clean", "cut", "info_bytes", "json_bytes", "payload_bytes", "text_bytes"]
+__all__ = ["clean", "cut", "info_bytes", "json_bytes", "payload_bytes", "text_bytes", "value_bytes"]
 
 _DEPTH_MAX = 64
 _REPR_CHARS_MAX = 1024
@@ -77,9 +77,12 @@ def payload_bytes(value: object, bytes_max: int) -> tuple[bytes, int]:
 
 
 def info_bytes(value: dict[str, Any]) -> bytes | None:
-    """Msgpack of `**info`, `**meta` or a detail; None where there is none."""
-    if not value:
-        return None
+    """Msgpack of `**info` or `**meta`; None where there is none."""
+    return value_bytes(value) if value else None
+
+
+def value_bytes(value: object) -> bytes:
+    """Msgpack of any value; of one that is too long, what it looks like and how long it is."""
     encoded = _encoded(value)
     if len(encoded) <= INFO_BYTES_MAX:
         return encoded

@@ -61,12 +61,9 @@ class Query:
         if not self._lock.acquire(timeout=self._timeout):
             raise Unavailable(f"another request took all of {self._timeout} s")
         try:
-            kept = self._socket is not None
             try:
                 return self._exchange(make, deadline)
-            except _Stale:
-                if not kept:
-                    raise
+            except _Stale:  # once: a request that ends daemons must not end them all
                 return self._exchange(make, deadline)
         finally:
             self._lock.release()

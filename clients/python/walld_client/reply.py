@@ -253,7 +253,7 @@ class ReplyBase:
 
     def error(self, message: str, *, kind: str | None = None, detail: Any = None) -> int:
         """The run failed. What it said stays until it is released or resolved."""
-        about = None if detail is None else opaque.info_bytes({"detail": detail})
+        about = None if detail is None else opaque.value_bytes(detail)
         text = opaque.clean(self._redacted(str(message)), _REASON_BYTES_MAX)
         short_kind = None if kind is None else opaque.clean(kind, NAME_BYTES_MAX)
         return self._end(messages.AppError(ID, ID, text, short_kind, about))

@@ -99,9 +99,12 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], answer: bytes) -> _T:
         raise Unavailable(f"walld answered what this client cannot read: {error}") from error
 
 
+_CANNOT_KNOW = ("recovering", "behind", "unreadable")
+
+
 def _raise(error: Error) -> NoReturn:
-    if error.id and error.code == "recovering":
-        raise Unavailable("walld is still reading its log; ask again in a moment")
+    if error.id and error.code in _CANNOT_KNOW:
+        raise Unavailable(f"walld cannot know now: {error.message} (code {error.code})")
     if error.id:
         raise Refused(error.code, error.got, error.limit, error.message)
     raise Unavailable(

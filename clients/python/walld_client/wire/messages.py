@@ -387,6 +387,7 @@ class Resolve(_Message, tag=50, frozen=True):
     stream_id: str
     last_seq: int | None = None
     uid: int | None = None
+    seen: list[Seen] = []
 
 
 class Status(_Message, tag=51, frozen=True):
