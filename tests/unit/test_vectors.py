@@ -194,6 +194,6 @@ def test_cases_have_names_of_their_own() -> None:
     needs_more_than_bytes = {
         *("slow_frame", "too_many_peers", "foreign_uid"),  # a clock, many peers, another user
         *("too_many_streams", "recovering"),  # 100,000 streams, a daemon that starts
-        *("behind", "refused", "unreadable"),  # another process, a reply, a bad disk
+        *("behind", "refused", "internal", "unreadable"),  # another process, a reply, a bad disk
     }
     assert reached | needs_more_than_bytes == CLOSING_CODES | REFUSED_CODES | REQUEST_CODES

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ _PERIOD_SECONDS = 1.0
 """It is woken by what it waits for; this is for what only the clock brings."""
 _PAUSE_SECONDS = 0.02
 """Between two rounds: nothing here is urgent."""
+_GIVE_WAY_TIMES = 50
 _CARRY_BYTES_MAX = 128 * 1024
 """One carried record."""
 _PASS_BYTES = limits.BATCH_BYTES_CUT
@@ -131,6 +133,7 @@ class Keeper:
     async def work(self) -> None:
         """One round."""
         for stream in list(self._engine.orphans.values()):
+            await self._give_way()
             await self._keep(stream)
         while self._engine.unwanted:
             await self._remove(*self._engine.unwanted[-1])
@@ -142,6 +145,13 @@ class Keeper:
         if now - self._retained_at > _RETENTION_PERIOD_SECONDS:
             self._retained_at = now
             await self._expire()
+
+    async def _give_way(self) -> None:
+        """Queries first: who sweeps up after a dead process is not to queue behind its files."""
+        for _ in range(_GIVE_WAY_TIMES):
+            if not self._reader.busy:
+                return
+            await anyio.sleep(_PAUSE_SECONDS)
 
     # --- partials -------------------------------------------------------------------------------
 
@@ -231,7 +241,8 @@ class Keeper:
                 continue
             if made_at_ms < before_ms:
                 _log.warning("partial of uid %d past its retention age removed", uid)
-                await self.resolve_partial(uid, session, name)
+                with suppress(FileNotFoundError):  # resolved meanwhile
+                    await self.resolve_partial(uid, session, name)
 
     # --- carrying -------------------------------------------------------------------------------
 

@@ -9,8 +9,12 @@ place that was looked up is read before its segment can go.
 
 from __future__ import annotations
 
+from collections import deque
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from walld.engine.stream import Stream
 from walld.errors import FormatError
 from walld.replies.fold import fold
 from walld.wal import records
@@ -18,18 +22,23 @@ from walld.wal import records
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    _Fold = Callable[[], "tuple[Order, wire.Recovered] | None"]
+
     from walld_client.wire import messages as wire
 
     from walld.daemon.workers import Worker
     from walld.engine.engine import Engine
-    from walld.engine.stream import Stream
     from walld.partials.store import PartialStore
     from walld.wal.files import SegmentFiles
 
 __all__ = ["Reader"]
 
 _INLINE_BYTES = 64 * 1024
-"""A reply up to this size, and all of it in memory, is folded on the loop: a thread costs more."""
+"""A reply up to this size, and all of it in memory, is folded on the loop."""
+_FOLDS_A_JOB = 32
+"""Replies of one request read in one job of the background: between two, others get their turn."""
+Order = tuple[bool, int]
+"""(of this log, stream number): start order. Numbers of an earlier log come first."""
 
 
 class _Located(NamedTuple):
@@ -50,6 +59,8 @@ class Reader:
         self._files = files
         self._store = store
         self._background = background
+        self.busy = 0
+        """Requests being read: what is not urgent waits for them."""
 
     def job(
         self, stream: Stream, at: int = 0, count: int | None = None
@@ -91,19 +102,75 @@ class Reader:
 
         return run, from_disk + (base is not None)
 
-    async def reply(self, stream: Stream) -> wire.Recovered:
-        """A stream that is in the log, as far as it got. Raises OSError, FormatError."""
-        read, from_disk = self.job(stream)
-        alive, lost = stream.lost_reason is None, stream.lost_reason
-        live = alive and not stream.terminal
-        begin, restored_seq = stream.begin, stream.restored_seq
+    # --- for queries ----------------------------------------------------------------------------
+
+    async def replies(
+        self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
+    ) -> list[tuple[Order, wire.Recovered]]:
+        """Streams of the log and partials by name, as far as they got, each with its place.
+
+        What is gone when its turn comes is left out: it was resolved, or kept as a partial, which
+        is then read instead. Raises OSError, FormatError.
+        """
+        todo: deque[Stream | tuple[str, str]] = deque((*streams, *names))
+        found: list[tuple[Order, wire.Recovered]] = []
+        self.busy += 1
+        try:
+            while todo:
+                folds: list[_Fold] = []
+                while todo and len(folds) < _FOLDS_A_JOB:
+                    one = todo.popleft()
+                    if not isinstance(one, Stream):
+                        folds.append(self._of_partial(uid, *one))
+                    elif not one.gone:
+                        folds.append(self._of_stream(one))
+                    elif one.no in self._engine.kept.by_no:
+                        todo.append(self._engine.kept.by_no[one.no][1:])
+                only = streams[0] if len(streams) == 1 and not names else None
+                if only is not None and folds and self._is_small(only):
+                    found += _all(folds)
+                else:
+                    found += await self._background.run(partial(_all, folds))
+        finally:
+            self.busy -= 1
+        return found
+
+    async def orders(
+        self, uid: int, names: list[tuple[str, str]]
+    ) -> list[tuple[Order, tuple[str, str]]]:
+        """Partials by name, each with its place; what is gone is left out."""
+        log_uuid = self._engine.log_uuid
+
+        def run() -> list[tuple[Order, tuple[str, str]]]:
+            found = []
+            for name in names:
+                with suppress(FileNotFoundError):
+                    facts = self._store.read_facts(uid, *name)
+                    found.append(((facts.log_uuid == log_uuid, facts.stream_no), name))
+            return found
+
+        return await self._background.run(run)
+
+    def _is_small(self, stream: Stream) -> bool:
+        """All of it in memory, and little: a thread would cost more than the fold."""
+        return (
+            stream.waiting_bytes < _INLINE_BYTES
+            and stream.records < 64
+            and stream.no not in self._engine.kept.by_no
+            and all(self._engine.sealing.in_memory(place) for place in stream.places())
+        )
+
+    def _of_stream(self, stream: Stream) -> _Fold:
+        read, _ = self.job(stream)
+        alive, lost, begin = stream.lost_reason is None, stream.lost_reason, stream.begin
+        live, restored_seq, no = alive and not stream.terminal, stream.restored_seq, stream.no
         damage = self._engine.gap_word
 
         def gap_verdict(_first: int, last: int) -> str:
             return damage if last <= restored_seq else "dropped"
 
-        def run() -> wire.Recovered:
-            return fold(
+        def run() -> tuple[Order, wire.Recovered]:
+            reply = fold(
                 begin,
                 read(),
                 owner_alive=alive,
@@ -111,21 +178,22 @@ class Reader:
                 lost_reason=lost,
                 gap_verdicts=gap_verdict,
             )
+            return (True, no), reply
 
-        if not from_disk and stream.waiting_bytes < _INLINE_BYTES and stream.records < 64:
-            return run()
-        return await self._background.run(run)
+        return run
 
-    async def partial(self, uid: int, session: str, stream: str) -> wire.Recovered:
-        """A partial by its names. Raises OSError, FormatError."""
+    def _of_partial(self, uid: int, session: str, name: str) -> _Fold:
+        log_uuid = self._engine.log_uuid
 
-        def run() -> wire.Recovered:
-            kept = self._store.read_named(uid, session, stream)
-            items = _decoded(kept.body)
+        def run() -> tuple[Order, wire.Recovered] | None:
+            try:
+                kept = self._store.read_named(uid, session, name)
+            except FileNotFoundError:
+                return None
+            items, facts = _decoded(kept.body), kept.facts
             if not items or not isinstance(items[0], records.Begin):
-                raise FormatError(f"partial {session}/{stream}: its first item is no Begin")
-            facts = kept.facts
-            return fold(
+                raise FormatError(f"partial {session}/{name}: its first item is no Begin")
+            reply = fold(
                 items[0],
                 items,
                 owner_alive=False,
@@ -133,8 +201,13 @@ class Reader:
                 lost_reason=facts.lost_reason,
                 gap_verdicts=lambda _first, _last: facts.gap_word,
             )
+            return (facts.log_uuid == log_uuid, facts.stream_no), reply
 
-        return await self._background.run(run)
+        return run
+
+
+def _all(folds: list[_Fold]) -> list[tuple[Order, wire.Recovered]]:
+    return [told for told in (run() for run in folds) if told is not None]
 
 
 def _decoded(body: bytes) -> list[records.Item]:

@@ -164,6 +164,11 @@ class Requests:
             failure = wire.Error("unreadable", str(error), id=request.id)
             await _send(peer, encode(failure))
             return
+        except Exception:
+            # Our own bug, met by one question: everybody else's events must not pay for it.
+            _log.exception("request %s failed", type(request).__name__)
+            await _send(peer, encode(wire.Error("internal", "a bug; see the log", id=request.id)))
+            return
         payload = _encoder.encode(result)
         for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
             stop = start + limits.ANSWER_CHUNK_BYTES
@@ -225,18 +230,10 @@ class Requests:
             streams = [stream for stream in streams if stream.lost_reason is not None]
         if request.which == "latest" and len(streams) + len(names) > 1:
             streams, names = await self._latest(uid, streams, names)
-        found: list[tuple[int, wire.Recovered]] = [
-            (stream.no, await self._reader.reply(stream)) for stream in streams
-        ]
-        for session, name in names:
-            facts = await self._keeper.facts(uid, session, name)
-            try:
-                found.append((facts.stream_no, await self._reader.partial(uid, session, name)))
-            except FileNotFoundError:
-                continue  # resolved since
-        # A stream that was kept while this was read may be there twice: once by its number.
-        by_no = dict(sorted(found, key=lambda pair: pair[0]))
-        return list(by_no.values())
+        found = await self._reader.replies(uid, streams, names)
+        # A stream that was kept while this was read may be there twice: once by its id.
+        found.sort(key=lambda pair: pair[0])
+        return list({reply.stream_id: reply for _, reply in found}.values())
 
     def _candidates(
         self, uid: int, session_id: str | None, stream_id: str | None
@@ -265,10 +262,9 @@ class Requests:
         self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
     ) -> tuple[list[Stream], list[tuple[str, str]]]:
         """The one that began last; stream numbers only grow."""
-        numbered = [((await self._keeper.facts(uid, *name)).stream_no, name) for name in names]
-        last_kept = max(numbered, default=None)
+        last_kept = max(await self._reader.orders(uid, names), default=None)
         last = max(streams, key=lambda stream: stream.no, default=None)
-        if last_kept is None or (last is not None and last.no > last_kept[0]):
+        if last_kept is None or (last is not None and (True, last.no) > last_kept[0]):
             return ([] if last is None else [last]), []
         return [], [last_kept[1]]
 
@@ -295,9 +291,12 @@ class Requests:
         where = self._engine.kept.where(uid, request.stream_id)
         if where is None:
             return False
-        facts = await self._keeper.facts(uid, *where)
-        self._check_grown(facts.last_seq, request.last_seq)
-        await self._keeper.resolve_partial(uid, *where)
+        try:
+            facts = await self._keeper.facts(uid, *where)
+            self._check_grown(facts.last_seq, request.last_seq)
+            await self._keeper.resolve_partial(uid, *where)
+        except FileNotFoundError:
+            return False  # somebody else resolved it meanwhile
         return True
 
     @staticmethod

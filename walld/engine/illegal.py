@@ -64,7 +64,7 @@ REFUSED_CODES: Final = frozenset(
 """Codes of a Refused: that event is not kept, everything else goes on."""
 
 REQUEST_CODES: Final = frozenset(
-    {"bad_request", "behind", "foreign_uid", "recovering", "refused", "unreadable"}
+    {"bad_request", "behind", "internal", "foreign_uid", "recovering", "refused", "unreadable"}
 )
 """Codes of an Error with the id of a request: the request failed, the connection goes on."""
 

@@ -69,8 +69,8 @@ class Kept:
         return None if session is None else (session, stream)
 
     def facts(self, uid: int, session: str, stream: str) -> KeptFacts | None:
-        """What is known of one, None until it was read."""
-        return self._sessions[uid, session][stream]
+        """What is known of one; None until it was read, or where it is gone."""
+        return self._sessions.get((uid, session), {}).get(stream)
 
     def facts_of(self, uid: int, stream_id: str) -> KeptFacts | None:
         """What is known of a stream's partial; None where there is none of this log."""

@@ -99,7 +99,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], answer: bytes) -> _T:
         raise Unavailable(f"walld answered what this client cannot read: {error}") from error
 
 
-_CANNOT_KNOW = ("recovering", "behind", "unreadable")
+_CANNOT_KNOW = ("recovering", "behind", "unreadable", "internal")
 
 
 def _raise(error: Error) -> NoReturn:
