@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 import msgspec
+from wal_files import BytesDisk, BytesFile
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
-
-from wal_files import BytesDisk, BytesFile
 
 from walld.daemon.mend import Mended, mend
 from walld.daemon.reading import Reader

@@ -43,6 +43,7 @@ __all__ = [
     "recovered",
     "run",
     "text_of",
+    "until",
 ]
 
 T = TypeVar("T")
@@ -56,17 +57,22 @@ def run(main: Callable[..., Awaitable[None]], *arguments: Any) -> None:
     threshold = gc.get_threshold()
     clock = MockClock(autojump_threshold=0)
     # What a disk job took in real time must decide nothing here.
-    committer.time = SimpleNamespace(perf_counter=lambda: 0.0, time_ns=time.time_ns)  # type: ignore[assignment]
+    clocks = SimpleNamespace(perf_counter=lambda: _in_disk[0], time_ns=time.time_ns)
+    vars(committer)["time"] = clocks
     try:
         anyio.run(main, *arguments, backend="trio", backend_options={"clock": clock})
     finally:
-        committer.time = time
+        vars(committer)["time"] = time
         gc.unfreeze()
         gc.set_threshold(*threshold)
 
 
+_in_disk = [0.0]
+"""What disk verbs have taken in all: the clock by which the committer measures them."""
+
+
 class Slow:
-    """Runs jobs on the loop; each takes `seconds` of virtual time."""
+    """Runs jobs on the loop; each takes `seconds` of virtual time before its turn comes."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -85,8 +91,10 @@ class Faults:
 
     def __init__(self) -> None:
         self.next: dict[str, list[int | None]] = {"write": [], "sync": [], "create": []}
-        """errno of each coming call, None for one that works; the last stays where it is `stuck`."""
+        """errno of each coming call, None for one that works; after them `stuck` holds."""
         self.stuck: dict[str, int] = {}
+        self.write_seconds = 0.0
+        """What a write says it took: the cost that the linger follows."""
         self.told: list[tuple[str, str, int | None]] = []
         """(verb, path, errno) of every call so far."""
 
@@ -121,6 +129,7 @@ class FaultyFile(RealFile):
 
     def write_at(self, data: bytes, offset: int) -> int:
         self._faults.check("write", self.path)
+        _in_disk[0] += self._faults.write_seconds
         return super().write_at(data, offset)
 
     def sync(self) -> None:
@@ -163,13 +172,18 @@ async def living(
         before(virtual)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(virtual.live)
-        with anyio.fail_after(60):
-            while virtual.is_starting:
-                await anyio.sleep(0.001)
+        await until(lambda: not virtual.is_starting)
         yield virtual
         if not virtual.ended.is_set():
             virtual.stop.set()
             await virtual.ended.wait()
+
+
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Look every virtual millisecond; TimeoutError where it never comes."""
+    with anyio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 - what is looked at has no event
+            await anyio.sleep(0.001)
 
 
 class Virtual:

@@ -1,4 +1,4 @@
-"""The engine under any history: what is said, sealed, written, lost, carried and kept, in any order.
+"""The engine under any history: said, sealed, written, lost, carried, kept, in any order.
 
 A plain model remembers what was accepted. After each step every byte of it must be readable, once
 and in order; after each sync what was acknowledged must be in synced batches that are still there;
@@ -480,6 +480,6 @@ def test_any_history() -> None:
 
 
 def _run() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         Machine, settings=settings(max_examples=200, stateful_step_count=60, deadline=None)
     )

@@ -17,10 +17,10 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.disk.owner import LOCK_BYTES
+from walld.disk.real import RealDisk
 from walld.errors import DirectoryTaken
 from walld.wal.layout import parse_segment_name
 from walld.wal.scan import LogScan
-from walld.disk.real import RealDisk
 
 START = wire.Start(1, 0, "r", "s")
 

@@ -1,4 +1,4 @@
-"""Sweeps, the door, and the ends of connections and processes: I1 to I3."""
+"""Sweeps, the door, and the ends of connections and processes: I1 to I3, L1 and L2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of
+from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
 from walld import limits
@@ -324,13 +324,10 @@ def test_a_dead_process_is_read_to_the_end_and_then_lost(
         async with living(Home(tmp_path)) as virtual:
             process = child(virtual, ENDS[end])
             if known:
-                while not virtual.engine.registry.by_no:
-                    await anyio.sleep(0.001)
+                await until(lambda: virtual.engine.registry.by_no)
                 await anyio.sleep(0.01)
             bury(process)
-            with anyio.fail_after(5):
-                while not virtual.engine.kept.all_names():
-                    await anyio.sleep(0.01)
+            await until(virtual.engine.kept.all_names, 5)
             reply = await recovered(virtual, "child")
             assert reply is not None
             assert (reply.status, reply.owner_alive, reply.lost_reason) == (
@@ -355,9 +352,7 @@ def test_what_a_dead_agent_left_is_read_also_by_the_next_daemon(tmp_path: Path) 
             bury(made[0])
 
         async with living(home, before=early) as virtual:
-            with anyio.fail_after(5):
-                while not virtual.engine.kept.all_names():
-                    await anyio.sleep(0.01)
+            await until(virtual.engine.kept.all_names, 5)
             reply = await recovered(virtual, "child")
             assert reply is not None
             assert (reply.status, reply.last_seq) == ("crashed", 500)

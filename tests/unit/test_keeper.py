@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,18 @@ import pytest
 from engine_world import entries
 from hypothesis import given
 from hypothesis import strategies as st
-from virtual_daemon import Home, Peer, Virtual, asked, living, peers_named, recovered, run, text_of
+from virtual_daemon import (
+    Home,
+    Peer,
+    Virtual,
+    asked,
+    living,
+    peers_named,
+    recovered,
+    run,
+    text_of,
+    until,
+)
 from walld_client.wire import messages as wire
 
 from walld import limits
@@ -68,7 +80,7 @@ def test_a_run_to_fold_is_small_enough_and_the_cheapest_there_is(sizes: list[int
         sums = [sum(sizes[i : i + count]) for i in range(len(sizes) - count + 1)]
         assert sum(chosen) == min(sums), "what was folded before is not taken along"
     small = [size < _CARRY_BYTES_MAX // 8 for size in sizes]
-    if any(a and b for a, b in zip(small, small[1:], strict=False)):
+    if any(a and b for a, b in itertools.pairwise(small)):
         assert count >= 2, "two small neighbours can always be folded"
 
 
@@ -91,9 +103,7 @@ async def orphaned(virtual: Virtual, stream_id: str = "r") -> None:
     """The owner of a stream is gone, and its partial is made."""
     virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
     virtual.daemon.keeper.wake()
-    with anyio.fail_after(60):
-        while virtual.engine.kept.where(UID, stream_id) is None:
-            await anyio.sleep(0.01)
+    await until(lambda: virtual.engine.kept.where(UID, stream_id))
 
 
 def test_the_log_lets_go_of_a_partial_that_is_durable_and_not_before(tmp_path: Path) -> None:
@@ -109,7 +119,7 @@ def test_the_log_lets_go_of_a_partial_that_is_durable_and_not_before(tmp_path: P
                 seen.append(home.holds(b"all of it"))
                 keep(*given)
 
-            virtual.engine.keep = watched  # type: ignore[method-assign]
+            vars(virtual.engine)["keep"] = watched
             with Peer(virtual) as agent:
                 agent.send(START, wire.Token(1, 1, b"all of it"))
                 await agent.drain()

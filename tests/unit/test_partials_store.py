@@ -1,4 +1,4 @@
-"""Partial files: bytes, the tree they stand in, and what damage does."""
+"""Partial files: bytes (T1), the tree they stand in (T2), and what damage does (T3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs on a real kernel: modes, links, paths that lead out, and what each verb leaves."""
+"""The verbs on a real kernel: links and paths that lead out (D1), modes (D2), a failed sync (D3)."""
 
 from __future__ import annotations
 

@@ -78,7 +78,8 @@ def test_a_returning_owner_is_an_owner_whatever_was_thought() -> None:
     registry.add(stream)
     stream.lost_reason = "agent_lost"
     registry.own(stream, now)
-    assert (stream.owner, stream.lost_reason) == (now, None)
+    assert stream.owner is now
+    assert stream.lost_reason is None
     assert (before.streams, now.streams) == ({}, {1: stream})
 
 

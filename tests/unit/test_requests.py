@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of
+from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
@@ -49,9 +49,7 @@ async def orphaned(virtual: Virtual, *stream_ids: str) -> None:
     for stream_id in stream_ids:
         virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
     virtual.daemon.keeper.wake()
-    with anyio.fail_after(60):
-        while virtual.engine.orphans:
-            await anyio.sleep(0.01)
+    await until(lambda: not virtual.engine.orphans)
 
 
 # --- what is answered -----------------------------------------------------------------------------
@@ -160,7 +158,7 @@ def test_requests_on_one_connection_are_answered_in_order(tmp_path: Path) -> Non
     run(main)
 
 
-# --- partials that come and go meanwhile ------------------------------------------------------------
+# --- partials that come and go meanwhile ----------------------------------------------------------
 
 
 def test_what_is_resolved_while_all_are_read_is_left_out(tmp_path: Path) -> None:
@@ -245,7 +243,7 @@ def test_numbers_of_another_log_hide_nothing(tmp_path: Path) -> None:
     run(main)
 
 
-# --- who may resolve --------------------------------------------------------------------------------
+# --- who may resolve ------------------------------------------------------------------------------
 
 
 def test_only_an_orphan_is_resolved_and_only_as_it_was_read(tmp_path: Path) -> None:
@@ -287,7 +285,7 @@ def test_an_orphan_that_is_not_kept_yet_is_resolved_too(tmp_path: Path) -> None:
     run(main)
 
 
-# --- whose ------------------------------------------------------------------------------------------
+# --- whose ----------------------------------------------------------------------------------------
 
 
 def test_one_users_replies_do_not_exist_for_another(
@@ -324,7 +322,7 @@ def test_one_users_replies_do_not_exist_for_another(
     run(main)
 
 
-# --- when it cannot know ----------------------------------------------------------------------------
+# --- when it cannot know --------------------------------------------------------------------------
 
 
 def test_while_the_log_is_read_it_is_not_said_that_there_is_nothing(tmp_path: Path) -> None:
@@ -404,7 +402,7 @@ def test_a_partial_that_cannot_be_read_is_an_error_and_not_nothing(tmp_path: Pat
     run(main)
 
 
-# --- what is no request -----------------------------------------------------------------------------
+# --- what is no request ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an event may do: each refusal with what was got and what is taken; the other streams go on."""
+"""What an event may do: each refusal with what was got and what is taken; the others go on."""
 
 from __future__ import annotations
 

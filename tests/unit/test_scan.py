@@ -1,4 +1,4 @@
-"""Segments read back: what is given out, what is a hole, and what a hole is called."""
+"""Segments read back: what is given out (C1, C2), what is a hole (C3), and what it is called."""
 
 from __future__ import annotations
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from engine_world import World, entries
+from wal_files import BytesFile
 from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.engine.peer import Connection
-from walld.engine.sealing import Carry
+from walld.engine.sealing import Carry, Sealed
 from walld.engine.stream import Place, Stream
 from walld.wal import records
 from walld.wal.encode import Batch
@@ -21,7 +24,6 @@ from walld.wal.layout import (
     segment_seed,
 )
 from walld.wal.scan import SegmentScan
-from wal_files import BytesFile
 
 
 @pytest.fixture
@@ -32,6 +34,13 @@ def world() -> World:
 @pytest.fixture
 def agent(world: World) -> Connection:
     return world.connect()
+
+
+def finished(world: World) -> Sealed:
+    """The batch that is being built."""
+    sealed = world.engine.sealing.finish(5)
+    assert sealed is not None
+    return sealed
 
 
 def carry_of(world: World, stream: Stream, at: int, count: int) -> Carry:
@@ -91,17 +100,17 @@ def test_also_while_the_batch_is_still_being_built(world: World, agent: Connecti
 def test_at_every_moment_a_reader_finds_everything_once(world: World, agent: Connection) -> None:
     """S3: in the open run, sealed, in the batch being built, written, synced."""
     stream = world.begin(agent)
-    steps = [
+    steps: list[Callable[[], object]] = [
         lambda: world.say(agent, wire.Token(1, 1, b"one ")),
         lambda: world.engine.sealing.seal_some(1),
         lambda: world.say(agent, wire.Token(1, 2, b"two ")),
-        lambda: batches.append(world.engine.sealing.finish(5)),
+        lambda: batches.append(finished(world)),
         lambda: world.say(agent, wire.Token(1, 3, b"three")),
         lambda: world.write(batches[0]),
         lambda: world.engine.synced(1),
-        lambda: world.flush(),
+        world.flush,
     ]
-    batches: list[object] = []
+    batches: list[Sealed] = []
     said = [b"one ", b"one ", b"one two ", b"one two ", b"one two three"]
     for number, step in enumerate(steps):
         step()

@@ -1,4 +1,4 @@
-"""Torn or corrupt: the histories a log can have, and what must be said of each."""
+"""Torn or corrupt: the histories a log can have, and what must be said of each (V1, V2, V3)."""
 
 from __future__ import annotations
 

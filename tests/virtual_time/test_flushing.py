@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
@@ -90,7 +91,7 @@ def test_a_slow_disk_lengthens_the_linger_and_the_bound_holds(tmp_path: Path) ->
 
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            virtual.worker.seconds = 0.1
+            virtual.worker.seconds = virtual.faults.write_seconds = 0.1
             with Peer(virtual) as agent:
                 agent.send(START)
                 for seq in range(1, 600):
@@ -258,6 +259,6 @@ def test_segments_roll_by_age(tmp_path: Path) -> None:
                     await anyio.sleep(limits.SEGMENT_SECONDS_MAX / 2 + 1)
                 ages = [segment.created_at for segment in virtual.engine.segments]
                 assert len(ages) >= 3
-                assert all(b - a > limits.SEGMENT_SECONDS_MAX for a, b in zip(ages, ages[1:]))
+                assert all(b - a > limits.SEGMENT_SECONDS_MAX for a, b in pairwise(ages))
 
     run(main)

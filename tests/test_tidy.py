@@ -1,0 +1,186 @@
+"""Rules of the house that no linter knows, as tests."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted([*(ROOT / "walld").rglob("*.py"), *(ROOT / "clients/python").rglob("*.py")])
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+LINES_MAX = 400
+LONGER = {
+    "clients/python/walld_client/link.py": "one socket, one lock: sending, hearing, reconnecting",
+    "clients/python/walld_client/wire/messages.py": "every frame in one file, one class each",
+    "walld/daemon/committer.py": "a write, a sync and what follows when one fails share one state",
+    "walld/daemon/intake.py": "the door and the sweep share one table of peers",
+    "walld/daemon/keeper.py": "partials, carrying and unlinking take turns in one round",
+}
+"""Files that may be longer than LINES_MAX, and why each may be; none beyond LINES_MAX_EVER."""
+LINES_MAX_EVER = 600
+BANNED_WORDS = {"utils", "util", "helper", "helpers", "manager", "handler", "misc", "common"}
+BANNED_NAMES = {"data"}
+"""As the name of a module, class, function, or public attribute (DESIGN section 3)."""
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), named(path))
+
+
+each = pytest.mark.parametrize("path", SOURCES, ids=named)
+
+
+def test_there_is_something_to_look_at() -> None:
+    names = {named(path) for path in SOURCES}
+    assert {"walld/engine/engine.py", "clients/python/walld_client/reply.py"} <= names
+
+
+@each
+def test_a_module_says_what_it_is(path: Path) -> None:
+    text = ast.get_docstring(parsed(path))
+    assert text, "no module docstring"
+    assert text.splitlines()[0].endswith((".", ":", "?")), "its first line is a sentence"
+    if path.name not in ("__init__.py", "__main__.py"):
+        assert len(text) > 60, "what it owns and what it refuses"
+
+
+def public_names(module: ast.Module) -> Iterator[str]:
+    """Public names a module defines itself, at its top level."""
+    for node in module.body:
+        match node:
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
+                yield name
+            case ast.Assign(targets=targets):
+                for target in targets:
+                    for part in target.elts if isinstance(target, ast.Tuple) else [target]:
+                        if isinstance(part, ast.Name):
+                            yield part.id
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+
+
+def exported(module: ast.Module) -> list[str] | None:
+    """What `__all__` says, None where there is none."""
+    for node in module.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return list(ast.literal_eval(node.value))
+    return None
+
+
+def imported(module: ast.Module) -> set[str]:
+    """Names that come from elsewhere."""
+    found: set[str] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return found
+
+
+@each
+def test_all_is_exact(path: Path) -> None:
+    """Classes and functions without an underscore are in it, and nothing that is not there.
+
+    Constants may stay out: a table beside the code that uses it is no promise.
+    """
+    module = parsed(path)
+    names = exported(module)
+    everything = set(public_names(module))
+    defined = {name for name in everything if not name.startswith("_")}
+    if names is None:
+        callables = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        public = [n.name for n in module.body if isinstance(n, callables) and n.name[0] != "_"]
+        assert not public, f"no __all__, and these are public: {public}"
+        return
+    assert len(set(names)) == len(names), "twice"
+    nowhere = set(names) - everything - imported(module)
+    assert not nowhere, f"in __all__ and not there: {nowhere}"
+    constants = {name for name in defined if name.isupper()}
+    callables_missing = {n for n in defined - set(names) - constants if n != "__all__"}
+    types = {
+        target.id
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and not isinstance(node.value, ast.Call)
+    }
+    assert not callables_missing - types, f"public and not in __all__: {callables_missing - types}"
+
+
+def words(name: str) -> set[str]:
+    """The words of a name: CamelCase or snake_case."""
+    return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=named)
+def test_no_name_that_says_nothing(path: Path) -> None:
+    assert not words(path.stem) & BANNED_WORDS, path.name
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ClassDef):
+            assert not words(node.name) & BANNED_WORDS, node.name
+    if path in SOURCES:
+        for name in public_names(parsed(path)):
+            assert name not in BANNED_NAMES, name
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in sorted(ROOT.rglob("*"))
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+        and not {"__pycache__", "build", "dist"} & set(path.parts)
+        and path.suffix not in (".pyc", ".wal")
+        and path != Path(__file__)
+    ],
+    ids=named,
+)
+def test_no_path_of_the_machine_it_was_written_on(path: Path) -> None:
+    text = path.read_bytes()
+    for banned in (b"/work/", b"/tmp/p/", b".pyenv", b"/tmp/pytest-of-"):
+        assert banned not in text, banned.decode()
+
+
+@each
+def test_a_file_is_short_or_says_why_not(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    most = LINES_MAX_EVER if named(path) in LONGER else LINES_MAX
+    assert lines <= most, f"{lines} lines: cut it, or list it with a reason"
+
+
+def labels() -> list[tuple[str, str]]:
+    """(label, module) of every invariant that a module docstring numbers: "- S1 ..."."""
+    found = []
+    for path in SOURCES:
+        text = ast.get_docstring(parsed(path)) or ""
+        found += [(label, named(path)) for label in re.findall(r"^- ([A-Z]\d)\b", text, re.M)]
+    return found
+
+
+def test_labels_are_given_once() -> None:
+    names = [label for label, _ in labels()]
+    assert len(names) > 20
+    twice = {label for label in names if names.count(label) > 1}
+    assert not twice, twice
+
+
+@pytest.mark.parametrize(("label", "module"), labels())
+def test_every_invariant_is_named_by_a_test(label: str, module: str) -> None:
+    pattern = re.compile(rf"\b{label}\b")
+    assert any(pattern.search(path.read_text()) for path in TESTS if path != Path(__file__)), (
+        f"{label} of {module}: no test says that it looks at it"
+    )
