@@ -255,7 +255,8 @@ class Backlog:
         self._counted = self._sent_extra = 0
         for stream in self.streams.values():
             stream.stall_no = self.stall_no
-            stream.taken = stream.held_from - 1
+            # What a full ring dropped is held by nobody: only what is synced is known to be there.
+            stream.taken = min(stream.held_from - 1, stream.synced)
 
     def drop_drains(self) -> None:
         """Take every Drain out of what waits, to be asked again behind it."""
