@@ -618,3 +618,19 @@ def test_stats_and_check_say_where_things_are(
     assert client.check().startswith("not recoverable")
     assert client.stats().backlog == 2
     assert walld_client.check(path).startswith("not recoverable")
+
+
+def test_after_a_daemons_death_only_what_is_synced_counts_as_sent(
+    daemon: FakeDaemon, path: str
+) -> None:
+    """A full ring has dropped what the dead daemon had taken: nobody holds it any more."""
+    client = walld_client.connect(path, backlog_bytes_max=64 * 1024)
+    reply = client.reply("S")
+    for _ in range(300):
+        reply.token("x" * 1000)
+    assert client.stats().unheld + client.stats().dropped > 0
+    daemon.stop()
+    soon(lambda: not client.stats().connected)
+    reply.token("y")
+    assert reply.sent_seq == reply.durable_seq == -1
+    client.close(0.0)
