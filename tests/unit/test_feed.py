@@ -70,10 +70,16 @@ CONVERSATION: list[msgspec.Struct] = [
     wire.Token(9, 1, b"nobody's"),
     wire.Run(2, 2, 3, b"\x01\x02", b"abb"),
     wire.Drain(1, "written"),
+    wire.Token(2, 4, b"d"),
+    wire.Token(2, 5, b"e"),
+    wire.Token(2, 8, b"a gap in a run"),
+    wire.Token(2, 7, b"too late"),
+    wire.Token(2, 8, b"twice"),
+    wire.Token(2, 9, b"j"),
     wire.End(1, 13, clean=True),
     wire.Token(1, 14, b"late"),
     wire.Release(1, 14),
-    wire.Move(2, 4, "t"),
+    wire.Move(2, 10, "t"),
 ]
 
 
@@ -81,7 +87,7 @@ def test_whole_equals_byte_by_byte() -> None:
     raw = b"".join(map(encode, CONVERSATION))
     whole = fed([raw])
     assert fed([raw[at : at + 1] for at in range(len(raw))]) == whole
-    assert whole[0][1]["token"] == 12, "each token of a run counts"
+    assert whole[0][1]["token"] == 18, "each token of a run counts"
 
 
 @settings(max_examples=60, deadline=None)
