@@ -21,13 +21,14 @@ from walld.engine.commit import GroupCommit
 from walld.engine.engine import Engine
 from walld.engine.kept import Kept
 from walld.engine.peer import Connection, Process
-from walld.engine.sealing import Sealed
+from walld.engine.sealing import Carry, Sealed
 from walld.engine.segments import Segment
 from walld.engine.stream import Stream
 from walld.partials.store import PartialFacts
 from walld.wal import records
 from walld.wal.layout import (
     ENTRY_BYTES,
+    Flag,
     SegmentHeader,
     directory,
     pack_segment_header,
@@ -35,7 +36,7 @@ from walld.wal.layout import (
 )
 from walld.wal.records import Owner
 
-__all__ = ["LOG", "UID", "World", "entries"]
+__all__ = ["LOG", "UID", "World", "carry_of", "entries"]
 
 LOG = bytes(range(16))
 UID = 1000
@@ -259,3 +260,17 @@ class World:
                 if found is not None:
                     live[found.segment_id] += place.length + ENTRY_BYTES
         return live
+
+
+def carry_of(world: World, stream: Stream, at: int, count: int) -> Carry:
+    """What the keeper makes of a stream's records."""
+    job, _ = world.reader.job(stream, at, count)
+    items = job()
+    first = items[0].first_seq if isinstance(items[0], records.Text) else 0
+    last = items[-1]
+    assert isinstance(last, records.Text)
+    body = records.join_items([records.encode_item(item) for item in items])
+    flags = Flag.BEGIN if isinstance(items[0], records.Begin) else 0
+    was = tuple(stream.where[at : at + count])
+    stream.carrying = True
+    return Carry(stream, at, count, was, first, last.last_seq, flags, body)

@@ -289,7 +289,7 @@ class Machine(RuleBasedStateMachine):
             or stream.written_seq < stream.next_seq - 1
         ):
             return
-        if self.rewriting is not None:
+        if any(self.engine.segments.of_batch(p.batch_no) is None for p in stream.places()):
             return
         names = (1000, "s", stream.begin.stream_id)
         items = merge([stream.begin, *self.world.items(stream)])

@@ -26,29 +26,29 @@ def test_linger_is_twenty_times_the_last_cost_within_its_limits(
     bound_ms: int, cost_ms: float, linger_ms: float
 ) -> None:
     commit = GroupCommit(bound_ms, None)
-    commit.flush_cost(cost_ms / 1000)
+    commit.flush_cost(cost_ms / 1000, cost_ms / 1000)
     assert commit.linger == pytest.approx(linger_ms / 1000)
     assert not commit.linger_shortened
 
 
 def test_an_adaptive_linger_follows_the_last_flush_alone() -> None:
     commit = GroupCommit(3000, None)
-    commit.flush_cost(1.0)
-    commit.flush_cost(0.02)
+    commit.flush_cost(1.0, 1.0)
+    commit.flush_cost(0.02, 0.02)
     assert commit.linger == pytest.approx(0.4)
 
 
 def test_a_fixed_linger_is_shortened_to_what_the_slowest_flush_leaves_of_the_bound() -> None:
     commit = GroupCommit(3000, 2900)
     assert (commit.linger, commit.linger_shortened) == (2.9, False)
-    commit.flush_cost(0.5)
+    commit.flush_cost(0.5, 0.5)
     assert (commit.linger, commit.linger_shortened) == (2.5, True)
-    commit.flush_cost(0.01)  # one fast flush is not forgiveness: 10 % is forgotten a flush
+    commit.flush_cost(0.01, 0.01)  # one fast flush is not forgiveness: 10 % is forgotten a flush
     assert commit.linger == pytest.approx(3.0 - 0.45)
     for _ in range(40):
-        commit.flush_cost(0.01)
+        commit.flush_cost(0.01, 0.01)
     assert (commit.linger, commit.linger_shortened) == (2.9, False)
-    commit.flush_cost(9.0)
+    commit.flush_cost(9.0, 9.0)
     assert commit.linger == 0.0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_world import LOG, World, entries
+from engine_world import LOG, World, carry_of, entries
 from walld_client.wire import messages as wire
 
 from walld import limits
@@ -254,6 +254,22 @@ def test_what_still_waits_is_never_kept(world: World, agent: Connection) -> None
     world.engine.sealing.seal_some(1)
     with pytest.raises(AssertionError):
         kept(world, stream)
+
+
+def test_what_is_on_its_way_is_not_kept(world: World, agent: Connection) -> None:
+    """A carried copy whose write has not returned: its bytes would count as live for ever."""
+    stream = world.begin(agent)
+    world.say(agent, wire.Token(1, 1, b"a"))
+    world.flush()
+    world.engine.carry(carry_of(world, stream, 0, 1), 0.0)
+    sealed = world.seal()
+    assert sealed is not None
+    world.engine.lose(agent.process, "agent_lost")
+    with pytest.raises(AssertionError):
+        kept(world, stream)
+    world.write(sealed)
+    kept(world, stream)
+    assert world.engine.segments.live_bytes == 0
 
 
 def test_resolving_a_partial_buries_its_records(world: World) -> None:

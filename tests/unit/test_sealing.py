@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from engine_world import World, entries
+from engine_world import World, carry_of, entries
 from wal_files import BytesFile
 from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.engine.peer import Connection
-from walld.engine.sealing import Carry, Sealed
-from walld.engine.stream import Place, Stream
+from walld.engine.sealing import Sealed
+from walld.engine.stream import Place
 from walld.wal import records
 from walld.wal.encode import Batch
 from walld.wal.layout import (
@@ -41,20 +41,6 @@ def finished(world: World) -> Sealed:
     sealed = world.engine.sealing.finish(5)
     assert sealed is not None
     return sealed
-
-
-def carry_of(world: World, stream: Stream, at: int, count: int) -> Carry:
-    """What the keeper makes of a stream's records."""
-    job, _ = world.reader.job(stream, at, count)
-    items = job()
-    first = items[0].first_seq if isinstance(items[0], records.Text) else 0
-    last = items[-1]
-    assert isinstance(last, records.Text)
-    body = records.join_items([records.encode_item(item) for item in items])
-    flags = Flag.BEGIN if isinstance(items[0], records.Begin) else 0
-    was = tuple(stream.where[at : at + count])
-    stream.carrying = True
-    return Carry(stream, at, count, was, first, last.last_seq, flags, body)
 
 
 def test_one_batch_for_all_streams_and_one_record_each(world: World, agent: Connection) -> None:
