@@ -176,7 +176,7 @@ class Committer:
 
     async def flush(self) -> None:
         """Write everything queued now, in batches of one write(2) each."""
-        engine, cost = self._engine, 0.0
+        engine, cost, started = self._engine, 0.0, anyio.current_time()
         oldest = engine.commit.flush_begun()
         left, waiters = engine.begin_flush()
         while left > 0 or engine.sealing.is_building:
@@ -202,7 +202,7 @@ class Committer:
             engine.flushed(waiters)
         self._intake.send_posted()
         # What the flush itself took: intake's sweeps between its slices are not its cost.
-        engine.commit.flush_cost(cost)
+        engine.commit.flush_cost(cost, anyio.current_time() - started)
         self._metrics.flush_duration.observe(cost)
         self._may_sync.set()
         self._settled()

@@ -45,6 +45,7 @@ __all__ = ["Intake"]
 
 _log = logging.getLogger("walld.intake")
 _ACCEPTS_MAX = 32
+_SEEING_OFF_TIMES = 50
 _OVERFLOW_UID = 65534
 
 
@@ -99,7 +100,11 @@ class Intake:
         """Listeners, and peers that have not said who they are."""
         self._peers: dict[int, _Peer] = {}
         self._of: dict[Connection, _Peer] = {}
-        self.processes = Processes(self._epoll, boot)
+        self._exits = select.epoll()
+        """Processes that have exited."""
+        self._epoll.register(self._exits.fileno(), select.EPOLLIN)
+        self.processes = Processes(self._exits, boot)
+        self._seeing_off = 0
         self._by_uid: dict[int, int] = {}
         self._posted: set[Connection] = set()
         self._names = 0
@@ -184,8 +189,8 @@ class Intake:
                     continue
                 if self._read(peer, at_ms) > limits.BUSY_READ_BYTES:
                     busy = True
-            else:
-                self.processes.noticed(fd)
+            elif fd == self._exits.fileno():
+                self._notice_exits()
             if time.perf_counter() > slice_end:
                 self.send_posted()
                 await checkpoint()
@@ -271,6 +276,7 @@ class Intake:
     def open(self) -> None:
         """The log is read: agents may come in."""
         self._is_open = True
+        self._engine.since = self._swept_at = anyio.current_time()
         for peer, hello, rest in self._parked:
             peer.watch(self._epoll)
             try:
@@ -407,16 +413,40 @@ class Intake:
 
     async def _exited(self, process: Process) -> None:
         """The kernel says a process has exited: read what it left, then its streams are orphans."""
-        for connection in list(process.connections):
-            peer = self._of.get(connection)
-            if peer is None:
-                continue  # its end was read at the door meanwhile
-            while connection in self._of and self._read(peer, time.time_ns() // 1_000_000):
-                await checkpoint()
-            if connection in self._of:  # a fork that lives on holds the socket open
-                self._close(peer)
-        self.processes.forget(process)
-        self._lose(process)
+        self._seeing_off += 1
+        try:
+            for connection in list(process.connections):
+                peer = self._of.get(connection)
+                if peer is None:
+                    continue  # its end was read at the door meanwhile
+                while connection in self._of and self._read(peer, time.time_ns() // 1_000_000):
+                    await checkpoint()
+                if connection in self._of:  # a fork that lives on holds the socket open
+                    self._close(peer)
+            self.processes.forget(process)
+            self._lose(process)
+        finally:
+            self._seeing_off -= 1
+
+    async def catch_up(self) -> None:
+        """See off whoever has exited by now, also who was not let in yet.
+
+        A supervisor that has waited for its agent asks for what it left: what the kernel still
+        holds of the dead is read before "nothing" is said. Costs two looks at a selector.
+        """
+        if self._door.poll(0, 1):
+            self.let_in()
+        self._notice_exits()
+        while (exited := self.processes.next_exited()) is not None:
+            await self._exited(exited)
+        for _ in range(_SEEING_OFF_TIMES):  # one that a sweep is at
+            if not self._seeing_off:
+                return
+            await anyio.sleep(limits.REST_SECONDS_MIN)
+
+    def _notice_exits(self) -> None:
+        for fd, _ in self._exits.poll(0, 64):
+            self.processes.noticed(fd)
 
     def _lose(self, process: Process) -> None:
         self._engine.lose(process, "agent_lost")
@@ -476,4 +506,5 @@ class Intake:
             peer.socket.close()
         self.processes.close()
         self._door.close()
+        self._exits.close()
         self._epoll.close()

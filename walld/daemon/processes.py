@@ -31,7 +31,7 @@ _Key = tuple[int, int, int]
 
 
 class Processes:
-    """Watched processes. Their pidfds stand in the selector of the intake."""
+    """Watched processes. Their pidfds stand in a selector of their own, which the intake polls."""
 
     def __init__(self, selector: select.epoll, boot: str) -> None:
         self._selector = selector

@@ -188,7 +188,8 @@ class Requests:
         return uid
 
     async def _taken(self, connection: Connection, seen: list[wire.Seen]) -> None:
-        """Wait until what the asking process has sent is taken in (Q1)."""
+        """Wait until what the asking process has sent is taken in, and what the dead left (Q1)."""
+        await self._intake.catch_up()
         if not seen or all(self._has_taken(connection, item) for item in seen):
             return
         with anyio.move_on_after(_WAIT_SECONDS):
@@ -307,6 +308,7 @@ class Requests:
 
     async def _list(self, connection: Connection, request: wire.List) -> list[wire.Recovered]:
         uid = self._uid(connection, request.uid)
+        await self._taken(connection, [])
         every = wire.Recover(request.id, "all", uid=uid)
         return [
             msgspec.structs.replace(reply, segments=[])

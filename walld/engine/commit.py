@@ -27,7 +27,7 @@ class GroupCommit:
         self.bound = bound_ms / 1000
         self._fixed = None if linger_ms is None else linger_ms / 1000
         self._flush_cost = 0.0
-        self._flush_cost_slow = 0.0
+        self._flush_slow = 0.0
         self._sync_cost = 0.0
         self._oldest: float | None = None
         self._in_flight: float | None = None
@@ -42,7 +42,7 @@ class GroupCommit:
         """Seconds the oldest event waits for company."""
         most = self.bound / 2
         if self._fixed is not None:
-            return min(self._fixed, max(0.0, self.bound - self._flush_cost_slow))
+            return min(self._fixed, max(0.0, self.bound - self._flush_slow))
         least = min(limits.LINGER_MS_MAX / 1000, most)
         return max(least, min(limits.LINGER_COST_FACTOR * self._flush_cost, most))
 
@@ -92,11 +92,11 @@ class GroupCommit:
         if oldest is not None and (self._oldest is None or oldest < self._oldest):
             self._oldest = oldest
 
-    def flush_cost(self, seconds: float) -> None:
-        """What a flush took: encode, write and acks together."""
+    def flush_cost(self, seconds: float, took: float) -> None:
+        """What a flush cost: encode and write; and what it took, with all it had to wait for."""
         self._flush_cost = seconds
         # The slowest recent flush, forgotten at 10 % a flush.
-        self._flush_cost_slow = max(seconds, self._flush_cost_slow * 0.9)
+        self._flush_slow = max(took, self._flush_slow * 0.9)
 
     # --- sync ----------------------------------------------------------------------------------
 
