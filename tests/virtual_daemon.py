@@ -28,6 +28,7 @@ from walld.daemon import listener as sockets
 from walld.daemon.notify import Notifier
 from walld.daemon.serve import Daemon
 from walld.daemon.settings import Settings, load
+from walld.daemon.workers import InlineWorker
 from walld.disk.owner import Owner
 from walld.disk.real import RealDisk, RealFile
 
@@ -71,7 +72,7 @@ _in_disk = [0.0]
 """What disk verbs have taken in all: the clock by which the committer measures them."""
 
 
-class Slow:
+class Slow(InlineWorker):
     """Runs jobs on the loop; each takes `seconds` of virtual time before its turn comes."""
 
     def __init__(self, seconds: float = 0.0) -> None:

@@ -247,14 +247,11 @@ class Committer:
         if self._synced_no_max is not None:
             synced_no = min(synced_no, self._synced_no_max)
 
-        def job() -> float:
-            begun = time.perf_counter()
+        def job() -> None:
             self._files.write(segment.segment_id, sealed.batch, synced_no, offset)
-            took = time.perf_counter() - begun
             self._check_owner()
-            return took
 
-        took = await self._writer.run(job)
+        took = await self._writer.timed(job)
         self._metrics.wal_write_duration.observe(took)
         engine.sealing.told_synced_no = synced_no
         engine.written(sealed, offset, anyio.current_time())
@@ -320,16 +317,13 @@ class Committer:
         ids = [segment.segment_id for segment in segments]
         generation = self._generation
 
-        def job() -> float:
-            begun = time.perf_counter()
+        def job() -> None:
             self._files.sync(ids)
-            took = time.perf_counter() - begun
             self._check_owner()
-            return took
 
         self.syncing_since = anyio.current_time()
         try:
-            took = await self._syncer.run(job)
+            took = await self._syncer.timed(job)
         except OSError as error:
             self.syncing_since = None
             self._ill(f"sync up to batch {target}: {error.strerror or error}")

@@ -161,6 +161,8 @@ class Keeper:
             return
         if stream.written_seq < stream.next_seq - 1 and stream.records:
             return
+        if self._is_on_its_way(stream):
+            return
         read, _ = self._reader.job(stream)
         begin, session_id, wal_until = (
             stream.begin,
@@ -193,6 +195,7 @@ class Keeper:
             await self._background.run(lambda: self._store.remove_named(*old))
             self._engine.kept.remove(old[0], old[2])
         moved_on = stream.has_waiting or stream.carrying or tuple(stream.where) != was
+        moved_on = moved_on or self._is_on_its_way(stream)
         if stream.gone or stream.lost_reason is None or moved_on:
             # Resolved, or its owner is back, while the file was made: it must not outlive this.
             if stream.gone:
@@ -201,6 +204,11 @@ class Keeper:
         self._engine.keep(
             stream, session, name, KeptFacts(stream.no, last_seq, wal_until, has_ended)
         )
+
+    def _is_on_its_way(self, stream: Stream) -> bool:
+        """A record of it is in a batch that is not written: where it will stand is not known."""
+        last = max(stream.where, default=0) >> OFFSET_BITS
+        return last > self._engine.sealing.written_no
 
     async def _remove(self, uid: int, session: str, name: str) -> None:
         await self._background.run(lambda: self._store.remove_named(uid, session, name))

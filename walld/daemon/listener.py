@@ -33,16 +33,16 @@ def bind(path: str, mode: int, group: str | None) -> socket.socket:
     """Listen at `path`. Raises UnsafePath, ConfigError, OSError."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
-        os.makedirs(folder, mode=0o700)
+        os.makedirs(folder, mode=0o700)  # its OSError names the path
     _check_folder(folder)
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     before = os.umask(0o177)  # nobody gets in between bind and chmod
     try:
         listener.bind(path)
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise OSError(error.errno, f"cannot listen: {error.strerror or error}", path) from None
     finally:
         os.umask(before)
     try:
@@ -90,6 +90,9 @@ def _remove_stale(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
+    except OSError as error:
+        text = f"there is a socket nobody answers at as walld would: {error.strerror or error}"
+        raise OSError(error.errno, text, path) from None
     else:
         text = "another process answers at this socket: stop it, or give --socket another path"
         raise OSError(errno.EADDRINUSE, text, path)

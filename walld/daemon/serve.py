@@ -318,7 +318,11 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
         async def main() -> None:
             daemon = Daemon(settings, disk, owner, passed or bound, notifier)
             if settings.metrics is not None:
-                port = daemon.metrics.serve(settings.metrics.host, settings.metrics.port)
+                try:
+                    port = daemon.metrics.serve(settings.metrics.host, settings.metrics.port)
+                except OSError as error:
+                    where = f"metrics on {settings.metrics}"
+                    raise OSError(error.errno, f"{where}: {error.strerror}") from None
                 _log.info("metrics on %s port %d", settings.metrics.host, port)
             await daemon.run(signals.wait)
             signals.ignore()  # before the loop is gone, whose wake-up the handlers use

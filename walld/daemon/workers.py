@@ -8,6 +8,7 @@ simulation the same jobs run on the loop itself, so the daemon takes the runner 
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import anyio
@@ -28,6 +29,9 @@ class Worker(Protocol):
     async def run(self, job: Callable[[], T]) -> T:
         """The job's result, or its exception."""
 
+    async def timed(self, job: Callable[[], object]) -> float:
+        """Run the job; the seconds it took itself, without what it waited for its turn."""
+
 
 class ThreadWorker:
     """A thread of its own: never more than one job at a time."""
@@ -39,6 +43,16 @@ class ThreadWorker:
         """The job's result, or its exception. Not cancelled: a write is never half awaited."""
         return await to_thread.run_sync(job, limiter=self._limiter, abandon_on_cancel=False)
 
+    async def timed(self, job: Callable[[], object]) -> float:
+        """The seconds the job took in its thread, or its exception."""
+
+        def clocked() -> float:
+            begun = time.perf_counter()
+            job()
+            return time.perf_counter() - begun
+
+        return await self.run(clocked)
+
 
 class InlineWorker:
     """On the loop: for simulations, where a thread would break determinism."""
@@ -47,3 +61,9 @@ class InlineWorker:
         """The job's result, or its exception."""
         await checkpoint()
         return job()
+
+    async def timed(self, job: Callable[[], object]) -> float:
+        """The seconds of the loop's own clock that `run` took."""
+        begun = anyio.current_time()
+        await self.run(job)
+        return anyio.current_time() - begun

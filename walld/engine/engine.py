@@ -273,6 +273,8 @@ class Engine:
         """A partial of the stream is on disk, durably: the WAL no longer needs its records."""
         assert not stream.gone
         assert not stream.has_waiting
+        # One on its way would count as live for ever once it is written.
+        assert all(self.segments.of_batch(p.batch_no) is not None for p in stream.places())
         stream.gone = True
         self.orphans.pop(stream.no, None)
         self.registry.remove(stream)
