@@ -6,6 +6,8 @@ import tracemalloc
 
 import msgspec
 import pytest
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import PROTOCOL_VERSION
 
 from walld.engine.illegal import (
     CLOSING_CODES,
@@ -15,8 +17,6 @@ from walld.engine.illegal import (
     explain,
     leading_integers,
 )
-from walld_client.wire import messages as wire
-from walld_client.wire.framing import PROTOCOL_VERSION
 
 AGENT = msgspec.msgpack.Decoder(wire.FromAgent)
 QUERY = msgspec.msgpack.Decoder(wire.FromQuery)

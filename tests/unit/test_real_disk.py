@@ -1,4 +1,4 @@
-"""The verbs on a real kernel: links and paths that lead out (D1), modes (D2), a failed sync (D3)."""
+"""The verbs on a real kernel: links, paths that lead out (D1), modes (D2), a failed sync (D3)."""
 
 from __future__ import annotations
 
