@@ -469,6 +469,7 @@ def test_one_line_is_logged_until_a_daemon_comes(
 def test_the_socket_is_looked_for_again_at_each_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(process, "_numbers", count(1))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("WALLD_SOCKET", raising=False)
     client = walld_client.connect()
@@ -626,9 +627,10 @@ def test_after_a_daemons_death_only_what_is_synced_counts_as_sent(
     """A full ring has dropped what the dead daemon had taken: nobody holds it any more."""
     client = walld_client.connect(path, backlog_bytes_max=64 * 1024)
     reply = client.reply("S")
-    for _ in range(300):
+    for _ in range(3000):
         reply.token("x" * 1000)
     assert client.stats().unheld + client.stats().dropped > 0
+    soon(lambda: daemon.peers and daemon.peers[0].messages)
     daemon.stop()
     soon(lambda: not client.stats().connected)
     reply.token("y")
