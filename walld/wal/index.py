@@ -5,8 +5,8 @@ files, bodies, and what a stream means. Pure.
 
 A restart spends its time here: a log of 256 MB can hold two million records. So nothing is done a
 record at a time in Python: the columns of a directory are taken whole, only records with flags are
-looked at one by one, and at the end the records of streams that are still wanted are picked out and
-dealt to their streams by loops that run in C. Tried and slower: two appends a record while scanning
+looked at one by one, and at the end all records are dealt to the streams that are still wanted by
+one loop that runs in C. Tried and slower: two appends a record while scanning
 (a cache miss each), sorting records by stream.
 """
 
@@ -16,13 +16,13 @@ import operator
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from itertools import accumulate, compress
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from walld.wal.scan import ScannedBatch
 
@@ -47,6 +47,20 @@ class StreamRecords(NamedTuple):
     last_seq: int
     telling: list[tuple[int, int]]
     carried: bool
+
+
+class _Appends(dict[int, "Callable[[int], object]"]):
+    """Stream number to what takes a record number of it: its list, or nothing for a dead one."""
+
+    def __init__(self, dead: set[int]) -> None:
+        self.lists: dict[int, array[int]] = {}
+        nothing: deque[int] = deque(maxlen=0)
+        self.update(dict.fromkeys(dead, nothing.append))
+
+    def __missing__(self, no: int) -> Callable[[int], object]:
+        found = self.lists[no] = array("I")
+        append = self[no] = found.append
+        return append
 
 
 class LogIndex:
@@ -98,16 +112,11 @@ class LogIndex:
 
     def streams(self) -> Iterator[tuple[int, StreamRecords]]:
         """Every stream without a tombstone, by number, in the order they began to be written."""
-        wanted = dict.fromkeys(self._numbers)
-        for no in self.dead:
-            wanted.pop(no, None)
-        lists = {no: array("I") for no in wanted}
-        appends = {no: found.append for no, found in lists.items()}
+        appends = _Appends(self.dead)
         numbers = self._numbers
-        kept = array("I", compress(range(len(numbers)), map(appends.__contains__, numbers)))
-        mine = map(appends.__getitem__, map(numbers.__getitem__, kept))
-        deque(map(operator.call, mine, kept), maxlen=0)
-        for no, found in lists.items():
+        deal = map(operator.call, map(appends.__getitem__, numbers), range(len(numbers)))
+        deque(deal, maxlen=0)
+        for no, found in appends.lists.items():
             yield no, self._stream(no, found)
 
     def _stream(self, no: int, found: array[int]) -> StreamRecords:
