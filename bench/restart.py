@@ -163,6 +163,7 @@ def _start(run: Run, home: Path, last_seq: int) -> dict[str, float]:
     """One start on a copy of the log, killed at once."""
     copy = run.home()
     shutil.copytree(home / "data", copy / "data")
+    os.sync()  # a killed daemon's log was synced but for its last second; a fresh copy is not
     daemon = Daemon(copy, run.cores.daemon, wait=False)
     try:
         listening = _until_listening(daemon.socket_path)
