@@ -2,7 +2,8 @@
 
 A log of 256 MB is made with the daemon's own encoder: replies of 2, 20 and 120 s at 60 tokens a
 second, flushed four times a second; the short ones among them were released since. The owner of the
-live ones is this process, so they are live again. Page cache warm; each start gets a fresh copy.
+live ones is this process, so they are live again. Page cache warm; each start gets a fresh copy,
+synced as the log of a killed daemon is but for its last second.
 Timed from exec: until connect() is taken, and until the client's recover() says what a known reply
 holds. A daemon that reads its log keeps a question waiting for 1.5 s and then answers
 "recovering", which counts as no answer: it is asked again.
