@@ -3,15 +3,14 @@
 Owns: the handlers, from the first line to the last of the process. Refuses: what a stop means.
 
 The event loops' own receivers put the default action back when they are left, and a second SIGTERM
-in that moment would end the process in the middle of its drain. These handlers only write a byte
-to a pipe that the loop waits on, and are replaced by "ignore" at the end.
+in that moment would end the process in the middle of its drain. The first signal makes the kernel
+ignore all that follow, and writes a byte to a pipe that the loop waits on.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
 from types import FrameType
 
 import anyio
@@ -33,8 +32,8 @@ class StopSignals:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _received(self, number: int, _frame: FrameType | None) -> None:
-        with suppress(BlockingIOError):  # full: it is being read already
-            os.write(self._writer, bytes((number,)))
+        self.ignore()  # first of all: a flood of them would call this within itself without end
+        os.write(self._writer, bytes((number,)))
 
     async def wait(self) -> str:
         """The name of the first one that comes."""
@@ -43,6 +42,6 @@ class StopSignals:
 
     @staticmethod
     def ignore() -> None:
-        """The drain is over: nothing is to change the exit code any more."""
+        """Nothing that comes from here on is to change how the daemon ends."""
         for number in _STOPPING:
             signal.signal(number, signal.SIG_IGN)
