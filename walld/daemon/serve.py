@@ -296,7 +296,6 @@ def serve(settings: Settings) -> int:
         _log.critical("%s", error)
         return 1
     finally:
-        signals.ignore()
         notifier.close()
 
 
@@ -325,7 +324,6 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
                     raise OSError(error.errno, f"{where}: {error.strerror}") from None
                 _log.info("metrics on %s port %d", settings.metrics.host, port)
             await daemon.run(signals.wait)
-            signals.ignore()  # before the loop is gone, whose wake-up the handlers use
 
         try:
             _run(settings.backend, main)

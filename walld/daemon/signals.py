@@ -1,17 +1,18 @@
 """SIGTERM and SIGINT: one stops the daemon, and no number of them stops the stopping.
 
-Owns: the handlers, from the first line to the last of the process. Refuses: what a stop means.
+Owns: the stop signals, from the first line to the last of the process. Refuses: what a stop means.
 
-The event loops' own receivers put the default action back when they are left, and a second SIGTERM
-in that moment would end the process in the middle of its drain. The first signal makes the kernel
-ignore all that follow, and writes a byte to a pipe that the loop waits on.
+They are blocked in every thread, for good, and one thread waits for the first of them (sigwait(3)).
+So there is no handler: none to be left when an event loop puts the default action back in the
+middle of a drain, none that a flood could call within itself, and nothing that comes after the
+first one is ever delivered.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from types import FrameType
+import threading
 
 import anyio
 
@@ -21,27 +22,19 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Made in the main thread, before there is a loop."""
+    """Made in the main thread, before any other thread: all of them inherit what is blocked."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)
-        for number in _STOPPING:
-            signal.signal(number, self._received)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
         # systemd sends it on reload; there is nothing to reload, and the default is to die.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        threading.Thread(target=self._receive, name="walld-signals", daemon=True).start()
 
-    def _received(self, number: int, _frame: FrameType | None) -> None:
-        self.ignore()  # first of all: a flood of them would call this within itself without end
-        os.write(self._writer, bytes((number,)))
+    def _receive(self) -> None:
+        os.write(self._writer, bytes((signal.sigwait(_STOPPING),)))
 
     async def wait(self) -> str:
         """The name of the first one that comes."""
         await anyio.wait_readable(self._reader)
         return signal.Signals(os.read(self._reader, 1)[0]).name
-
-    @staticmethod
-    def ignore() -> None:
-        """Nothing that comes from here on is to change how the daemon ends."""
-        for number in _STOPPING:
-            signal.signal(number, signal.SIG_IGN)
