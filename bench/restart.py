@@ -53,11 +53,13 @@ class _Speaker:
         self.next_seq = 0
         self._owner = owner
         self._id = stream_id
+        self._begun_at_ms = 0
 
     def record(self, at_ms: int) -> tuple[int, int, int, bytes]:
         """(first_seq, last_seq, flags, body) of its next flush."""
         first, flags, items = self.next_seq, 0, []
         if first == 0:
+            self._begun_at_ms = at_ms
             begin = records.Begin(
                 os.geteuid(), bytes(15) + b"\1", self.no, self._id, f"session-{self._id}",
                 None, None, None, at_ms, self._owner,
@@ -67,16 +69,15 @@ class _Speaker:
             self.next_seq = 1
         run = records.Text(
             self.next_seq,
-            self.next_seq + _TOKENS_A_FLUSH - 1,
-            at_ms,
-            3,
+            at_ms - self._begun_at_ms,
             b"\5" * _TOKENS_A_FLUSH,
             b"abcde" * _TOKENS_A_FLUSH,
         )
         items.append(records.encode_item(run))
         self.next_seq += _TOKENS_A_FLUSH
         self.left -= 1
-        return first, self.next_seq - 1, flags, records.join_items(items)
+        body = records.pack_body(self.no, records.join_items(items))
+        return first, self.next_seq - 1, flags, body
 
 
 def _records(owner: records.Owner) -> Iterator[tuple[int, int, int, int, bytes]]:
@@ -90,7 +91,6 @@ def _records(owner: records.Owner) -> Iterator[tuple[int, int, int, int, bytes]]
     # The one that is asked for: its beginning is the oldest record, and it is never released.
     speakers[0] = _Speaker(1, 1 << 30, owner, _KNOWN)
     at_ms = time.time_ns() // 1_000_000
-    empty = records.join_items([])
     while True:
         at_ms += 250
         for at, speaker in enumerate(speakers):
@@ -98,7 +98,7 @@ def _records(owner: records.Owner) -> Iterator[tuple[int, int, int, int, bytes]]
                 yield speaker.no, *speaker.record(at_ms)
                 continue
             seq = speaker.next_seq
-            yield speaker.no, seq, seq, Flag.RELEASED, empty
+            yield speaker.no, seq, seq, Flag.RELEASED, b""
             last_no += 1
             speakers[at] = _Speaker(last_no, _LENGTHS[last_no % 3], owner, f"r{last_no}")
 
@@ -116,8 +116,8 @@ def _make(data: Path, size: int) -> tuple[int, int]:
     builder, count, written, known = BatchBuilder(), 0, 0, 0
     segment, batch_no, offset = 0, 1, limits.SEGMENT_BYTES_MAX
     for no, first, last, flags, body in _records(owner):
-        if not builder.has_room(len(body)):
-            batch = builder.seal(batch_no, time.time_ns() // 1_000_000)
+        if not builder.fits(no, first, last, len(body)):
+            batch = builder.seal(batch_no)
             if offset + len(batch) > limits.SEGMENT_BYTES_MAX:
                 segment, offset = segment + 1, SEGMENT_HEADER_BYTES
                 files.create(segment, batch_no - 1, holder.epoch)

@@ -1,6 +1,6 @@
 """An engine without a daemon: agents that speak bytes, and a log that is a dict of segments.
 
-What the committer does with files is done here with bytes objects, so that every state of the
+What writer and syncer do with files is done here with bytes objects, so that every state of the
 engine can be reached one step at a time, also those between two steps of a flush.
 """
 
@@ -28,11 +28,12 @@ from walld.partials.store import PartialFacts
 from walld.wal import records
 from walld.wal.layout import (
     ENTRY_BYTES,
+    BatchHeader,
     Flag,
     SegmentHeader,
-    directory,
     pack_segment_header,
     segment_seed,
+    unpack_directory,
 )
 from walld.wal.records import Owner
 
@@ -45,8 +46,16 @@ _answers: msgspec.msgpack.Decoder[wire.ToAgent] = msgspec.msgpack.Decoder(wire.T
 
 def entries(sealed: Sealed) -> list[tuple[int, int, int, int, int]]:
     """The directory of a batch: stream_no, first_seq, last_seq, body_bytes, flags."""
-    table = sealed.batch.payload[: ENTRY_BYTES * sealed.batch.records]
-    return list(directory.iter_unpack(table))
+    batch = sealed.batch
+    header = BatchHeader(
+        batch.kind, batch.widths, batch.records, 0, len(batch.payload), batch.batch_no, 0
+    )
+    columns = unpack_directory(header, memoryview(batch.payload))
+    assert columns is not None
+    return [
+        (stream_no, first_seq, first_seq + span, body_bytes, flags)
+        for stream_no, first_seq, span, body_bytes, flags in zip(*columns, strict=True)
+    ]
 
 
 class LogDisk(BytesDisk):
@@ -73,6 +82,16 @@ class LogDisk(BytesDisk):
         file.sync = lambda: None  # type: ignore[method-assign]
         return file
 
+    def reopen(self, path: str) -> BytesFile:
+        file = self.open(path)
+
+        def write_at(data: bytes, offset: int) -> int:
+            assert file.read_at(len(data), offset) == data, "what stands there, and nothing else"
+            return len(data)
+
+        file.write_at = write_at  # type: ignore[method-assign]
+        return file
+
 
 class KeptAlone:
     """Of a PartialStore what a start asks: which partials there are."""
@@ -92,7 +111,9 @@ class KeptAlone:
     def read_facts(self, uid: int, session: str, stream: str) -> PartialFacts:
         facts = self._kept.facts(uid, session, stream)
         assert facts is not None
-        return PartialFacts(LOG, facts.stream_no, 5, 0, facts.last_seq, "agent_lost")
+        return PartialFacts(
+            LOG, facts.stream_no, facts.begun_at_ms, 5, 0, facts.last_seq, "agent_lost"
+        )
 
 
 class World:
@@ -127,7 +148,7 @@ class World:
         connection = Connection(self.names, process.uid, process, self.posted)
         process.connections.add(connection)
         connection.producer = self.engine.registry.producer(process.uid, producer)
-        connection.producer.connections += 1
+        connection.producer.connections.append(connection)
         return connection
 
     def say(self, connection: Connection, *messages: msgspec.Struct, at_ms: int = 5) -> None:
@@ -165,7 +186,7 @@ class World:
     def seal(self, records_max: int = 1000) -> Sealed | None:
         """Everything that fits into one batch."""
         self.engine.sealing.seal_some(records_max)
-        return self.engine.sealing.finish(5)
+        return self.engine.sealing.finish()
 
     def write(self, sealed: Sealed, now: float = 0.0) -> None:
         """write(2) returned."""
@@ -243,8 +264,7 @@ class World:
 
     def items(self, stream: Stream) -> list[records.Item]:
         """What a reader gets of a stream at this moment."""
-        job, _ = self.reader.job(stream)
-        return job()
+        return self.reader.job(stream)()
 
     def text(self, stream: Stream) -> bytes:
         """The text of all items."""
@@ -263,13 +283,13 @@ class World:
 
 
 def carry_of(world: World, stream: Stream, at: int, count: int) -> Carry:
-    """What the keeper makes of a stream's records."""
-    job, _ = world.reader.job(stream, at, count)
-    items = job()
+    """What the reclaimer makes of a stream's records."""
+    items = world.reader.job(stream, at, count)()
     first = items[0].first_seq if isinstance(items[0], records.Text) else 0
     last = items[-1]
     assert isinstance(last, records.Text)
-    body = records.join_items([records.encode_item(item) for item in items])
+    array = records.join_items([records.encode_item(item) for item in items])
+    body = records.pack_body(stream.no, array)
     flags = Flag.BEGIN if isinstance(items[0], records.Begin) else 0
     was = tuple(stream.where[at : at + count])
     stream.carrying = True

@@ -39,6 +39,9 @@ class BytesFile:
             raise OSError(errno.EIO, "planted", self.path)
         return self._content[offset : offset + length]
 
+    def read_cached(self, length: int, offset: int) -> bytes | None:
+        return None
+
     def size(self) -> int:
         return len(self._content)
 
@@ -71,6 +74,9 @@ class BytesDisk:
             raise FileNotFoundError(errno.ENOENT, "planted", path)
         errors = 1_000_000 if segment_id in self.unreadable else 0
         return BytesFile(path, bytes(self.files[segment_id]), errors)
+
+    def reopen(self, path: str) -> BytesFile:
+        raise NotImplementedError
 
     def list_dir(self, path: str) -> list[Entry]:
         assert path == "wal"
@@ -116,7 +122,7 @@ def batch_of(batch_no: int, bodies: list[bytes]) -> Batch:
     builder = BatchBuilder()
     for index, body in enumerate(bodies):
         builder.add(index + 1, 0, 1, 0, body)
-    return builder.seal(batch_no, 1000 + batch_no)
+    return builder.seal(batch_no)
 
 
 class LogWriter:

@@ -10,8 +10,7 @@ from pathlib import Path
 from daemon_process import ROOT, DaemonProcess, until
 
 from walld.disk.real import RealDisk
-from walld.wal.layout import directory
-from walld.wal.records import Begin, Item, Text, decode_items
+from walld.wal.records import Begin, Item, Text, decode_body
 from walld.wal.scan import LogScan
 
 
@@ -20,10 +19,9 @@ def items_in(data: Path) -> list[Item]:
     items: list[Item] = []
     with RealDisk(str(data), read_only=True) as disk:
         for _, batch in LogScan(disk):
-            at = batch.bodies_at
-            for _no, _first, _last, length, _flags in directory.iter_unpack(batch.directory):
-                items += decode_items(batch.body(at, length)) if length else []
-                at += length
+            for record in batch.records:
+                body = batch.body(record.offset, record.body_bytes)
+                items += decode_body(record.stream_no, body) if body else []
     return items
 
 

@@ -14,7 +14,7 @@ from daemon_process import DaemonProcess, until
 from walld_client.partial import from_recovered
 
 from walld.cli.offline import find
-from walld.wal.layout import SEGMENT_HEADER_BYTES
+from walld.wal.layout import BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES
 
 
 def test_ten_kills_give_the_same_bytes(
@@ -171,7 +171,7 @@ def test_a_daemon_starts_on_a_torn_tail_and_its_agents_go_on(
     shutil.copytree(daemon.data, backup)
     size = segment.stat().st_size
     # Header, first batch, the middle of everything, one byte short.
-    lengths = [0, 63, 64, 65, 64 + 48, *range(150, size, size // 4), size - 1]
+    lengths = [0, 63, 64, 65, 64 + BATCH_HEADER_BYTES, *range(150, size, size // 4), size - 1]
     for length in lengths:
         shutil.rmtree(daemon.data)
         shutil.copytree(backup, daemon.data)

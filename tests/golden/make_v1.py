@@ -19,12 +19,21 @@ from walld.wal.layout import (
     Flag,
     SegmentHeader,
     Settled,
-    directory,
     pack_segment_header,
     segment_name,
     segment_seed,
 )
-from walld.wal.records import Begin, Happened, Item, Owner, Text, encode_item, join_items
+from walld.wal.records import (
+    Begin,
+    Happened,
+    Item,
+    Owner,
+    Text,
+    Thought,
+    encode_item,
+    join_items,
+    pack_body,
+)
 from walld.wal.scan import LogScan
 
 V1 = Path(__file__).parent / "v1"
@@ -36,21 +45,21 @@ HALF = "\ud83d".encode("utf-8", "surrogatepass")
 
 ITEMS: list[Item] = [
     BEGIN,
-    Text(1, 3, AT_MS + 10, 3, bytes([5, 1, 4]), b"Hello wor"),
-    Text(4, 4, AT_MS + 20, 4, bytes([3]), HALF),
-    Happened(AT_MS + 30, wire.Tool(1, 5, "call-1", "grep", b'{"q":"x"}')),
-    Happened(AT_MS + 40, wire.ToolResult(1, 6, "call-1", None, b"3 hits")),
-    Happened(AT_MS + 50, wire.Finish(1, 7, "stop")),
-    Happened(AT_MS + 60, wire.End(1, 8, True, "stop")),
+    Text(1, 10, bytes([5, 1, 4]), b"Hello wor"),
+    Thought(4, 20, bytes([3]), HALF),
+    Happened(-30, wire.Tool(1, 5, "call-1", "grep", b'{"q":"x"}')),
+    Happened(40, wire.ToolResult(1, 6, "call-1", None, b"3 hits")),
+    Happened(50, wire.Finish(1, 7, "stop")),
+    Happened(60, wire.End(1, 8, True, "stop")),
 ]
-BODY = join_items([encode_item(item) for item in ITEMS])
+ARRAY = join_items([encode_item(item) for item in ITEMS])
 
 
 def batch(batch_no: int, *rows: tuple[int, int, int, int, bytes]) -> Batch:
     builder = BatchBuilder()
     for row in rows:
         builder.add(*row)
-    return builder.seal(batch_no, AT_MS + batch_no)
+    return builder.seal(batch_no)
 
 
 def segment(segment_id: int, batches: list[tuple[Batch, int]]) -> bytearray:
@@ -64,13 +73,15 @@ def segment(segment_id: int, batches: list[tuple[Batch, int]]) -> bytearray:
 
 def logs() -> dict[str, dict[int, bytes]]:
     """Case name -> segment id -> bytes."""
-    one, two = batch(1, (1, 0, 8, Flag.BEGIN | Flag.TERMINAL, BODY)), batch(2)
-    three = batch(3, (2, 5, 9, 0, b"\x90"), (3, 0, 0, Flag.CARRIED, b"\x91\xc0"))
+    one, two = batch(1, (1, 0, 8, Flag.BEGIN | Flag.TERMINAL, pack_body(1, ARRAY))), batch(2)
+    # One row whose columns have 8, 4, 2 and 1 bytes, and one that would need one each.
+    wide = (2**40, 2**32 - 2**16, 2**32 - 1, 0, pack_body(2**40, b"\x90"))
+    three = batch(3, wide, (3, 0, 0, Flag.CARRIED, pack_body(3, b"\x91\xc0")))
     four = batch(4, (1, 9, 9, Flag.RELEASED, b""))
     first = segment(1, [(one, 0), (two, 1)])
     second = segment(2, [(three, 2), (four, 3)])
     torn = second[:-5]
-    third = segment(3, [(settled_batches(5, AT_MS, [Settled(2, 168, 4, 4, 1)])[0], 3)])
+    third = segment(3, [(settled_batches(5, [Settled(2, 136, 4, 4, 1)])[0], 3)])
     hole = bytearray(first)
     hole[130] ^= 0x10
     return {
@@ -83,10 +94,10 @@ def logs() -> dict[str, dict[int, bytes]]:
 
 def partials() -> dict[str, Partial]:
     """File name -> what it holds."""
-    whole = PartialFacts(LOG, 1, AT_MS + 99, 0, 8, "agent_lost")
-    live = PartialFacts(LOG, 2**40, AT_MS, 5, 2**32 - 1, None)
+    whole = PartialFacts(LOG, 1, AT_MS, AT_MS + 99, 0, 8, "agent_lost")
+    live = PartialFacts(LOG, 2**40, AT_MS, AT_MS + 1, 5, 2**32 - 1, None)
     return {
-        "whole.partial": Partial(1000, whole, BODY),
+        "whole.partial": Partial(1000, whole, ARRAY),
         "empty.partial": Partial(0, live, b""),
     }
 
@@ -97,11 +108,11 @@ def read_log(case: Path) -> dict[str, Any]:
         scan = LogScan(disk)
         batches = []
         for segment_id, each in scan:
-            at, rows = each.bodies_at, []
-            for stream_no, first, last, length, flags in directory.iter_unpack(each.directory):
-                rows.append([stream_no, first, last, flags, each.body(at, length).hex()])
-                at += length
-            place = [segment_id, each.offset, each.batch_no, each.synced_no, each.at_ms]
+            rows = [
+                [*record[:3], record.flags, each.body(record.offset, record.body_bytes).hex()]
+                for record in each.records
+            ]
+            place = [segment_id, each.offset, each.batch_no, each.synced_no]
             batches.append({"place": place, "records": rows})
         verdict = scan.verdict()
     return {

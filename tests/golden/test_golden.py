@@ -13,7 +13,7 @@ import make_v1
 import pytest
 
 from walld.partials.store import pack_partial, unpack_partial
-from walld.wal.records import Begin, Happened, Text, decode_items
+from walld.wal.records import Begin, Happened, Text, Thought, decode_body, decode_items
 
 V1 = make_v1.V1
 LOGS = ["clean", "corrupt", "settled", "torn"]
@@ -26,7 +26,7 @@ def test_the_files_are_those_that_were_written_then() -> None:
     for path in sorted(V1.rglob("*")):
         if path.is_file():
             whole.update(f"{path.relative_to(V1)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "82d19e8114cdbd8a13c139b3b5ce7970913f476c4ab8ca24fae045bbdbeb0062"
+    assert whole.hexdigest() == "460cbf59dc24c3de9baf2af7f37ac8b4f28fe5f450df59d4de099b5659d3bbc8"
 
 
 def test_the_cases_are_all_there() -> None:
@@ -60,7 +60,7 @@ def test_what_the_logs_mean() -> None:
         "clean": ([], []),
         "corrupt": ([], [[1, 64, 1, 1, "payload"]]),
         "settled": ([], []),
-        "torn": ([[2, 168, 4, 4, "short"]], []),
+        "torn": ([[2, 136, 4, 4, "short"]], []),
     }
     assert [log["last_batch_no"] for log in found.values()] == [4, 4, 5, 4]
 
@@ -84,11 +84,27 @@ def test_items_read_as_they_did() -> None:
     assert isinstance(text, Text)
     assert (text.first_seq, text.last_seq, text.kind) == (1, 3, 3)
     assert (text.text, text.lengths) == (b"Hello wor", b"\x05\x01\x04")
-    assert isinstance(half, Text)
+    assert text.after_ms == 10
+    assert isinstance(half, Thought)
+    assert (half.first_seq, half.last_seq, half.kind) == (4, 4, 4)
     assert half.text == b"\xed\xa0\xbd"
-    events = [item.event for item in (tool, result, finish, end) if isinstance(item, Happened)]
+    happened = [item for item in (tool, result, finish, end) if isinstance(item, Happened)]
+    assert [item.after_ms for item in happened] == [-30, 40, 50, 60]
+    events = [item.event for item in happened]
     assert [type(event).__name__ for event in events] == ["Tool", "ToolResult", "Finish", "End"]
     assert [event.seq for event in events] == [5, 6, 7, 8]
+
+
+def test_bodies_in_a_log_are_those_items() -> None:
+    first, _, third, _ = make_v1.read_log(V1 / "clean")["batches"]
+    ((stream_no, first_seq, last_seq, _, body),) = first["records"]
+    assert (stream_no, first_seq, last_seq) == (1, 0, 8)
+    partial = unpack_partial((V1 / "whole.partial").read_bytes(), "whole")
+    assert decode_body(1, bytes.fromhex(body)) == decode_items(partial.body)
+    assert [record[:3] for record in third["records"]] == [
+        [2**40, 2**32 - 2**16, 2**32 - 1],
+        [3, 0, 0],
+    ]
 
 
 def test_version_1_is_still_written_as_it_was() -> None:

@@ -183,7 +183,7 @@ class Machine(RuleBasedStateMachine):
             synced = stream.synced_seq if stream is not None else -1
             self.send(wire.Resume(said.start, said.next_seq, synced, said.next_seq))
 
-    # --- what the committer does ----------------------------------------------------------------
+    # --- what the flusher, the writer and the syncer do -----------------------------------------
 
     @property
     def may_seal(self) -> bool:
@@ -195,7 +195,7 @@ class Machine(RuleBasedStateMachine):
             self.engine.sealing.seal_some(1 + index % 3)
 
     def seals(self, index: int = 0, size: int = 0) -> None:
-        sealed = self.engine.sealing.finish(5) if self.may_seal else None
+        sealed = self.engine.sealing.finish() if self.may_seal else None
         if sealed is not None:
             self._sealed(sealed)
 
@@ -237,7 +237,7 @@ class Machine(RuleBasedStateMachine):
 
     def says_what_is_synced(self, index: int = 0, size: int = 0) -> None:
         if not self.engine.sealing.is_building:
-            self._sealed(self.engine.sealing.finish_empty(5))
+            self._sealed(self.engine.sealing.finish_empty())
 
     def fails(self, index: int = 0, size: int = 0) -> None:
         """A write or a sync; also while what failed before is written again."""
@@ -258,16 +258,16 @@ class Machine(RuleBasedStateMachine):
         if self.rewriting is None and not self.engine.segments.current.is_empty:
             self.world.segment()
 
-    # --- what the keeper does -------------------------------------------------------------------
+    # --- what the background does ---------------------------------------------------------------
 
     def makes_a_carry(self, index: int, size: int) -> None:
         stream = self.stream(self.pick(index))
         at, count = size % 3, 1 + size % 2
         if stream.carrying or stream.records < at + count:
             return
-        job, _ = self.world.reader.job(stream, at, count)
-        items = merge(job())
-        body = records.join_items([records.encode_item(item) for item in items])
+        items = merge(self.world.reader.job(stream, at, count)())
+        array = records.join_items([records.encode_item(item) for item in items])
+        body = records.pack_body(stream.no, array)
         if len(body) > limits.BATCH_BYTES_CUT:
             return
         first, last = span_of(items)
@@ -294,7 +294,9 @@ class Machine(RuleBasedStateMachine):
         names = (1000, "s", stream.begin.stream_id)
         items = merge([stream.begin, *self.world.items(stream)])
         body = records.join_items([records.encode_item(item) for item in items])
-        facts = KeptFacts(stream.no, stream.next_seq - 1, self.engine.sealing.written_no)
+        facts = KeptFacts(
+            stream.no, stream.next_seq - 1, self.engine.sealing.written_no, stream.begin.at_ms
+        )
         self.engine.keep(stream, names[1], names[2], facts)
         self.bodies[names] = body
         (said,) = [said for said in self.said if said.key == names[2]]

@@ -16,7 +16,7 @@ from walld_client.wire import messages as wire
 from walld.replies.fold import fold
 from walld.replies.merge import in_order, merge, token_sizes
 from walld.replies.verdict import REASONS
-from walld.wal.records import Begin, Happened, Item, Owner, Text
+from walld.wal.records import Begin, Happened, Item, Owner, Text, Thought
 
 law = settings(deadline=None)
 
@@ -83,8 +83,8 @@ def told(draw: st.DrawFn) -> list[Item]:
         if seq not in missing:
             event = make(seq)
             if isinstance(event, wire.Token | wire.Reasoning) and event.info is None:
-                kind = 3 if isinstance(event, wire.Token) else 4
-                items.append(Text(seq, seq, seq, kind, bytes([len(event.text)]), event.text))
+                kind = Text if isinstance(event, wire.Token) else Thought
+                items.append(kind(seq, seq, bytes([len(event.text)]), event.text))
             else:
                 items.append(Happened(seq, event))
     return items
@@ -99,11 +99,9 @@ def reply_of(items: list[Item]) -> PartialReply:
 
 
 def _run(items: list[Text]) -> Text:
-    return Text(
+    return type(items[0])(
         items[0].first_seq,
-        items[-1].last_seq,
-        items[0].at_ms,
-        items[0].kind,
+        items[0].after_ms,
         b"".join([one.lengths for one in items]),
         b"".join([one.text for one in items]),
     )
@@ -118,7 +116,7 @@ def runs_of(draw: st.DrawFn, items: list[Item]) -> list[Item]:
         follows = (
             isinstance(item, Text)
             and waiting
-            and item.kind == waiting[-1].kind
+            and type(item) is type(waiting[-1])
             and item.first_seq == waiting[-1].last_seq + 1
             and draw(st.booleans())
         )
@@ -276,8 +274,8 @@ def test_anthropic_messages_are_safe_to_send(items: list[Item]) -> None:
 @given(told())
 def test_reasoning_is_never_sent(items: list[Item]) -> None:
     marked = [
-        Text(one.first_seq, one.last_seq, one.at_ms, 4, b"\x06", b"SECRET")
-        if isinstance(one, Text) and one.kind == 4
+        Thought(one.first_seq, one.after_ms, b"\x06", b"SECRET")
+        if isinstance(one, Thought)
         else one
         for one in items
     ]
@@ -327,8 +325,7 @@ def test_halves_split_anywhere_join_again(text: str, data: st.DataObject) -> Non
         for start, stop in pairwise(edges)
     ]
     items: list[Item] = [
-        Text(seq, seq, seq, 3, bytes([len(_wtf8(part))]), _wtf8(part))
-        for seq, part in enumerate(parts, 1)
+        Text(seq, seq, bytes([len(_wtf8(part))]), _wtf8(part)) for seq, part in enumerate(parts, 1)
     ]
     expected = units.decode("utf-16-le", "surrogatepass")
     reply = reply_of(items)
@@ -340,7 +337,7 @@ def test_halves_split_anywhere_join_again(text: str, data: st.DataObject) -> Non
 @law
 @given(st.binary(max_size=40), st.binary(max_size=40), st.booleans())
 def test_any_bytes_can_be_read(text: bytes, packed: bytes, is_json: bool) -> None:
-    run = Text(1, 1, 1, 3, bytes([len(text)]), text)
+    run = Text(1, 1, bytes([len(text)]), text)
     items: list[Item] = [
         run,
         Happened(2, wire.Custom(1, 2, "k", packed)),

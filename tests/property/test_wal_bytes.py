@@ -2,41 +2,71 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+from zlib import crc32
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wal_files import LOG, BytesDisk, BytesFile, LogWriter, batch_of, small_log
 
+from walld import limits
 from walld.wal import layout, scan
+from walld.wal.encode import Batch, BatchBuilder
 from walld.wal.layout import SegmentHeader
 from walld.wal.scan import LogScan, SegmentScan
 from walld.wal.verdict import judge
 
+Row = tuple[int, int, int, int, bytes]
 SEED = layout.segment_seed(LOG, 1)
 HEADER = layout.pack_segment_header(SegmentHeader(LOG, 1, 0, 1))
-MAGIC = layout.BATCH_MAGIC.to_bytes(4, "little")
+MAGIC = layout.BATCH_MAGIC.to_bytes(2, "little")
+
+
+def header(
+    kind: int,
+    widths: int,
+    records: int,
+    behind: int,
+    payload_bytes: int,
+    batch_no: int,
+    payload_crc: int,
+    at: int,
+) -> bytes:
+    """A header that verifies at its place, whatever its fields say."""
+    fixed = layout._batch.pack(
+        layout.BATCH_MAGIC, kind, widths, records, behind, payload_bytes, batch_no, payload_crc
+    )
+    return fixed + crc32(fixed, crc32(at.to_bytes(8, "little"), SEED)).to_bytes(4, "little")
+
 
 # Pieces that look like a log, so that the scan is led as far as it can be.
 pieces = st.one_of(
     st.binary(max_size=80),
     st.sampled_from([HEADER, MAGIC, layout.SEGMENT_MAGIC, bytes(8), bytes(4096), MAGIC * 30]),
     st.builds(
-        lambda number, body, at: batch_of(number, [body]).stamped(number, SEED, at),
+        lambda number, body, at: batch_of(number, [body]).stamped(number - 1, SEED, at),
         st.integers(1, 5),
         st.binary(max_size=20),
-        st.sampled_from([64, 72, 144, 152, 160, 8192]),
+        st.sampled_from([64, 68, 72, 100, 104, 112, 120, 8192]),
     ),
     st.builds(
-        lambda header, at: layout.pack_batch_header(layout.BatchHeader(*header), SEED, at),
-        st.tuples(*[st.integers(0, 2**32 - 1)] * 7),
-        st.sampled_from([64, 72, 112]),
+        header,
+        st.integers(0, 255) | st.sampled_from([0, 1]),
+        st.integers(0, 255) | st.just(0),
+        st.integers(0, 2**16 - 1) | st.integers(0, 3),
+        st.integers(0, 2**16 - 1),
+        st.integers(0, 2**32 - 1) | st.sampled_from([0, 4, 8, 40]),
+        st.integers(0, 2**64 - 1) | st.integers(0, 5),
+        st.integers(0, 2**32 - 1),
+        st.sampled_from([64, 68, 92, 100, 104]),
     ),
 )
 
 
 @given(st.lists(pieces, max_size=6).map(b"".join), st.booleans(), st.sampled_from([None, LOG]))
 @settings(max_examples=300, deadline=None)
-def test_any_bytes_give_batches_and_holes(tail: bytes, header: bool, log: bytes | None) -> None:
-    content = (HEADER if header else b"") + tail
+def test_any_bytes_give_batches_and_holes(tail: bytes, headed: bool, log: bytes | None) -> None:
+    content = (HEADER if headed else b"") + tail
     file = BytesFile("x", content)
     found = SegmentScan(file, 1, log)
     batches = list(found)
@@ -122,7 +152,7 @@ def test_a_block_copied_to_any_other_place_never_verifies() -> None:
     for place, content in sources:
         block = content[place.offset : place.offset + place.length]
         for segment_id, target in log.files.items():
-            for offset in range(64, len(target), 8):
+            for offset in range(64, len(target), layout.BATCH_ALIGNMENT):
                 if (segment_id, offset) == (place.segment_id, place.offset):
                     continue
                 damaged = bytearray(target)
@@ -145,9 +175,64 @@ def test_what_is_written_is_read(segments: list[list[list[bytes]]]) -> None:
     wanted = [expected for batches in segments for expected in batches]
     scanned = LogScan(BytesDisk(log.files), LOG)
     for (_, batch), expected in zip(scanned, wanted, strict=True):
-        at, found = batch.bodies_at, []
-        for _, _, _, length, _ in layout.directory.iter_unpack(batch.directory):
-            found.append(batch.body(at, length))
-            at += length
-        assert found == expected
+        assert [batch.body(one.offset, one.body_bytes) for one in batch.records] == expected
     assert scanned.verdict().is_clean
+
+
+numbers = st.one_of(
+    st.integers(0, 3),
+    st.sampled_from([255, 256, 65_535, 65_536, 2**32 - 1]),
+    st.integers(0, 2**32 - 1),
+)
+rows = st.tuples(
+    st.one_of(numbers, st.sampled_from([2**32, 2**64 - 1])).map(lambda number: number or 1),
+    numbers,
+    numbers,
+    st.integers(0, 255),
+    st.one_of(st.binary(max_size=20), st.sampled_from([bytes(255), bytes(256), bytes(70_000)])),
+).map(lambda row: (row[0], min(row[1], row[2]), max(row[1], row[2]), row[3], row[4]))
+"""stream_no, first_seq, last_seq, flags, body"""
+
+
+@given(st.lists(rows, max_size=8))
+@settings(deadline=None)
+def test_any_directory_is_read_as_it_was_written(given_rows: list[Row]) -> None:
+    builder = BatchBuilder()
+    for row in given_rows:
+        builder.add(*row)
+    log = LogWriter()
+    log.segment()
+    log.put(builder.seal(1), 0)
+    (batch,) = log.read()[0].values()
+    assert [
+        (one.stream_no, one.first_seq, one.last_seq, one.flags, batch.body(*one[3:5]))
+        for one in batch.records
+    ] == given_rows
+
+
+@given(st.lists(rows, max_size=30), st.integers(40, 600))
+@settings(deadline=None)
+def test_what_fits_is_known_exactly(given_rows: list[Row], cut: int) -> None:
+    """With a low cut, so that it is met; a record that is too large for it is alone."""
+    taken: list[Row] = []
+    builder = BatchBuilder()
+    with patch.object(limits, "BATCH_BYTES_CUT", cut):
+        for row in given_rows:
+            with_it = len(built([*taken, row]))
+            no, first_seq, last_seq, _, body = row
+            fits = builder.fits(no, first_seq, last_seq, len(body))
+            assert fits == (not taken or with_it <= cut)
+            if fits:
+                builder.add(*row)
+                taken.append(row)
+        made = builder.seal(1)
+    assert (made.payload, made.widths) == (built(taken).payload, built(taken).widths)
+    assert len(taken) < 2 or len(made) <= cut
+
+
+def built(given_rows: list[Row]) -> Batch:
+    """A batch of these records, whatever its size."""
+    builder = BatchBuilder()
+    for row in given_rows:
+        builder.add(*row)
+    return builder.seal(1)

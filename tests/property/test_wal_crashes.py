@@ -12,6 +12,7 @@ import pytest
 from wal_files import BytesDisk, LogWriter, batch_of
 
 from walld.wal.encode import Batch, settled_batches
+from walld.wal.layout import BATCH_HEADER_BYTES, BatchKind
 from walld.wal.scan import LogScan, ScannedBatch
 from walld.wal.verdict import Verdict
 
@@ -50,7 +51,7 @@ class Machine(LogWriter):
         self.poisoned.clear()
         self.open(verdict.last_batch_no + 1)
         if self.settles:
-            for batch in settled_batches(self.next_no, 0, verdict.rows()):
+            for batch in settled_batches(self.next_no, verdict.rows()):
                 self.write(batch)
         return verdict
 
@@ -79,7 +80,7 @@ class Machine(LogWriter):
         if self.unsynced:
             self.synced_no = self.unsynced[-1].batch_no
         for batch in self.unsynced:
-            if not batch.flags:  # a scan keeps the log's own batches to itself
+            if batch.kind == BatchKind.RECORDS:  # a scan keeps the log's own batches to itself
                 self.promised[batch.batch_no] = batch.payload
         self.unsynced = []
 
@@ -180,7 +181,9 @@ def check_one_flip(machine: Machine) -> None:
     once = [item for item in found if scanned_once(scan, item[1].batch_no)]
     segment_id, batch = machine.random.choice(once)
     file = bytearray(machine.files[segment_id])
-    at = machine.random.randrange(batch.offset, batch.offset + 48 + len(batch.payload))
+    at = machine.random.randrange(
+        batch.offset, batch.offset + BATCH_HEADER_BYTES + len(batch.payload)
+    )
     file[at] ^= 1 << machine.random.randrange(8)
     damaged = BytesDisk({**machine.files, segment_id: file})
     again = LogScan(damaged, bytes(range(16)))

@@ -22,7 +22,16 @@ from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import BatchBuilder
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import Flag
-from walld.wal.records import Begin, Happened, Owner, Text, encode_item, join_items
+from walld.wal.records import (
+    Begin,
+    Happened,
+    Owner,
+    Text,
+    Thought,
+    encode_item,
+    join_items,
+    pack_body,
+)
 
 LOG = b"L" * 16
 GONE = Owner("another boot", 1, 0, 0)
@@ -49,15 +58,16 @@ def begin(stream_id="s1", session_id="chat", uid=1000, owner=GONE, at_ms=1_700_0
 def text(first_seq, *tokens, kind=3):
     joined = "".join(tokens).encode("utf-8", "surrogatepass")
     lengths = bytes(len(token.encode("utf-8", "surrogatepass")) for token in tokens)
-    return Text(first_seq, first_seq + len(tokens) - 1, 1_700_000_000_500, kind, lengths, joined)
+    return {3: Text, 4: Thought}[kind](first_seq, 500, lengths, joined)
 
 
 def ended(seq):
-    return Happened(1_700_000_000_900, wire.End(1, seq, True, "stop"))
+    return Happened(900, wire.End(1, seq, True, "stop"))
 
 
 def record(stream_no, first_seq, last_seq, items, flags=0):
-    return stream_no, first_seq, last_seq, flags, join_items([encode_item(item) for item in items])
+    body = pack_body(stream_no, join_items([encode_item(item) for item in items]))
+    return stream_no, first_seq, last_seq, flags, body
 
 
 class Directory:
@@ -83,12 +93,14 @@ class Directory:
         for one in records:
             builder.add(*one)
         self.batch_no += 1
-        sealed = builder.seal(self.batch_no, 1_700_000_000_000)
+        sealed = builder.seal(self.batch_no)
         self.files.write(self.segment_id, sealed, max(self.batch_no - 1, 0), self.offset)
         self.offset += len(sealed)
 
     def partial(self, stream_no, items, stream_id="s1", session_id="chat", uid=1000, log=LOG):
-        facts = PartialFacts(log, stream_no, 1_700_000_001_000, 0, 9, "agent_lost")
+        facts = PartialFacts(
+            log, stream_no, 1_700_000_000_000, 1_700_000_001_000, 0, 9, "agent_lost"
+        )
         body = join_items([encode_item(item) for item in items])
         PartialStore(self.disk).write(uid, session_id, stream_id, facts, body)
 
@@ -281,6 +293,17 @@ def test_dump_shows_every_layer(directory, capsys):
     assert main(["dump", "--items", "--json", directory.segment_path()]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["what"] for row in rows][:3] == ["segment", "header", "batch"]
+
+
+def test_dump_says_which_body_does_not_verify(directory, capsys):
+    """Its batch is whole: walld itself wrote it under another number."""
+    one = record(1, 0, 1, [begin(), text(1, "x")], Flag.BEGIN)
+    directory.batch((2, *one[1:]), record(3, 0, 0, [begin("s3")], Flag.BEGIN))
+    assert main(["dump", "--data", directory.path, "--items"]) == 1
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    kinds = ["batch", "record", "damaged", "begin", "text", "record", "begin"]
+    assert [line.split()[0] for line in lines[3:]] == kinds
+    assert "does not verify" in lines[5]
 
 
 def test_dump_of_a_directory_that_is_not_there(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from engine_world import LOG, World, carry_of, entries
 from walld_client.wire import messages as wire
@@ -9,7 +10,8 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.engine.kept import KeptFacts
 from walld.engine.peer import Connection
-from walld.engine.stream import Stream
+from walld.engine.stream import Place, Stream
+from walld.wal import records
 from walld.wal.layout import Flag
 
 
@@ -25,7 +27,9 @@ def agent(world: World) -> Connection:
 
 def kept(world: World, stream: Stream) -> None:
     """What the keeper does with an orphan that is all written."""
-    facts = KeptFacts(stream.no, stream.next_seq - 1, world.engine.sealing.written_no)
+    facts = KeptFacts(
+        stream.no, stream.next_seq - 1, world.engine.sealing.written_no, stream.begin.at_ms
+    )
     world.engine.keep(stream, stream.session_id, stream.begin.stream_id, facts)
 
 
@@ -71,7 +75,7 @@ def test_a_batch_that_only_tells_keeps_nobody_waiting(world: World, agent: Conne
     world.begin(agent)
     world.flush()
     world.sync()
-    world.write(world.engine.sealing.finish_empty(5))
+    world.write(world.engine.sealing.finish_empty())
     world.say(agent, wire.Drain(1, "synced"))
     world.flush()
     due = world.engine.commit.sync_at(0)
@@ -174,6 +178,8 @@ def test_a_stream_nobody_knows_that_was_acknowledged_is_lost_and_begins_anew(
 def test_a_released_stream_is_done_and_not_resent(world: World, agent: Connection) -> None:
     """Its tombstone was written by a daemon that could not say so any more."""
     world.say(agent, wire.Resume(START, 3, 1, 5, released=True))
+    assert world.heard(agent) == [], "its release may wait for its sync"
+    world.flush()
     assert world.heard(agent) == [wire.Ack(LOG, 0, 0, [(1, 4, 4)])]
     assert world.engine.registry.by_no == {}
     world.say(agent, START, wire.Token(1, 1, b"x"))
@@ -196,6 +202,37 @@ def test_a_revived_stream_knows_what_its_partial_holds(world: World, agent: Conn
     assert world.engine.counters.lost_acked == 0
     world.flush()
     assert revived.written_seq == 3
+
+
+def test_a_revived_stream_counts_its_times_from_when_it_began(
+    world: World, agent: Connection
+) -> None:
+    """Also where its producer's clock, or the daemon's, says something else by now."""
+    began = wire.Start(1, 0, "r1", "s", at_ms=1000)
+    world.say(agent, began, wire.Token(1, 1, b"a"), at_ms=1500)
+    stream = world.engine.registry.by_no[1]
+    world.flush()
+    world.engine.lose(agent.process, "agent_lost")
+    kept(world, stream)
+    again = world.connect()
+    moved = msgspec.structs.replace(began, at_ms=700)
+    world.say(again, wire.Resume(moved, 2, 1, 2), wire.Token(1, 2, b"b"), at_ms=900)
+    world.flush()
+    revived = world.engine.registry.by_no[stream.no]
+    assert revived.begin.at_ms == 1000
+    fresh = [
+        item
+        for place in revived.places()
+        for item in records.decode_body(revived.no, body_of(world, place))
+    ]
+    assert [item.at_ms for item in fresh if isinstance(item, records.Begin)] in ([], [1000])
+    assert [(i.after_ms, i.text) for i in fresh if isinstance(i, records.Text)] == [(-100, b"b")]
+
+
+def body_of(world: World, place: Place) -> bytes:
+    body = world.engine.sealing.in_memory(place)
+    assert body is not None
+    return body
 
 
 def test_a_revived_stream_that_is_released_takes_its_partial_along(
@@ -273,7 +310,7 @@ def test_what_is_on_its_way_is_not_kept(world: World, agent: Connection) -> None
 
 
 def test_resolving_a_partial_buries_its_records(world: World) -> None:
-    world.engine.bury(KeptFacts(9, 44, 3), now=3.0)
+    world.engine.bury(KeptFacts(9, 44, 3, 5), now=3.0)
     (sealed,) = world.flush()
     assert entries(sealed)[0][:3] == (9, 44, 44)
     assert entries(sealed)[0][4] == Flag.RESOLVED

@@ -11,7 +11,7 @@ from walld_client.wire import messages as wire
 from walld.errors import FormatError
 from walld.replies.fold import fold
 from walld.replies.merge import MERGED_TEXT_BYTES_MAX, in_order, merge, token_sizes
-from walld.wal.records import Begin, Happened, Item, Owner, Text
+from walld.wal.records import Begin, Happened, Item, Owner, Text, Thought
 
 BEGIN = Begin(
     1000,
@@ -32,9 +32,9 @@ def text(first_seq: int, *tokens: str, kind: int = TOKEN, at_ms: int | None = No
     """A run; its time is 100 x its first seq unless given."""
     encoded = [token.encode("utf-8", "surrogatepass") for token in tokens]
     lengths = b"".join([_leb128(len(token)) for token in encoded])
-    last_seq = first_seq + len(tokens) - 1
     at_ms = 100 * first_seq if at_ms is None else at_ms
-    return Text(first_seq, last_seq, at_ms, kind, lengths, b"".join(encoded))
+    said = Text if kind == TOKEN else Thought
+    return said(first_seq, at_ms - BEGIN.at_ms, lengths, b"".join(encoded))
 
 
 def _leb128(size: int) -> bytes:
@@ -46,7 +46,7 @@ def _leb128(size: int) -> bytes:
 
 
 def happened(event: wire.Event) -> Happened:
-    return Happened(100 * event.seq, event)
+    return Happened(100 * event.seq - BEGIN.at_ms, event)
 
 
 def tool(seq: int, call_id: str, name: str, arguments: bytes | None = None) -> Happened:
@@ -449,9 +449,9 @@ def test_a_cut_reads_lengths_of_more_than_one_byte() -> None:
 @pytest.mark.parametrize(
     "damaged",
     [
-        Text(1, 3, 0, TOKEN, b"\x01\x01", b"ab"),
-        Text(1, 2, 0, TOKEN, b"\x01\x05", b"ab"),
-        Text(1, 2, 0, TOKEN, b"\x01\x81", b"ab"),
+        Text(1, 0, b"\x01\x00", b"ab"),
+        Text(1, 0, b"\x01\x05", b"ab"),
+        Text(1, 0, b"\x01\x81\x01", b"ab"),
     ],
 )
 def test_lengths_that_do_not_fit_are_said_only_where_they_matter(damaged: Text) -> None:
@@ -461,7 +461,7 @@ def test_lengths_that_do_not_fit_are_said_only_where_they_matter(damaged: Text) 
 
 
 def test_a_run_as_it_came_is_a_run() -> None:
-    run = Happened(100, wire.Run(1, 1, TOKEN, b"\x01\x02", b"abb"))
+    run = happened(wire.Run(1, 1, TOKEN, b"\x01\x02", b"abb"))
     assert folded(run) == folded(text(1, "a", "bb"))
     assert merge([run]) == [text(1, "a", "bb")]
 

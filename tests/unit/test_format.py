@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
+from array import array
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 import pytest
@@ -13,11 +14,12 @@ from walld_client import paths
 
 from walld import limits
 from walld.disk import owner
+from walld.engine import rules
 from walld.partials import store
 from walld.wal import layout, records, verdict
 
 TEXT = (Path(layout.__file__).parents[1] / "FORMAT.md").read_text()
-CODES = {"u16": "H", "u32": "I", "u64": "Q"}
+CODES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
 
 
 class Row(NamedTuple):
@@ -45,15 +47,15 @@ def fields(title: str) -> list[Row]:
     [
         ("Segment header", layout._segment.format + "I", layout.SEGMENT_HEADER_BYTES),
         ("Batch header", layout._batch.format + "I", layout.BATCH_HEADER_BYTES),
-        ("Directory entry", layout.directory.format, layout.ENTRY_BYTES),
         ("Settled row", layout.settled.format, layout.SETTLED_BYTES),
+        ("Record body", "<I", records.BODY_CRC_BYTES),
         ("Partial", store._header.format + "I", store.PARTIAL_HEADER_BYTES),
     ],
 )
 def test_fields_have_the_offsets_and_types_of_the_code(title: str, packed: str, size: int) -> None:
     rows = fields(title)
     codes = "".join(CODES.get(row.kind, f"{row.size}s") for row in rows)
-    expanded = re.sub(r"(\d+)([HIQ])", lambda hit: hit[2] * int(hit[1]), packed.replace(" ", ""))
+    expanded = re.sub(r"(\d+)([BHIQ])", lambda hit: hit[2] * int(hit[1]), packed.replace(" ", ""))
     assert "<" + codes == expanded
     position = 0
     for row in rows:
@@ -64,16 +66,26 @@ def test_fields_have_the_offsets_and_types_of_the_code(title: str, packed: str, 
     assert position == size
 
 
+PARTIAL_FIELDS = tuple(name for name in store.PartialFacts._fields if name != "gap_word")
+
+
 @pytest.mark.parametrize(
     ("title", "names"),
     [
-        ("Batch header", layout.BatchHeader._fields),
+        (
+            "Batch header",
+            # The header has it as a difference.
+            tuple("behind" if name == "synced_no" else name for name in layout.BatchHeader._fields),
+        ),
+        ("Partial", PARTIAL_FIELDS),
         ("Settled row", layout.Settled._fields),
         ("Segment header", layout.SegmentHeader._fields),
     ],
 )
 def test_fields_have_the_names_and_order_of_the_code(title: str, names: tuple[str, ...]) -> None:
     own = {"magic", "version", "reserved", "header_bytes", "header_crc"}
+    if title == "Partial":
+        own |= {"gaps", "uid", "body_bytes", "body_crc"}
     assert tuple(row.field for row in fields(title) if row.field not in own) == names
 
 
@@ -87,20 +99,57 @@ def test_values_in_the_tables_are_those_of_the_code() -> None:
     assert meaning["Segment header", "magic"] == f"`{layout.SEGMENT_MAGIC.decode()}`"
     assert meaning["Segment header", "version"] == str(layout.SEGMENT_VERSION)
     assert meaning["Segment header", "header_bytes"] == str(layout.SEGMENT_HEADER_BYTES)
-    assert f"`0x{layout.BATCH_MAGIC:08X}`" in meaning["Batch header", "magic"]
+    magic = layout.BATCH_MAGIC.to_bytes(2, "little").hex(" ").upper()
+    assert meaning["Batch header", "magic"] == f"`0x{layout.BATCH_MAGIC:04X}`, `{magic}` as bytes"
     assert meaning["Partial", "magic"] == f"`{store.PARTIAL_MAGIC.decode()}`"
     assert meaning["Partial", "version"] == str(store.PARTIAL_VERSION)
     assert meaning["Partial", "header_bytes"] == str(store.PARTIAL_HEADER_BYTES)
     limit = limits.BATCH_BYTES_MAX // limits.MIB
     assert f"at most {limit} MiB" in meaning["Batch header", "payload_bytes"]
+    aligned = f"a multiple of {layout.BATCH_ALIGNMENT}"
+    assert meaning["Batch header", "payload_bytes"].startswith(aligned)
+    assert f"At an offset that is {aligned}." in TEXT
+    assert f"the next multiple of {layout.BATCH_ALIGNMENT} where" in TEXT
+    assert f"0 to {layout.BATCH_ALIGNMENT - 1} bytes of padding" in TEXT
+    assert f"more than {layout._BEHIND_MAX} back" in TEXT
+    assert rules.AT_MS_MAX == 2**53 - 1
+    assert "0 to 2^53 - 1" in TEXT
+    before = layout.BATCH_HEADER_BYTES - 4
+    assert f"CRC of the {before} bytes before it" in meaning["Batch header", "header_crc"]
+    assert f"header_crc is the CRC of the {before} bytes" in TEXT
+    before = store.PARTIAL_HEADER_BYTES - 4
+    assert meaning["Partial", "header_crc"] == f"CRC of the {before} bytes before it"
+    assert f"header {layout.BATCH_HEADER_BYTES} |" in TEXT
 
 
 @pytest.mark.parametrize(
-    ("title", "flags"), [("Entry flags", layout.Flag), ("Batch flags", layout.BatchFlag)]
+    ("title", "values"), [("Entry flags", layout.Flag), ("Batch kinds", layout.BatchKind)]
 )
-def test_bits(title: str, flags: type) -> None:
-    code = {name: value for name, value in vars(flags).items() if name.isupper()}
+def test_bits_and_kinds(title: str, values: type) -> None:
+    code = {name: value for name, value in vars(values).items() if name.isupper()}
     assert {row[1]: int(row[0]) for row in table(title)} == code
+
+
+def test_columns() -> None:
+    *sized, flags = table("Directory")
+    assert tuple(row[1] for row in [*sized, flags]) == layout.Columns._fields
+    assert [row[0] for row in sized] == [f"{at}-{at + 1}" for at in range(0, 8, 2)]
+    assert flags[:3] == ["", "flags", "1"]
+    for at, row in enumerate(sized):
+        told = [int(size) for size in row[2].split(", ")]
+        taken = []
+        for code in range(4):
+            payload = memoryview(bytes(64))
+            header = layout.BatchHeader(0, code << 2 * at, 1, 0, len(payload), 1, 0)
+            columns = layout.unpack_directory(header, payload)
+            if columns is not None:
+                column = columns[at]
+                assert isinstance(column, array)
+                taken.append(column.itemsize)
+                assert taken[-1] == 1 << code
+        assert told == taken, row
+    widest = sum(int(row[2].split(", ")[-1]) for row in [*sized, flags])
+    assert widest == layout.ENTRY_BYTES_MAX
 
 
 def test_verdicts_of_settled_rows() -> None:
@@ -113,7 +162,7 @@ def test_verdicts_of_settled_rows() -> None:
 def test_items() -> None:
     listed = {row[1]: (int(row[0]), row[2].split(", ")) for row in table("Items")}
     code = {}
-    for kind in (records.Begin, records.Text, records.Happened):
+    for kind in get_args(records.Item):
         names = [field.name for field in msgspec.structs.fields(kind)]
         code[kind.__name__] = (kind.__struct_config__.tag, names)
     assert listed == code

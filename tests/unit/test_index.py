@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from wal_files import LogWriter
+
 from walld.wal.encode import BatchBuilder
 from walld.wal.index import OFFSET_BITS, LogIndex, StreamRecords
-from walld.wal.layout import BATCH_HEADER_BYTES, Flag
+from walld.wal.layout import BATCH_HEADER_BYTES, Flag, entry_bytes
 from walld.wal.scan import ScannedBatch
 
 Record = tuple[int, int, int, int, bytes]
@@ -16,8 +18,11 @@ def batch(number: int, *records: Record) -> tuple[ScannedBatch, list[int]]:
     builder = BatchBuilder()
     for stream_no, first_seq, last_seq, flags, body in records:
         builder.add(stream_no, first_seq, last_seq, flags, body)
-    made = builder.seal(number, 0)
-    scanned = ScannedBatch(number, 0, 0, 64, len(records), memoryview(made.payload))
+    made = builder.seal(number)
+    log = LogWriter()
+    log.segment(next_no=number)
+    log.put(made, 0)
+    (scanned,) = log.read()[0].values()
     return scanned, [number << OFFSET_BITS | offset for offset in made.offsets]
 
 
@@ -43,15 +48,17 @@ def test_each_stream_has_its_records_and_their_places() -> None:
     assert streams[9].last_seq == 8
     assert not streams[9].carried
     assert index.last_no == 9
-    assert a0 & (1 << OFFSET_BITS) - 1 == BATCH_HEADER_BYTES + 3 * 24
+    assert a0 & (1 << OFFSET_BITS) - 1 == BATCH_HEADER_BYTES + 3 * entry_bytes(0)
 
 
 def test_a_tombstone_ends_a_stream_whatever_comes_with_it() -> None:
     one, _ = batch(1, (7, 0, 3, Flag.BEGIN, b"aaa"), (8, 0, 0, Flag.BEGIN, b"b"))
-    two, _ = batch(2, (7, 4, 4, Flag.RELEASED, b"\x90"), (8, 1, 1, Flag.RESOLVED, b"\x90"))
+    two, _ = batch(2, (7, 4, 4, Flag.RELEASED, b""), (8, 1, 1, Flag.RESOLVED, b""))
     index, streams = indexed(one, two)
     assert streams == {}
-    assert index.dead == {7, 8}
+    assert set(index.dead) == {7, 8}
+    assert index.tombstones({2}) == [(7, 4, Flag.RELEASED), (8, 1, Flag.RESOLVED)]
+    assert index.tombstones({1}) == []
     assert index.last_no == 8
 
 
@@ -87,7 +94,22 @@ def test_carried_twice_and_in_parts() -> None:
     assert streams[7].last_seq == 5
 
 
+def test_batches_of_other_widths_are_one_index() -> None:
+    large, long = 2**40, b"x" * 70_000
+    one, (a0,) = batch(1, (7, 0, 3, Flag.BEGIN, b"aaa"))
+    two, (b0, a1) = batch(2, (large, 0, 0, Flag.BEGIN, long), (7, 4, 2**32 - 1, 0, b"a"))
+    three, (b1,) = batch(3, (large, 1, 300, Flag.TERMINAL, b"y" * 300))
+    index, streams = indexed(one, two, three)
+    assert list(streams) == [7, large]
+    assert (list(streams[7].where), list(streams[7].sizes)) == ([a0, a1], [3, 1])
+    assert streams[7].last_seq == 2**32 - 1
+    assert (list(streams[large].where), list(streams[large].sizes)) == ([b0, b1], [70_000, 300])
+    assert streams[large].last_seq == 300
+    assert streams[large].telling == [(b0, 70_000), (b1, 300)]
+    assert index.last_no == large
+
+
 def test_nothing_and_an_empty_batch() -> None:
-    empty = ScannedBatch(1, 0, 0, 64, 0, memoryview(b""))
+    empty, _ = batch(1)
     index, streams = indexed(empty)
     assert (streams, index.last_no) == ({}, 0)

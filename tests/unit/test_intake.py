@@ -1,10 +1,8 @@
-"""Sweeps, the door, and the ends of connections and processes: I1 to I3, L1 and L2."""
+"""Sweeps, and the ends of processes: I1, I3, L1 and L2."""
 
 from __future__ import annotations
 
-import errno
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +13,6 @@ from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, t
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.daemon import peers, serve
 from walld.engine.peer import Connection
 
 START = wire.Start(1, 0, "r", "s")
@@ -110,148 +107,6 @@ def test_a_full_queue_pauses_agents_and_nothing_is_lost(tmp_path: Path) -> None:
                 virtual.engine.sealing.queue_bytes -= held
                 await agent.drain()
                 assert text_of(await recovered(virtual, "r")) == b"paused"
-
-    run(main)
-
-
-# --- the ends of connections ----------------------------------------------------------------------
-
-
-def test_everything_before_the_end_is_read(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            with Peer(virtual) as agent:
-                agent.send(START, *(wire.Token(1, seq, b"x" * 100) for seq in range(1, 500)))
-            await anyio.sleep(1)
-            assert virtual.engine.registry.by_no[1].next_seq == 500
-            assert virtual.daemon.intake.connections == 0
-
-    run(main)
-
-
-def test_a_failed_send_ends_nothing(tmp_path: Path) -> None:
-    """I2: the peer's receiving side is shut; it still has things to say."""
-
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            with Peer(virtual) as agent:
-                agent.send(START)
-                await agent.drain("synced")
-                agent.socket.shutdown(socket.SHUT_RD)
-                for seq in range(1, 30):
-                    agent.send(wire.Token(1, seq, b"x"), wire.Drain(seq, "synced"))
-                    await anyio.sleep(0.3)
-                assert virtual.engine.registry.by_no[1].next_seq == 30
-                assert virtual.daemon.intake.connections == 1
-
-    run(main)
-
-
-def test_a_peer_that_does_not_read_costs_a_bounded_memory(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            with Peer(virtual) as agent:
-                agent.send(START)
-                for _ in range(200):
-                    agent.send(*(wire.Drain(n, "written" + "x" * 30) for n in range(50)))
-                    await anyio.sleep(0.05)
-                (connection,) = virtual.daemon.intake._of
-                assert 0 < connection.outbox_bytes <= limits.ACK_BYTES_MAX
-                assert len(agent.heard()) > 100
-                agent.send(wire.Token(1, 1, b"x"))
-                await agent.drain()
-
-    run(main)
-
-
-def test_broken_framing_ends_that_connection_alone(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            with Peer(virtual) as broken, Peer(virtual) as well:
-                broken.send(START, wire.Token(1, 1, b"taken"))
-                well.send(wire.Start(1, 0, "q", "s"))
-                broken.socket.send(b"\xff\xff\xff\xff")
-                await anyio.sleep(0.5)
-                (error,) = broken.heard()
-                assert (error.code, error.id, broken.ended) == ("frame_too_long", 0, True)
-                assert error.got == str(0xFFFFFFFF)
-                assert error.limit == str(limits.FRAME_BYTES_MAX)
-                await well.drain()
-                assert text_of(await recovered(virtual, "r")) == b"taken"
-                assert virtual.engine.counters.protocol_errors["frame_too_long"] == 1
-
-    run(main)
-
-
-# --- the door -----------------------------------------------------------------------------------
-
-
-def test_one_uid_holds_at_most_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            share = int(20 * limits.PEERS_UID_SHARE_MAX)
-            held = []
-            for _ in range(share):
-                held.append(Peer(virtual))
-                await anyio.sleep(0.01)
-            with Peer(virtual) as refused:
-                await anyio.sleep(0.5)
-                (error,) = refused.heard()
-                assert (error.code, error.got, error.limit) == (
-                    "too_many_peers",
-                    str(share),
-                    str(share),
-                )
-                assert refused.ended
-            held.pop().socket.close()
-            await anyio.sleep(0.5)
-            with Peer(virtual) as again:
-                again.send(START)
-                await again.drain()
-            for peer in held:
-                peer.socket.close()
-
-    monkeypatch.setattr(serve, "_peers_max", lambda: 20)
-    run(main)
-
-
-def test_a_uid_that_cannot_be_told_from_others_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            with Peer(virtual) as agent:
-                await anyio.sleep(0.5)
-                (error,) = agent.heard()
-                assert (error.code, error.got, agent.ended) == ("foreign_uid", "65534", True)
-
-    nobody = peers.PeerCredentials(os.getpid(), 65534, 65534)
-    monkeypatch.setattr(peers, "credentials", lambda _peer: nobody)
-    run(main)
-
-
-def test_without_descriptors_it_waits_and_goes_on(tmp_path: Path) -> None:
-    class Exhausted(socket.socket):
-        failures = 3
-
-        def accept(self) -> tuple[socket.socket, str]:
-            if self.failures:
-                self.failures -= 1
-                raise OSError(errno.EMFILE, "planted")
-            return super().accept()
-
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            ((fd, listener),) = virtual.daemon.intake._listeners.items()
-            planted = Exhausted(fileno=os.dup(listener.fileno()))
-            planted.setblocking(False)
-            virtual.daemon.intake._listeners[fd] = planted
-            with Peer(virtual) as agent:
-                agent.send(START)
-                await agent.drain()
-            assert planted.failures == 0
-            virtual.daemon.intake._listeners[fd] = listener
-            planted.close()
 
     run(main)
 
@@ -369,7 +224,7 @@ def test_an_agent_of_two_connections_is_one_process(tmp_path: Path) -> None:
                 with Peer(virtual, producer=first.producer) as second:
                     second.send(wire.Start(2, 0, "q", "s"))
                     await second.drain()
-                    (process,) = {c.process for c in virtual.daemon.intake._of}
+                    (process,) = {c.process for c in virtual.daemon.connections.by_connection}
                     assert len(process.connections) == 2
                     assert sorted(process.streams) == [1, 2]
                 await anyio.sleep(3)

@@ -6,7 +6,7 @@ from walld_client.paths import path_name
 
 from walld.engine.kept import Kept, KeptFacts
 
-FACTS = KeptFacts(stream_no=4, last_seq=9, wal_until=2)
+FACTS = KeptFacts(stream_no=4, last_seq=9, wal_until=2, begun_at_ms=5)
 
 
 def test_found_by_id_although_only_names_are_known() -> None:

@@ -1,4 +1,4 @@
-"""Headers, entries and names of segments."""
+"""Headers, columns and names of segments."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import struct
 from zlib import crc32
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from walld import limits
 from walld.wal import layout
-from walld.wal.layout import BatchHeader, SegmentHeader
+from walld.wal.layout import BatchHeader, BatchKind, SegmentHeader
 
 SEGMENT = SegmentHeader(bytes(range(16)), 7, 41, 3)
-BATCH = BatchHeader(64, 42, 40, 1_700_000_000_123, 2, 0, 0xDEADBEEF)
+BATCH = BatchHeader(BatchKind.RECORDS, 0b01_00_10_11, 2, 40, 64, 42, 0xDEADBEEF)
 
 
 def test_segment_header_round_trip() -> None:
@@ -33,7 +36,7 @@ def test_a_batch_header_holds_at_its_place_only() -> None:
     seed = layout.segment_seed(SEGMENT.log_uuid, SEGMENT.segment_id)
     raw = layout.pack_batch_header(BATCH, seed, 4096)
     assert layout.unpack_batch_header(raw, seed, 4096) == BATCH
-    assert layout.unpack_batch_header(raw, seed, 4104) is None
+    assert layout.unpack_batch_header(raw, seed, 4100) is None
     other_segment = layout.segment_seed(SEGMENT.log_uuid, SEGMENT.segment_id + 1)
     assert layout.unpack_batch_header(raw, other_segment, 4096) is None
     other_log = layout.segment_seed(bytes(16), SEGMENT.segment_id)
@@ -48,7 +51,89 @@ def test_every_bit_of_a_batch_header_counts() -> None:
         assert layout.unpack_batch_header(bytes(damaged), 1, 64) is None, bit
 
 
-@pytest.mark.parametrize("length", [0, 1, 47, 63])
+def test_a_batch_begins_with_bytes_that_no_text_holds() -> None:
+    raw = layout.pack_batch_header(BATCH, 1, 64)
+    assert raw[:2] == b"\xfe\xb1"
+    with pytest.raises(UnicodeDecodeError):
+        raw[:1].decode("utf-8", "surrogatepass")
+
+
+@pytest.mark.parametrize(
+    ("batch_no", "synced_no", "says"),
+    [
+        (1, 0, 0),
+        (42, 41, 41),
+        (70_000, 70_000 - 65_535, 70_000 - 65_535),
+        (70_000, 70_000 - 65_536, 0),
+        (70_000, 1, 0),
+        (70_000, 0, 0),
+        (2**64 - 1, 2**64 - 65_536, 2**64 - 65_536),
+        (2**64 - 1, 2**64 - 65_537, 0),
+    ],
+)
+def test_what_is_synced_is_said_as_far_back_as_it_can_be(
+    batch_no: int, synced_no: int, says: int
+) -> None:
+    header = BATCH._replace(batch_no=batch_no, synced_no=synced_no)
+    found = layout.unpack_batch_header(layout.pack_batch_header(header, 1, 64), 1, 64)
+    assert found == header._replace(synced_no=says)
+
+
+@given(st.integers(1, 2**64 - 1), st.integers(0, 200_000) | st.integers(0, 2**64 - 1))
+def test_what_is_synced_is_never_overstated(batch_no: int, behind: int) -> None:
+    synced_no = max(batch_no - 1 - behind, 0)
+    header = BATCH._replace(batch_no=batch_no, synced_no=synced_no)
+    found = layout.unpack_batch_header(layout.pack_batch_header(header, 1, 64), 1, 64)
+    assert found is not None
+    assert found.synced_no in (0, synced_no)
+
+
+def test_a_batch_cannot_say_that_it_is_synced_itself() -> None:
+    for synced_no in (42, 43):
+        with pytest.raises(AssertionError):
+            layout.pack_batch_header(BATCH._replace(synced_no=synced_no), 1, 64)
+
+
+def test_more_behind_than_there_are_numbers_is_nothing_synced() -> None:
+    """No writer writes it."""
+    fixed = layout._batch.pack(layout.BATCH_MAGIC, 0, 0, 0, 9, 0, 3, 0)
+    crc = crc32(fixed, crc32((64).to_bytes(8, "little"), 1))
+    found = layout.unpack_batch_header(fixed + struct.pack("<I", crc), 1, 64)
+    assert found is not None
+    assert (found.batch_no, found.synced_no) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("largest", "code"),
+    [
+        (0, 0),
+        (255, 0),
+        (256, 1),
+        (65_535, 1),
+        (65_536, 2),
+        (2**32 - 1, 2),
+        (2**32, 3),
+        (2**64 - 1, 3),
+    ],
+)
+def test_a_column_is_as_wide_as_its_largest_value(largest: int, code: int) -> None:
+    assert layout.width_code(largest) == code
+    packed = layout.pack_column([0, largest], code)
+    assert packed == b"".join(value.to_bytes(1 << code, "little") for value in (0, largest))
+
+
+def test_an_entry_is_the_sum_of_its_columns() -> None:
+    assert layout.entry_bytes(0) == 5
+    assert layout.entry_bytes(0b10_10_10_11) == layout.ENTRY_BYTES_MAX
+    assert layout.entry_bytes(0b01_00_10_11) == 8 + 4 + 1 + 2 + 1
+
+
+def test_a_batch_cannot_hold_more_records_than_its_header_counts() -> None:
+    room = limits.BATCH_BYTES_CUT - layout.BATCH_HEADER_BYTES
+    assert room // layout.entry_bytes(0) <= layout.RECORDS_MAX
+
+
+@pytest.mark.parametrize("length", [0, 1, 27, 63])
 def test_short_bytes_are_no_header(length: int) -> None:
     raw = layout.pack_segment_header(SEGMENT)[:length]
     assert layout.unpack_segment_header(raw) is None

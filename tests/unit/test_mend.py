@@ -23,7 +23,9 @@ def kept(world: World) -> None:
     """Stream 1 becomes a partial."""
     (stream,) = world.engine.registry.by_no.values()
     world.engine.orphan(stream, "agent_lost")
-    facts = KeptFacts(stream.no, stream.next_seq - 1, world.engine.sealing.written_no)
+    facts = KeptFacts(
+        stream.no, stream.next_seq - 1, world.engine.sealing.written_no, stream.begin.at_ms
+    )
     world.engine.keep(stream, "s", stream.begin.stream_id, facts)
 
 

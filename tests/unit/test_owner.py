@@ -55,16 +55,30 @@ def test_a_frozen_owner_that_thaws_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        b"walld 2\nepoch 1\nlog " + UUID.hex().encode() + b"\n",
         b"walld 1\nepoch x\nlog " + UUID.hex().encode() + b"\n",
         b"walld 1\nepoch 1\nlog 00\n",
         b"walld 1\n",
+        b"wal",
         b"\xff\xfe",
+        bytes(128),
     ],
 )
-def test_a_lock_that_cannot_be_read_is_kept_and_said(tmp_path: Path, raw: bytes) -> None:
+def test_a_lock_that_power_loss_spoilt_is_made_anew_from_what_the_log_says(
+    tmp_path: Path, raw: bytes
+) -> None:
     (tmp_path / LOCK_NAME).write_bytes(raw)
-    with pytest.raises(FormatError, match=f"{len(raw)} bytes"):
+    owner = Owner(str(tmp_path), UUID, epoch=7)
+    assert (owner.epoch, owner.log_uuid) == (8, UUID)
+    owner.close()
+    again = Owner(str(tmp_path), OTHER, epoch=7)
+    assert (again.epoch, again.log_uuid) == (9, UUID)
+    again.close()
+
+
+def test_a_lock_of_another_version_is_kept_and_said(tmp_path: Path) -> None:
+    raw = b"walld 2\nepoch 1\nlog " + UUID.hex().encode() + b"\n"
+    (tmp_path / LOCK_NAME).write_bytes(raw)
+    with pytest.raises(FormatError, match="version 2, this walld reads 1"):
         Owner(str(tmp_path), UUID)
     assert (tmp_path / LOCK_NAME).read_bytes() == raw
 

@@ -22,7 +22,7 @@ from walld.partials.store import (
     unpack_partial,
 )
 
-FACTS = PartialFacts(bytes(range(16)), 7, 1_700_000_000_123, 0, 41, "agent_lost")
+FACTS = PartialFacts(bytes(range(16)), 7, 1_700_000_000_123, 1_700_000_009_456, 0, 41, "agent_lost")
 ODD_IDS = [
     ".",
     "..",
@@ -154,7 +154,7 @@ def test_every_length_but_its_own_is_refused() -> None:
     for length in range(len(whole)):
         with pytest.raises(FormatError):
             unpack_partial(whole[:length], "p")
-    with pytest.raises(FormatError, match="is 111, expected 110"):
+    with pytest.raises(FormatError, match="is 119, expected 118"):
         unpack_partial(whole + b"x", "p")
 
 
@@ -172,7 +172,7 @@ def test_errors_name_the_file_the_offset_and_both_numbers(disk: RealDisk) -> Non
     with pytest.raises(FormatError) as caught:
         store.read(1, "a", "x")
     whole = PARTIAL_HEADER_BYTES + 4
-    for part in ("partials/1/a/x", f"is {whole - 1}, expected {whole}", "offset 88"):
+    for part in ("partials/1/a/x", f"is {whole - 1}, expected {whole}", "offset 96"):
         assert part in str(caught.value)
     with pytest.raises(FormatError):
         store.read_facts(1, "a", "x")

@@ -94,6 +94,16 @@ def test_reading_and_writing_at_offsets(disk: RealDisk) -> None:
     again.close()
 
 
+def test_reading_out_of_the_page_cache(disk: RealDisk) -> None:
+    """The same bytes, or None: never fewer, never an error."""
+    file = disk.create("x")
+    file.write_at(b"hello world", 0)
+    assert file.read_cached(5, 6) in (b"world", None), "None where the file system cannot"
+    assert file.read_cached(6, 6) is None, "beyond the end"
+    file.close()
+    assert file.read_cached(5, 6) is None
+
+
 def test_create_is_exclusive(disk: RealDisk) -> None:
     put(disk, "x")
     with pytest.raises(FileExistsError) as caught:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from walld.engine.peer import Process
+from walld.engine.peer import Connection, Process
 from walld.engine.registry import Registry
 from walld.engine.stream import Stream
 from walld.wal.records import Begin, Owner
@@ -86,12 +86,13 @@ def test_a_returning_owner_is_an_owner_whatever_was_thought() -> None:
 def test_a_producer_is_forgotten_with_its_last_stream_and_connection() -> None:
     registry = Registry()
     producer = registry.producer(1000, b"p" * 16)
-    producer.connections = 1
+    connection = Connection(1, 1000, Process(1000, OWNER, visible=True), set())
+    producer.connections.append(connection)
     registry.add(stream_of(1, "r"))
     registry.forget_producer(producer)
     assert registry.producers
     registry.remove(registry.by_no[1])
     assert registry.producers, "a connection of it is open"
-    producer.connections = 0
+    producer.connections.remove(connection)
     registry.forget_producer(producer)
     assert not registry.producers

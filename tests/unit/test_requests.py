@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -48,7 +49,7 @@ async def orphaned(virtual: Virtual, *stream_ids: str) -> None:
     """Their owners are gone and their partials are made."""
     for stream_id in stream_ids:
         virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
-    virtual.daemon.keeper.wake()
+    virtual.daemon.background.wake()
     await until(lambda: not virtual.engine.orphans)
 
 
@@ -274,7 +275,7 @@ def test_an_orphan_that_is_not_kept_yet_is_resolved_too(tmp_path: Path) -> None:
             virtual.background.seconds = 0.5
             with await say(virtual, "r", b"the words"):
                 virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
-                virtual.daemon.keeper.wake()
+                virtual.daemon.background.wake()
                 await anyio.sleep(0.2)
                 assert await asked(virtual, wire.Resolve(1, "r", 1)) is True
                 assert await recovered(virtual, "r") is None
@@ -402,6 +403,60 @@ def test_a_partial_that_cannot_be_read_is_an_error_and_not_nothing(tmp_path: Pat
     run(main)
 
 
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_a_record_that_changed_on_disk_is_a_gap_and_never_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int, synced: bool
+) -> None:
+    """A short reply is read on the loop, a long one by the background: both look at the CRC."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with await say(virtual, "r", b"before ") as agent, await say(virtual, "q", b"whole"):
+                agent.send(wire.Token(1, 2, b"x" * size))
+                await agent.drain()
+                agent.send(wire.Token(1, 3, b" after"))
+                await agent.drain("synced" if synced else "written")
+                (file,) = (home.data / "wal").glob("*.wal")
+                with file.open("r+b") as log:
+                    log.seek(file.read_bytes().index(b"xxxxx") + 2)
+                    log.write(b"X")
+                for _ in range(2):
+                    reply = await recovered(virtual, "r")
+                    assert reply is not None
+                    if synced:
+                        gaps = [wire.Gap(2, 2, "corrupt")]
+                        assert (text_of(reply), reply.gaps) == (b"before  after", gaps)
+                        assert (reply.partial_reason, reply.last_seq) == ("gap", 3)
+                        assert "stream 1: a record of" in caplog.text
+                    else:
+                        assert text_of(reply) == b"before " + b"x" * size + b" after"
+                        assert (reply.gaps, caplog.text) == ([], ""), "read from memory"
+                assert text_of(await recovered(virtual, "q")) == b"whole"
+
+    with caplog.at_level(logging.ERROR):
+        run(main)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_short_reply_is_read_at_once_only_where_no_disk_has_to_be_waited_for(
+    tmp_path: Path, cached: bool
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with await say(virtual, "r", b"x") as agent:
+                await agent.drain("synced")
+                if not cached:
+                    virtual.daemon._files.read_cached = lambda *_: None  # type: ignore[method-assign]
+                virtual.background.seconds = 5.0
+                begun = anyio.current_time()
+                assert text_of(await recovered(virtual, "r")) == b"x"
+                assert (anyio.current_time() - begun < 1.0) == cached
+
+    run(main)
+
+
 # --- what is no request ---------------------------------------------------------------------------
 
 
@@ -448,6 +503,6 @@ def test_what_is_no_request_ends_that_connection_alone(
                 other.send(wire.Status(1))
                 await other.hear(wire.Answer)
             await anyio.sleep(1)
-            assert virtual.daemon.intake.connections == 0
+            assert len(virtual.daemon.connections) == 0
 
     run(main)

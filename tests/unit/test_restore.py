@@ -96,7 +96,7 @@ def test_live_while_its_process_is_there_else_an_orphan_at_once(
 
 def test_what_is_kept_is_not_live_again(world: World, agent: Connection) -> None:
     kept = Kept()
-    kept.add(1000, "s", "r1", KeptFacts(1, 2, 9))
+    kept.add(1000, "s", "r1", KeptFacts(1, 2, 9, 5))
     again = world.restarted(power=False, kept=kept)
     assert sorted(again.engine.registry.by_no) == [2, 3]
     assert again.engine.kept.facts_of(1000, "r1") is not None
@@ -104,7 +104,7 @@ def test_what_is_kept_is_not_live_again(world: World, agent: Connection) -> None
 
 def test_what_grew_since_it_was_kept_is_live(world: World, agent: Connection) -> None:
     kept = Kept()
-    kept.add(1000, "s", "r1", KeptFacts(1, 1, 9))
+    kept.add(1000, "s", "r1", KeptFacts(1, 1, 9, 5))
     again = world.restarted(power=False, kept=kept)
     assert sorted(again.engine.registry.by_no) == [1, 2, 3]
 
@@ -112,7 +112,7 @@ def test_what_grew_since_it_was_kept_is_live(world: World, agent: Connection) ->
 def test_a_partial_whose_stream_was_released_goes_too(world: World, agent: Connection) -> None:
     """The daemon was killed between the tombstone and the file (K3)."""
     kept = Kept()
-    kept.add(1000, "s", "r4", KeptFacts(4, 1, 9))
+    kept.add(1000, "s", "r4", KeptFacts(4, 1, 9, 5))
     again = world.restarted(power=False, kept=kept)
     assert again.engine.unwanted == [(1000, "s", "r4")]
 

@@ -47,6 +47,15 @@ REFUSED: list[tuple[msgspec.Struct, str, str, str]] = [
     (wire.Start(9, 0, "n", LONG_ID), "id_length", "session_id of 1026 bytes", IDS),
     (wire.Start(9, 0, "n", "s", LONG_ID), "id_length", "turn_id of 1026 bytes", IDS),
     (wire.Start(9, 0, "n", "s", None, LONG_ID), "id_length", "parent of 1026 bytes", IDS),
+    *[
+        (
+            wire.Start(9, 0, "n", "s", at_ms=at_ms),
+            "malformed_event",
+            f"at_ms {at_ms}",
+            "0..9007199254740991",
+        )
+        for at_ms in (-1, 2**53, 2**63)
+    ],
     (wire.Start(9, 3, "n", "s"), "bad_seq", "start with seq 3", "0"),
     (wire.Start(1, 0, "n", "s"), "stream_exists", "number 1 again", "a number for each stream"),
     (wire.Token(7, 1, b"x"), "unknown_stream", "stream 7", "a stream that began (highest 2)"),

@@ -9,11 +9,11 @@ import pytest
 from wal_files import LOG, BytesDisk, BytesFile, LogWriter, batch_of, small_log
 
 from walld import limits
-from walld.disk.base import Disk, Entry, File
+from walld.disk.base import Disk, Entry
 from walld.wal import layout, scan
-from walld.wal.encode import settled_batches
-from walld.wal.layout import BATCH_HEADER_BYTES, BatchHeader, SegmentHeader, Settled
-from walld.wal.scan import LogScan, SegmentScan, list_segments, read_batch
+from walld.wal.encode import BatchBuilder, settled_batches
+from walld.wal.layout import BATCH_HEADER_BYTES, BatchHeader, BatchKind, SegmentHeader, Settled
+from walld.wal.scan import LogScan, Record, SegmentScan, list_segments
 
 
 def one_segment(*bodies: bytes) -> LogWriter:
@@ -38,12 +38,57 @@ def test_every_record_is_found_where_the_directory_says() -> None:
     for place in log.places:
         batch = found[place.batch_no]
         assert (batch.offset, bytes(batch.payload)) == (place.offset, place.payload)
-        assert (batch.synced_no, batch.at_ms) == (place.batch_no - 1, 1000 + place.batch_no)
-    at, bodies = found[1].bodies_at, []
-    for _, _, _, length, _ in layout.directory.iter_unpack(found[1].directory):
-        bodies.append(found[1].body(at, length))
-        at += length
+        assert batch.synced_no == place.batch_no - 1
+    bodies = [found[1].body(one.offset, one.body_bytes) for one in found[1].records]
     assert bodies == [b"first", b"second body"]
+
+
+BOUNDARIES = [0, 255, 256, 65_535, 65_536, 2**32 - 1]
+
+
+@pytest.mark.parametrize(
+    ("stream_no", "first_seq", "last_seq", "size"),
+    [
+        *[(max(number, 1), 0, 1, 3) for number in [*BOUNDARIES, 2**32, 2**64 - 1]],
+        *[(1, number, number, 3) for number in BOUNDARIES],
+        *[(1, 0, number, 3) for number in BOUNDARIES],
+        *[(1, 2**32 - 1 - number, 2**32 - 1, 3) for number in BOUNDARIES],
+        *[(1, 0, 1, number) for number in BOUNDARIES[:-1]],
+        (2**64 - 1, 2**31, 2**32 - 1, 65_536),
+    ],
+)
+@pytest.mark.parametrize("company", [0, 1, 2])
+def test_every_width_of_every_column_is_read_as_it_was_written(
+    stream_no: int, first_seq: int, last_seq: int, size: int, company: int
+) -> None:
+    """Alone and among small ones, before and behind: one large value widens a column for all."""
+    rows = [(1, 0, 0, 1, b"a"), (2, 3, 4, 0, b"")][:company]
+    rows.insert(company // 2, (stream_no, first_seq, last_seq, 255, bytes(size)))
+    builder = BatchBuilder()
+    for row in rows:
+        builder.add(*row)
+    batch = builder.seal(1)
+    log = LogWriter()
+    log.segment()
+    log.put(batch, 0)
+    log.batch(b"next")
+    found, verdict = log.read()
+    assert verdict.is_clean
+    assert sorted(found) == [1, 2]
+    records = list(found[1].records)
+    assert records == [
+        Record(no, first, last, offset, len(body), flags)
+        for (no, first, last, flags, body), offset in zip(rows, batch.offsets, strict=True)
+    ]
+    assert [found[1].body(one.offset, one.body_bytes) for one in records] == [r[4] for r in rows]
+    entry, widths = 1, 0
+    for at, value in enumerate((stream_no, first_seq, last_seq - first_seq, size)):
+        code = sum(value > top for top in (255, 65_535, 2**32 - 1))
+        entry += (1, 2, 4, 8)[code]
+        widths |= code << 2 * at
+    assert batch.widths == widths
+    exact = BATCH_HEADER_BYTES + entry * len(rows) + sum(len(row[4]) for row in rows)
+    assert 0 <= len(batch) - exact < layout.BATCH_ALIGNMENT
 
 
 def test_facts_of_a_clean_segment() -> None:
@@ -114,7 +159,7 @@ def test_a_header_across_the_edge_of_a_window_is_found(monkeypatch: pytest.Monke
 
 def test_memory_is_one_window_whatever_the_length_says() -> None:
     seed = layout.segment_seed(LOG, 1)
-    huge = BatchHeader(2**32 - 8, 1, 0, 0, 2**32 - 1, 0, 0)
+    huge = BatchHeader(BatchKind.RECORDS, 0, 2**16 - 1, 0, 2**32 - 4, 1, 0)
     content = layout.pack_segment_header(SegmentHeader(LOG, 1, 0, 1))
     content += layout.pack_batch_header(huge, seed, 64)
     file = BytesFile("x", content + bytes(1000))
@@ -125,32 +170,55 @@ def test_memory_is_one_window_whatever_the_length_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_no", "payload", "records", "flags"),
+    ("batch_no", "payload", "records", "kind", "widths"),
     [
-        (0, b"", 0, 0),
-        (1, bytes(4), 0, 0),
-        (1, bytes(8), 1, 0),
-        (1, layout.directory.pack(1, 0, 0, 9, 0) + bytes(8), 1, 0),
-        (1, layout.directory.pack(1, 0, 0, 0, 0) + bytes(8), 1, 0),
-        (1, layout.directory.pack(1, 0, 0, 2**32 - 1, 0) * 2, 2, 0),
-        (1, bytes(48), 1, layout.BatchFlag.SETTLED),
+        (0, b"", 0, BatchKind.RECORDS, 0),
+        (1, bytes(2), 0, BatchKind.RECORDS, 0),
+        (1, bytes(4), 0, BatchKind.RECORDS, 0),
+        (1, bytes(4), 1, BatchKind.RECORDS, 0),
+        (1, b"\1\0\0\4\0" + bytes(3), 1, BatchKind.RECORDS, 0),
+        (1, b"\1\0\0\0\0" + bytes(7), 1, BatchKind.RECORDS, 0),
+        (1, b"\1\1" + bytes(4) + b"\xff" * 8 + bytes(2), 2, BatchKind.RECORDS, 0b10_00_00_00),
+        (1, bytes(44), 1, BatchKind.SETTLED, 0),
+        (1, bytes(40), 2, BatchKind.SETTLED, 0),
+        # An entry of 12 bytes that adds up, but no seq or length has 8.
+        (1, b"\1" + bytes(11), 1, BatchKind.RECORDS, 0b00_00_11_00),
+        (1, b"\1" + bytes(11), 1, BatchKind.RECORDS, 0b00_11_00_00),
+        (1, b"\1" + bytes(11), 1, BatchKind.RECORDS, 0b11_00_00_00),
     ],
 )
 def test_a_batch_that_contradicts_itself_is_a_hole(
-    batch_no: int, payload: bytes, records: int, flags: int
+    batch_no: int, payload: bytes, records: int, kind: int, widths: int
 ) -> None:
-    header = BatchHeader(len(payload), batch_no, 0, 0, records, flags, crc32(payload))
-    content = layout.pack_segment_header(SegmentHeader(LOG, 1, 0, 1))
-    content += layout.pack_batch_header(header, layout.segment_seed(LOG, 1), 64) + payload
+    # Packed here: no BatchHeader of batch 0 can be, for want of a number before it.
+    fixed = layout._batch.pack(
+        layout.BATCH_MAGIC, kind, widths, records, 0, len(payload), batch_no, crc32(payload)
+    )
+    seed = layout.segment_seed(LOG, 1)
+    crc = crc32(fixed, crc32((64).to_bytes(8, "little"), seed))
+    assert scanned_batches(fixed + struct.pack("<I", crc) + payload) == ([], 1)
+
+
+def scanned_batches(raw: bytes) -> tuple[list[int], int]:
+    """Numbers of good batches in a segment with these bytes, and how many holes."""
+    content = layout.pack_segment_header(SegmentHeader(LOG, 1, 0, 1)) + raw
     found = SegmentScan(BytesFile("x", content), 1, LOG)
-    assert list(found) == []
-    assert len(found.facts.holes) == 1
+    numbers = [batch.batch_no for batch in found]
     assert found.facts.settled == []
+    return numbers, len(found.facts.holes)
+
+
+def test_an_entry_of_that_size_is_read_where_the_stream_number_has_eight_bytes() -> None:
+    """The counterpart of the above: the same bytes are good under a width that may be."""
+    payload = b"\1" + bytes(11)
+    header = BatchHeader(BatchKind.RECORDS, 0b11, 1, 0, len(payload), 1, crc32(payload))
+    raw = layout.pack_batch_header(header, layout.segment_seed(LOG, 1), 64) + payload
+    assert scanned_batches(raw) == ([1], 0)
 
 
 def test_a_batch_of_a_later_kind_is_skipped_and_counts_as_there() -> None:
     payload = b"whatever it is.."
-    header = BatchHeader(len(payload), 1, 0, 0, 5, 1 << 9, crc32(payload))
+    header = BatchHeader(9, 0, 5, 0, len(payload), 1, crc32(payload))
     content = layout.pack_segment_header(SegmentHeader(LOG, 1, 0, 1))
     content += layout.pack_batch_header(header, layout.segment_seed(LOG, 1), 64) + payload
     found = scanned(content)
@@ -161,7 +229,7 @@ def test_what_a_start_settled_is_facts_and_no_batch() -> None:
     log = LogWriter()
     log.segment()
     rows = [Settled(1, 64, 5, 6, 1)]
-    for batch in settled_batches(1, 0, rows):
+    for batch in settled_batches(1, rows):
         log.put(batch, 0)
     found = SegmentScan(BytesFile("x", bytes(log.files[1])), 1, LOG)
     assert list(found) == []
@@ -290,22 +358,9 @@ def test_names_that_are_no_segments_are_not_read() -> None:
     assert list_segments(Crowded(small_log().files)) == [1, 2]
 
 
-def test_one_batch_by_its_place() -> None:
-    log = small_log()
-    file: File = BytesFile("x", bytes(log.files[2]))
-    header = SegmentHeader(LOG, 2, 3, 1)
-    for place in log.places[3:]:
-        batch = read_batch(file, header, place.offset)
-        assert batch is not None
-        assert bytes(batch.payload) == place.payload
-    assert read_batch(file, header, 72) is None
-    assert read_batch(file, SegmentHeader(LOG, 1, 3, 1), 64) is None
-    damaged = bytearray(log.files[2])
-    damaged[64 + BATCH_HEADER_BYTES] ^= 1
-    assert read_batch(BytesFile("x", bytes(damaged)), header, 64) is None
-
-
 def test_the_largest_batch_fits_a_window() -> None:
-    room = limits.BATCH_BYTES_MAX - BATCH_HEADER_BYTES - layout.ENTRY_BYTES
+    # One entry: stream 1, seqs 0..1, and a length of 4 bytes.
+    room = limits.BATCH_BYTES_MAX - BATCH_HEADER_BYTES - (1 + 1 + 1 + 4 + 1)
     log = one_segment(b"a", bytes(room), b"c")
+    assert log.places[1].length == limits.BATCH_BYTES_MAX
     assert sorted(log.read()[0]) == [1, 2, 3]

@@ -38,7 +38,7 @@ def agent(world: World) -> Connection:
 
 def finished(world: World) -> Sealed:
     """The batch that is being built."""
-    sealed = world.engine.sealing.finish(5)
+    sealed = world.engine.sealing.finish()
     assert sealed is not None
     return sealed
 
@@ -77,7 +77,7 @@ def test_also_while_the_batch_is_still_being_built(world: World, agent: Connecti
     stream = world.begin(agent)
     world.engine.sealing.seal_some(1)
     world.say(agent, wire.Token(1, 1, b"a"))
-    sealed = world.engine.sealing.finish(5)
+    sealed = world.engine.sealing.finish()
     assert sealed is not None
     world.write(sealed)
     assert stream.written_seq == 0
@@ -116,7 +116,7 @@ def test_numbers_are_dense_and_given_at_sealing(world: World, agent: Connection)
         world.write(second)
     world.write(first)
     world.write(second)
-    third = world.engine.sealing.finish_empty(5)
+    third = world.engine.sealing.finish_empty()
     assert (third.batch.batch_no, third.batch.records) == (3, 0)
 
 
@@ -128,7 +128,7 @@ def test_the_bytes_of_a_batch_are_those_of_the_format(world: World, agent: Conne
     raw = header + sealed.batch.stamped(0, segment_seed(b"l" * 16, 1), len(header))
     (read,) = SegmentScan(BytesFile("x", raw), 1)
     ((_, _, _, length, _),) = entries(sealed)
-    items = records.decode_items(read.body(read.bodies_at, length))
+    items = records.decode_body(1, read.body(read.bodies_at, length))
     assert [type(item) for item in items] == [records.Begin, records.Text]
 
 
@@ -250,7 +250,7 @@ def test_a_recount_while_a_tombstone_is_being_sealed(world: World, agent: Connec
     world.say(agent, wire.Release(1, 2))
     world.engine.sealing.seal_some(1)
     world.replace_segment()
-    sealed = world.engine.sealing.finish(5)
+    sealed = world.engine.sealing.finish()
     assert sealed is not None
     world.write(sealed)
     world.flush()
@@ -291,7 +291,7 @@ def test_carried_records_stand_for_those_they_replace(world: World, agent: Conne
 def test_a_second_carry_of_the_same_records_waits_for_the_first(
     world: World, agent: Connection
 ) -> None:
-    """Sealed and not closed: the index does not know yet, so the keeper must be kept away."""
+    """Sealed and not closed: the index does not know yet, so the reclaimer must be kept away."""
     stream = world.begin(agent)
     for seq in range(1, 4):
         world.say(agent, wire.Token(1, seq, b"abc"[seq - 1 : seq]))
@@ -299,7 +299,7 @@ def test_a_second_carry_of_the_same_records_waits_for_the_first(
     world.engine.carry(carry_of(world, stream, 0, 2), 0.0)
     world.engine.sealing.seal_some(1)
     assert stream.carrying
-    sealed = world.engine.sealing.finish(5)
+    sealed = world.engine.sealing.finish()
     assert not stream.carrying
     assert sealed is not None
     world.write(sealed)
@@ -357,10 +357,10 @@ def test_on_the_reserve_only_what_has_ended_is_written(world: World, agent: Conn
 
 
 def test_a_batch_made_elsewhere_takes_its_place(world: World, agent: Connection) -> None:
-    sealed = world.engine.sealing.adopt(Batch(1, 5, 0, b"", []))
+    sealed = world.engine.sealing.adopt(Batch(1, 0, b"", []))
     world.write(sealed)
     world.begin(agent)
     (after,) = world.flush()
     assert after.batch.batch_no == 2
     with pytest.raises(AssertionError):
-        world.engine.sealing.adopt(Batch(9, 5, 0, b"", []))
+        world.engine.sealing.adopt(Batch(9, 0, b"", []))

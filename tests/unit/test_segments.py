@@ -41,10 +41,30 @@ def test_numbers_are_dense_and_the_last_segment_alone_grows() -> None:
             segments.wrote(wrong, segments.current.size, 100)
     with pytest.raises(AssertionError):
         segments.add(Segment(4, 6, 0.0))
-    with pytest.raises(AssertionError):
-        segments.add(Segment(5, 5, 0.0))
     segments.wrote(6, segments.current.size, 100)
     assert [segment.last_batch for segment in segments] == [3, 6]
+    assert not segments.overlaps
+
+
+def test_two_segments_of_one_range_hold_what_each_has_a_place_for() -> None:
+    """G1: a start read batch 5 out of the second of them, for in the first it was damaged."""
+    segments = Segments()
+    for segment_id, first_batch, offsets in ((1, 4, [64, 0, 300]), (2, 5, [64]), (3, 7, [64])):
+        segments.add(Segment(segment_id, first_batch, 0.0))
+        segments.current.offsets.extend(offsets)
+    assert segments.overlaps
+    assert [segments.locate(number) for number in range(3, 9)] == [
+        None,
+        (1, 64),
+        (2, 64),
+        (1, 300),
+        (3, 64),
+        None,
+    ]
+    assert segments.first_batch == 4
+    segments.unlinked(segments.oldest)
+    assert not segments.overlaps
+    assert [segments.locate(number) for number in (4, 5, 6, 7)] == [None, (2, 64), None, (3, 64)]
 
 
 def test_live_bytes_are_entry_and_body_of_what_is_needed() -> None:

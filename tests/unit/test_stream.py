@@ -48,8 +48,14 @@ def test_consecutive_tokens_are_one_item() -> None:
     stream = fresh()
     take_tokens(stream, 3, 1, [b"He", b"l", b""], 10)
     take_tokens(stream, 3, 4, [b"lo"], 11)
-    assert items(stream) == [records.Text(1, 4, 10, 3, b"\x02\x01\x00\x02", b"Hello")]
+    assert items(stream) == [records.Text(1, 10 - BEGIN.at_ms, b"\x02\x01\x00\x02", b"Hello")]
     assert stream.next_seq == 5
+
+
+def test_reasoning_is_an_item_of_its_own_and_a_clock_may_go_backwards() -> None:
+    stream = fresh()
+    take_tokens(stream, 4, 1, [b"h", b"m"], BEGIN.at_ms - 3)
+    assert items(stream) == [records.Thought(1, -3, b"\x01\x01", b"hm")]
 
 
 def test_another_kind_and_a_gap_each_begin_another_item() -> None:

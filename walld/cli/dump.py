@@ -20,8 +20,8 @@ from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.partials.store import PARTIALS_DIR, PartialStore, unpack_partial
-from walld.wal.layout import WAL_DIR, Flag, directory, parse_segment_name, segment_name
-from walld.wal.records import Begin, Item, Text, decode_items
+from walld.wal.layout import WAL_DIR, Flag, parse_segment_name, segment_name
+from walld.wal.records import BODY_CRC_BYTES, Begin, Item, Text, check_body, decode_items
 from walld.wal.scan import ScannedBatch, SegmentScan, list_segments
 
 __all__ = ["run"]
@@ -140,23 +140,23 @@ def _batch(batch: ScannedBatch, with_items: bool) -> Iterator[Row]:
         "batch_no": batch.batch_no,
         "offset": batch.offset,
         "payload": len(batch.payload),
-        "records": batch.records,
+        "records": len(batch.columns.flags),
         "synced_no": batch.synced_no,
-        "at_ms": batch.at_ms,
     }
-    at = batch.bodies_at
-    for stream_no, first_seq, last_seq, length, flags in directory.iter_unpack(batch.directory):
+    for record in batch.records:
         yield {
             "what": "record",
             "depth": 2,
-            "stream_no": stream_no,
-            "seqs": f"{first_seq}..{last_seq}",
-            "bytes": length,
-            "flags": [name.lower() for name, bit in _FLAGS.items() if flags & bit],
+            "stream_no": record.stream_no,
+            "seqs": f"{record.first_seq}..{record.last_seq}",
+            "bytes": record.body_bytes,
+            "flags": [name.lower() for name, bit in _FLAGS.items() if record.flags & bit],
         }
-        if with_items and length:
-            yield from _items(batch.body(at, length))
-        at += length
+        if with_items and record.body_bytes:
+            body = batch.body(record.offset, record.body_bytes)
+            if not check_body(record.stream_no, body):
+                yield {"what": "damaged", "depth": 3, "why": "the body does not verify"}
+            yield from _items(body[BODY_CRC_BYTES:])
 
 
 # --- partials -------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def _partial(disk: RealDisk, name: str, path: str, with_items: bool) -> Iterator
 def _items(body: bytes) -> Iterator[Row]:
     try:
         items = decode_items(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        yield {"what": "damaged", "depth": 3, "why": f"not items: {error}"}
+    except FormatError as error:
+        yield {"what": "damaged", "depth": 3, "why": str(error)}
         return
     for item in items:
         yield _item(item)
@@ -203,13 +203,13 @@ def _item(item: Item) -> Row:
             "what": {3: "text", 4: "reasoning"}.get(item.kind, f"run of kind {item.kind}"),
             "depth": 3,
             "seqs": f"{item.first_seq}..{item.last_seq}",
-            "at_ms": item.at_ms,
+            "after_ms": item.after_ms,
             "text": _readable(item.text),
         }
     event: wire.Event | Begin = item if isinstance(item, Begin) else item.event
     row: Row = {"what": type(event).__name__.lower(), "depth": 3}
     if not isinstance(item, Begin):
-        row["at_ms"] = item.at_ms
+        row["after_ms"] = item.after_ms
     for name in event.__struct_fields__:
         value = getattr(event, name)
         if value is not None and name != "stream":

@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-import msgspec
 from walld_client.wire import messages as wire
 
 from walld.daemon import peers
@@ -25,8 +24,8 @@ from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, Partial, PartialStore
 from walld.replies.fold import fold
-from walld.wal.layout import WAL_DIR, Flag, directory
-from walld.wal.records import Begin, Happened, Item, Text, decode_items
+from walld.wal.layout import WAL_DIR, Flag
+from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, decode_items
 from walld.wal.scan import LogScan, list_segments
 
 __all__ = ["Found", "find"]
@@ -45,9 +44,9 @@ class Found:
 
 @dataclass(slots=True)
 class _Stream:
-    """What was read of one stream. lost_reason, gap_word: from its partial."""
+    """Arrays of items that were read of one stream. lost_reason, gap_word: from its partial."""
 
-    bodies: list[bytes] = field(default_factory=list)
+    arrays: list[bytes] = field(default_factory=list)
     lost_reason: str | None = None
     gap_word: str | None = None
 
@@ -97,15 +96,15 @@ class _Reading:
     def _read_log(self) -> bytes | None:
         scan = LogScan(self._disk)
         for _, batch in scan:
-            at = batch.bodies_at
-            for stream_no, _, _, length, flags in directory.iter_unpack(batch.directory):
-                if flags & (Flag.RELEASED | Flag.RESOLVED):
+            for record in batch.records:
+                stream_no = record.stream_no
+                if record.flags & (Flag.RELEASED | Flag.RESOLVED):
                     self._gone.add(stream_no)
                     self._streams.pop(stream_no, None)
-                elif stream_no not in self._gone and length:
+                elif stream_no not in self._gone and record.body_bytes:
                     stream = self._streams.setdefault(stream_no, _Stream())
-                    stream.bodies.append(batch.body(at, length))
-                at += length
+                    body = batch.body(record.offset, record.body_bytes)
+                    stream.arrays.append(body[BODY_CRC_BYTES:])
         verdict = scan.verdict()
         self._damaged = not verdict.is_clean
         for name, damages in (("corrupt", verdict.corrupt), ("unreadable", verdict.unreadable)):
@@ -135,17 +134,17 @@ class _Reading:
             self._apart.append(_Stream([partial.body], facts.lost_reason, facts.gap_word))
         elif facts.stream_no not in self._gone:
             stream = self._streams.setdefault(facts.stream_no, _Stream())
-            stream.bodies.insert(0, partial.body)
+            stream.arrays.insert(0, partial.body)
             stream.lost_reason, stream.gap_word = facts.lost_reason, facts.gap_word
 
     def _folded(self, stream: _Stream, where: str) -> list[wire.Recovered]:
         """The reply, in a list; none and a doubt where these bytes do not tell one."""
         items: list[Item] = []
         try:
-            for body in stream.bodies:
-                items += decode_items(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self._doubts.append(f"{where}: not items this walld understands: {error}")
+            for array in stream.arrays:
+                items += decode_items(array)
+        except FormatError as error:
+            self._doubts.append(f"{where}: {error}")
         begin = next((item for item in items if isinstance(item, Begin)), None)
         if begin is None:
             self._doubts.append(f"{where}: {len(items)} items and no word on whose they are")

@@ -1,6 +1,6 @@
 """The socket agents connect to: taken over from the service manager, or claimed by path.
 
-Owns: binding, modes, and removing a stale socket. Refuses: accepting (`intake.py`).
+Owns: binding, modes, and removing a stale socket. Refuses: accepting (`door.py`).
 
 Invariant: a socket file is removed only with the data directory's lock held and a connect refused:
 somebody who answers keeps it.

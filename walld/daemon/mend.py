@@ -10,27 +10,27 @@ something stands in them: a Begin, a Move, an end.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
 from walld_client.wire import messages as wire
 
+from walld.daemon.resync import resync
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
-from walld.wal import records
+from walld.wal import ranges, records
 from walld.wal.files import SegmentFiles
 from walld.wal.index import OFFSET_BITS, LogIndex
-from walld.wal.layout import QUARANTINE_DIR, WAL_DIR
+from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Settled
 from walld.wal.scan import LogScan, list_segments
+from walld.wal.verdict import RENEWED
 
 if TYPE_CHECKING:
     from walld.disk.base import Disk, File
     from walld.wal.index import StreamRecords
     from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["Found", "FoundSegment", "Mended", "mend"]
+__all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
 _log = logging.getLogger("walld.mend")
 
@@ -50,12 +50,26 @@ class FoundSegment:
     """A segment of an earlier daemon, as it can be read."""
 
     segment_id: int
-    first_batch: int
     size: int = 0
     batches: list[tuple[int, int]] = field(default_factory=list)
     """(batch_no, file offset)"""
     unreadable: bool = False
     """Some of it gave I/O errors: set aside when its turn comes, never unlinked."""
+
+
+@dataclass(slots=True)
+class NotSynced:
+    """What could not be made durable: it must be written again before it counts."""
+
+    segment_ids: list[int]
+    batches: set[int]
+    tombstones: list[tuple[int, int, int]]
+    """(stream number, last seq, flag)"""
+
+    def rows(self) -> list[Settled]:
+        """What to write down once it stands elsewhere, so that these batches are not missed."""
+        found = ranges.merged((number, number) for number in self.batches)
+        return [Settled(0, 0, first, last, RENEWED) for first, last in found]
 
 
 @dataclass(slots=True)
@@ -72,8 +86,7 @@ class Mended:
     """By uid, session name and stream name."""
     last_stream_no: int
     scanned_bytes: int
-    not_synced: list[int]
-    """Segments whose sync failed: what they hold must be written again before it counts."""
+    not_synced: NotSynced
 
 
 def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
@@ -94,7 +107,7 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         index.take(batch)
         segment = segments.get(segment_id)
         if segment is None:
-            segment = segments[segment_id] = FoundSegment(segment_id, batch.batch_no)
+            segment = segments[segment_id] = FoundSegment(segment_id)
         segment.batches.append((batch.batch_no, batch.offset))
     verdict = log.verdict()
     for facts in log.segments:
@@ -110,18 +123,38 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     partials = _partials(store)
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
     streams = _told(disk, index, list(segments.values()), kept)
-    not_synced = _sync_old(disk, [facts.segment_id for facts in log.segments])
+    failed = resync(disk, log_uuid, _tails(log, segments, verdict.synced_no))
+    unsynced = {
+        number
+        for segment_id in failed
+        if segment_id in segments
+        for number, _ in segments[segment_id].batches
+        if number > verdict.synced_no
+    }
     return Mended(
         verdict,
         streams,
-        index.dead,
-        _with_empty_ones(segments, log, verdict.last_batch_no),
+        set(index.dead),
+        _with_empty_ones(segments, log),
         max(ids, default=0),
         partials,
         index.last_no,
         sum(facts.size for facts in log.segments),
-        not_synced,
+        NotSynced(failed, unsynced, index.tombstones(unsynced)),
     )
+
+
+def _tails(log: LogScan, segments: dict[int, FoundSegment], synced_no: int) -> dict[int, list[int]]:
+    """Segment id -> offsets of the batches that no header calls synced; 0 is its own header."""
+    tails: dict[int, list[int]] = {}
+    for facts in log.segments:
+        found = segments.get(facts.segment_id)
+        batches = found.batches if found is not None else []
+        tail = [offset for no, offset in batches if no > synced_no]
+        if facts.header is not None and len(tail) == len(batches):
+            tail.insert(0, 0)
+        tails[facts.segment_id] = tail
+    return tails
 
 
 def _partials(store: PartialStore) -> dict[tuple[int, str, str], PartialFacts]:
@@ -138,45 +171,25 @@ def _partials(store: PartialStore) -> dict[tuple[int, str, str], PartialFacts]:
     return found
 
 
-def _sync_old(disk: Disk, segment_ids: list[int]) -> list[int]:
-    """What a killed daemon wrote and did not sync becomes durable before anything builds on it.
-
-    Returns the segments where that failed.
-    """
-    failed = []
-    for segment_id in segment_ids:
-        try:
-            file = disk.open(SegmentFiles.path(segment_id))
-        except OSError:
-            continue  # gone, or what the scan called unreadable
-        try:
-            file.sync()
-        except OSError as error:
-            _log.error("segment %d: sync at start: %s", segment_id, error.strerror or error)
-            failed.append(segment_id)
-        finally:
-            file.close()
-    disk.sync_dir(WAL_DIR)
-    return failed
-
-
 class _Bodies:
     """Record bodies by place, out of segments opened once."""
 
     def __init__(self, disk: Disk, segments: list[FoundSegment]) -> None:
         self._disk = disk
-        self._segments = segments
-        self._firsts = [segment.first_batch for segment in segments]
-        self._offsets = {no: offset for segment in segments for no, offset in segment.batches}
+        self._batches = {
+            no: (segment.segment_id, offset)
+            for segment in segments
+            for no, offset in segment.batches
+        }
         self._files: dict[int, File] = {}
 
     def read(self, place: int, length: int) -> bytes:
         batch_no, offset = place >> OFFSET_BITS, place & (1 << OFFSET_BITS) - 1
-        segment_id = self._segments[bisect_right(self._firsts, batch_no) - 1].segment_id
+        segment_id, batch_at = self._batches[batch_no]
         file = self._files.get(segment_id)
         if file is None:
             file = self._files[segment_id] = self._disk.open(SegmentFiles.path(segment_id))
-        return file.read_at(length, self._offsets[batch_no] + offset)
+        return file.read_at(length, batch_at + offset)
 
     def close(self) -> None:
         for file in self._files.values():
@@ -207,9 +220,9 @@ def _told(
 
 def _look_into(found: Found, body: bytes, no: int) -> None:
     try:
-        items = records.decode_items(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        # The CRC was good, so a walld wrote this: another version, or a bug. Kept, and said.
+        items = records.decode_body(no, body)
+    except FormatError as error:
+        # The batch was good, so a walld wrote this: another version, or a bug. Kept, and said.
         _log.error("stream %d: a record cannot be read: %s", no, error)
         return
     for item in items:
@@ -230,9 +243,7 @@ def _quarantine_nameless(disk: Disk, bodies: _Bodies, no: int, found: StreamReco
     disk.replace(f"{QUARANTINE_DIR}/stream-{no}", kept)
 
 
-def _with_empty_ones(
-    found: dict[int, FoundSegment], log: LogScan, last_batch_no: int
-) -> list[FoundSegment]:
+def _with_empty_ones(found: dict[int, FoundSegment], log: LogScan) -> list[FoundSegment]:
     """All segments in order: those with nothing to read are unlinked in their turn too."""
     ordered: list[FoundSegment] = []
     for facts in log.segments:
@@ -240,10 +251,7 @@ def _with_empty_ones(
             continue
         segment = found.get(facts.segment_id)
         if segment is None:
-            first = ordered[-1].batches[-1][0] + 1 if ordered and ordered[-1].batches else 1
-            if facts.header is not None:
-                first = facts.header.prev_batch_no + 1
-            segment = FoundSegment(facts.segment_id, min(first, last_batch_no + 1))
+            segment = FoundSegment(facts.segment_id)
         segment.size = facts.size
         segment.unreadable = any(hole.reason == "unreadable" for hole in facts.holes)
         ordered.append(segment)

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["Processes"]
 
 _Key = tuple[int, int, int]
+_NOTICES_MAX = 64
 
 
 class Processes:
-    """Watched processes. Their pidfds stand in a selector of their own, which the intake polls."""
+    """Watched processes. Their pidfds stand in a selector of their own."""
 
-    def __init__(self, selector: select.epoll, boot: str) -> None:
-        self._selector = selector
+    def __init__(self, boot: str) -> None:
+        self._selector = select.epoll()
         self._boot = boot
         self._watched: dict[_Key, tuple[Process, int]] = {}
         self._pidfds: dict[int, Process] = {}
@@ -84,13 +85,15 @@ class Processes:
 
     # --- going ----------------------------------------------------------------------------------
 
-    def noticed(self, fd: int) -> bool:
-        """True where a ready descriptor is a pidfd: its process has exited."""
-        if fd not in self._pidfds:
-            return False
-        self._selector.unregister(fd)
-        self._exited.append(fd)
-        return True
+    def fileno(self) -> int:
+        """Readable when one of them has exited."""
+        return self._selector.fileno()
+
+    def notice(self) -> None:
+        """Look who has exited by now: `next_exited` has them."""
+        for pidfd, _ in self._selector.poll(0, _NOTICES_MAX):
+            self._selector.unregister(pidfd)
+            self._exited.append(pidfd)
 
     def next_exited(self) -> Process | None:
         """A process that has exited and is not watched any more, None where there is none."""
@@ -140,6 +143,8 @@ class Processes:
             self.leave(process, now)
 
     def close(self) -> None:
-        """Close every pidfd."""
+        """Watch nobody any more."""
         for pidfd in self._pidfds:
             os.close(pidfd)
+        self._pidfds.clear()
+        self._selector.close()

@@ -33,7 +33,8 @@ from walld.wal.layout import Flag
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from walld.daemon.committer import Committer
+    from walld.daemon.connections import Connections
+    from walld.daemon.flusher import Flusher
     from walld.daemon.intake import Intake
     from walld.daemon.keeper import Keeper
     from walld.daemon.reading import Reader
@@ -68,7 +69,8 @@ class Requests:
         self,
         engine: Engine,
         intake: Intake,
-        committer: Committer,
+        connections: Connections,
+        flusher: Flusher,
         reader: Reader,
         keeper: Keeper,
         status: Callable[[], dict[str, object]],
@@ -77,7 +79,8 @@ class Requests:
     ) -> None:
         self._engine = engine
         self._intake = intake
-        self._committer = committer
+        self._connections = connections
+        self._flusher = flusher
         self._reader = reader
         self._keeper = keeper
         self._status = status
@@ -120,7 +123,7 @@ class Requests:
             pass  # the peer is gone
         finally:
             peer.close()
-            self._intake.query_ended(connection)
+            self._connections.query_ended(connection)
 
     async def _close_with(
         self, peer: socket.socket, code: str, message: str, got: object, limit: object
@@ -286,7 +289,7 @@ class Requests:
             written = anyio.Event()
             self._engine.release(stream, Flag.RESOLVED, now)
             self._engine.when("written", written.set, now)
-            self._committer.wake()
+            self._flusher.wake()
             await written.wait()
             return True
         where = self._engine.kept.where(uid, request.stream_id)

@@ -1,7 +1,7 @@
 """Room kept aside, so that a full disk still takes what must not wait.
 
 Owns: the file `reserve`, 1 MiB of zeros in the data directory. Refuses: deciding what its room is
-for (`committer.py`: ends, releases and what lets segments go).
+for (`writer.py`: ends, releases and what lets segments go).
 
 Zeros are written, not only asked for: fallocate(2) is not to be had on every file system.
 """

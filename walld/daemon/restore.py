@@ -56,7 +56,8 @@ def restore(
 def _segments(engine: Engine, mended: Mended, now: float) -> None:
     last_batch = 0
     for found in mended.segments:
-        segment = Segment(found.segment_id, max(found.first_batch, last_batch + 1), now, found.size)
+        first_batch = found.batches[0][0] if found.batches else last_batch + 1
+        segment = Segment(found.segment_id, first_batch, now, found.size)
         for batch_no, offset in found.batches:
             # Numbers that are missing get a place no header can have; no index leads there.
             segment.offsets.extend([0] * (batch_no - segment.last_batch - 1))
@@ -74,7 +75,7 @@ def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str
         known = None
         if facts.log_uuid == engine.log_uuid:
             wal_until = mended.verdict.last_batch_no
-            known = KeptFacts(facts.stream_no, facts.last_seq, wal_until)
+            known = KeptFacts(facts.stream_no, facts.last_seq, wal_until, facts.begun_at_ms)
             by_no[facts.stream_no] = ((uid, session, name), facts.last_seq)
         engine.kept.add(uid, session, name, known)
     return by_no
@@ -113,7 +114,7 @@ def _live_bytes(engine: Engine, mended: Mended) -> None:
     """Live bytes by segment: by bisection where a stream's records are in log order."""
     segments = list(engine.segments)
     for stream in engine.registry.by_no.values():
-        if mended.streams[stream.no].index.carried:
+        if mended.streams[stream.no].index.carried or engine.segments.overlaps:
             for place in stream.places():
                 segment = engine.segments.of_batch(place.batch_no)
                 if segment is not None:

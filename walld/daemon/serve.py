@@ -29,19 +29,26 @@ import anyio
 from walld import __version__, limits
 from walld.daemon import listener as sockets
 from walld.daemon import peers
-from walld.daemon.committer import Committer
+from walld.daemon.background import Background
+from walld.daemon.connections import Connections
+from walld.daemon.door import Door
+from walld.daemon.flusher import Flusher
 from walld.daemon.intake import Intake
 from walld.daemon.keeper import Keeper
 from walld.daemon.mend import Mended, mend
 from walld.daemon.metrics import Metrics
 from walld.daemon.notify import Notifier, listen_fds
+from walld.daemon.processes import Processes
 from walld.daemon.reading import Reader
+from walld.daemon.reclaimer import Reclaimer
 from walld.daemon.requests import Requests
 from walld.daemon.reserve import Reserve
 from walld.daemon.restore import restore
 from walld.daemon.signals import StopSignals
 from walld.daemon.state import State
+from walld.daemon.syncer import Syncer
 from walld.daemon.workers import ThreadWorker, Worker
+from walld.daemon.writer import Writer
 from walld.disk.owner import Owner
 from walld.disk.real import RealDisk
 from walld.engine.commit import GroupCommit
@@ -49,7 +56,7 @@ from walld.engine.engine import Engine
 from walld.errors import ConfigError, DirectoryTaken, WalldError
 from walld.partials.store import PartialStore
 from walld.wal.files import SegmentFiles
-from walld.wal.scan import list_segments
+from walld.wal.scan import list_segments, newest_header
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -80,64 +87,67 @@ class Daemon:
     ) -> None:
         self.settings = settings
         self.owner = owner
-        self.engine = Engine(GroupCommit(settings.flush_bound_ms, settings.flush_linger_ms))
-        self.engine.log_uuid = owner.log_uuid
+        self.engine = engine = Engine(
+            GroupCommit(settings.flush_bound_ms, settings.flush_linger_ms)
+        )
+        engine.log_uuid = owner.log_uuid
         self.notifier = notifier
         self._disk = disk
-        self._store = PartialStore(disk)
-        self._files = SegmentFiles(disk, owner.log_uuid)
-        self._background = make_worker()
+        self._store = store = PartialStore(disk)
+        self._files = files = SegmentFiles(disk, owner.log_uuid)
+        self._worker = worker = make_worker()
         self._boot = peers.boot_id()
         self._ready = anyio.Event()
         self._tasks: TaskGroup | None = None
+        # Who talks to it, and what they say.
+        self.processes = processes = Processes(self._boot)
+        self.connections = connections = Connections(engine, processes)
+        self.door = door = Door(
+            engine, connections, processes, listeners, _peers_max(), self._hand_over
+        )
         self.intake = Intake(
-            self.engine,
-            listeners,
-            self._boot,
-            _peers_max(),
-            self._hand_over,
-            self._swept,
-            self._wake_keeper,
+            engine, connections, door, processes, self._swept, self._wake_background
         )
-        self.state = State(settings, self.engine, self.intake, owner)
-        self.metrics = Metrics(
-            self.engine.counters,
-            self.state.gauges,
-            version=__version__,
-            backend=settings.backend,
+        # How it is.
+        self.state = state = State(settings, engine, connections, owner)
+        self.metrics = metrics = Metrics(
+            engine.counters, state.gauges, version=__version__, backend=settings.backend
         )
-        self.committer = Committer(
-            self.engine,
-            self.intake,
-            self._files,
-            Reserve(disk),
-            owner,
-            self.metrics,
-            make_worker(),
-            make_worker(),
-            self._wake_keeper,
+        # To disk.
+        self.writer = writer = Writer(
+            engine, files, Reserve(disk), owner, metrics, make_worker(), self._replaced
         )
-        self.state.committer = self.committer
-        reader = Reader(self.engine, self._files, self._store, self._background)
-        self.keeper = Keeper(
-            self.engine,
-            self.committer,
-            self._files,
-            self._store,
+        self.syncer = syncer = Syncer(
+            engine, connections, files, writer, metrics, make_worker(), self._synced
+        )
+        self.flusher = flusher = Flusher(
+            engine, connections, writer, syncer, metrics, self._wake_background
+        )
+        state.writer, state.syncer = writer, syncer
+        # Back from it, and what nobody waits for.
+        reader = Reader(engine, files, store, worker)
+        keeper = Keeper(engine, flusher, store, reader, worker, settings.retention_seconds)
+        self.reclaimer = Reclaimer(
+            engine,
+            flusher,
+            writer,
+            syncer,
+            files,
             reader,
-            self._background,
+            worker,
             settings.reclaim_seconds,
-            settings.retention_seconds,
             settings.release_hold_seconds,
         )
+        self.background = Background(engine, keeper, self.reclaimer, reader)
         self.requests = Requests(
-            self.engine,
+            engine,
             self.intake,
-            self.committer,
+            connections,
+            flusher,
             reader,
-            self.keeper,
-            self.state.status,
-            self.metrics.exposition,
+            keeper,
+            state.status,
+            metrics.exposition,
             self._ready,
         )
 
@@ -146,10 +156,17 @@ class Daemon:
         self._tasks.start_soon(self.requests.serve, peer, connection, rest)
 
     def _swept(self) -> None:
-        self.committer.wake()
+        self.flusher.wake()
 
-    def _wake_keeper(self) -> None:
-        self.keeper.wake()
+    def _replaced(self) -> None:
+        self.syncer.wake()
+
+    def _synced(self) -> None:
+        self.flusher.synced()
+        self.background.wake()
+
+    def _wake_background(self) -> None:
+        self.background.wake()
 
     async def run(self, stop: Callable[[], Awaitable[str]]) -> None:
         """Until `stop` returns, with the word for why. DirectoryTaken: another daemon took over."""
@@ -172,9 +189,9 @@ class Daemon:
             self.notifier.ready("recovering")
             await self._start()
             for run in (
-                self.committer.run_writer,
-                self.committer.run_syncer,
-                self.keeper.run,
+                self.flusher.run,
+                self.syncer.run,
+                self.background.run,
                 self._acknowledge,
                 self._tick,
             ):
@@ -186,18 +203,22 @@ class Daemon:
         """Read the log, restore, open a new segment, let agents in."""
         begun = time.perf_counter()
         job = partial(mend, self._disk, self._store, self.owner.log_uuid)
-        mended: Mended = await self._background.run(job)
+        mended: Mended = await self._worker.run(job)
         now = anyio.current_time()
 
         def watch(uid: int, owner: StreamOwner) -> Process | None:
-            return self.intake.processes.of_owner(uid, owner, now)
+            return self.processes.of_owner(uid, owner, now)
 
         restore(self.engine, mended, self._boot, watch, now)
         for segment in self.engine.segments:
-            await self._background.run(partial(self._files.adopt, segment.segment_id))
-        await self.committer.begin(mended.last_segment_id, mended.verdict)
-        if mended.not_synced:
-            await self.keeper.rescue(mended.not_synced)
+            await self._worker.run(partial(self._files.adopt, segment.segment_id))
+        await self.writer.begin(mended.last_segment_id, mended.verdict)
+        await self.syncer.sync_all()
+        if mended.not_synced.segment_ids:
+            await self.reclaimer.rescue(mended.not_synced)
+            await self.writer.settle(mended.not_synced.rows())
+            await self.syncer.sync_all()
+        self.writer.settled()
         self.state.mended(mended, time.perf_counter() - begun)
         self.engine.gap_word = self.state.gap_word
         # What a start made stays for good: it need not be looked at by each collection.
@@ -222,7 +243,7 @@ class Daemon:
     async def _acknowledge(self) -> None:
         while True:
             await anyio.sleep(limits.ACK_PERIOD_SECONDS)
-            await self.intake.acknowledge_all()
+            await self.connections.acknowledge_all()
 
     async def _tick(self) -> None:
         said, hung = "", None
@@ -232,7 +253,7 @@ class Daemon:
             while self.engine.lost:
                 _log.critical("lost_acked: stream %s, seqs %d to %d", *self.engine.lost.pop())
             trouble = self.state.trouble
-            if (trouble is None) != (hung is None) and self.committer.trouble is None:
+            if (trouble is None) != (hung is None) and self.writer.trouble is None:
                 _log.error("disk: %s", trouble or f"answers again; it was: {hung}")
                 hung = trouble
             line = self.state.line()
@@ -254,7 +275,7 @@ class Daemon:
         """Everything agents have sent so far is on disk, durably, before they see the end."""
         if self._ready.is_set():
             await self.intake.read_to_end()
-            await self.committer.finish()
+            await self.flusher.finish()
         self.intake.close()
         self._files.close()
         self.metrics.close()
@@ -269,6 +290,14 @@ def _peers_max() -> int:
     if soft == resource.RLIM_INFINITY:
         soft = 1 << 20
     return max(16, soft - limits.PEERS_RESERVE_FDS)
+
+
+def _own(data: str, disk: RealDisk) -> Owner:
+    """Take the data directory. A log that is gone begins anew: its numbers do, so its name must."""
+    ids = list_segments(disk)
+    newest = newest_header(disk, ids)
+    log_uuid = uuid.uuid4().bytes if newest is None else newest.log_uuid
+    return Owner(data, log_uuid, epoch=0 if newest is None else newest.epoch, is_new=not ids)
 
 
 def _run(backend: str, main: Callable[[], Awaitable[None]]) -> None:
@@ -302,8 +331,7 @@ def serve(settings: Settings) -> int:
 def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
     os.makedirs(settings.data, mode=0o700, exist_ok=True)
     disk = RealDisk(settings.data)
-    # A log that is gone begins anew: its numbers do, so its name must.
-    owner = Owner(settings.data, uuid.uuid4().bytes, is_new=not list_segments(disk))
+    owner = _own(settings.data, disk)
     passed = [sockets.adopt(fd) for fd in listen_fds(os.environ, os.getpid())]
     bound: list[socket.socket] = []
     inode = 0

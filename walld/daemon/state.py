@@ -15,10 +15,11 @@ from walld import __version__
 from walld.engine.counters import Gauges
 
 if TYPE_CHECKING:
-    from walld.daemon.committer import Committer
-    from walld.daemon.intake import Intake
+    from walld.daemon.connections import Connections
     from walld.daemon.mend import Mended
     from walld.daemon.settings import Settings
+    from walld.daemon.syncer import Syncer
+    from walld.daemon.writer import Writer
     from walld.disk.owner import Owner
     from walld.engine.engine import Engine
 
@@ -28,10 +29,12 @@ __all__ = ["State"]
 class State:
     """A view of one daemon. Reads only, so that a scrape's thread may use it."""
 
-    def __init__(self, settings: Settings, engine: Engine, intake: Intake, owner: Owner) -> None:
+    def __init__(
+        self, settings: Settings, engine: Engine, connections: Connections, owner: Owner
+    ) -> None:
         self._settings = settings
         self._engine = engine
-        self._intake = intake
+        self._connections = connections
         self._owner = owner
         self._since = time.monotonic()
         self._mended: Mended | None = None
@@ -39,7 +42,8 @@ class State:
         self._last_batch_no = 0
         self._loop_clock_ahead = 0.0
         """Loop time less time.monotonic(): a scrape's thread cannot ask the loop."""
-        self.committer: Committer | None = None
+        self.writer: Writer | None = None
+        self.syncer: Syncer | None = None
 
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
@@ -67,10 +71,12 @@ class State:
     @property
     def trouble(self) -> str | None:
         """What is wrong with the disk, in words: also one that has not answered for a bound."""
-        if self.committer is None or self.committer.trouble is not None:
-            return None if self.committer is None else self.committer.trouble
+        if self.writer is None or self.syncer is None:
+            return None
+        if self.writer.trouble is not None:
+            return self.writer.trouble
         now, bound = self._now(), self._engine.commit.bound
-        oldest, syncing = self._engine.commit.oldest, self.committer.syncing_since
+        oldest, syncing = self._engine.commit.oldest, self.syncer.syncing_since
         if oldest is not None and now - oldest > bound:
             return f"events have waited {now - oldest:.1f} s to be written, bound {bound:g} s"
         if syncing is not None and now - syncing > bound:
@@ -100,7 +106,7 @@ class State:
             wal_size_bytes=engine.segments.size,
             wal_segments=len(engine.segments),
             reclaim_lag_seconds=self.reclaim_lag(),
-            connections=self._intake.connections,
+            connections=len(self._connections),
         )
 
     def line(self) -> str:

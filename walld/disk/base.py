@@ -34,6 +34,9 @@ class File(Protocol):
     def read_at(self, length: int, offset: int) -> bytes:
         """Up to `length` bytes at `offset`; fewer only at the end of the file."""
 
+    def read_cached(self, length: int, offset: int) -> bytes | None:
+        """The same without ever waiting for a disk; None where some of it is not in memory."""
+
     def size(self) -> int:
         """Length in bytes."""
 
@@ -60,6 +63,9 @@ class Disk(Protocol):
 
     def open(self, path: str) -> File:
         """An existing regular file, for reading only."""
+
+    def reopen(self, path: str) -> File:
+        """An existing regular file, read-write: to write again what stands there (`resync.py`)."""
 
     def replace(self, path: str, data: bytes) -> None:
         """Whole file, atomically: a temporary one written and synced, renamed, directory synced."""

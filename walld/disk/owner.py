@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 
 from walld.errors import DirectoryTaken, FormatError
 
-__all__ = ["LOCK_BYTES", "LOCK_NAME", "Owner"]
+__all__ = ["LOCK_BYTES", "LOCK_NAME", "Owner", "lock_record", "parse_lock"]
 
 LOCK_NAME = "LOCK"
 LOCK_BYTES = 128
+_LOCK = re.compile(rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n")
 
 
 class Owner:
     """The hold of one process on its data directory, until it exits."""
 
-    def __init__(self, root: str, log_uuid: bytes, *, is_new: bool = False) -> None:
-        """Take the directory. `log_uuid` names the log where there was none, or `is_new` says so.
+    def __init__(self, root: str, log_uuid: bytes, *, epoch: int = 0, is_new: bool = False) -> None:
+        """Take the directory. `log_uuid` names the log where LOCK does not, or `is_new` says so.
 
+        epoch: the highest the log itself tells of. LOCK is written in place (it is flocked), so
+        power lost at its making can leave anything in it; what it cannot say the segments do.
         Raises DirectoryTaken, FormatError, OSError.
         """
         self.path = os.path.join(root, LOCK_NAME)
@@ -39,13 +43,12 @@ class Owner:
                 text = "another walld owns this data directory: stop it, or give --data another one"
                 raise DirectoryTaken(f"{self.path}: {text}") from None
             raw = os.pread(self._fd, LOCK_BYTES, 0)
-            epoch, self.log_uuid = self._parse(raw) if raw.strip() else (0, log_uuid)
-            self.epoch = epoch + 1
+            told = parse_lock(raw, self.path)
+            self.epoch = max(epoch, told[0] if told else 0) + 1
+            self.log_uuid = told[1] if told else log_uuid
             if is_new:
                 self.log_uuid = log_uuid
-            self._record = (
-                f"walld 1\nepoch {self.epoch}\nlog {self.log_uuid.hex()}\n".encode()
-            ).ljust(LOCK_BYTES)
+            self._record = lock_record(self.epoch, self.log_uuid)
             os.pwrite(self._fd, self._record, 0)
             os.fsync(self._fd)
         except BaseException:
@@ -57,19 +60,6 @@ class Owner:
         finally:
             os.close(directory)
 
-    def _parse(self, raw: bytes) -> tuple[int, bytes]:
-        try:
-            version, epoch, log = raw.decode("ascii").split("\n")[:3]
-            if version != "walld 1" or epoch[:6] != "epoch " or log[:4] != "log ":
-                raise ValueError
-            uuid = bytes.fromhex(log[4:])
-            if len(uuid) != 16:
-                raise ValueError
-            return int(epoch[6:]), uuid
-        except (ValueError, UnicodeDecodeError):
-            text = f"not a LOCK of version 1 ({len(raw)} bytes): restore it, or move it away"
-            raise FormatError(f"{self.path}: {text}") from None
-
     def is_owner(self) -> bool:
         """False once another daemon has raised the epoch."""
         return os.pread(self._fd, LOCK_BYTES, 0) == self._record
@@ -77,3 +67,23 @@ class Owner:
     def close(self) -> None:
         """Give the directory up."""
         os.close(self._fd)
+
+
+def lock_record(epoch: int, log_uuid: bytes) -> bytes:
+    """What stands in LOCK (FORMAT.md)."""
+    return f"walld 1\nepoch {epoch}\nlog {log_uuid.hex()}\n".encode().ljust(LOCK_BYTES)
+
+
+def parse_lock(raw: bytes, path: str) -> tuple[int, bytes] | None:
+    """Epoch and log uuid, None where no whole record stands there.
+
+    FormatError where it is one of another version.
+    """
+    found = _LOCK.match(raw)
+    if found is not None:
+        return int(found[1]), bytes.fromhex(found[2].decode())
+    version = re.match(rb"walld ([0-9]+)\n", raw)
+    if version is not None and version[1] != b"1":
+        text = f"a LOCK of version {int(version[1])}, this walld reads 1: run the one that wrote it"
+        raise FormatError(f"{path}: {text}")
+    return None

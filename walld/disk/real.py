@@ -19,10 +19,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from walld.disk.base import Entry
+from walld.disk.composed import ComposedDisk
 from walld.errors import UnsafePath
 
 if TYPE_CHECKING:
@@ -70,6 +71,18 @@ class RealFile:
                 taken += len(part)
             return b"".join(parts)
 
+    def read_cached(self, length: int, offset: int) -> bytes | None:
+        """`length` bytes out of the page cache; None where the kernel would have to wait.
+
+        preadv2(2) with RWF_NOWAIT. File systems that cannot promise it (NFS) refuse: None as well.
+        """
+        data = bytearray(length)
+        try:
+            taken = os.preadv(self._fd, [data], offset, os.RWF_NOWAIT)
+        except OSError:
+            return None  # whoever reads it the slow way finds out whether that is an error
+        return bytes(data) if taken == length else None
+
     def size(self) -> int:
         """Length in bytes."""
         with _Naming(self.path):
@@ -110,7 +123,7 @@ class RealFile:
                 os.close(fd)
 
 
-class RealDisk:
+class RealDisk(ComposedDisk):
     """One data directory.
 
     It is made if it is not there. It must belong to this user or root and be writable by its owner
@@ -119,10 +132,9 @@ class RealDisk:
     """
 
     def __init__(self, root: str, *, read_only: bool = False) -> None:
+        super().__init__()
         self.root = root
         self._read_only = read_only
-        self._durable_dirs: set[str] = set()
-        """Directories whose name in their parent this process has synced."""
         if not read_only:
             _make_root(root)
         flags = os.O_CLOEXEC | os.O_DIRECTORY | os.O_RDONLY
@@ -166,33 +178,21 @@ class RealDisk:
 
     def open(self, path: str) -> RealFile:
         """An existing regular file, for reading. Never waits: a planted fifo is refused."""
-        flags = _FILE_FLAGS | os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+        return self._open(path, os.O_RDONLY)
+
+    def reopen(self, path: str) -> RealFile:
+        """An existing regular file, read-write."""
+        self._refuse_if_read_only(path)
+        return self._open(path, os.O_RDWR)
+
+    def _open(self, path: str, access: int) -> RealFile:
+        flags = _FILE_FLAGS | access | os.O_NONBLOCK | os.O_NOCTTY
         with self._parent_of(path) as (parent, name):
             fd = os.open(name, flags, dir_fd=parent)
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 os.close(fd)
                 raise OSError(errno.EINVAL, "not a regular file", path)
         return RealFile(self, path, fd)
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Whole file, atomically and durably. Its temporary name is `.<name>.tmp`."""
-        head, _, name = path.rpartition("/")
-        temporary = f"{head}/.{name}.tmp" if head else f".{name}.tmp"
-        with suppress(FileNotFoundError):
-            self.unlink(temporary)
-        file = self.create(temporary)
-        try:
-            try:
-                _write_whole(file, data)
-                file.sync()
-            finally:
-                file.close()
-            self.rename(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                self.unlink(temporary)
-            raise
-        self.sync_dir(head)
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
@@ -206,19 +206,17 @@ class RealDisk:
         with self._parent_of(path) as (parent, name), self._parent_of(new_path) as target:
             os.rename(name, target[1], src_dir_fd=parent, dst_dir_fd=target[0])
 
-    def make_dir(self, path: str) -> None:
-        """A directory and its missing parents, each new name synced in its parent.
-
-        A name that was there may come from a process killed before its sync, so the first time it
-        is met its parent is synced too.
-        """
+    def make_one_dir(self, path: str) -> bool:
+        """True where the directory is new. What is there must be a directory, and no link."""
         self._refuse_if_read_only(path)
-        parts = _parts(path)
-        for depth in range(1, len(parts) + 1):
-            current = "/".join(parts[:depth])
-            if self._mkdir(current) or current not in self._durable_dirs:
-                self.sync_dir("/".join(parts[: depth - 1]))
-                self._durable_dirs.add(current)
+        with self._parent_of(path) as (parent, name):
+            try:
+                os.mkdir(name, DIR_MODE, dir_fd=parent)
+            except FileExistsError:
+                os.close(os.open(name, _WALK_FLAGS, dir_fd=parent))
+                return False
+            os.chmod(name, DIR_MODE, dir_fd=parent)
+        return True
 
     def remove_dir(self, path: str) -> bool:
         """Remove an empty directory; False where it is not empty or not there."""
@@ -260,17 +258,6 @@ class RealDisk:
         """lstat(2) of a path."""
         with self._parent_of(path) as (parent, name):
             return os.stat(name, dir_fd=parent, follow_symlinks=False)
-
-    def _mkdir(self, path: str) -> bool:
-        """True where the directory is new. What is there must be a directory, and no link."""
-        with self._parent_of(path) as (parent, name):
-            try:
-                os.mkdir(name, DIR_MODE, dir_fd=parent)
-            except FileExistsError:
-                os.close(os.open(name, _WALK_FLAGS, dir_fd=parent))
-                return False
-            os.chmod(name, DIR_MODE, dir_fd=parent)
-        return True
 
     @contextmanager
     def _parent_of(self, path: str) -> Iterator[tuple[int, str]]:
@@ -356,12 +343,6 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
     if stat.S_ISREG(found.st_mode):
         return Entry(item.name, "file", found.st_size)
     return Entry(item.name, "dir" if stat.S_ISDIR(found.st_mode) else "other", 0)
-
-
-def _write_whole(file: RealFile, data: bytes) -> None:
-    written = 0
-    while written < len(data):
-        written += file.write_at(data[written:] if written else data, written)
 
 
 def _make_root(root: str) -> None:

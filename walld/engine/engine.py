@@ -9,6 +9,7 @@ Invariants: those of `stream.py` (S), `registry.py` (R), `segments.py` (G), `sea
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from walld_client.wire import messages as wire
@@ -97,14 +98,7 @@ class Engine:
             return
         if resume.released or resume.next_seq <= 0:
             producer.number_max = max(producer.number_max, start.stream)
-            done = resume.next_seq - 1
-            ack = wire.Ack(
-                self.log_uuid,
-                self.sealing.written_no,
-                self.sealing.synced_no,
-                [(start.stream, done, done)],
-            )
-            connection.post(encode(ack))
+            self.when("synced", partial(self._done_with, connection, resume), self.since)
         else:
             # It was here and is not: what the client was told is synced is lost, and is said so.
             # It begins at once, whatever its number: streams are resumed in any order, and one
@@ -116,6 +110,17 @@ class Engine:
             else:
                 self._lost(start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)
+
+    def _done_with(self, connection: Connection, resume: wire.Resume) -> None:
+        """A stream that is not here any more is acknowledged whole.
+
+        Once all is synced, and not before: its release may have come a moment ago on an earlier
+        connection, and a client that is told of it forgets it.
+        """
+        done = resume.next_seq - 1
+        moved = [(resume.start.stream, done, done)]
+        ack = wire.Ack(self.log_uuid, self.sealing.written_no, self.sealing.synced_no, moved)
+        connection.post(encode(ack))
 
     def produces(self, connection: Connection, stream: Stream) -> None:
         """An event came on a live connection: whoever is behind it owns the stream."""
@@ -193,13 +198,23 @@ class Engine:
     def synced(self, batch_no: int) -> None:
         """fdatasync(2) returned for everything up to a batch."""
         for stream in self.sealing.synced(batch_no):
-            if stream.connection is not None:
-                stream.connection.dirty.add(stream)
+            self._moved(stream)
         waiting = self._sync_waiters
         self._sync_waiters = [(no, waiter) for no, waiter in waiting if no > batch_no]
         for no, waiter in waiting:
             if no <= batch_no:
                 waiter.tell()
+
+    def _moved(self, stream: Stream) -> None:
+        """A watermark moved: every open connection of its producer is told.
+
+        Mostly that is one. After a reconnect the old one is read to its end while the new one is
+        open already: whichever brought the last event, the producer listens on the new one.
+        """
+        producer = self.registry.producers.get((stream.begin.uid, stream.begin.producer))
+        if producer is not None:
+            for connection in producer.connections:
+                connection.dirty.add(stream)
 
     def recount(self) -> None:
         """Batches stand elsewhere than they did: count the live bytes of segments anew."""
@@ -212,7 +227,6 @@ class Engine:
         moved = [
             (stream.begin.number, stream.written_seq, stream.synced_seq)
             for stream in connection.dirty
-            if stream.connection is connection
         ]
         connection.dirty.clear()
         if moved:
@@ -232,15 +246,14 @@ class Engine:
         self.registry.remove(stream)
         self.orphans.pop(stream.no, None)
         seq = stream.next_seq - 1
-        partial = self.kept.by_no.get(stream.no)
-        if partial is not None:
-            self.unwanted.append(partial)
-            facts = self.kept.facts(*partial)
+        kept = self.kept.by_no.get(stream.no)
+        if kept is not None:
+            self.unwanted.append(kept)
+            facts = self.kept.facts(*kept)
             self.segments.buried(facts.wal_until if facts is not None else 0, now)
-        if stream.records == 0 and not stream.building and partial is None:
+        if stream.records == 0 and not stream.building and kept is None:
             stream.written_seq = stream.synced_seq = seq
-            if stream.connection is not None:
-                stream.connection.dirty.add(stream)
+            self._moved(stream)
             return
         self.sealing.bury(Tombstone(stream.no, seq, flag, stream))
         self.commit.offered(now)

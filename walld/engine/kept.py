@@ -18,13 +18,14 @@ __all__ = ["Kept", "KeptFacts"]
 class KeptFacts(NamedTuple):
     """What is known of a partial without its body.
 
-    wal_until: last batch with a record of it. has_ended: it holds a terminal event; None where only
-    the file's header was read.
+    wal_until: last batch with a record of it. begun_at_ms: of its Begin. has_ended: it holds a
+    terminal event; None where only the file's header was read.
     """
 
     stream_no: int
     last_seq: int
     wal_until: int
+    begun_at_ms: int
     has_ended: bool | None = None
 
 

@@ -41,7 +41,7 @@ class Producer:
         self.id = producer_id
         self.streams: dict[int, Stream] = {}
         """By the producer's own number for it."""
-        self.connections = 0
+        self.connections: list[Connection] = []
         """Open ones: after a reconnect the old one may be read to its end later than the new."""
         self.refused: set[int] = set()
         """Numbers without a stream, refused once: what else comes for them is not answered."""
@@ -81,6 +81,10 @@ class Connection:
         self.outbox_bytes = 0
         self.posted = posted
         """All connections with something in their outbox."""
+
+    def __hash__(self) -> int:
+        """By name: sets of connections have the same order in every run of a simulation."""
+        return self.name
 
     def post(self, frame: bytes) -> None:
         """A frame for the peer. One that does not read gets no more than the bound."""

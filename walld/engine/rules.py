@@ -49,6 +49,8 @@ KIND: dict[type, str] = {
     wire.Release: "release",
 }
 SEQ_MAX = 2**32 - 1
+AT_MS_MAX = 2**53 - 1
+"""A client's clock is a label; what an item counts from it must fit a msgpack integer."""
 _TEXT_KINDS = (3, 4)
 _ENDS = (wire.End, wire.AppError, wire.Release)
 
@@ -162,7 +164,7 @@ class Rules:
             lengths = varint_lengths([len(event.text)])
             grown = stream.take_run(kind, event.seq, 1, lengths, event.text, at_ms)
         else:
-            item = records.encode_item(records.Happened(at_ms, event))
+            item = records.encode_item(records.Happened(at_ms - stream.begin.at_ms, event))
             grown = stream.take_item(event.seq, flags, item)
         self._engine.queued(stream, grown)
 
@@ -216,7 +218,7 @@ class Rules:
             connection.producer.refused.add(event.stream)
             self.refuse(connection, event, *problem)
             return
-        self.begin(connection, event, at_ms)
+        self.begin(connection, event, event.at_ms or at_ms)
 
     def _start_problem(
         self, connection: Connection, event: wire.Start, known: Stream | None
@@ -226,6 +228,8 @@ class Rules:
         assert producer is not None
         if event.seq != 0:
             return "bad_seq", f"start with seq {event.seq}", "0"
+        if not 0 <= event.at_ms <= AT_MS_MAX:
+            return "malformed_event", f"at_ms {event.at_ms}", f"0..{AT_MS_MAX}"
         for name in ("stream_id", "session_id", "turn_id", "parent"):
             length = _id_length(getattr(event, name))
             if length > limits.ID_BYTES_MAX or (
@@ -253,7 +257,7 @@ class Rules:
 
         It keeps its number, so that the partial and the new records are one reply.
         """
-        stream = self.begin(connection, event, at_ms, kept.stream_no)
+        stream = self.begin(connection, event, kept.begun_at_ms, kept.stream_no)
         stream.next_seq = kept.last_seq + 1
         stream.written_seq = stream.synced_seq = kept.last_seq
         stream.terminal = bool(kept.has_ended)
@@ -263,7 +267,10 @@ class Rules:
     def begin(
         self, connection: Connection, event: wire.Start, at_ms: int, no: int | None = None
     ) -> Stream:
-        """The stream exists from here on, under a new number unless it has one."""
+        """The stream exists from here on, under a new number unless it has one.
+
+        at_ms: when it began, from which its items count; that of its partial where it has one.
+        """
         producer = connection.producer
         assert producer is not None
         begin = records.Begin(
@@ -275,7 +282,7 @@ class Rules:
             event.turn_id,
             event.parent,
             event.meta,
-            event.at_ms or at_ms,
+            at_ms,
             connection.process.owner,
         )
         if no is None:

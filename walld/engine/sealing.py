@@ -26,14 +26,15 @@ from walld import limits
 from walld.engine.stream import Place, Stream
 from walld.wal.encode import Batch, BatchBuilder
 from walld.wal.layout import Flag
-from walld.wal.records import join_items
+from walld.wal.records import join_items, pack_body
 
 if TYPE_CHECKING:
     from walld.engine.segments import Segments
 
 __all__ = ["Carry", "Sealed", "Sealing", "Tombstone"]
 
-_EMPTY_BODY = join_items([])
+_BODY_OVERHEAD_BYTES = 4 + 5
+"""A record body beside its items: CRC and array header, at most."""
 
 
 class Tombstone(NamedTuple):
@@ -165,12 +166,16 @@ class Sealing:
         builder, done = self._builder, 0
         while done < records_max:
             if self._tombstones:
-                if not builder.has_room(len(_EMPTY_BODY)):
+                tombstone = self._tombstones[0]
+                if not builder.fits(tombstone.no, tombstone.seq, tombstone.seq, 0):
                     break
-                self._seal_tombstone(builder, self._tombstones.popleft())
+                self._tombstones.popleft()
+                self._seal_tombstone(builder, tombstone)
             elif self._carries:
                 carry = self._carries[0]
-                if not builder.has_room(len(carry.body)):
+                if not builder.fits(
+                    carry.stream.no, carry.first_seq, carry.last_seq, len(carry.body)
+                ):
                     break
                 self._carries.popleft()
                 self._seal_carry(builder, carry)
@@ -188,8 +193,8 @@ class Sealing:
         return done
 
     def _seal_tombstone(self, builder: BatchBuilder, tombstone: Tombstone) -> None:
-        builder.add(tombstone.no, tombstone.seq, tombstone.seq, tombstone.flag, _EMPTY_BODY)
         seq = tombstone.seq
+        builder.add(tombstone.no, seq, seq, tombstone.flag, b"")
         part = _Part(tombstone.stream, seq, 0, is_tombstone=True)
         self._parts.append((part, None))
 
@@ -211,18 +216,18 @@ class Sealing:
         """What waits of one stream, as far as it fits. False where some is left and it is full."""
         stream.seal()
         waiting = stream.waiting
-        size, flags, count = 5, 0, 0
+        size, flags, count = _BODY_OVERHEAD_BYTES, 0, 0
         for entry in waiting:
-            length = len(entry.item)
-            if not builder.has_room(size + length) or (
-                count and size + length > limits.BATCH_BYTES_CUT
+            grown = size + len(entry.item)
+            if not builder.fits(stream.no, waiting[0].first_seq, entry.last_seq, grown) or (
+                count and grown > limits.BATCH_BYTES_CUT
             ):
                 break
-            size += length
+            size = grown
             flags |= entry.flags
             count += 1
         if count:
-            body = join_items([entry.item for entry in waiting[:count]])
+            body = pack_body(stream.no, join_items([entry.item for entry in waiting[:count]]))
             first_seq, last_seq = waiting[0].first_seq, waiting[count - 1].last_seq
             builder.add(stream.no, first_seq, last_seq, flags, body)
             stream.building += (body,)
@@ -241,22 +246,22 @@ class Sealing:
         self.queue_bytes -= freed
         return False
 
-    def finish(self, at_ms: int) -> Sealed | None:
+    def finish(self) -> Sealed | None:
         """Seal the batch being built, None where nothing is in it."""
         if not self._parts:
             self._builder = None
             return None
-        return self._close(at_ms)
+        return self._close()
 
-    def finish_empty(self, at_ms: int) -> Sealed:
+    def finish_empty(self) -> Sealed:
         """A batch without records: its header alone says what is synced."""
         assert not self._parts
         self._builder = BatchBuilder()
-        return self._close(at_ms)
+        return self._close()
 
-    def _close(self, at_ms: int) -> Sealed:
+    def _close(self) -> Sealed:
         assert self._builder is not None
-        batch = self._builder.seal(self.next_batch, at_ms)
+        batch = self._builder.seal(self.next_batch)
         self.next_batch += 1
         parts: list[_Part] = []
         for (part, carry), offset in zip(self._parts, batch.offsets, strict=True):
@@ -320,7 +325,7 @@ class Sealing:
         self.written_no = batch.batch_no
         self.reached_no = max(self.reached_no, batch.batch_no)
         current = self._segments.current
-        if sealed.parts or batch.flags:
+        if sealed.parts or batch.kind:
             self.recorded_no = batch.batch_no
         if sealed.parts:
             current.unlink_after = max(current.unlink_after, batch.batch_no)

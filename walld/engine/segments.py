@@ -4,7 +4,9 @@ Owns: batch_no -> (segment, file offset), the size and the live bytes of each se
 for unlinking. Refuses: files (`wal/files.py`), streams.
 
 Invariants
-- G1 Batch numbers are dense and for ever; the last segment alone grows.
+- G1 Batch numbers are dense and for ever; the last segment alone grows, and begins behind all
+  others. Of the segments a start found, two may share a range: after a failed sync the same batches
+  stand in two, and where some of the one are damaged each holds what the other lacks.
 - G2 Live bytes of a segment are the record bytes (entry and body) in it that a reply not released
   and not yet in a synced partial still needs.
 - G3 A segment is unlinked only as the oldest, without live bytes, and when everything that ordered
@@ -16,6 +18,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from walld.wal.layout import ENTRY_BYTES, SEGMENT_HEADER_BYTES
@@ -37,7 +40,7 @@ class Segment:
     created_at: float
     size: int = SEGMENT_HEADER_BYTES
     offsets: array[int] = field(default_factory=lambda: array("Q"))
-    """File offset of first_batch + i."""
+    """File offset of first_batch + i; 0 where that batch is not read from here."""
     live_bytes: int = 0
     unlink_after: int = 0
     dead_since: float | None = None
@@ -53,6 +56,11 @@ class Segment:
         """Number of its last batch; first_batch - 1 where it has none."""
         return self.first_batch + len(self.offsets) - 1
 
+    def holds(self, batch_no: int) -> bool:
+        """True where that batch is read from here."""
+        at = batch_no - self.first_batch
+        return 0 <= at < len(self.offsets) and self.offsets[at] > 0
+
     @property
     def is_empty(self) -> bool:
         """True for a segment that is nothing but its header."""
@@ -64,6 +72,8 @@ class Segments:
 
     def __init__(self) -> None:
         self._list: list[Segment] = []
+        self._overlaps = False
+        """Two of them share a range of numbers (G1): who has which must be looked up."""
         self.live_bytes = 0
         self.size = 0
 
@@ -96,7 +106,7 @@ class Segments:
         if self._list:
             last = self._list[-1]
             assert segment.segment_id > last.segment_id, (segment.segment_id, last.segment_id)
-            assert segment.first_batch > last.last_batch, (segment.first_batch, last.last_batch)
+            self._overlaps |= segment.first_batch <= max(s.last_batch for s in self._list)
         self._list.append(segment)
         self.size += segment.size
         self.live_bytes += segment.live_bytes
@@ -111,6 +121,8 @@ class Segments:
 
     def of_batch(self, batch_no: int) -> Segment | None:
         """The segment that holds a batch, None where it is gone or not written."""
+        if self._overlaps:
+            return next((segment for segment in self._list if segment.holds(batch_no)), None)
         at = bisect_right(self._list, batch_no, key=lambda segment: segment.first_batch) - 1
         if at < 0:
             return None
@@ -148,6 +160,16 @@ class Segments:
                 segment.dead_since = now
 
     @property
+    def first_batch(self) -> int:
+        """The lowest number any of them may hold."""
+        return min(segment.first_batch for segment in self._list)
+
+    @property
+    def overlaps(self) -> bool:
+        """True where a batch's number alone does not say which segment it is read from."""
+        return self._overlaps
+
+    @property
     def dead_since(self) -> float | None:
         """Since when any segment holds bytes of a released reply."""
         return min((s.dead_since for s in self._list if s.dead_since is not None), default=None)
@@ -174,6 +196,10 @@ class Segments:
         assert segment is self._list[0]
         del self._list[0]
         self.size -= segment.size
+        if self._overlaps:
+            lasts = accumulate((one.last_batch for one in self._list), max)
+            firsts = (one.first_batch for one in self._list[1:])
+            self._overlaps = any(first <= last for first, last in zip(firsts, lasts, strict=False))
 
     def poison(self, synced_no: int) -> None:
         """A write or sync of unsynced batches failed: forget where they stood, in every segment.

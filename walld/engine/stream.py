@@ -136,6 +136,10 @@ class Stream:
         self.sizes = array("I")
         """Body bytes of the record at the same position of `where`."""
 
+    def __hash__(self) -> int:
+        """By number: sets of streams have the same order in every run of a simulation."""
+        return self.no
+
     @property
     def session_id(self) -> str:
         """The session it belongs to now."""
@@ -182,22 +186,14 @@ class Stream:
         assert run is not None
         self._run = None
         self.waiting.append(
-            Waiting(
-                run.first_seq,
-                self.next_seq - 1,
-                0,
-                records.encode_item(
-                    records.Text(
-                        run.first_seq,
-                        self.next_seq - 1,
-                        run.at_ms,
-                        run.kind,
-                        run.lengths,  # type: ignore[arg-type]  # msgspec writes it like bytes
-                        run.text,  # type: ignore[arg-type]
-                    )
-                ),
-            )
+            Waiting(run.first_seq, self.next_seq - 1, 0, records.encode_item(self._text(run)))
         )
+
+    def _text(self, run: _Run) -> records.Text:
+        kind = records.Text if run.kind == records.Text.kind else records.Thought
+        after_ms = run.at_ms - self.begin.at_ms
+        # msgspec writes a bytearray like bytes.
+        return kind(run.first_seq, after_ms, run.lengths, run.text)  # type: ignore[arg-type]
 
     def seal(self) -> None:
         """Close the open run: from here on what waits is in `waiting` alone."""

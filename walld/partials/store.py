@@ -43,11 +43,11 @@ __all__ = [
 PARTIALS_DIR = "partials"
 PARTIAL_MAGIC = b"walldprt"
 PARTIAL_VERSION = 1
-PARTIAL_HEADER_BYTES = 104
+PARTIAL_HEADER_BYTES = 112
 LOST_REASON_BYTES_MAX = 24
 GAP_WORDS = ("dropped", "torn", "corrupt", "unknown")
 
-_header = struct.Struct("<8sHHI16sQQQII24sQI")  # + u32 header CRC
+_header = struct.Struct("<8sHHI16sQQQQII24sQI")  # + u32 header CRC
 _crc = struct.Struct("<I")
 
 assert _header.size + _crc.size == PARTIAL_HEADER_BYTES
@@ -56,12 +56,15 @@ assert _header.size + _crc.size == PARTIAL_HEADER_BYTES
 class PartialFacts(NamedTuple):
     """What is known of a partial without its body.
 
-    stream_no: its number in the log `log_uuid`. lost_reason: why its owner is gone, None while that
-    is not known; printable ASCII. gap_word: what missing seqs are put down to, one of GAP_WORDS.
+    stream_no: its number in the log `log_uuid`. begun_at_ms: of its Begin, from which its items
+    count, also those that are written when its owner comes back. made_at_ms: wall clock.
+    lost_reason: why its owner is gone, None while that is not known; printable ASCII. gap_word:
+    what missing seqs are put down to, one of GAP_WORDS.
     """
 
     log_uuid: bytes
     stream_no: int
+    begun_at_ms: int
     made_at_ms: int
     first_seq: int
     last_seq: int
@@ -99,6 +102,7 @@ def pack_partial(uid: int, facts: PartialFacts, body: bytes) -> bytes:
         facts.log_uuid,
         uid,
         facts.stream_no,
+        facts.begun_at_ms,
         facts.made_at_ms,
         facts.first_seq,
         facts.last_seq,
@@ -275,11 +279,18 @@ def _unpack_header(data: bytes, size: int, path: str) -> _Header:
         raise _damaged(path, 0, "header of bytes", header_bytes, PARTIAL_HEADER_BYTES)
     if PARTIAL_HEADER_BYTES + body_bytes != size:
         raise _damaged(path, at - 12, "length", size, PARTIAL_HEADER_BYTES + body_bytes)
-    log_uuid, uid, stream_no, made_at_ms, first_seq, last_seq = fields
+    log_uuid, uid, stream_no, begun_at_ms, made_at_ms, first_seq, last_seq = fields
     lost_reason = reason.rstrip(b"\0").decode("ascii", "backslashreplace") or None
     gap_word = GAP_WORDS[min(gaps, len(GAP_WORDS) - 1)]
     facts = PartialFacts(
-        log_uuid, stream_no, made_at_ms, first_seq, last_seq, lost_reason, gap_word
+        log_uuid,
+        stream_no,
+        begun_at_ms,
+        made_at_ms,
+        first_seq,
+        last_seq,
+        lost_reason,
+        gap_word,
     )
     return _Header(uid, facts, body_bytes, body_crc)
 

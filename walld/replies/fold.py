@@ -22,15 +22,14 @@ from walld_client.wire import messages as wire
 from walld.replies.merge import in_order
 from walld.replies.piece import Piece
 from walld.replies.verdict import Evidence, partial_reason
-from walld.wal.records import Begin, Happened, Item, Text
+from walld.wal.records import Begin, Happened, Item, Text, Thought
 
 __all__ = ["GapVerdicts", "fold"]
 
 GapVerdicts = Callable[[int, int], str]
 """(first missing seq, last missing seq) -> dropped | torn | corrupt | unknown."""
 
-_TOKEN: Final = 3
-_KINDS: Final = {_TOKEN: "text", 4: "reasoning"}
+_KINDS: Final = {Text.kind: "text", Thought.kind: "reasoning"}
 
 
 def fold(
@@ -41,15 +40,18 @@ def fold(
     live: bool,
     lost_reason: str | None,
     gap_verdicts: GapVerdicts | None = None,
+    known_seq: int = 0,
 ) -> wire.Recovered:
     """The reply that `begin` opened, as far as `items` tell it.
 
     live: its process may still add to it. lost_reason: why a reply without an end has none (used
-    where it is not live). Raises FormatError for a run that cannot be cut where it must.
+    where it is not live). known_seq: it is known to have got that far, also where `items` do not.
+    Raises FormatError for a run that cannot be cut where it must.
     """
     reply = _Reply(begin, gap_verdicts or _unknown)
     for item in in_order(items):
         reply.take(item)
+    reply.reach(known_seq)
     return reply.recovered(owner_alive=owner_alive, live=live, lost_reason=lost_reason)
 
 
@@ -89,15 +91,22 @@ class _Reply:
         else:
             first_seq = last_seq = item.event.seq
         if self.status is None:
+            at_ms = self.begin.at_ms + item.after_ms
             if first_seq > self.last_seq + 1:
-                self._gap(self.last_seq + 1, first_seq - 1, item.at_ms)
-            self.last_event_at_ms = item.at_ms
+                self._gap(self.last_seq + 1, first_seq - 1, at_ms)
+            self.last_event_at_ms = at_ms
             if isinstance(item, Text):
-                self._say(_KINDS[item.kind], first_seq, last_seq, item.at_ms, item.text, None)
+                self._say(_KINDS[item.kind], first_seq, last_seq, at_ms, item.text, None)
             else:
-                _TAKERS[type(item.event)](self, item.event, item.at_ms)
+                _TAKERS[type(item.event)](self, item.event, at_ms)
         self.events += last_seq - first_seq + 1
         self.last_seq = last_seq
+
+    def reach(self, known_seq: int) -> None:
+        """What is missing up to there, at the end, is a gap like any other."""
+        if self.status is None and known_seq > self.last_seq:
+            self._gap(self.last_seq + 1, known_seq, self.last_event_at_ms)
+            self.last_seq = known_seq
 
     def recovered(
         self, *, owner_alive: bool, live: bool, lost_reason: str | None

@@ -16,9 +16,9 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.errors import FormatError
-from walld.wal.records import Begin, Happened, Item, Text
+from walld.wal.records import Begin, Happened, Item, Text, Thought
 
-__all__ = ["MERGED_TEXT_BYTES_MAX", "in_order", "merge", "token_sizes"]
+__all__ = ["MERGED_TEXT_BYTES_MAX", "in_order", "merge", "seqs_of", "token_sizes"]
 
 MERGED_TEXT_BYTES_MAX: Final = 64 * limits.KIB
 """Text in one merged run: what a reader must skip through to find a seq inside it."""
@@ -36,6 +36,17 @@ def token_sizes(lengths: bytes) -> list[int]:
             sizes.append(size)
             size = shift = 0
     return sizes
+
+
+def seqs_of(item: Item) -> tuple[int, int]:
+    """First and last seq of an item."""
+    match item:
+        case Begin():
+            return 0, 0
+        case Text():
+            return item.first_seq, item.last_seq
+        case Happened():
+            return item.event.seq, item.event.seq
 
 
 def in_order(items: Iterable[Item]) -> list[Text | Happened]:
@@ -81,7 +92,7 @@ def merge(items: Iterable[Item], text_bytes_max: int = MERGED_TEXT_BYTES_MAX) ->
         last = waiting[-1] if waiting else None
         if last is not None and (
             item is events[-1]
-            or item.kind != last.kind
+            or type(item) is not type(last)
             or item.first_seq != last.last_seq + 1
             or waiting_bytes + len(item.text) > text_bytes_max
         ):
@@ -101,11 +112,9 @@ def _join(waiting: list[Text], merged: list[Item]) -> None:
     else:
         first = waiting[0]
         merged.append(
-            Text(
+            type(first)(
                 first.first_seq,
-                waiting[-1].last_seq,
-                first.at_ms,
-                first.kind,
+                first.after_ms,
                 b"".join([run.lengths for run in waiting]),
                 b"".join([run.text for run in waiting]),
             )
@@ -117,8 +126,8 @@ def _as_stored(item: Text | Happened) -> Text | Happened:
     """A Run that was kept as it came is a Text like any other."""
     if isinstance(item, Happened) and isinstance(item.event, wire.Run):
         run = item.event
-        last_seq = run.seq + len(token_sizes(run.lengths)) - 1
-        return Text(run.seq, last_seq, item.at_ms, run.kind, run.lengths, run.text)
+        kind = Text if run.kind == Text.kind else Thought
+        return kind(run.seq, item.after_ms, run.lengths, run.text)
     return item
 
 
@@ -147,11 +156,4 @@ def _cut(run: Text, first_seq: int) -> Text:
     if not plain:
         lengths_at = [at for at, byte in enumerate(run.lengths, 1) if byte < 0x80][dropped - 1]
     text_at = sum(sizes[:dropped])
-    return Text(
-        first_seq,
-        run.last_seq,
-        run.at_ms,
-        run.kind,
-        run.lengths[lengths_at:],
-        run.text[text_at:],
-    )
+    return type(run)(first_seq, run.after_ms, run.lengths[lengths_at:], run.text[text_at:])

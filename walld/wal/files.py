@@ -4,9 +4,10 @@ Owns: creating, writing, syncing, reading and unlinking segments through a Disk.
 any of it, watermarks, other threads' business.
 
 Who calls what: the writer thread `create` and `write`; the syncer thread `sync`; the background
-thread `read` and `unlink`. They share nothing but the table of open files, whose entries are set
-once and removed by `unlink` after the last sync of that file. Each segment is opened once and kept
-open from create to unlink: an I/O error between a close and a reopen can be lost.
+thread `read` and `unlink`; the event loop `read_cached`, which never waits. They share nothing but
+the table of open files, whose entries are set once and removed by `unlink` after the last sync of
+that file. Each segment is opened once and kept open from create to unlink: an I/O error between a
+close and a reopen can be lost.
 """
 
 from __future__ import annotations
@@ -110,6 +111,11 @@ class SegmentFiles:
             path = self.path(segment_id)
             raise OSError(errno.EIO, f"{len(data)} of {length} bytes at {offset}", path)
         return data
+
+    def read_cached(self, segment_id: int, offset: int, length: int) -> bytes | None:
+        """The same out of the page cache, None where that is not possible without waiting."""
+        file = self._files.get(segment_id)
+        return None if file is None else file.read_cached(length, offset)
 
     def unlink(self, segment_id: int) -> None:
         """Close and remove a segment, durably: closed first, or NFS keeps it under another name."""

@@ -4,33 +4,36 @@ Owns: collecting directory entries by stream, and putting carried records in the
 files, bodies, and what a stream means. Pure.
 
 A restart spends its time here: a log of 256 MB can hold two million records. So nothing is done a
-record at a time in Python: the columns of a directory are taken whole, only records with flags are
+record at a time in Python: a directory's columns are taken as they are, only records with flags are
 looked at one by one, and at the end all records are dealt to the streams that are still wanted by
-one loop that runs in C. Tried and slower: two appends a record while scanning
-(a cache miss each), sorting records by stream.
+one loop that runs in C. Tried and slower: two appends a record while scanning (a cache miss each),
+sorting records by stream.
 """
 
 from __future__ import annotations
 
 import operator
+import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from walld.wal.layout import Columns
     from walld.wal.scan import ScannedBatch
 
 __all__ = ["LogIndex", "StreamRecords"]
 
 OFFSET_BITS = 24
 """A place is batch_no << OFFSET_BITS | offset in the batch, which is 2 MiB at most."""
-_LOW = (1 << 32) - 1
+_flagged = re.compile(rb"[^\0]").finditer
+"""Where flags are set: most records have none."""
 _DEAD = Flag.RELEASED | Flag.RESOLVED
 _TELLING = Flag.BEGIN | Flag.MOVED | Flag.TERMINAL
 
@@ -52,7 +55,7 @@ class StreamRecords(NamedTuple):
 class _Appends(dict[int, "Callable[[int], object]"]):
     """Stream number to what takes a record number of it: its list, or nothing for a dead one."""
 
-    def __init__(self, dead: set[int]) -> None:
+    def __init__(self, dead: Iterable[int]) -> None:
         self.lists: dict[int, array[int]] = {}
         nothing: deque[int] = deque(maxlen=0)
         self.update(dict.fromkeys(dead, nothing.append))
@@ -64,57 +67,76 @@ class _Appends(dict[int, "Callable[[int], object]"]):
 
 
 class LogIndex:
-    """All records of a log by stream. Feed it every good batch, oldest first."""
+    """All records of a log by stream. Feed it every good batch, oldest first.
+
+    A record is known by its number: how many stood before it in the log.
+    """
 
     def __init__(self) -> None:
-        # Columns of all directories, one behind the other: a record is its position in them.
-        self._numbers = array("Q")
-        self._seqs = array("Q")
-        """first_seq | last_seq << 32"""
+        self._batches: list[Columns] = []
+        self._starts: list[int] = []
+        """Number of each batch's first record."""
+        self._count = 0
         self._sizes = array("I")
         self._places = array("Q")
         self._telling: dict[int, list[int]] = {}
         self._carried: dict[int, set[int]] = {}
-        self.dead: set[int] = set()
-        """Streams with a tombstone."""
+        self.dead: dict[int, int] = {}
+        """Streams with a tombstone, and its record."""
 
     def take(self, batch: ScannedBatch) -> None:
         """One batch's directory."""
-        if not batch.records:
+        columns = batch.columns
+        count = len(columns.flags)
+        if not count:
             return
-        start = len(self._numbers)
-        words, halves = batch.directory.cast("Q"), batch.directory.cast("I")
-        self._numbers.frombytes(words[0::3].tobytes())
-        self._seqs.frombytes(words[1::3].tobytes())
-        self._sizes.frombytes(halves[4::6].tobytes())
+        start = self._count
+        self._batches.append(columns)
+        self._starts.append(start)
+        self._count = start + count
+        sizes = columns.body_bytes
+        self._sizes.extend(sizes if sizes.typecode == "I" else array("I", sizes))
         base = batch.batch_no << OFFSET_BITS | batch.bodies_at
-        self._places.extend(
-            accumulate(halves[4 : 6 * batch.records - 6 : 6].tolist(), initial=base)
-        )
-        flags = halves[5::6].tobytes()
-        if flags.count(0) != len(flags):
-            for at, bits in enumerate(halves[5::6].tolist()):
-                if bits:
-                    self._note(self._numbers[start + at], start + at, bits)
+        self._places.extend(accumulate(sizes[:-1], initial=base))
+        for flagged in _flagged(columns.flags):
+            at = flagged.start()
+            self._note(columns.stream_no[at], start + at, columns.flags[at])
 
     def _note(self, no: int, record: int, flags: int) -> None:
         if flags & _DEAD:
-            self.dead.add(no)
+            self.dead[no] = record
         if flags & _TELLING:
             self._telling.setdefault(no, []).append(record)
         if flags & Flag.CARRIED:
             self._carried.setdefault(no, set()).add(record)
 
+    def _seqs(self, record: int) -> tuple[int, int]:
+        """First and last seq of a record."""
+        batch = bisect_right(self._starts, record) - 1
+        columns, at = self._batches[batch], record - self._starts[batch]
+        first_seq = columns.first_seq[at]
+        return first_seq, first_seq + columns.span[at]
+
+    def tombstones(self, batches: set[int]) -> list[tuple[int, int, int]]:
+        """(stream number, last seq, flags) of those that stand in one of these batches."""
+        found = []
+        for no, record in self.dead.items():
+            if self._places[record] >> OFFSET_BITS in batches:
+                at = bisect_right(self._starts, record) - 1
+                flags = self._batches[at].flags[record - self._starts[at]]
+                found.append((no, self._seqs(record)[1], flags & _DEAD))
+        return found
+
     @property
     def last_no(self) -> int:
         """Highest stream number in the log, 0 where there is none."""
-        return max(self._numbers, default=0)
+        return max((max(columns.stream_no) for columns in self._batches), default=0)
 
     def streams(self) -> Iterator[tuple[int, StreamRecords]]:
         """Every stream without a tombstone, by number, in the order they began to be written."""
         appends = _Appends(self.dead)
-        numbers = self._numbers
-        deal = map(operator.call, map(appends.__getitem__, numbers), range(len(numbers)))
+        numbers = chain.from_iterable(columns.stream_no for columns in self._batches)
+        deal = map(operator.call, map(appends.__getitem__, numbers), range(self._count))
         deque(deal, maxlen=0)
         for no, found in appends.lists.items():
             yield no, self._stream(no, found)
@@ -131,7 +153,7 @@ class LogIndex:
         return StreamRecords(
             array("Q", _picked(self._places, records)),
             array("I", _picked(self._sizes, records)),
-            self._seqs[records[-1]] >> 32,
+            self._seqs(records[-1])[1],
             telling,
             carried is not None,
         )
@@ -140,7 +162,7 @@ class LogIndex:
         """A stream's records with each carried one where those stood that it stands for."""
         records, firsts = array("I"), array("Q")
         for record in found:
-            first_seq, last_seq = self._seqs[record] & _LOW, self._seqs[record] >> 32
+            first_seq, last_seq = self._seqs(record)
             at = bisect_left(firsts, first_seq)
             if record in carried:
                 after = bisect_right(firsts, last_seq)

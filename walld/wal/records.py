@@ -1,26 +1,41 @@
 """What stands in a record: the items of one stream, as msgpack.
 
-Owns: the item types and their bytes (FORMAT.md, "Items"). Refuses: framing, files, meaning.
+Owns: the item types and their bytes, and the check of a body (FORMAT.md, "Items"). Refuses:
+framing, files, meaning.
 
-A record body is a msgpack array of items: runs and events of one stream, in seq order. Items are
-the same in the WAL and in a partial.
+Items are runs and events of one stream, in seq order, as one msgpack array. In the WAL a CRC stands
+before the array, seeded with the stream's number: a body is read long after its batch was, alone
+and by its place, and must say by itself that it is whole and whose it is. A partial has a CRC of
+its own.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+from zlib import crc32
+
 import msgspec
 from walld_client.wire import messages as wire
 
+from walld.errors import FormatError
+
 __all__ = [
+    "BODY_CRC_BYTES",
     "Begin",
     "Happened",
     "Item",
     "Owner",
     "Text",
+    "Thought",
+    "check_body",
+    "decode_body",
     "decode_items",
     "encode_item",
     "join_items",
+    "pack_body",
 ]
+
+BODY_CRC_BYTES = 4
 
 
 class Owner(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -52,28 +67,44 @@ class Begin(msgspec.Struct, array_like=True, tag=0, frozen=True, gc=False):
 
 
 class Text(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
-    """A run of consecutive tokens (kind 3) or reasoning (kind 4).
+    """A run of consecutive tokens.
 
-    first_seq: of its first token. last_seq: of its last. lengths: one LEB128 varint per token.
+    first_seq: of its first token. after_ms: when that came, from the Begin's at_ms; below zero
+    where a client's clock was ahead. lengths: one LEB128 varint per token.
     """
 
+    kind: ClassVar[int] = 3
+
     first_seq: int
-    last_seq: int
-    at_ms: int
-    kind: int
+    after_ms: int
     lengths: bytes
     text: bytes
+
+    @property
+    def last_seq(self) -> int:
+        """Of its last token: the last byte of each varint is below 128."""
+        lengths = self.lengths
+        if lengths.isascii():
+            return self.first_seq + len(lengths) - 1
+        return self.first_seq + len(lengths.translate(None, _CONTINUED)) - 1
+
+
+class Thought(Text, array_like=True, tag=3, frozen=True, gc=False):
+    """A run of consecutive pieces of reasoning."""
+
+    kind: ClassVar[int] = 4
 
 
 class Happened(msgspec.Struct, array_like=True, tag=2, frozen=True, gc=False):
     """Any other event, as the agent sent it (a Token or Reasoning only where it has `info`)."""
 
-    at_ms: int
+    after_ms: int
     event: wire.Event
 
 
-Item = Begin | Text | Happened
+Item = Begin | Text | Thought | Happened
 
+_CONTINUED = bytes(range(128, 256))
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Item])
 
@@ -84,7 +115,7 @@ def encode_item(item: Item) -> bytes:
 
 
 def join_items(items: list[bytes]) -> bytes:
-    """A record body: the msgpack array of items that are encoded already."""
+    """The msgpack array of items that are encoded already."""
     count = len(items)
     if count == 1:  # what most records are
         return b"\x91" + items[0]
@@ -97,9 +128,32 @@ def join_items(items: list[bytes]) -> bytes:
     return header + b"".join(items)
 
 
-def decode_items(body: bytes) -> list[Item]:
-    """The items of a record body.
+def decode_items(array: bytes) -> list[Item]:
+    """The items of an array. Raises FormatError."""
+    try:
+        return _decoder.decode(array)
+    except (ValueError, RecursionError) as error:  # more than DecodeError comes out of msgspec
+        text = f"items of {len(array)} bytes cannot be read: {error}"
+        raise FormatError(f"{text}; another version of walld may have written them") from None
 
-    Raises msgspec.DecodeError (also UnicodeDecodeError, RecursionError: msgspec lets both through).
-    """
-    return _decoder.decode(body)
+
+def pack_body(stream_no: int, array: bytes) -> bytes:
+    """A record body for the WAL: the array of items behind its CRC."""
+    crc = crc32(array, stream_no & 0xFFFFFFFF)
+    return crc.to_bytes(BODY_CRC_BYTES, "little") + array
+
+
+def check_body(stream_no: int, body: bytes) -> bool:
+    """True where the body is whole and this stream's."""
+    crc = crc32(memoryview(body)[BODY_CRC_BYTES:], stream_no & 0xFFFFFFFF)
+    return crc.to_bytes(BODY_CRC_BYTES, "little") == body[:BODY_CRC_BYTES]
+
+
+def decode_body(stream_no: int, body: bytes) -> list[Item]:
+    """The items of a record body that was read. Raises FormatError."""
+    if not check_body(stream_no, body):
+        raise FormatError(
+            f"stream {stream_no}: a record of {len(body)} bytes does not verify: the disk gave back"
+            " other bytes than were written; `walld dump` shows what stands there"
+        )
+    return decode_items(body[BODY_CRC_BYTES:])

@@ -9,19 +9,13 @@ Invariants
 - C2 A batch is given out only with both CRCs good and a directory that adds up to its payload, so a
   consumer may slice bodies without checking.
 - C3 Zeros have no meaning, and a hole ends where the next batch header verifies at its own offset.
-
-A consumer's loop, which is where a restart spends its time:
-
-    for segment_id, batch in scan:
-        at = batch.bodies_at
-        for stream_no, first_seq, last_seq, length, flags in directory.iter_unpack(batch.directory):
-            ...
-            at += length
 """
 
 from __future__ import annotations
 
+import operator
 import sys
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -31,21 +25,23 @@ from walld.wal.layout import (
     BATCH_ALIGNMENT,
     BATCH_HEADER_BYTES,
     BATCH_MAGIC,
-    ENTRY_BYTES,
     SEGMENT_HEADER_BYTES,
     SEGMENT_VERSION,
     SETTLED_BYTES,
     WAL_DIR,
-    BatchFlag,
     BatchHeader,
+    BatchKind,
+    Columns,
     SegmentHeader,
     Settled,
+    entry_bytes,
     parse_segment_name,
     segment_name,
     segment_seed,
     segment_version,
     settled,
     unpack_batch_header,
+    unpack_directory,
     unpack_segment_header,
 )
 from walld.wal.verdict import Hole, SegmentFacts, Verdict, judge
@@ -56,40 +52,58 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk, File
     from walld.wal.verdict import Reason
 
-__all__ = ["LogScan", "ScannedBatch", "SegmentScan", "list_segments", "read_batch"]
+__all__ = [
+    "LogScan",
+    "Record",
+    "ScannedBatch",
+    "SegmentScan",
+    "list_segments",
+    "newest_header",
+    "whole_batch",
+]
 
 WINDOW_BYTES = 2 * limits.BATCH_BYTES_MAX
 assert WINDOW_BYTES % BATCH_ALIGNMENT == 0
 READ_TRIES = 3
 """An I/O error is not a bad CRC: read again this often before it is believed."""
 
-_magic = BATCH_MAGIC.to_bytes(4, "little")
+_magic = BATCH_MAGIC.to_bytes(2, "little")
 
-assert sys.byteorder == "little", "the directory check reads u32 in the machine's own order"
+assert sys.byteorder == "little", "a directory's columns are taken in the machine's own order"
+
+
+class Record(NamedTuple):
+    """One entry of a directory. `offset`: of its body, from the batch's header."""
+
+    stream_no: int
+    first_seq: int
+    last_seq: int
+    offset: int
+    body_bytes: int
+    flags: int
 
 
 class ScannedBatch(NamedTuple):
     """A good batch. `offset`: of its header in the file. `payload`: a view, of the window it is in.
 
-    Record bodies are found by their offset from the header, as in `encode.Batch`.
+    Record bodies are found by their offset from the header, as in `encode.Batch`; `bodies_at` is
+    that of the first.
     """
 
     batch_no: int
     synced_no: int
-    at_ms: int
     offset: int
-    records: int
+    columns: Columns
+    bodies_at: int
     payload: memoryview
 
     @property
-    def directory(self) -> memoryview:
-        """The entries, for `layout.directory.iter_unpack`."""
-        return self.payload[: ENTRY_BYTES * self.records]
-
-    @property
-    def bodies_at(self) -> int:
-        """Where the first body stands, from the header."""
-        return BATCH_HEADER_BYTES + ENTRY_BYTES * self.records
+    def records(self) -> Iterator[Record]:
+        """Its directory, entry by entry."""
+        numbers, firsts, spans, sizes, flags = self.columns
+        lasts = map(operator.add, firsts, spans)
+        offsets = accumulate(sizes, initial=self.bodies_at)
+        return map(Record, numbers, firsts, lasts, offsets, sizes, flags)
 
     def body(self, offset: int, length: int) -> bytes:
         """A record body by its offset from the header."""
@@ -170,19 +184,19 @@ class SegmentScan:
             self._hole(position, self.facts.size - position, "short", header.batch_no)
             return None, self.facts.size
         payload = self._view(position + BATCH_HEADER_BYTES, header.payload_bytes)
-        if not _payload_is_good(header, payload):
+        is_good, batch = _checked(header, position, payload)
+        if not is_good:
             self._hole(position, length, "payload", header.batch_no)
             return None, position + length
         self._number(header.batch_no)
         ranges.add(self.facts.numbers, header.batch_no)
-        if header.flags:
+        if batch is None:
             self._note(header, payload)
-            return None, position + length
-        return _batch(header, position, payload), position + length
+        return batch, position + length
 
     def _note(self, header: BatchHeader, payload: memoryview) -> None:
         """A batch without records of streams: what an earlier start settled, or a later kind."""
-        if header.flags != BatchFlag.SETTLED:
+        if header.kind != BatchKind.SETTLED:
             self.facts.skipped += 1
             return
         table = payload[: SETTLED_BYTES * header.records]
@@ -205,7 +219,7 @@ class SegmentScan:
                 if found % BATCH_ALIGNMENT == 0 and self._header_at(found) is not None:
                     return found
                 at = window.find(_magic, at + 1)
-            # Windows begin at multiples of 8, so none but the file's last cuts a magic in two.
+            # Windows begin at multiples of 4, so none but the file's last cuts a magic in two.
             position = base + len(window)
             position += -position % BATCH_ALIGNMENT
         return self.facts.size
@@ -259,7 +273,8 @@ class LogScan:
     def __iter__(self) -> Iterator[tuple[int, ScannedBatch]]:
         ids = list_segments(self._disk)
         if self.log_uuid is None:
-            self.log_uuid = _find_log_uuid(self._disk, ids)
+            newest = newest_header(self._disk, ids)
+            self.log_uuid = None if newest is None else newest.log_uuid
         seen: list[ranges.Range] = []
         for segment_id in ids:
             for batch in self._segment(segment_id):
@@ -298,24 +313,19 @@ def list_segments(disk: Disk) -> list[int]:
     return sorted(number for number in ids if number is not None)
 
 
-def read_batch(file: File, header: SegmentHeader, offset: int) -> ScannedBatch | None:
-    """One batch by its place, None where no good one stands there. OSError is the caller's."""
-    seed = segment_seed(header.log_uuid, header.segment_id)
-    found = unpack_batch_header(file.read_at(BATCH_HEADER_BYTES, offset), seed, offset)
-    if found is None or not _header_is_possible(found) or found.flags:
+def whole_batch(file: File, seed: int, offset: int) -> bytes | None:
+    """The bytes of the batch at `offset`, None where no good one stands there. Raises OSError."""
+    head = file.read_at(BATCH_HEADER_BYTES, offset)
+    header = unpack_batch_header(head, seed, offset)
+    if header is None or not _header_is_possible(header):
         return None
-    payload = memoryview(file.read_at(found.payload_bytes, offset + BATCH_HEADER_BYTES))
-    return _batch(found, offset, payload) if _payload_is_good(found, payload) else None
+    payload = file.read_at(header.payload_bytes, offset + BATCH_HEADER_BYTES)
+    is_good = len(payload) == header.payload_bytes and crc32(payload) == header.payload_crc
+    return head + payload if is_good else None
 
 
-def _batch(header: BatchHeader, offset: int, payload: memoryview) -> ScannedBatch:
-    return ScannedBatch(
-        header.batch_no, header.synced_no, header.at_ms, offset, header.records, payload
-    )
-
-
-def _find_log_uuid(disk: Disk, ids: list[int]) -> bytes | None:
-    """The log's uuid by the word of the newest segment with a good header."""
+def newest_header(disk: Disk, ids: list[int]) -> SegmentHeader | None:
+    """The header of the newest segment that has a good one: which log this is."""
     for segment_id in reversed(ids):
         try:
             file = disk.open(f"{WAL_DIR}/{segment_name(segment_id)}")
@@ -328,7 +338,7 @@ def _find_log_uuid(disk: Disk, ids: list[int]) -> bytes | None:
         finally:
             file.close()
         if header is not None and header.segment_id == segment_id:
-            return header.log_uuid
+            return header
     return None
 
 
@@ -340,17 +350,23 @@ def _header_is_possible(header: BatchHeader) -> bool:
     )
 
 
-def _payload_is_good(header: BatchHeader, payload: memoryview) -> bool:
-    """CRC, and the table at its start adds up to its length."""
+def _checked(
+    header: BatchHeader, offset: int, payload: memoryview
+) -> tuple[bool, ScannedBatch | None]:
+    """Whether CRC and table hold for the payload, and the batch where it has records of streams."""
     if len(payload) != header.payload_bytes or crc32(payload) != header.payload_crc:
-        return False
-    if header.flags == BatchFlag.SETTLED:
-        return SETTLED_BYTES * header.records == header.payload_bytes
-    if header.flags:
-        return True
-    table_bytes = ENTRY_BYTES * header.records
-    if table_bytes > header.payload_bytes:
-        return False
-    # body_bytes of every entry is the fifth u32 of six; a sum over a strided view costs 5 ns each.
-    bodies_bytes = sum(payload[:table_bytes].cast("I")[4::6])
-    return 0 <= header.payload_bytes - table_bytes - bodies_bytes < BATCH_ALIGNMENT
+        return False, None
+    if header.kind == BatchKind.SETTLED:
+        return SETTLED_BYTES * header.records == header.payload_bytes, None
+    if header.kind != BatchKind.RECORDS:
+        return True, None
+    columns = unpack_directory(header, payload)
+    if columns is None:
+        return False, None
+    table_bytes = entry_bytes(header.widths) * header.records
+    padding = header.payload_bytes - table_bytes - sum(columns.body_bytes)
+    if not 0 <= padding < BATCH_ALIGNMENT:
+        return False, None
+    bodies_at = BATCH_HEADER_BYTES + table_bytes
+    number, synced_no = header.batch_no, header.synced_no
+    return True, ScannedBatch(number, synced_no, offset, columns, bodies_at, payload)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from walld.wal.layout import SegmentHeader
     from walld.wal.ranges import Range
 
-__all__ = ["Damage", "Hole", "Reason", "SegmentFacts", "Verdict", "judge"]
+__all__ = ["RENEWED", "Damage", "Hole", "Reason", "SegmentFacts", "Verdict", "judge"]
 
 Reason = Literal[
     "residue",  # a segment shorter than its header
@@ -46,7 +46,7 @@ Reason = Literal[
 _KEPT: frozenset[Reason] = frozenset({"unreadable", "version", "foreign"})
 """Neither torn nor corrupt (V3)."""
 
-TORN, CORRUPT, STRANDED = 1, 2, 3
+TORN, CORRUPT, STRANDED, RENEWED = 1, 2, 3, 4
 """Verdicts of `layout.Settled` rows."""
 
 

@@ -19,10 +19,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from walld_client import frames, opaque, process
+from walld_client.connection import NOSIGNAL
 from walld_client.frames import ID, pack_token
 from walld_client.ids import checked_id
 from walld_client.limits import NAME_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TIMEOUT_SECONDS
-from walld_client.link import NOSIGNAL, Link
+from walld_client.link import Link
 from walld_client.saying import release, say, say_text
 from walld_client.stream import Stream
 from walld_client.wire import messages

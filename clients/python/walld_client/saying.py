@@ -1,7 +1,7 @@
 """A reply's events on their way into a link: the long way, under its lock.
 
 Owns: seqs, the first-terminal-wins rule, and when a release is legal. Refuses: what an event
-means (`reply.py`), sockets (`link.py`).
+means (`reply.py`), sockets (`connection.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from functools import partial
 
 from walld_client import frames
 from walld_client.frames import ID
-from walld_client.link import Link, Reentered
+from walld_client.link import Link
+from walld_client.lock import Reentered
 from walld_client.stream import Stream
 from walld_client.wire import messages
 from walld_client.wire.messages import Event

@@ -1,4 +1,4 @@
-"""Writing and syncing on a disk that fails: W1 to W4, on a daemon in virtual time."""
+"""Writing on a disk that fails: W1 to W4, on a daemon in virtual time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of
+from virtual_daemon import (
+    Home,
+    Peer,
+    Virtual,
+    all_is_there_after,
+    living,
+    recovered,
+    run,
+    said,
+    text_of,
+    tokens,
+)
 from walld_client.wire import messages as wire
 
 from walld import limits
@@ -23,31 +34,6 @@ from walld.wal.layout import parse_segment_name
 from walld.wal.scan import LogScan
 
 START = wire.Start(1, 0, "r", "s")
-
-
-def said(count: int) -> bytes:
-    return b"".join(b"%04d" % seq for seq in range(1, count + 1))
-
-
-def tokens(first: int, last: int) -> list[wire.Token]:
-    return [wire.Token(1, seq, b"%04d" % seq) for seq in range(first, last + 1)]
-
-
-def no_verb_is_tried_again_where_it_failed(virtual: Virtual) -> None:
-    """W2: after an error other than want of room."""
-    failed: set[tuple[str, str]] = set()
-    for verb, path, number in virtual.faults.told:
-        assert (verb, path) not in failed
-        if number not in (None, errno.ENOSPC):
-            failed.add((verb, path))
-
-
-async def all_is_there_after(home: Home, count: int) -> None:
-    """A start finds every token and no damage."""
-    async with living(home) as again:
-        assert text_of(await recovered(again, "r")) == said(count)
-        status = again.daemon.state.status()
-        assert status["start"]["corrupt"] == 0  # type: ignore[index]
 
 
 def test_batches_are_written_in_order_one_behind_the_other(tmp_path: Path) -> None:
@@ -75,56 +61,6 @@ def test_batches_are_written_in_order_one_behind_the_other(tmp_path: Path) -> No
         assert all(a < b for a, b in pairwise(found))
         assert scan.verdict().is_clean
         await all_is_there_after(home, 199)
-
-    run(main)
-
-
-def test_a_failed_sync_is_never_tried_again_on_that_file(tmp_path: Path) -> None:
-    """W2, P8."""
-
-    async def main() -> None:
-        home = Home(tmp_path)
-        async with living(home) as virtual:
-            with Peer(virtual) as agent:
-                agent.send(START, *tokens(1, 10))
-                await agent.drain("synced")
-                virtual.faults.next["sync"] = [errno.EIO]
-                agent.send(*tokens(11, 20), wire.Drain(2, "synced"))
-                drained = await agent.hear(wire.Drained)
-                assert drained == wire.Drained(2, "synced")
-                stream = virtual.engine.registry.by_no[1]
-                assert stream.synced_seq == 20
-                segments = [path for verb, path, _ in virtual.faults.told if verb == "sync"]
-                assert len(set(segments)) == 2
-                no_verb_is_tried_again_where_it_failed(virtual)
-                assert virtual.daemon.state.word == "ok"
-                await virtual.crash()
-        await all_is_there_after(home, 20)
-
-    run(main)
-
-
-def test_nothing_is_acknowledged_between_a_failed_sync_and_the_next_good_one(
-    tmp_path: Path,
-) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            with Peer(virtual) as agent:
-                agent.send(START, *tokens(1, 10))
-                await agent.drain("synced")
-                virtual.faults.stuck["sync"] = errno.EIO
-                agent.send(*tokens(11, 20), wire.Drain(2, "synced"))
-                await anyio.sleep(10)
-                acks = [m for m in agent.heard() if isinstance(m, wire.Ack | wire.Drained)]
-                assert all(isinstance(m, wire.Ack) and m.streams[0][2] <= 10 for m in acks)
-                assert virtual.daemon.state.word == "degraded"
-                assert virtual.daemon.state.trouble is not None
-                # Its memory may be the only copy: it still answers with all of it.
-                assert text_of(await recovered(virtual, "r")) == said(20)
-                virtual.faults.stuck.clear()
-                await agent.hear(wire.Drained)
-                no_verb_is_tried_again_where_it_failed(virtual)
-                assert virtual.daemon.state.word == "ok"
 
     run(main)
 
@@ -163,7 +99,7 @@ def test_whatever_fails_all_of_it_is_synced_in_the_end(tmp_path: Path, what: str
                 await agent.drain("synced")
                 assert virtual.engine.registry.by_no[1].synced_seq == 39
                 assert not any(virtual.faults.next.values()), "all of it happened"
-                no_verb_is_tried_again_where_it_failed(virtual)
+                virtual.faults.none_was_tried_again()
                 assert virtual.daemon.state.word == "ok"
                 await virtual.crash()
         await all_is_there_after(home, 39)
@@ -179,7 +115,7 @@ def test_a_failure_right_after_a_roll(tmp_path: Path) -> None:
             with Peer(virtual) as agent:
                 agent.send(START, *tokens(1, 10))
                 await agent.drain("written")
-                await virtual.daemon.committer.roll()
+                await virtual.daemon.writer.roll()
                 virtual.faults.next["write"] = [errno.EIO]
                 agent.send(*tokens(11, 12))
                 await agent.drain("written")
@@ -187,30 +123,6 @@ def test_a_failure_right_after_a_roll(tmp_path: Path) -> None:
                 await agent.drain("synced")
                 await virtual.crash()
         await all_is_there_after(home, 12)
-
-    run(main)
-
-
-def test_a_sync_says_nothing_of_batches_that_moved_meanwhile(tmp_path: Path) -> None:
-    """W2: it was on its way when a write failed; what it made durable is not where they are now."""
-
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            with Peer(virtual) as agent:
-                agent.send(START, *tokens(1, 10))
-                await agent.drain("synced")
-                virtual.syncer.seconds = 5.0
-                agent.send(*tokens(11, 20), wire.Drain(1, "synced"))
-                await anyio.sleep(1.0)
-                assert virtual.daemon.committer.syncing_since is not None
-                virtual.faults.next["write"] = [errno.EIO]
-                agent.send(*tokens(21, 22))
-                before = len(virtual.faults.told)
-                await agent.hear(wire.Drained)
-                syncs = [path for verb, path, _ in virtual.faults.told[before:] if verb == "sync"]
-                assert virtual.engine.segments.current.segment_id == 2
-                assert len(set(syncs)) == 2, "the old one for nothing, then the new one"
-                virtual.syncer.seconds = 0.0
 
     run(main)
 
@@ -249,7 +161,7 @@ def test_any_failures_at_all(
                         if isinstance(message, wire.Ack):
                             assert message.streams[0][2] >= synced
                             synced = message.streams[0][2]
-                no_verb_is_tried_again_where_it_failed(virtual)
+                virtual.faults.none_was_tried_again()
                 await virtual.crash()
         async with living(home) as again:
             reply = await recovered(again, "r")
@@ -309,48 +221,6 @@ def test_a_segment_is_left_when_it_is_full(tmp_path: Path) -> None:
                 assert all(size > limits.SEGMENT_BYTES_MAX - 200_000 for size in sizes)
                 names = sorted(path.name for path in (home.data / "wal").iterdir())
                 assert [parse_segment_name(name) for name in names] == [1, 2, 3]
-
-    run(main)
-
-
-def test_memory_of_what_is_not_synced_is_bounded(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            virtual.syncer.seconds = 30.0
-            with Peer(virtual) as agent:
-                agent.send(START)
-                for seq in range(1, 130):
-                    agent.send(wire.Token(1, seq, bytes(100_000)))
-                    await anyio.sleep(0.1)
-                most = limits.UNSYNCED_BYTES_MAX + limits.BATCH_BYTES_MAX
-                assert limits.UNSYNCED_BYTES_MAX / 2 < virtual.engine.sealing.unsynced_bytes <= most
-                virtual.syncer.seconds = 0.0
-                await agent.drain("synced")
-                assert virtual.engine.sealing.unsynced_bytes < 100, "a batch that only tells"
-                assert virtual.engine.registry.by_no[1].synced_seq == 129
-
-    run(main)
-
-
-def test_a_stop_in_the_middle_of_a_flush_finishes_it(tmp_path: Path) -> None:
-    """Several batches, each write takes a while; the stop comes between two of them."""
-
-    async def main() -> None:
-        home = Home(tmp_path)
-        async with living(home) as virtual:
-            virtual.worker.seconds = 0.2
-            with Peer(virtual) as agent:
-                agent.send(START)
-                piece = 100_000
-                for seq in range(1, 21):
-                    agent.send(wire.Token(1, seq, b"%04d" % seq + bytes(piece)))
-                    await anyio.sleep(0.004)
-                await anyio.sleep(0.6)
-                assert 0 < virtual.engine.sealing.written_no < 8
-        async with living(home) as again:
-            reply = await recovered(again, "r")
-            assert reply is not None
-            assert (reply.last_seq, reply.gaps) == (20, [])
 
     run(main)
 

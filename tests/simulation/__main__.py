@@ -1,0 +1,110 @@
+"""`python -m simulation`: run seeds on all cores; say which failed, and how to see it again.
+
+    python -m simulation --seeds 0..20000      the swarm
+    python -m simulation --seed 1324           one, with its plan
+    python -m simulation --sweep               a crash at every disk verb of a short run
+
+`make sim SEED=1324` is the second. Exit 1 where a seed failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+
+from walld.disk.medium import PROFILES
+
+from . import world
+from .plan import Plan
+
+_CHUNK = 20
+
+
+def sweep_plans() -> Iterator[Plan]:
+    """A crash at every verb, for each profile, by kill and by power cut."""
+    for seed, profile in enumerate(PROFILES):
+        short = Plan.short(seed, profile)
+        verbs = world.run(short).disk_ops
+        for at in range(1, verbs + 1):
+            for power in (False, True):
+                yield replace(short, crash_at=at, power=power)
+
+
+def attempt(plans: list[Plan]) -> list[tuple[Plan, str]]:
+    """Run them. What failed, with its traceback."""
+    failed = []
+    for plan in plans:
+        try:
+            world.run(plan)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            failed.append((plan, traceback.format_exc(limit=-4)))
+    return failed
+
+
+def command(plan: Plan) -> str:
+    """What shows this run again."""
+    if plan.crash_at:
+        kind = "power" if plan.power else "kill"
+        return f"make sim SEED={plan.profile}:{plan.crash_at}:{kind}"
+    return f"make sim SEED={plan.seed}"
+
+
+def parse(seed: str) -> Plan:
+    """A seed, or `profile:verb:kill|power` of the sweep."""
+    if ":" not in seed:
+        return Plan.of(int(seed))
+    profile, at, kind = seed.split(":")
+    number = list(PROFILES).index(profile)
+    return replace(Plan.short(number, profile), crash_at=int(at), power=kind == "power")
+
+
+def _many(plans: list[Plan], jobs: int) -> int:
+    begun = time.monotonic()
+    done = failures = 0
+    chunks = [plans[at : at + _CHUNK] for at in range(0, len(plans), _CHUNK)]
+    with ProcessPoolExecutor(jobs) as pool:
+        for failed, chunk in zip(pool.map(attempt, chunks), chunks, strict=True):
+            done += len(chunk)
+            failures += len(failed)
+            for plan, why in failed:
+                print(f"\n{why}\n{plan}\nagain: {command(plan)}", file=sys.stderr)
+            if sys.stderr.isatty() or done == len(plans):
+                rate = done / (time.monotonic() - begun)
+                line = f"{done} of {len(plans)} runs, {failures} failed, {rate:.0f}/s"
+                print(f"\r{line}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    return 1 if failures else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="simulation")
+    parser.add_argument("--seeds", metavar="FIRST..LAST")
+    parser.add_argument("--seed", metavar="N")
+    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        plan = parse(options.seed)
+        print(plan)
+        print(world.run(plan))
+        return 0
+    plans: list[Plan] = []
+    if options.seeds is not None:
+        first, _, last = options.seeds.partition("..")
+        plans += map(Plan.of, range(int(first), int(last)))
+    if options.sweep:
+        plans += sweep_plans()
+    return _many(plans, options.jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""Agent processes: the real client, its thread's work done by a task, and a script to follow.
+
+Owns: what is once per process in the client (producer id, stream numbers, keeper, links) kept apart
+for each simulated process, and an application that streams replies and tells the oracle. Refuses:
+judging.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from random import Random
+from typing import Any
+
+import anyio
+from walld_client import client as clients
+from walld_client import process, shared
+from walld_client.reply import Reply
+
+from .kernel import Kernel, SimulatedSocket
+from .oracle import Oracle, Story
+
+__all__ = ["Agent"]
+
+_LOOK_SECONDS = 0.05
+_WORDS = ("wall", " holds", ".", "日本", "\n", "🙂", " a", "", " longer piece of text,", "\ud83d")
+
+
+class _GoneError(BaseException):
+    """A dead process runs no code."""
+
+
+class _Keeper:
+    """What the client's thread does, done by a task of the world."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+        self.event = anyio.Event()
+
+    def keep(self, thing: Any) -> None:
+        if thing not in self.kept:
+            self.kept.append(thing)
+        self.wake()
+
+    def wake(self) -> None:
+        self.event.set()
+
+    def forked(self) -> None:
+        raise AssertionError("nobody forks here")
+
+
+class Agent:
+    """One process."""
+
+    def __init__(self, kernel: Kernel, oracle: Oracle, socket_path: str, uid: int) -> None:
+        self.kernel = kernel
+        self.oracle = oracle
+        self.uid = uid
+        self.pid = kernel.spawn()
+        self.is_alive = True
+        self._keeper = _Keeper()
+        self._producer = b""
+        self._numbers = count(1)
+        self._links: dict[str, Any] = {}
+        self._users: dict[str, int] = {}
+        self.open: list[tuple[Reply, Story]] = []
+        with self.entered():
+            self.client = clients.connect(socket_path)
+        self.link = self.client._link
+        self.has_finished = False
+        """Its application has said all it will."""
+        self._scope = anyio.CancelScope()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Code of this process runs."""
+        if not self.is_alive:
+            raise _GoneError  # killed before its turn came
+        was = self.kernel.running
+        kept = process._producer, process._numbers, process._keeper, shared._links, shared._users
+        self.kernel.running = self.pid, self.uid
+        process._producer, process._numbers = self._producer, self._numbers
+        process._keeper = self._keeper  # type: ignore[assignment]
+        shared._links, shared._users = self._links, self._users
+        try:
+            yield
+        finally:
+            self._producer = process._producer
+            process._producer, process._numbers, process._keeper, shared._links, shared._users = (
+                kept
+            )
+            self.kernel.running = was
+
+    async def live(self, random: Random, replies: int, pace: float) -> None:
+        """Its thread and its application, until it is killed."""
+        with self._scope:
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._keep)
+                    for number in range(replies):
+                        await anyio.sleep(random.expovariate(1 / (4 * pace)))
+                        await self._reply(random, f"{self.pid}-{number}", pace)
+                    self.has_finished = True
+            except* _GoneError:
+                pass
+
+    # --- its thread -----------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """The keeper's loop, as `walld_client/keeper.py` has it."""
+        while True:
+            event = self._keeper.event = anyio.Event()
+            due = anyio.current_time() + _LOOK_SECONDS
+            with self.entered():
+                for thing in list(self._keeper.kept):
+                    fd, mask, at = thing.wants()
+                    seen = 0
+                    if fd >= 0:
+                        poll = select.poll()
+                        poll.register(fd, mask)
+                        seen = dict(poll.poll(0)).get(fd, 0)
+                    if at is not None:
+                        due = min(due, at)
+                    if not thing.attend(seen):
+                        self._keeper.kept.remove(thing)
+            with anyio.move_on_after(max(0.0, due - anyio.current_time()) + 1e-4):
+                await event.wait()
+
+    # --- its application ------------------------------------------------------------------------
+
+    async def _reply(self, random: Random, stream_id: str, pace: float) -> None:
+        auto = random.random() < 0.7
+        session = f"s{random.randrange(3)}"
+        with self.entered():
+            story = self.oracle.begin(self.uid, stream_id, session)
+            reply = self.client.reply(session, stream_id=stream_id, auto_release=auto)
+        self.open.append((reply, story))
+        for _ in range(random.randrange(1, 12)):
+            await anyio.sleep(random.expovariate(1 / pace))
+            with self.entered():
+                self._say(random, reply, story)
+        await anyio.sleep(random.expovariate(1 / pace))
+        ending = random.choice(("end", "end", "end", "cancel", "error", "leave", "forget"))
+        with self.entered():
+            if ending == "end":
+                story.released = auto
+                reply.end("stop")
+            elif ending == "cancel":
+                reply.cancel("stopped")
+            elif ending == "error":
+                reply.error("it broke")
+            elif ending == "leave":
+                with reply:
+                    pass
+            story.next_seq = reply._stream.next_seq
+        if ending != "forget" and not story.released and random.random() < 0.4:
+            await anyio.sleep(random.expovariate(1 / (4 * pace)))
+            with self.entered():
+                story.released = True
+                reply.release()
+                story.next_seq = reply._stream.next_seq
+
+    def _say(self, random: Random, reply: Reply, story: Story) -> None:
+        for _ in range(random.choice((1, 1, 2, 5, 20))):
+            kind = random.choice(("text",) * 8 + ("reasoning", "tool", "step", "custom"))
+            text = random.choice(_WORDS) * random.choice((1, 1, 1, 40))
+            if kind == "text":
+                seq = reply.token(text)
+            elif kind == "reasoning":
+                seq = reply.reasoning(text)
+            elif kind == "tool":
+                seq = reply.tool("search", {"q": text}, call_id=f"c{story.next_seq}")
+            elif kind == "step":
+                seq = reply.step()
+            else:
+                seq = reply.event("note", text)
+            if seq > 0:
+                story.said[seq] = kind, text
+            story.next_seq = reply._stream.next_seq
+
+    def look(self) -> None:
+        """What its process has been told so far, for the oracle."""
+        for reply, story in self.open:
+            story.synced = max(story.synced, reply._stream.synced)
+            story.release_kept |= story.released and story.synced >= story.next_seq - 1
+
+    # --- what happens to it ---------------------------------------------------------------------
+
+    @property
+    def socket(self) -> SimulatedSocket | None:
+        """Its connection, where it has one."""
+        found: SimulatedSocket | None = self.link._socket
+        return found
+
+    def kill(self, now: float) -> None:
+        """SIGKILL: the kernel closes its sockets; what they took is still there to be read."""
+        self.look()
+        connection = self.socket
+        heard = connection is not None and connection.daemon_no == self.kernel.daemon_no
+        for reply, story in self.open:
+            story.killed_at = now
+            # What a dead daemon's socket took, and nobody has noticed yet, is lost with both.
+            story.taken = reply.sent_seq if heard else -1
+            if story.released and story.taken >= story.next_seq - 1:
+                story.taken = -1  # its release was taken too: it may be gone
+        self.is_alive = False
+        self._scope.cancel()
+        if connection is not None:
+            connection.close()
+        self.kernel.exit(self.pid)
+
+    def is_done(self) -> bool:
+        """The kernel, and the daemon, have everything it said."""
+        self.look()
+        return all(
+            reply._stream.gone or story.synced >= story.next_seq - 1 or reply._stream.is_settled()
+            for reply, story in self.open
+        )
+
+    def nudge(self) -> None:
+        """Ask the daemon to say when all of it is synced."""
+        with self.entered(), suppress(ValueError):
+            self.link.drain("synced", lambda _ok: None)

@@ -1,0 +1,137 @@
+"""What was said and what was promised of it, kept apart from all code under test.
+
+Owns: the history of every stream as its application knows it, and the judgement of what a daemon
+says is left of it. Refuses: how a reply is stored, folded or sent: it knows seqs, texts and acks.
+
+Invariants (numbers of the reliability brief): I1 nothing synced is missing; I2 nothing written is
+lost by the death of a process; I3 nothing is invented; I4 in order, each once, gaps said; I9 what
+was released does not come back, what was not is not deleted; I14 saying it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from walld_client.wire.messages import Recovered
+
+__all__ = ["Oracle", "Story", "Wrong"]
+
+
+class Wrong(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass(slots=True, eq=False)
+class Story:
+    """One stream. seqs count from 0, the start."""
+
+    uid: int
+    stream_id: str
+    session_id: str
+    said: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """seq: (kind, text) of every event but start, end and release."""
+    next_seq: int = 1
+    """One past the highest seq that was used for it."""
+    released: bool = False
+    """The application has said that its copy is safe."""
+    release_kept: bool = False
+    """The release itself is known synced."""
+    synced: int = -1
+    """Highest seq its process was told is synced."""
+    taken: int = -1
+    """Highest seq the kernel had when its process was killed; only then."""
+    killed_at: float | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """Its process is gone: nobody can send it again."""
+        return self.killed_at is not None
+
+
+class Oracle:
+    """All stories, and what may be asked of them now."""
+
+    def __init__(self) -> None:
+        self.stories: dict[tuple[int, str], Story] = {}
+        self.checks = 0
+
+    def begin(self, uid: int, stream_id: str, session_id: str) -> Story:
+        """A stream begins."""
+        story = self.stories[uid, stream_id] = Story(uid, stream_id, session_id)
+        return story
+
+    def crashed(self, now: float, safe_seconds: float) -> None:
+        """A daemon died: what dead agents had sent counts only where it had the time to be kept."""
+        for story in self.stories.values():
+            if story.killed_at is not None and now - story.killed_at < safe_seconds:
+                story.taken = -1
+
+    def check(self, found: list[Recovered], where: str, *, settled: bool, rotten: bool) -> None:
+        """Judge all replies a daemon knows of. Raises Wrong.
+
+        settled: agents that live have delivered everything. rotten: bytes were damaged on purpose,
+        and the daemon has said that something is damaged: then things may be missing, tombstones
+        too, but nothing may be altered.
+        """
+        self.checks += 1
+        by_key: dict[tuple[int, str], Recovered] = {}
+        for reply in found:
+            key = reply.uid, reply.stream_id
+            if key in by_key:
+                raise Wrong(f"{where}: {key} is there twice")
+            if key not in self.stories:
+                raise Wrong(f"{where}: {key} was never begun (I3)")
+            by_key[key] = reply
+        for key, story in self.stories.items():
+            reply = by_key.get(key)
+            floor = story.synced
+            if story.is_dead:
+                floor = max(floor, story.taken)
+            elif settled:
+                floor = story.next_seq - 1
+            if reply is None:
+                # A release that was said and perhaps not kept may or may not have happened.
+                if floor >= 0 and not story.released and not rotten:
+                    raise Wrong(f"{where}: {key} is gone, seqs up to {floor} were promised (I1)")
+                continue
+            delivered = settled and story.released and not story.is_dead
+            if delivered or (story.release_kept and not rotten):
+                raise Wrong(f"{where}: {key} was released and is back (I9)")
+            self._compare(where, story, reply, floor, rotten)
+
+    def _compare(
+        self, where: str, story: Story, reply: Recovered, floor: int, rotten: bool
+    ) -> None:
+        key = story.uid, story.stream_id
+        covered: set[int] = set()
+        missing: set[int] = set()
+        for gap in reply.gaps:
+            missing.update(range(gap.first_seq, gap.last_seq + 1))
+            if gap.verdict == "corrupt" and not rotten:
+                raise Wrong(f"{where}: {key} seqs {gap.first_seq}..{gap.last_seq} corrupt (I5)")
+        last_first = 0
+        for piece in reply.segments:
+            if piece.kind == "gap":
+                continue
+            if piece.first_seq <= last_first:
+                raise Wrong(f"{where}: {key} segment at {piece.first_seq} out of order (I4)")
+            last_first = piece.first_seq
+            seqs = range(piece.first_seq, piece.last_seq + 1)
+            if piece.kind in ("text", "reasoning"):
+                said = [story.said.get(seq) for seq in seqs]
+                wanted = "".join(one[1] for one in said if one and one[0] == piece.kind)
+                if any(one is None or one[0] != piece.kind for one in said):
+                    raise Wrong(f"{where}: {key} has {piece.kind} at {seqs}, said {said} (I3)")
+                if piece.text.decode("utf-8", "surrogatepass") != wanted:
+                    raise Wrong(f"{where}: {key} {seqs}: {piece.text!r}, said {wanted!r} (I3)")
+                covered.update(seqs)
+        for seq, (kind, text) in story.said.items():
+            if seq > reply.last_seq:
+                if seq <= floor and not rotten:
+                    raise Wrong(f"{where}: {key} ends at {reply.last_seq}, {floor} promised (I1)")
+            elif kind in ("text", "reasoning") and (seq in covered) == (seq in missing):
+                raise Wrong(f"{where}: {key} seq {seq} {text!r}: neither there nor a gap (I4)")
+            if seq in missing and seq <= floor and not rotten:
+                raise Wrong(f"{where}: {key} seq {seq} is a gap, {floor} was promised (I1)")
+        if reply.last_seq >= story.next_seq:
+            raise Wrong(f"{where}: {key} seq {reply.last_seq} was never sent (I3)")

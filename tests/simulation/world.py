@@ -1,0 +1,517 @@
+"""A daemon, agents, a disk and trouble, in one thread on a clock that jumps.
+
+Owns: the life of a run: trouble for a while, then rest, then the judgement; and that daemons come
+back. Refuses: what is right (`oracle.py`).
+
+The daemon and the client are the production code, whole. What is simulated is below them: the disk
+(`walld/disk/simulated.py`), the kernel's word on processes and time (`kernel.py`), and the threads,
+whose jobs run on the loop after the time the disk is said to take.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import hashlib
+import logging
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+import trio
+from trio.testing import MockClock
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode, split
+
+from walld.daemon import listener as sockets
+from walld.daemon.notify import Notifier
+from walld.daemon.serve import Daemon
+from walld.daemon.settings import load
+from walld.disk.medium import PROFILES, Crashed, Storage
+from walld.disk.owner import LOCK_BYTES, LOCK_NAME, lock_record, parse_lock
+from walld.disk.simulated import SimulatedDisk
+from walld.wal.scan import list_segments, newest_header
+
+from .agents import Agent
+from .kernel import Kernel
+from .oracle import Oracle, Wrong
+from .plan import Plan
+
+__all__ = ["Outcome", "run"]
+
+T = TypeVar("T")
+_BOUND_SECONDS = 3.0
+_REST_SECONDS = 30.0
+"""Within which all must be delivered once trouble is over."""
+_FOREVER = 600.0
+_hears: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire.ToAgent | wire.Answer)
+
+
+class Outcome(msgspec.Struct):
+    """What a run came to. digest: of all disk verbs and answers, the same for the same seed."""
+
+    seed: int
+    digest: str
+    simulated_seconds: float
+    starts: int
+    checks: int
+    disk_ops: int
+    streams: int
+
+
+class _Owner:
+    """The hold on a simulated directory: `Owner` on disk verbs, without a lock to wait for."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        ids = list_segments(disk)
+        newest = newest_header(disk, ids)
+        self.path = LOCK_NAME
+        self._disk = disk
+        names = [entry.name for entry in disk.list_dir("")]
+        self._file = disk.open(LOCK_NAME) if LOCK_NAME in names else disk.create(LOCK_NAME)
+        raw = self._file.read_at(LOCK_BYTES, 0)
+        told = parse_lock(raw, LOCK_NAME)
+        self.epoch = max(0 if newest is None else newest.epoch, told[0] if told else 0) + 1
+        self.log_uuid = os.urandom(16) if newest is None else newest.log_uuid
+        if told and ids:
+            self.log_uuid = told[1]
+        self._record = lock_record(self.epoch, self.log_uuid)
+        self._file.write_at(self._record, 0)
+        self._file.sync()
+        disk.sync_dir("")
+
+    def is_owner(self) -> bool:
+        """Nobody froze it here."""
+        return self._file.read_at(LOCK_BYTES, 0) == self._record
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class _Worker:
+    """A thread of the daemon: its jobs run on the loop, one at a time, after their time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lock = anyio.Lock()
+
+    async def run(self, job: Callable[[], T]) -> T:
+        with anyio.CancelScope(shield=True):  # a thread is not cancelled either
+            async with self._lock:
+                await anyio.sleep(self._world.latency())
+                return job()
+
+    async def timed(self, job: Callable[[], object]) -> float:
+        begun = anyio.current_time()
+        await self.run(job)
+        return anyio.current_time() - begun
+
+
+class World:
+    """One run."""
+
+    def __init__(self, plan: Plan, folder: str, trace: list[tuple[str, str]] | None = None) -> None:
+        self.plan = plan
+        self.random = Random(f"run {plan.seed}")
+        self.kernel = Kernel(Random(f"kernel {plan.seed}"))
+        self.storage = Storage(Random(f"disk {plan.seed}"), PROFILES[plan.profile])
+        self.storage.trace = trace
+        self.oracle = Oracle()
+        self.agents: list[Agent] = []
+        self.socket_path = f"{folder}/s"
+        given: dict[str, str | None] = {
+            "data": folder,
+            "socket": self.socket_path,
+            "flush_linger_ms": plan.flush_linger_ms,
+        }
+        self.settings = load(given, {"HOME": folder}, os.getuid())
+        self.daemon: Daemon | None = None
+        self.starts = 0
+        self.rotten = False
+        self.is_calm = False
+        self._scope = anyio.CancelScope()
+        self._wanted = anyio.Event()
+        self._is_wanted = True
+        self._down = anyio.Event()
+        self._stop = anyio.Event()
+        self._stalled_until = 0.0
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._hash = hashlib.sha256()
+        self._errors: dict[str, int] = {}
+        self._error_until = 0.0
+        self.storage.fail = self._failing
+
+    # --- the disk -------------------------------------------------------------------------------
+
+    def latency(self) -> float:
+        """What a job takes now."""
+        now = anyio.current_time()
+        if now < self._stalled_until:
+            return self._stalled_until - now
+        mean = self.plan.disk_seconds
+        return self.random.expovariate(1 / mean) if mean else 0.0
+
+    def _failing(self, verb: str, path: str) -> int:
+        if not self._errors or not path.startswith(("wal/", "partials/")):
+            return 0
+        if anyio.current_time() > self._error_until:
+            self._errors.clear()
+            return 0
+        return self._errors.get(verb, 0) if self.random.random() < 0.7 else 0
+
+    # --- the daemon -----------------------------------------------------------------------------
+
+    async def keep_daemon(self) -> None:
+        """A supervisor: whenever it is gone it is started again."""
+        while True:
+            self._down = anyio.Event()
+            with anyio.CancelScope() as self._scope:
+                await self._one_life()
+            self.daemon = None
+            self._down.set()
+            if self._stop.is_set():
+                return
+            await anyio.sleep(self.random.choice((0.0, 0.01, 0.5, 2.0)))
+
+    async def _one_life(self) -> None:
+        self.starts += 1
+        self.kernel.daemon_no = self.starts
+        storage = self.storage
+        if self.starts == 1:
+            storage.crash_at = self.plan.crash_at
+        elif not self.is_calm and self.random.random() < self.plan.crash_in_recovery:
+            storage.crash_at = storage.ops + self.random.randrange(1, 60)
+        disk = SimulatedDisk(storage)
+        listener = None
+        daemon = None
+        try:
+            owner = _Owner(disk)
+            listener = sockets.bind(self.socket_path, 0o600, None)
+            daemon = Daemon(
+                self.settings,
+                disk,  # type: ignore[arg-type]
+                owner,  # type: ignore[arg-type]
+                [listener],
+                Notifier(),
+                lambda: _Worker(self),
+            )
+            daemon.state._now = anyio.current_time  # type: ignore[method-assign]
+            self.daemon = daemon
+            await daemon.run(self._stopped)
+        except BaseException as error:
+            crashed, rest = _split(error)
+            if not crashed:
+                raise
+            if rest is not None:
+                raise rest from None
+            self._died()
+            if self.starts == 1 and self.plan.power:
+                await self._cut_power()
+        finally:
+            if storage.life == disk._life:
+                storage.life += 1
+            self.daemon = None
+            if daemon is not None:
+                with suppress(OSError, ValueError):
+                    daemon.intake.close()
+                daemon.metrics.close()
+            if listener is not None:
+                listener.close()
+                with suppress(OSError):
+                    os.unlink(self.socket_path)
+
+    def _died(self) -> None:
+        """A crash: what was promised of the dead is less now."""
+        self.kernel.daemon_no = 0
+        self.storage.kill()
+        self.oracle.crashed(anyio.current_time(), _FOREVER if self._hurt else 2 * _BOUND_SECONDS)
+
+    @property
+    def _hurt(self) -> bool:
+        """The disk fails or hangs in this run: nothing is promised of when it is written."""
+        return bool({"write_error", "sync_error", "full", "stall"} & set(self.plan.troubles))
+
+    async def _stopped(self) -> str:
+        await self._stop.wait()
+        return "the run is over"
+
+    async def kill_daemon(self) -> None:
+        """SIGKILL, between two steps."""
+        if self.daemon is None:
+            return
+        self._died()
+        down = self._down
+        self._scope.cancel()
+        await down.wait()
+
+    async def up(self) -> Daemon:
+        """The daemon, once it has read its log."""
+        with anyio.fail_after(_REST_SECONDS):
+            while True:
+                if self.daemon is not None and self.daemon._ready.is_set():
+                    return self.daemon
+                await anyio.sleep(0.01)
+
+    # --- trouble --------------------------------------------------------------------------------
+
+    async def trouble(self) -> None:
+        """One kind after the other, until the time is over."""
+        end = anyio.current_time() + self.plan.seconds
+        while (now := anyio.current_time()) < end:
+            await anyio.sleep(
+                min(self.random.expovariate(1 / self.plan.trouble_every), end - now + 1e-6)
+            )
+            if self.plan.troubles and anyio.current_time() < end:
+                await self._cause(self.random.choice(self.plan.troubles))
+
+    async def _cause(self, kind: str) -> None:
+        now = anyio.current_time()
+        living = [agent for agent in self.agents if agent.is_alive]
+        match kind:
+            case "kill_daemon" if self.random.random() < 0.5:
+                await self.kill_daemon()
+            case "kill_daemon":
+                self.storage.crash_at = self.storage.ops + self.random.randrange(1, 20)
+            case "cut_power":
+                await self._cut_power()
+            case "kill_agent" if living:
+                self.random.choice(living).kill(now)
+                self._spawn()
+            case "cut" if living:
+                connection = self.random.choice(living).socket
+                if connection is not None:
+                    with suppress(OSError):
+                        connection.shutdown(2)
+            case "repeat" if living:
+                self._repeat(self.random.choice(living))
+            case "write_error":
+                self._fail("write", errno.EIO)
+            case "sync_error":
+                self._fail("sync", errno.EIO)
+            case "full":
+                self._fail("write", errno.ENOSPC)
+            case "stall":
+                self._stalled_until = now + self.random.uniform(0.1, 4.0)
+
+    def _fail(self, verb: str, number: int) -> None:
+        self._errors[verb] = number
+        self._error_until = anyio.current_time() + self.random.choice((0.0, 0.05, 1.0, 3.0))
+
+    async def _cut_power(self) -> None:
+        now = anyio.current_time()
+        for agent in self.agents:
+            if agent.is_alive:
+                agent.kill(now)
+        for story in self.oracle.stories.values():
+            # Written and not synced may be gone: two bounds are promised, and time is counted.
+            if now - (story.killed_at or now) < 4 * _BOUND_SECONDS or self._hurt:
+                story.taken = -1
+        await self.kill_daemon()
+        self.storage.cut_power()
+        self.kernel.reboot()
+        for _ in range(self.plan.agents):
+            self._spawn()
+
+    def _repeat(self, agent: Agent) -> None:
+        """A network says again what was said on the connection at hand, to the same daemon.
+
+        Not what a client resends: that is about streams a daemon may be done with since.
+        """
+        connection = agent.socket
+        if connection is None or connection.daemon_no != self.kernel.daemon_no:
+            return
+        if agent.link.dialing.connections > 1:
+            return
+        with agent.entered(), suppress(OSError):
+            again = type(connection)(self.kernel, 1, 1)
+            try:
+                again.setblocking(False)
+                again.connect(self.socket_path)
+                super(type(again), again).send(bytes(connection.said))
+            finally:
+                again.close()
+
+    def _spawn(self) -> None:
+        uid = self.random.choice((1000, 1001))
+        agent = Agent(self.kernel, self.oracle, self.socket_path, uid)
+        self.agents.append(agent)
+        script = Random(self.random.random())
+        assert self._tasks is not None
+        self._tasks.start_soon(agent.live, script, self.plan.replies, self.plan.pace)
+
+    # --- the run --------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """Trouble, rest, judgement."""
+        self.kernel.send_faults = self.plan.send_faults
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self.keep_daemon)
+            for _ in range(self.plan.agents):
+                self._spawn()
+            await self.trouble()
+            await self._come_to_rest()
+            await anyio.sleep(2 * _BOUND_SECONDS)  # what the dead left is written by then
+            settled = await self._ask_all()
+            self._judge(settled, "at rest", settled=True)
+            await self._again(settled)
+            if self.plan.rot:
+                await self._rot()
+            self._stop.set()
+            tasks.cancel_scope.cancel()
+
+    async def _come_to_rest(self) -> None:
+        """No more trouble: everything is delivered, and said to be, within its time."""
+        self.is_calm = True
+        self.kernel.send_faults = 0.0
+        self.storage.crash_at = 0
+        self._errors.clear()
+        self._stalled_until = 0.0
+        await self.up()
+        living = [agent for agent in self.agents if agent.is_alive]
+        while not all(agent.has_finished for agent in living):  # noqa: ASYNC110 - time is virtual
+            await anyio.sleep(0.5)
+        deadline = anyio.current_time() + _REST_SECONDS
+        while not all(agent.is_done() for agent in living):
+            if anyio.current_time() > deadline:
+                late = [a.pid for a in living if not a.is_done()]
+                raise Wrong(f"agents {late} are not done {_REST_SECONDS} s after all trouble")
+            for agent in living:
+                agent.nudge()
+            await anyio.sleep(0.5)
+        daemon = await self.up()
+        mended = daemon.state._mended
+        if mended is not None and mended.verdict.corrupt:
+            raise Wrong(f"corrupt, and nothing rotted (I5): {mended.verdict.corrupt}")
+        lost = daemon.engine.counters.lost_acked
+        if lost and not self.rotten:
+            raise Wrong(f"lost_acked is {lost}")
+
+    async def _again(self, settled: list[wire.Recovered]) -> None:
+        """I8: another crash and start, and the same is said in the same words."""
+        await self.kill_daemon()
+        again = await self._ask_all()
+        self._judge(again, "after another start", settled=True)
+        words = [_words(reply) for reply in settled]
+        if [_words(reply) for reply in again] != words:
+            raise Wrong(f"a start changed what is said (I8)\n{words}\n{list(map(_words, again))}")
+
+    async def _rot(self) -> None:
+        """Damage to what was synced: said, never served as if it were whole."""
+        await self.kill_daemon()
+        paths = [path for path in sorted(self.storage.files()) if path.startswith("wal/")]
+        for _ in range(self.random.choice((1, 1, 3))):
+            path = self.random.choice(paths)
+            kind = self.random.choice(("flip", "zero", "stale"))
+            if self.storage.damage(path, kind) is not None:
+                self.rotten = True
+        found = await self._ask_all()
+        daemon = await self.up()
+        # I6: what is said to be damaged may be missing; where nothing is said nothing is missing.
+        self.rotten = daemon.state.gap_word != "dropped"
+        self._judge(found, "after rot", settled=False)
+
+    def _judge(self, found: list[wire.Recovered], where: str, *, settled: bool) -> None:
+        for agent in self.agents:
+            if agent.is_alive:
+                agent.look()
+        self.oracle.check(found, where, settled=settled, rotten=self.rotten)
+        self._hash.update(msgspec.msgpack.encode(found))
+
+    async def _ask_all(self) -> list[wire.Recovered]:
+        """Every reply of both users."""
+        found: list[wire.Recovered] = []
+        for uid in (1000, 1001):
+            daemon = await self.up()
+            assert daemon is not None
+            answer = await _asked(self.socket_path, wire.Recover(1, "all", uid=uid))
+            found += msgspec.convert(answer, list[wire.Recovered])
+        return found
+
+    def outcome(self) -> Outcome:
+        """What it came to."""
+        for entry in sorted(self.storage.files().items()):
+            self._hash.update(repr(entry).encode())
+        return Outcome(
+            self.plan.seed,
+            self._hash.hexdigest()[:16],
+            round(anyio.current_time(), 3),
+            self.starts,
+            self.oracle.checks,
+            self.storage.ops,
+            len(self.oracle.stories),
+        )
+
+
+def _words(reply: wire.Recovered) -> Any:
+    """What may not change from start to start: all but who is alive."""
+    return msgspec.to_builtins(
+        msgspec.structs.replace(reply, owner_alive=False, status="", lost_reason=None)
+    )
+
+
+def _split(error: BaseException) -> tuple[bool, BaseException | None]:
+    """(a crash is in it, what else is in it)."""
+    if isinstance(error, BaseExceptionGroup):
+        crashed, rest = error.split((Crashed, trio.Cancelled))
+        return crashed is not None, rest
+    return isinstance(error, Crashed), None
+
+
+async def _asked(path: str, request: wire.FromQuery) -> Any:
+    """The answer to a request, asked as root."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.setblocking(False)
+        peer.connect(path)
+        peer.send(encode(wire.Hello(1, "query", bytes(16))) + encode(request))
+        buffer, chunks = b"", []
+        with anyio.fail_after(_REST_SECONDS):
+            while True:
+                await anyio.wait_readable(peer)
+                buffer += peer.recv(1 << 20)
+                bodies, buffer = split(buffer)
+                for body in bodies:
+                    message = _hears.decode(body)
+                    if isinstance(message, wire.Error):
+                        raise Wrong(f"the daemon answers {message}")
+                    if isinstance(message, wire.Answer):
+                        chunks.append(message.chunk)
+                        if message.last:
+                            return msgspec.msgpack.decode(b"".join(chunks))
+
+
+def run(plan: Plan, trace: list[tuple[str, str]] | None = None) -> Outcome:
+    """One run, to its end. Raises Wrong, or whatever the code under test raised."""
+    trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[attr-defined]
+    trio._core._run._r = Random(f"trio {plan.seed}")  # type: ignore[attr-defined]
+    clock = MockClock(autojump_threshold=0)
+    folder = tempfile.mkdtemp(prefix="walld-sim-")
+    outcomes: list[Outcome] = []
+    threshold = gc.get_threshold()
+    level = logging.getLogger("walld").level
+    logging.getLogger("walld").setLevel(logging.CRITICAL + 1)
+
+    async def main() -> None:
+        world = World(plan, folder, trace)
+        try:
+            with world.kernel.installed():
+                await world.live()
+                outcomes.append(world.outcome())
+        finally:
+            world.kernel.close()
+
+    try:
+        anyio.run(main, backend="trio", backend_options={"clock": clock})
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*threshold)
+        logging.getLogger("walld").setLevel(level)
+        shutil.rmtree(folder, ignore_errors=True)
+    return outcomes[0]

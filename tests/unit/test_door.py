@@ -1,0 +1,88 @@
+"""The door: who is let in, who is told why not, and that it is never given up."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import anyio
+import pytest
+from virtual_daemon import Home, Peer, living, run
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.daemon import peers, serve
+
+START = wire.Start(1, 0, "r", "s")
+
+
+def test_one_uid_holds_at_most_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            share = int(20 * limits.PEERS_UID_SHARE_MAX)
+            held = []
+            for _ in range(share):
+                held.append(Peer(virtual))
+                await anyio.sleep(0.01)
+            with Peer(virtual) as refused:
+                await anyio.sleep(0.5)
+                (error,) = refused.heard()
+                assert (error.code, error.got, error.limit) == (
+                    "too_many_peers",
+                    str(share),
+                    str(share),
+                )
+                assert refused.ended
+            held.pop().socket.close()
+            await anyio.sleep(0.5)
+            with Peer(virtual) as again:
+                again.send(START)
+                await again.drain()
+            for peer in held:
+                peer.socket.close()
+
+    monkeypatch.setattr(serve, "_peers_max", lambda: 20)
+    run(main)
+
+
+def test_a_uid_that_cannot_be_told_from_others_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                await anyio.sleep(0.5)
+                (error,) = agent.heard()
+                assert (error.code, error.got, agent.ended) == ("foreign_uid", "65534", True)
+
+    nobody = peers.PeerCredentials(os.getpid(), 65534, 65534)
+    monkeypatch.setattr(peers, "credentials", lambda _peer: nobody)
+    run(main)
+
+
+def test_without_descriptors_it_waits_and_goes_on(tmp_path: Path) -> None:
+    class Exhausted(socket.socket):
+        failures = 3
+
+        def accept(self) -> tuple[socket.socket, str]:
+            if self.failures:
+                self.failures -= 1
+                raise OSError(errno.EMFILE, "planted")
+            return super().accept()
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            ((fd, listener),) = virtual.daemon.door._listeners.items()
+            planted = Exhausted(fileno=os.dup(listener.fileno()))
+            planted.setblocking(False)
+            virtual.daemon.door._listeners[fd] = planted
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await agent.drain()
+            assert planted.failures == 0
+            virtual.daemon.door._listeners[fd] = listener
+            planted.close()
+
+    run(main)

@@ -1,0 +1,96 @@
+"""Syncing on a disk that fails: what is acknowledged, and that no file is synced twice (W2)."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import anyio
+from virtual_daemon import (
+    Home,
+    Peer,
+    all_is_there_after,
+    living,
+    recovered,
+    run,
+    said,
+    text_of,
+    tokens,
+)
+from walld_client.wire import messages as wire
+
+START = wire.Start(1, 0, "r", "s")
+
+
+def test_a_failed_sync_is_never_tried_again_on_that_file(tmp_path: Path) -> None:
+    """W2, P8."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                virtual.faults.next["sync"] = [errno.EIO]
+                agent.send(*tokens(11, 20), wire.Drain(2, "synced"))
+                drained = await agent.hear(wire.Drained)
+                assert drained == wire.Drained(2, "synced")
+                stream = virtual.engine.registry.by_no[1]
+                assert stream.synced_seq == 20
+                segments = [path for verb, path, _ in virtual.faults.told if verb == "sync"]
+                assert len(set(segments)) == 2
+                virtual.faults.none_was_tried_again()
+                assert virtual.daemon.state.word == "ok"
+                await virtual.crash()
+        await all_is_there_after(home, 20)
+
+    run(main)
+
+
+def test_nothing_is_acknowledged_between_a_failed_sync_and_the_next_good_one(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                virtual.faults.stuck["sync"] = errno.EIO
+                agent.send(*tokens(11, 20), wire.Drain(2, "synced"))
+                await anyio.sleep(10)
+                acks = [m for m in agent.heard() if isinstance(m, wire.Ack | wire.Drained)]
+                assert all(isinstance(m, wire.Ack) and m.streams[0][2] <= 10 for m in acks)
+                assert virtual.daemon.state.word == "degraded"
+                assert virtual.daemon.state.trouble is not None
+                # Its memory may be the only copy: it still answers with all of it.
+                assert text_of(await recovered(virtual, "r")) == said(20)
+                virtual.faults.stuck.clear()
+                await agent.hear(wire.Drained)
+                virtual.faults.none_was_tried_again()
+                assert virtual.daemon.state.word == "ok"
+
+    run(main)
+
+
+def test_a_sync_says_nothing_of_batches_that_moved_meanwhile(tmp_path: Path) -> None:
+    """W2: it was on its way when a write failed; what it made durable is not where they are now."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                virtual.syncer.seconds = 5.0
+                agent.send(*tokens(11, 20), wire.Drain(1, "synced"))
+                await anyio.sleep(1.0)
+                assert virtual.daemon.syncer.syncing_since is not None
+                virtual.faults.next["write"] = [errno.EIO]
+                agent.send(*tokens(21, 22))
+                before = len(virtual.faults.told)
+                await agent.hear(wire.Drained)
+                syncs = [path for verb, path, _ in virtual.faults.told[before:] if verb == "sync"]
+                assert virtual.engine.segments.current.segment_id == 2
+                assert len(set(syncs)) == 2, "the old one for nothing, then the new one"
+                virtual.syncer.seconds = 0.0
+
+    run(main)

@@ -1,0 +1,160 @@
+"""The flusher: everything queued, all streams together, whenever a flush is due.
+
+Owns: carrying out flushes, what each cost and how long its oldest event had waited. Refuses: when
+one is due (`engine/commit.py`), what is in a batch (`engine/sealing.py`), how a batch gets to disk
+(`writer.py`), syncs (`syncer.py`).
+
+    wait until one is due, or room for what is not synced
+    seal what is queued, a slice between two yields; write each batch that is full; the rest
+    tell who waits, and the syncer; learn from what it cost
+
+Sealing yields, so that agents are swept meanwhile; what they say then belongs to the next flush.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from walld import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walld.daemon.connections import Connections
+    from walld.daemon.metrics import Metrics
+    from walld.daemon.syncer import Syncer
+    from walld.daemon.writer import Writer
+    from walld.engine.engine import Engine
+
+__all__ = ["Flusher"]
+
+_log = logging.getLogger("walld.wal")
+_SEAL_RECORDS = 200
+"""Records sealed between two yields: about half a millisecond."""
+
+
+class Flusher:
+    """Flushes the queue of one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        connections: Connections,
+        writer: Writer,
+        syncer: Syncer,
+        metrics: Metrics,
+        flushed: Callable[[], None],
+    ) -> None:
+        """flushed: called after each flush: watermarks have moved."""
+        self._engine = engine
+        self._connections = connections
+        self._writer = writer
+        self._syncer = syncer
+        self._metrics = metrics
+        self._flushed = flushed
+        self._changed = anyio.Event()
+        self._sleeps_until: float | None = None
+        self._shortened = False
+
+    def wake(self) -> None:
+        """Something was queued, or somebody waits: is the next flush nearer than thought?"""
+        at = self._engine.commit.flush_at()
+        if at is not None and (self._sleeps_until is None or at < self._sleeps_until):
+            self._changed.set()
+
+    def synced(self) -> None:
+        """A sync has returned: what waited for memory, or for a disk that works, may go on."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Flush whenever one is due, for ever."""
+        while True:
+            self._changed = anyio.Event()
+            at = self._engine.commit.flush_at()
+            wait = None if at is None else at - anyio.current_time()
+            if wait is None or wait > 0:
+                self._sleeps_until = at
+                if self._engine.disk_full:
+                    # Also while nobody speaks it is looked whether there is room again (P7).
+                    wait = min(wait or math.inf, limits.DISK_RETRY_SECONDS)
+                with anyio.move_on_after(wait) as waiting:
+                    await self._changed.wait()
+                if self._engine.disk_full and waiting.cancelled_caught:
+                    await self._writer.has_room_again()
+                continue
+            if self._engine.sealing.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX:
+                # What is not synced must stay in memory, so writing waits for the syncer here.
+                self._engine.commit.hurry_sync()
+                self._syncer.wake()
+                with anyio.move_on_after(limits.DISK_RETRY_SECONDS):
+                    await self._changed.wait()
+                continue
+            await self.flush()
+            if self._engine.disk_full and not await self._writer.has_room_again():
+                with anyio.move_on_after(limits.DISK_RETRY_SECONDS):
+                    await self._changed.wait()
+
+    async def flush(self) -> None:
+        """Write everything queued now, in batches of one write(2) each."""
+        engine, started = self._engine, anyio.current_time()
+        oldest = engine.commit.flush_begun()
+        left, waiters = engine.begin_flush()
+        cost = await self._write_out(left)
+        engine.commit.flush_ended()
+        if oldest is not None:
+            self._metrics.flush_lag.observe(anyio.current_time() - oldest)
+        if engine.sealing.ends_only and engine.sealing.waiting:
+            engine.not_flushed(waiters, oldest)
+        else:
+            engine.flushed(waiters)
+        self._connections.send_posted()
+        # What the flush itself took: intake's sweeps between its slices are not its cost.
+        engine.commit.flush_cost(cost, anyio.current_time() - started)
+        self._metrics.flush_duration.observe(cost)
+        self._syncer.wake()
+        self._flushed()
+        self._say_what_is_off(oldest)
+
+    async def _write_out(self, left: int) -> float:
+        """Seal and write that many of what waits. Returns the seconds it cost."""
+        sealing, cost = self._engine.sealing, 0.0
+        while left > 0 or sealing.is_building:
+            sealing.now = anyio.current_time()
+            begun = time.perf_counter()
+            done = sealing.seal_some(min(left, _SEAL_RECORDS))
+            left -= done
+            more = left > 0 and done == _SEAL_RECORDS
+            sealed = None if more else sealing.finish()
+            cost += time.perf_counter() - begun
+            if more:
+                await checkpoint()
+            elif sealed is None:
+                break
+            else:
+                cost += await self._writer.write(sealed)
+        return cost
+
+    def _say_what_is_off(self, oldest: float | None) -> None:
+        commit = self._engine.commit
+        if commit.linger_shortened != self._shortened:
+            self._shortened = not self._shortened
+            now = f"shortened to {commit.linger * 1000:.0f} ms"
+            _log.warning("linger: %s", now if self._shortened else "as it was set again")
+        if oldest is not None and anyio.current_time() - oldest > commit.bound:
+            age = anyio.current_time() - oldest
+            _log.error(
+                "flush bound breached: oldest event waited %.3f s, bound %.3f s", age, commit.bound
+            )
+
+    async def finish(self) -> None:
+        """The end: whatever is taken becomes durable, however long the disk needs for it."""
+        for sealed in self._engine.sealing.unwritten:
+            await self._writer.write(sealed)  # its flush was cancelled between sealing and writing
+        await self.flush()
+        await self._syncer.sync_all()

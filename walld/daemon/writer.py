@@ -1,0 +1,266 @@
+"""The writer: batches to the segment of now, and to a new one where the disk refuses.
+
+Owns: which segment is written to and at what offset, when the next one begins, what follows when a
+write or a sync fails, and the words for it (`trouble`). Refuses: what is in a batch
+(`engine/sealing.py`), when there is one (`flusher.py`), when to sync (`syncer.py`).
+
+Invariants
+- W1 One writer: batches are written one at a time, in number order, at a tracked offset.
+- W2 An error of a sync, or of a write that is not for want of room, poisons the segment: no second
+  sync, no read-back; what is not synced is written again from memory into a new segment under its
+  own numbers, and acknowledged only after ITS sync (P8). Failing again: kept, said, tried again.
+- W3 A full disk: the write is taken back, the reserve makes room, and until it can be put aside
+  again only ends and releases are written; tried again every second (P7).
+- W4 Nothing is acknowledged by a daemon that is no longer the owner of its directory: each write
+  and each sync ends with a look at the epoch (`check_owner`).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+
+from walld import limits
+from walld.engine.segments import Segment
+from walld.errors import DirectoryTaken
+from walld.wal.encode import settled_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walld.daemon.metrics import Metrics
+    from walld.daemon.reserve import Reserve
+    from walld.daemon.workers import Worker
+    from walld.disk.owner import Owner
+    from walld.engine.engine import Engine
+    from walld.engine.sealing import Sealed
+    from walld.wal.files import SegmentFiles
+    from walld.wal.layout import Settled
+    from walld.wal.verdict import Verdict
+
+__all__ = ["Writer"]
+
+_log = logging.getLogger("walld.wal")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Writer:
+    """Writes the batches of one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        files: SegmentFiles,
+        reserve: Reserve,
+        owner: Owner,
+        metrics: Metrics,
+        thread: Worker,
+        replaced: Callable[[], None],
+    ) -> None:
+        """replaced: called when what is not synced stands in a new segment, to be synced there."""
+        self._engine = engine
+        self._files = files
+        self._reserve = reserve
+        self._owner = owner
+        self._metrics = metrics
+        self._thread = thread
+        self._replaced = replaced
+        self._lock = anyio.Lock()
+        self.trouble: str | None = None
+        """What keeps the disk from taking writes or syncs, None while all is well."""
+        self.generation = 0
+        """Raised when batches move to a new segment: a sync begun before says nothing of them."""
+        self._last_id = 0
+        self._synced_no_max: int | None = None
+
+    # --- segments -------------------------------------------------------------------------------
+
+    async def begin(self, last_segment_id: int, verdict: Verdict) -> None:
+        """A start's own segment; first in it what the scan found, so that it is said once.
+
+        Until `settled` is called no header says more of what is synced than the log did. A disk
+        that takes nothing yet is no reason not to start: it is tried again every second.
+        """
+        self._last_id = last_segment_id
+        while True:
+            try:
+                await self._open_segment(self._engine.sealing.written_no + 1)
+                break
+            except OSError as error:
+                self._ill(f"write of a new segment: {error.strerror or error}")
+                await anyio.sleep(limits.DISK_RETRY_SECONDS)
+        if self.trouble is not None:
+            self._well()
+        await self._thread.run(self._reserve.make)
+        self._synced_no_max = verdict.synced_no
+        await self.settle(verdict.rows())
+
+    async def settle(self, rows: list[Settled]) -> None:
+        """Write down what a start has found or done about older batches."""
+        for batch in settled_batches(self._engine.sealing.next_batch, rows):
+            await self.write(self._engine.sealing.adopt(batch))
+
+    def settled(self) -> None:
+        """All of that is synced: headers may say how far it reaches."""
+        self._synced_no_max = None
+
+    async def roll(self) -> None:
+        """End the current segment; the next batch goes to a new one."""
+        async with self._lock:
+            current = self._engine.segments.current
+            if not current.is_empty:
+                await self._open_segment(self._engine.sealing.written_no + 1)
+
+    async def _open_segment(self, first_batch: int) -> None:
+        """A new segment to write to. Raises OSError; the id is used up all the same."""
+        segment_id = self._last_id + 1
+        epoch = self._owner.epoch
+        self._last_id = segment_id
+        await self._thread.run(lambda: self._files.create(segment_id, first_batch - 1, epoch))
+        now = anyio.current_time()
+        self._engine.segments.add(Segment(segment_id, first_batch, now))
+
+    def _is_full(self, length: int) -> bool:
+        current = self._engine.segments.current
+        old = anyio.current_time() - current.created_at > limits.SEGMENT_SECONDS_MAX
+        large = current.size + length > limits.SEGMENT_BYTES_MAX
+        return not current.is_empty and (old or large)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    async def write(self, sealed: Sealed) -> float:
+        """One batch, however often it takes. Returns the seconds of the call that did it."""
+        async with self._lock:
+            while True:
+                try:
+                    if self._is_full(len(sealed.batch)):
+                        await self._open_segment(sealed.batch.batch_no)
+                    took = await self._write_once(sealed)
+                except OSError as error:
+                    await self._write_failed(error)
+                    continue
+                self.worked()
+                return took
+
+    async def _write_once(self, sealed: Sealed) -> float:
+        engine = self._engine
+        segment = engine.segments.current
+        offset, synced_no = segment.size, engine.sealing.synced_no
+        if self._synced_no_max is not None:
+            synced_no = min(synced_no, self._synced_no_max)
+
+        def job() -> None:
+            self._files.write(segment.segment_id, sealed.batch, synced_no, offset)
+            self.check_owner()
+
+        took = await self._thread.timed(job)
+        self._metrics.wal_write_duration.observe(took)
+        engine.sealing.told_synced_no = synced_no
+        engine.written(sealed, offset, anyio.current_time())
+        return took
+
+    async def tell_synced(self, synced_no: int) -> None:
+        """Nothing is queued behind a sync up to there: an empty batch says how far it reached."""
+        sealing = self._engine.sealing
+        if sealing.told_synced_no >= synced_no or sealing.written_no != synced_no:
+            return
+        if self._synced_no_max is not None or not self._engine.segments.live_bytes:
+            return
+        if not sealing.waiting and not sealing.is_building:
+            await self.write(sealing.finish_empty())
+
+    def check_owner(self) -> None:
+        """W4, in the thread that has written or synced. Raises DirectoryTaken."""
+        if not self._owner.is_owner():
+            text = "another daemon raised the epoch; stopping"
+            raise DirectoryTaken(f"{self._owner.path}: {text}")
+
+    # --- a disk that fails ----------------------------------------------------------------------
+
+    async def sync_failed(self, what: str, generation: int) -> None:
+        """W2: what is not synced moves, unless it has moved since that sync began."""
+        self._ill(what)
+        async with self._lock:
+            if generation == self.generation:
+                await self._replace_segments()
+
+    async def _write_failed(self, error: OSError) -> None:
+        """W2, W3: say so, make room for another try, wait a second."""
+        segment = self._engine.segments.current
+        self._ill(f"write to segment {segment.segment_id}: {error.strerror or error}")
+        if error.errno not in _NO_ROOM:
+            await self._replace_segments()
+            return
+        try:
+            await self._thread.run(lambda: self._files.cut(segment.segment_id, segment.size))
+        except OSError as failed:
+            _log.error("segment %d: cannot take a write back: %s", segment.segment_id, failed)
+        await self._live_on_the_reserve()
+
+    async def _replace_segments(self) -> None:
+        """W2: a new segment with everything not synced in it, however often it takes."""
+        self.generation += 1
+        while not await self._write_again():
+            pass
+        self._engine.commit.written(anyio.current_time())
+        self._replaced()
+
+    async def _write_again(self) -> bool:
+        """From memory, under its own numbers. False where it failed once more."""
+        engine = self._engine
+        engine.segments.poison(engine.sealing.synced_no)
+        again = engine.sealing.unwritten_again()
+        try:
+            await self._open_segment(engine.sealing.synced_no + 1)
+            for sealed in again:
+                await self._write_once(sealed)
+        except OSError as error:
+            self._ill(f"write to a new segment: {error.strerror or error}")
+            if error.errno in _NO_ROOM:
+                await self._live_on_the_reserve()
+            else:
+                await anyio.sleep(limits.DISK_RETRY_SECONDS)
+            return False
+        finally:
+            engine.recount()
+        _log.warning("segment %d: %d batches written again", self._last_id, len(again))
+        return True
+
+    async def _live_on_the_reserve(self) -> None:
+        """W3: its room is for ends and releases; where it is spent too, wait a second."""
+        self._engine.disk_full = True
+        self._engine.sealing.ends_only = True
+        if not await self._thread.run(self._reserve.spend):
+            await anyio.sleep(limits.DISK_RETRY_SECONDS)
+
+    async def has_room_again(self) -> bool:
+        """A disk that was full has room again once the reserve can be put aside."""
+        try:
+            if not await self._thread.run(self._reserve.make):
+                return False
+        except OSError as error:
+            self._ill(f"write of the reserve: {error.strerror or error}")
+            return False
+        self._engine.disk_full = self._engine.sealing.ends_only = False
+        self._well()
+        return True
+
+    # --- the words for it -----------------------------------------------------------------------
+
+    def worked(self) -> None:
+        """A write or a sync has returned: no trouble is left, unless the disk is full."""
+        if self.trouble is not None and not self._engine.disk_full:
+            self._well()
+
+    def _ill(self, what: str) -> None:
+        if self.trouble != what:
+            _log.error("disk trouble: %s; everything not synced is held in memory", what)
+        self.trouble = what
+
+    def _well(self) -> None:
+        _log.warning("disk trouble is over: %s", self.trouble)
+        self.trouble = None
+        self._engine.disk_full = False
