@@ -505,6 +505,9 @@ def run(plan: Plan, trace: list[tuple[str, str]] | None = None) -> Outcome:
                 await world.live()
                 outcomes.append(world.outcome())
         finally:
+            for agent in world.agents:
+                if agent.socket is not None:
+                    agent.socket.close()
             world.kernel.close()
 
     try:

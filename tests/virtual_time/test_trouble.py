@@ -1,0 +1,124 @@
+"""What a disk in trouble, or a crowd, must not make of a daemon: each was found in it once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from virtual_daemon import Home, Peer, living, run
+from walld_client.wire import messages as wire
+
+from walld.errors import FormatError
+
+START = wire.Start(1, 0, "r", "s")
+
+
+def tokens(first: int, last: int) -> list[wire.Token]:
+    return [wire.Token(1, seq, b"word ") for seq in range(first, last + 1)]
+
+
+def test_a_stop_whose_last_sync_fails_syncs_what_it_wrote_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                virtual.faults.next["sync"] = [errno.EIO, errno.EIO]
+                agent.send(*tokens(11, 20))
+                virtual.stop.set()
+                await virtual.ended.wait()
+                syncs = [number for verb, _, number in virtual.faults.told if verb == "sync"]
+                assert syncs[-3:] == [errno.EIO, errno.EIO, None]
+                assert virtual.engine.sealing.synced_no >= virtual.engine.sealing.recorded_no
+
+    run(main)
+
+
+def test_a_partial_that_cannot_be_made_is_resolved_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise FormatError("a record does not verify")
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+            monkeypatch.setattr(virtual.daemon._store, "write", broken)
+            virtual.background.seconds = 2.0
+            virtual.engine.orphan(virtual.engine.registry.by_no[1], "agent_lost")
+            virtual.daemon.background.wake()
+            await anyio.sleep(1.0)
+            with Peer(virtual, "query") as asking:
+                asking.send(wire.Resolve(1, "r", 10))
+                await asking.hear(wire.Answer)
+            await anyio.sleep(5)
+            assert not virtual.ended.is_set()
+
+    run(main)
+
+
+def test_an_idle_daemon_finds_room_again_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                with monkeypatch.context() as patch:
+                    patch.setattr(virtual.disk, "free_bytes", lambda: 0)
+                    virtual.faults.next["write"] = [errno.ENOSPC, errno.ENOSPC]
+                    agent.send(*tokens(11, 20), wire.End(1, 21, clean=True))
+                    await anyio.sleep(20)
+                    assert virtual.engine.registry.by_no[1].written_seq == 21
+                    assert virtual.daemon.state.word == "disk_full"
+                await anyio.sleep(5)
+                assert virtual.daemon.state.word == "ok"
+
+    run(main)
+
+
+CHILD = """
+import socket, sys
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+said = [wire.Hello(1, "agent", b"c" * 16), wire.Start(1, 0, "child", "s"), wire.Token(1, 1, b"x")]
+with socket.socket(socket.AF_UNIX) as peer:
+    peer.connect(sys.argv[1])
+    peer.send(b"".join(map(encode, said)))
+"""
+
+
+@pytest.mark.parametrize("crowd", [10, 60, 100])
+def test_nothing_is_proven_though_many_wait_at_the_door(tmp_path: Path, crowd: int) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, "query") as asking:
+                await anyio.sleep(1)
+                held = []
+                for _ in range(crowd):
+                    one = socket.socket(socket.AF_UNIX)
+                    one.connect(virtual.home.socket_path)
+                    held.append(one)
+                where = os.pathsep.join(filter(None, sys.path))
+                command = [sys.executable, "-c", CHILD, virtual.home.socket_path]
+                subprocess.run(  # noqa: ASYNC221 - the clock stands still meanwhile
+                    command, check=True, env=os.environ | {"PYTHONPATH": where}
+                )
+                asking.send(wire.Recover(1, "orphans"))
+                answer = await asking.hear(wire.Answer)
+                for one in held:
+                    one.close()
+                (found,) = msgspec.msgpack.decode(answer.chunk, type=list[wire.Recovered])
+                assert (found.stream_id, found.last_seq) == ("child", 1)
+
+    run(main)
