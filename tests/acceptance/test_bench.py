@@ -1,0 +1,45 @@
+"""The bench runs, names its goals and writes down what it found, which decides nothing here."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+from daemon_process import environment
+
+ROOT = Path(__file__).parent.parent.parent
+RESULTS = ROOT / "bench" / "results"
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
+    )
+
+
+def test_a_question_is_answered_with_a_table_and_a_file() -> None:
+    before = set(RESULTS.glob("*.json"))
+    done = bench("restart", "--quick")
+    assert done.returncode == 0, done.stderr
+    (written,) = set(RESULTS.glob("*.json")) - before
+    try:
+        report = json.loads(written.read_text())
+    finally:
+        written.unlink()
+    figures = {figure["name"]: figure for figure in report["figures"]}
+    assert any(figure["goal"] == 300 for figure in figures.values())
+    for name, figure in figures.items():
+        assert math.isfinite(figure["value"]), name
+        assert figure["value"] > 0, name
+        assert name in done.stdout
+    assert "goals met" in done.stdout
+
+
+def test_a_question_that_is_not_there_is_one_error() -> None:
+    done = bench("nonsense")
+    assert done.returncode == 2
+    assert "no such question: nonsense; there are agent_cost" in done.stderr
