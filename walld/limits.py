@@ -51,6 +51,8 @@ LINGER_COST_FACTOR: Final = 20
 """Linger is this many times what the last flush cost: 5 % overhead wherever the cost lies."""
 SYNC_PERIOD_MS: Final = 1000
 """Written bytes nobody waits for are synced after this, or 20 x the last sync, within the bound."""
+TELL_SYNCED_SECONDS: Final = 1.0
+"""So long after a sync an empty batch says how far it reached; under load the next flush has."""
 ACK_PERIOD_SECONDS: Final = 0.25
 
 # --- memory ---

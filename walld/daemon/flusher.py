@@ -158,3 +158,4 @@ class Flusher:
             await self._writer.write(sealed)  # its flush was cancelled between sealing and writing
         await self.flush()
         await self._syncer.sync_all()
+        await self._writer.tell_synced()

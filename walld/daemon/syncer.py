@@ -57,6 +57,8 @@ class Syncer:
         self._wanted = anyio.Event()
         self.syncing_since: float | None = None
         """Since when a sync has not returned."""
+        self._tell_at: float | None = None
+        """When a batch of its own says how far the last sync reached, unless one has by then."""
 
     def wake(self) -> None:
         """Something was written, or somebody waits for a sync of what is: is one due?"""
@@ -67,13 +69,17 @@ class Syncer:
         engine = self._engine
         while True:
             self._wanted = anyio.Event()
+            now = anyio.current_time()
             at = engine.commit.sync_at(engine.sealing.unsynced_bytes)
-            wait = None if at is None else at - anyio.current_time()
-            if wait is None or wait > 0:
-                with anyio.move_on_after(wait):
+            if at is not None and at <= now:
+                await self.sync()
+            elif self._tell_at is not None and self._tell_at <= now:
+                self._tell_at = None
+                await self._writer.tell_synced()
+            else:
+                due = [one for one in (at, self._tell_at) if one is not None]
+                with anyio.move_on_after(min(due) - now if due else None):
                     await self._wanted.wait()
-                continue
-            await self.sync()
 
     async def sync_all(self) -> None:
         """All that is written now, however often it takes: for a start, and for the end."""
@@ -119,4 +125,4 @@ class Syncer:
         self._writer.worked()
         self._synced()
         self._connections.send_posted()
-        await self._writer.tell_synced(target)
+        self._tell_at = anyio.current_time() + limits.TELL_SYNCED_SECONDS

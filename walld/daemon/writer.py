@@ -162,10 +162,10 @@ class Writer:
         engine.written(sealed, offset, anyio.current_time())
         return took
 
-    async def tell_synced(self, synced_no: int) -> None:
-        """Nothing is queued behind a sync up to there: an empty batch says how far it reached."""
+    async def tell_synced(self) -> None:
+        """Nothing was written behind the last sync: an empty batch says how far it reached."""
         sealing = self._engine.sealing
-        if sealing.told_synced_no >= synced_no or sealing.written_no != synced_no:
+        if sealing.told_synced_no >= sealing.synced_no or sealing.written_no != sealing.synced_no:
             return
         if self._synced_no_max is not None or not self._engine.segments.live_bytes:
             return
