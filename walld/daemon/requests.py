@@ -266,7 +266,8 @@ class Requests:
         self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
     ) -> tuple[list[Stream], list[tuple[str, str]]]:
         """The one that began last; stream numbers only grow."""
-        last_kept = max(await self._reader.orders(uid, names), default=None)
+        kept = await self._reader.orders(uid, names) if names else []
+        last_kept = max(kept, default=None)
         last = max(streams, key=lambda stream: stream.no, default=None)
         if last_kept is None or (last is not None and (True, last.no) > last_kept[0]):
             return ([] if last is None else [last]), []
