@@ -284,7 +284,7 @@ class World:
 
 def carry_of(world: World, stream: Stream, at: int, count: int) -> Carry:
     """What the reclaimer makes of a stream's records."""
-    items = world.reader.job(stream, at, count)()
+    items = world.reader.job(stream, None, at, count)()
     first = items[0].first_seq if isinstance(items[0], records.Text) else 0
     last = items[-1]
     assert isinstance(last, records.Text)

@@ -36,6 +36,8 @@ SWEEP_SLICE_SECONDS: Final = 0.001
 """A sweep yields to the event loop this often."""
 BUSY_READ_BYTES: Final = 4 * KIB
 """A sweep in which some connection gave more than this is followed by the next without a rest."""
+SOCKET_BYTES_MAX: Final = 16 * MIB
+"""More than a socket holds unread: who has given so much gives what was sent since."""
 REST_SECONDS_MIN: Final = 0.002
 REST_SECONDS_MAX: Final = 0.100
 """The rest between sweeps is as long as the last sweep, within these."""

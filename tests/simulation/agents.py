@@ -71,6 +71,7 @@ class Agent:
         self.link = self.client._link
         self.has_finished = False
         """Its application has said all it will."""
+        self._listens = 0.0
         self._scope = anyio.CancelScope()
 
     @contextmanager
@@ -93,8 +94,9 @@ class Agent:
             )
             self.kernel.running = was
 
-    async def live(self, random: Random, replies: int, pace: float) -> None:
+    async def live(self, random: Random, replies: int, pace: float, listens: float) -> None:
         """Its thread and its application, until it is killed."""
+        self._listens = listens
         with self._scope:
             try:
                 async with anyio.create_task_group() as tasks:
@@ -141,6 +143,8 @@ class Agent:
             await anyio.sleep(random.expovariate(1 / pace))
             with self.entered():
                 self._say(random, reply, story)
+            if self._listens:
+                await self._listen(random, reply)
         await anyio.sleep(random.expovariate(1 / pace))
         ending = random.choice(("end", "end", "end", "cancel", "error", "leave", "forget"))
         with self.entered():
@@ -180,6 +184,16 @@ class Agent:
                 story.said[seq] = kind, text
             story.next_seq = reply._stream.next_seq
 
+    async def _listen(self, random: Random, reply: Reply) -> None:
+        """An application that wants to know: asks for a sync, and a moment later how far it is."""
+        if random.random() < self._listens / 3:
+            self.nudge()
+        if random.random() < self._listens:
+            await anyio.sleep(random.expovariate(1 / 0.05))
+            with self.entered():
+                assert reply.durable_seq < reply._stream.next_seq
+            self.look()
+
     def look(self) -> None:
         """What its process has been told so far, for the oracle."""
         for reply, story in self.open:
@@ -198,7 +212,8 @@ class Agent:
         """SIGKILL: the kernel closes its sockets; what they took is still there to be read."""
         self.look()
         connection = self.socket
-        heard = connection is not None and connection.daemon_no == self.kernel.daemon_no
+        daemon_no = self.kernel.daemon_no
+        heard = connection is not None and connection.daemon_no == daemon_no > 0
         for reply, story in self.open:
             story.killed_at = now
             # What a dead daemon's socket took, and nobody has noticed yet, is lost with both.

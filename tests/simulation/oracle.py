@@ -6,15 +6,17 @@ says is left of it. Refuses: how a reply is stored, folded or sent: it knows seq
 Invariants (numbers of the reliability brief): I1 nothing synced is missing; I2 nothing written is
 lost by the death of a process; I3 nothing is invented; I4 in order, each once, gaps said; I9 what
 was released does not come back, what was not is not deleted; I14 saying it again changes nothing.
+L2 whose process is there is alive, and nobody else; P5 what was released is in no file.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from walld_client.wire.messages import Recovered
 
-__all__ = ["Oracle", "Story", "Wrong"]
+__all__ = ["Oracle", "Promise", "Story", "Wrong"]
 
 
 class Wrong(AssertionError):
@@ -41,11 +43,22 @@ class Story:
     taken: int = -1
     """Highest seq the kernel had when its process was killed; only then."""
     killed_at: float | None = None
+    resolved: bool = False
+    """Somebody resolved it and was told so, and no power was cut since."""
 
     @property
     def is_dead(self) -> bool:
         """Its process is gone: nobody can send it again."""
         return self.killed_at is not None
+
+
+class Promise(NamedTuple):
+    """What held of a stream at one moment. floor: the seq up to which it must be there."""
+
+    floor: int
+    is_dead: bool
+    is_done: bool
+    """Released or resolved, for certain."""
 
 
 class Oracle:
@@ -66,12 +79,44 @@ class Oracle:
             if story.killed_at is not None and now - story.killed_at < safe_seconds:
                 story.taken = -1
 
-    def check(self, found: list[Recovered], where: str, *, settled: bool, rotten: bool) -> None:
+    def stopped(self) -> None:
+        """A daemon was stopped and ended in peace: what the dead had sent is kept for good."""
+        for story in self.stories.values():
+            if story.is_dead and not story.released:
+                story.synced = max(story.synced, story.taken)
+
+    def power_was_cut(self) -> None:
+        """What was resolved was written, not synced: it may be back."""
+        for story in self.stories.values():
+            story.resolved = False
+
+    def promises(self, *, settled: bool = False) -> dict[tuple[int, str], Promise]:
+        """What must hold from now on. settled: agents that live have delivered everything."""
+        found = {}
+        for key, story in self.stories.items():
+            floor = story.synced
+            if story.is_dead:
+                floor = max(floor, story.taken)
+            elif settled:
+                floor = story.next_seq - 1
+            delivered = settled and story.released and not story.is_dead
+            is_done = delivered or story.release_kept or story.resolved
+            found[key] = Promise(floor, story.is_dead, is_done)
+        return found
+
+    def check(
+        self,
+        found: list[Recovered],
+        where: str,
+        promises: dict[tuple[int, str], Promise],
+        *,
+        rotten: bool,
+    ) -> None:
         """Judge all replies a daemon knows of. Raises Wrong.
 
-        settled: agents that live have delivered everything. rotten: bytes were damaged on purpose,
-        and the daemon has said that something is damaged: then things may be missing, tombstones
-        too, but nothing may be altered.
+        promises: of before the question; a story that began later has none. rotten: bytes were
+        damaged on purpose, and the daemon has said that something is damaged: then things may be
+        missing, tombstones too, but nothing may be altered.
         """
         self.checks += 1
         by_key: dict[tuple[int, str], Recovered] = {}
@@ -84,20 +129,31 @@ class Oracle:
             by_key[key] = reply
         for key, story in self.stories.items():
             reply = by_key.get(key)
-            floor = story.synced
-            if story.is_dead:
-                floor = max(floor, story.taken)
-            elif settled:
-                floor = story.next_seq - 1
+            promise = promises.get(key, Promise(-1, False, False))
+            floor = promise.floor
             if reply is None:
                 # A release that was said and perhaps not kept may or may not have happened.
                 if floor >= 0 and not story.released and not rotten:
                     raise Wrong(f"{where}: {key} is gone, seqs up to {floor} were promised (I1)")
                 continue
-            delivered = settled and story.released and not story.is_dead
-            if delivered or (story.release_kept and not rotten):
+            if promise.is_done and not rotten:
                 raise Wrong(f"{where}: {key} was released and is back (I9)")
+            if not rotten and reply.owner_alive and promise.is_dead:
+                raise Wrong(f"{where}: {key} is called alive, its process is gone (L2)")
+            if not rotten and not reply.owner_alive and not story.is_dead:
+                raise Wrong(f"{where}: {key} is called lost, its process is there (L2)")
             self._compare(where, story, reply, floor, rotten)
+
+    def not_erased(self, files: dict[str, bytes]) -> str:
+        """Something released, and known to be, that a file still holds (P5); "" for nothing."""
+        kept = [path for path in files if path.startswith(("wal/", "partials/"))]
+        for (_, stream_id), story in self.stories.items():
+            if story.released and not story.is_dead:
+                name = stream_id.encode()
+                path = next((path for path in kept if name in files[path]), None)
+                if path is not None:
+                    return f"{stream_id} in {path}"
+        return ""
 
     def _compare(
         self, where: str, story: Story, reply: Recovered, floor: int, rotten: bool

@@ -5,7 +5,7 @@ Owns: which kinds of trouble a run has, and how often. Refuses: making them happ
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from random import Random
 
 from walld.disk.medium import PROFILES
@@ -32,7 +32,7 @@ class Plan:
     trouble_every: float
     """Seconds between two troubles."""
     troubles: tuple[str, ...]
-    """kill_daemon, cut_power, kill_agent, cut, repeat, write_error, sync_error, full, stall"""
+    """kill_daemon, cut_power, kill_agent, cut, repeat, write_error, sync_error, full, stall, stop"""
     send_faults: float
     """Share of an agent's sends that go wrong."""
     crash_in_recovery: float
@@ -43,6 +43,18 @@ class Plan:
     """The disk verb of the first life that is not carried out any more; 0: none."""
     power: bool = False
     """That crash is a power cut."""
+    asks: float = 0.0
+    """Chance that somebody asks, and resolves what is left, beside a trouble."""
+    small: bool = False
+    """Segments, indexes and slices are small, and room is taken back at once."""
+    short_writes: float = 0.0
+    """Share of writes that take a part of what they were given."""
+    tight: bool = False
+    """A full disk is one with some bytes left, not one that says so to every write."""
+    listens: float = 0.0
+    """Chance that an agent hears what is synced, or asks for it, behind what it says."""
+    rot_live: bool = False
+    """Bytes rot under the daemon that has read them, too."""
 
     @classmethod
     def short(cls, seed: int, profile: str) -> Plan:
@@ -79,7 +91,7 @@ class Plan:
             "stall",
         )
         chosen = tuple(kind for kind in kinds if random.random() < 0.45)
-        return cls(
+        plan = cls(
             seed=seed,
             profile=random.choice(list(PROFILES)),
             seconds=random.choice((2.0, 4.0, 8.0, 16.0)),
@@ -93,6 +105,29 @@ class Plan:
             send_faults=random.choice((0.0, 0.0, 0.02, 0.2)),
             crash_in_recovery=random.choice((0.0, 0.3, 0.7)),
             rot=random.random() < 0.2,
+        )
+        return plan._with_more()
+
+    def _with_more(self) -> Plan:
+        """Kinds that came later, drawn apart, so that what a seed was before it still is.
+
+        The number is one with which the seeds that found bugs (`test_simulation.py`) get none of
+        them: they stay the very runs that did.
+        """
+        more = Random(f"more 2212 {self.seed}")
+        if more.random() < 0.4:
+            return self
+        return replace(
+            self,
+            disk_seconds=more.choice((self.disk_seconds, 0.05)),
+            trouble_every=more.choice((self.trouble_every, 0.15)),
+            listens=more.choice((0.0, 0.5, 0.9)),
+            troubles=(*self.troubles, "stop") if more.random() < 0.3 else self.troubles,
+            asks=more.choice((0.0, 0.3, 0.6)),
+            small=more.random() < 0.5,
+            short_writes=more.choice((0.0, 0.0, 0.3)),
+            tight=more.random() < 0.5,
+            rot_live=more.random() < 0.5,
         )
 
     def __str__(self) -> str:

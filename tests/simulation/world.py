@@ -18,8 +18,8 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from random import Random
 from typing import Any, TypeVar
 
@@ -30,6 +30,8 @@ from trio.testing import MockClock
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
 
+from walld import limits
+from walld.daemon import flusher
 from walld.daemon import listener as sockets
 from walld.daemon.notify import Notifier
 from walld.daemon.serve import Daemon
@@ -40,8 +42,9 @@ from walld.disk.simulated import SimulatedDisk
 from walld.wal.scan import list_segments, newest_header
 
 from .agents import Agent
+from .disks import ShortDisk
 from .kernel import Kernel
-from .oracle import Oracle, Wrong
+from .oracle import Oracle, Promise, Wrong
 from .plan import Plan
 
 __all__ = ["Outcome", "run"]
@@ -51,6 +54,11 @@ _BOUND_SECONDS = 3.0
 _REST_SECONDS = 30.0
 """Within which all must be delivered once trouble is over."""
 _FOREVER = 600.0
+_RECLAIM_SECONDS = 0.2
+_SLICE_SECONDS = 0.002
+"""What sealing one record takes, where bounds are small: agents speak meanwhile."""
+_ERASED_SECONDS = 90.0
+_ROOM_BYTES = 1 << 40
 _hears: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire.ToAgent | wire.Answer)
 
 
@@ -131,6 +139,8 @@ class World:
             "socket": self.socket_path,
             "flush_linger_ms": plan.flush_linger_ms,
         }
+        if plan.small:
+            given["reclaim_seconds"] = str(_RECLAIM_SECONDS)
         self.settings = load(given, {"HOME": folder}, os.getuid())
         self.daemon: Daemon | None = None
         self.starts = 0
@@ -144,8 +154,12 @@ class World:
         self._stalled_until = 0.0
         self._tasks: anyio.abc.TaskGroup | None = None
         self._hash = hashlib.sha256()
+        self._ending = anyio.Event()
+        self._has_ended = False
+        self._shorts = Random(f"short {plan.seed}")
         self._errors: dict[str, int] = {}
         self._error_until = 0.0
+        self._has_room = True
         self.storage.fail = self._failing
 
     # --- the disk -------------------------------------------------------------------------------
@@ -159,12 +173,19 @@ class World:
         return self.random.expovariate(1 / mean) if mean else 0.0
 
     def _failing(self, verb: str, path: str) -> int:
+        if not self._has_room and anyio.current_time() > self._error_until:
+            self._no_more_errors()
         if not self._errors or not path.startswith(("wal/", "partials/")):
             return 0
         if anyio.current_time() > self._error_until:
-            self._errors.clear()
+            self._no_more_errors()
             return 0
         return self._errors.get(verb, 0) if self.random.random() < 0.7 else 0
+
+    def _no_more_errors(self) -> None:
+        self._errors.clear()
+        if not self._has_room:
+            self._has_room, self.storage.room = True, _ROOM_BYTES
 
     # --- the daemon -----------------------------------------------------------------------------
 
@@ -188,7 +209,9 @@ class World:
             storage.crash_at = self.plan.crash_at
         elif not self.is_calm and self.random.random() < self.plan.crash_in_recovery:
             storage.crash_at = storage.ops + self.random.randrange(1, 60)
-        disk = SimulatedDisk(storage)
+        disk = ShortDisk(storage, self.plan.short_writes, self._shorts)
+        self._ending = anyio.Event()
+        self._has_ended = False
         listener = None
         daemon = None
         try:
@@ -205,7 +228,10 @@ class World:
             daemon.state._now = anyio.current_time  # type: ignore[method-assign]
             self.daemon = daemon
             await daemon.run(self._stopped)
+            self._has_ended = True
         except BaseException as error:
+            if daemon is None and isinstance(error, OSError):
+                return  # it cannot use its directory now: exit 1, and the supervisor tries again
             crashed, rest = _split(error)
             if not crashed:
                 raise
@@ -239,8 +265,19 @@ class World:
         return bool({"write_error", "sync_error", "full", "stall"} & set(self.plan.troubles))
 
     async def _stopped(self) -> str:
-        await self._stop.wait()
-        return "the run is over"
+        await self._ending.wait()
+        return "the run says so"
+
+    async def stop_daemon(self) -> None:
+        """SIGTERM: it ends when all that was sent to it is kept."""
+        if self.daemon is None or not self.daemon._ready.is_set():
+            return
+        self.kernel.daemon_no = 0  # what is sent from here on it may not read any more
+        down = self._down
+        self._ending.set()
+        await down.wait()
+        if self._has_ended:
+            self.oracle.stopped()
 
     async def kill_daemon(self) -> None:
         """SIGKILL, between two steps."""
@@ -270,6 +307,8 @@ class World:
             )
             if self.plan.troubles and anyio.current_time() < end:
                 await self._cause(self.random.choice(self.plan.troubles))
+                if self.plan.asks and self.random.random() < self.plan.asks:
+                    await self._look_in()
 
     async def _cause(self, kind: str) -> None:
         now = anyio.current_time()
@@ -295,8 +334,13 @@ class World:
                 self._fail("write", errno.EIO)
             case "sync_error":
                 self._fail("sync", errno.EIO)
+            case "full" if self.plan.tight:
+                self._fail("", 0)
+                self._has_room, self.storage.room = False, self.random.randrange(6000)
             case "full":
                 self._fail("write", errno.ENOSPC)
+            case "stop":
+                await self.stop_daemon()
             case "stall":
                 self._stalled_until = now + self.random.uniform(0.1, 4.0)
 
@@ -313,6 +357,7 @@ class World:
             # Written and not synced may be gone: two bounds are promised, and time is counted.
             if now - (story.killed_at or now) < 4 * _BOUND_SECONDS or self._hurt:
                 story.taken = -1
+        self.oracle.power_was_cut()
         await self.kill_daemon()
         self.storage.cut_power()
         self.kernel.reboot()
@@ -344,7 +389,8 @@ class World:
         self.agents.append(agent)
         script = Random(self.random.random())
         assert self._tasks is not None
-        self._tasks.start_soon(agent.live, script, self.plan.replies, self.plan.pace)
+        plan = self.plan
+        self._tasks.start_soon(agent.live, script, plan.replies, plan.pace, plan.listens)
 
     # --- the run --------------------------------------------------------------------------------
 
@@ -360,7 +406,9 @@ class World:
             await self._come_to_rest()
             await anyio.sleep(2 * _BOUND_SECONDS)  # what the dead left is written by then
             settled = await self._ask_all()
-            self._judge(settled, "at rest", settled=True)
+            self._judge(settled, "at rest", self.oracle.promises(settled=True))
+            if self.plan.small:
+                await self._erased()
             await self._again(settled)
             if self.plan.rot:
                 await self._rot()
@@ -372,7 +420,7 @@ class World:
         self.is_calm = True
         self.kernel.send_faults = 0.0
         self.storage.crash_at = 0
-        self._errors.clear()
+        self._no_more_errors()
         self._stalled_until = 0.0
         await self.up()
         living = [agent for agent in self.agents if agent.is_alive]
@@ -398,31 +446,45 @@ class World:
         """I8: another crash and start, and the same is said in the same words."""
         await self.kill_daemon()
         again = await self._ask_all()
-        self._judge(again, "after another start", settled=True)
+        self._judge(again, "after another start", self.oracle.promises(settled=True))
         words = [_words(reply) for reply in settled]
         if [_words(reply) for reply in again] != words:
             raise Wrong(f"a start changed what is said (I8)\n{words}\n{list(map(_words, again))}")
 
     async def _rot(self) -> None:
         """Damage to what was synced: said, never served as if it were whole."""
+        if self.plan.rot_live:
+            self.rotten = self._damage("flip", "zero", "stale")
+            self._judge(await self._ask_all(), "after rot underneath", self.oracle.promises())
         await self.kill_daemon()
-        paths = [path for path in sorted(self.storage.files()) if path.startswith("wal/")]
-        for _ in range(self.random.choice((1, 1, 3))):
-            path = self.random.choice(paths)
-            kind = self.random.choice(("flip", "zero", "stale"))
-            if self.storage.damage(path, kind) is not None:
-                self.rotten = True
+        times = self.random.choice((1, 1, 3))
+        for _ in range(times):
+            self.rotten |= self._damage("flip", "zero", "stale")
         found = await self._ask_all()
         daemon = await self.up()
         # I6: what is said to be damaged may be missing; where nothing is said nothing is missing.
         self.rotten = daemon.state.gap_word != "dropped"
-        self._judge(found, "after rot", settled=False)
+        self._judge(found, "after rot", self.oracle.promises())
 
-    def _judge(self, found: list[wire.Recovered], where: str, *, settled: bool) -> None:
+    def _damage(self, *kinds: str) -> bool:
+        """Some bytes of the log rot. True where that changed any."""
+        paths = [path for path in sorted(self.storage.files()) if path.startswith("wal/")]
+        path = self.random.choice(paths)
+        return self.storage.damage(path, self.random.choice(kinds)) is not None  # type: ignore[arg-type]
+
+    def _look(self) -> None:
         for agent in self.agents:
             if agent.is_alive:
                 agent.look()
-        self.oracle.check(found, where, settled=settled, rotten=self.rotten)
+
+    def _judge(
+        self,
+        found: list[wire.Recovered],
+        where: str,
+        promises: dict[tuple[int, str], Promise],
+    ) -> None:
+        self._look()
+        self.oracle.check(found, where, promises, rotten=self.rotten)
         self._hash.update(msgspec.msgpack.encode(found))
 
     async def _ask_all(self) -> list[wire.Recovered]:
@@ -434,6 +496,50 @@ class World:
             answer = await _asked(self.socket_path, wire.Recover(1, "all", uid=uid))
             found += msgspec.convert(answer, list[wire.Recovered])
         return found
+
+    async def _look_in(self) -> None:
+        """Somebody asks in the middle of trouble, and resolves a reply whose agent is gone.
+
+        What is answered must hold as well as at rest: what was synced is there, and all that the
+        dead have sent (P11, Q1). A daemon that dies meanwhile answers nothing.
+        """
+        daemon, start = self.daemon, self.starts
+        if daemon is None or not daemon._ready.is_set():
+            return
+        self._look()
+        promises = self.oracle.promises()
+        try:
+            found = await self._ask_all()
+            if self.starts != start:
+                return
+            self._judge(found, "in the middle", promises)
+            await self._resolve([reply for reply in found if not reply.owner_alive])
+        except OSError:
+            return
+
+    async def _resolve(self, orphans: list[wire.Recovered]) -> None:
+        for reply in orphans:
+            if self.random.random() < 0.3:
+                story = self.oracle.stories[reply.uid, reply.stream_id]
+                story.released = True  # it may go from here on
+                request = wire.Resolve(1, reply.stream_id, reply.last_seq, reply.uid)
+                start = self.starts
+                answer = await _asked(self.socket_path, request)
+                story.resolved = answer is True and self.starts == start
+
+    async def _erased(self) -> None:
+        """P5: what was released leaves the disk once its time is over, budget allowing.
+
+        Segments are emptied one by one, a sync each: here there are more of them than anywhere.
+        """
+        deadline = anyio.current_time() + _ERASED_SECONDS
+        while left := self.oracle.not_erased(self.storage.files()):
+            engine = (await self.up()).engine
+            if engine.carry_budget < engine.segments.live_bytes:
+                return
+            if anyio.current_time() > deadline:
+                raise Wrong(f"was released and is still there (P5): {left}")
+            await anyio.sleep(2.0)
 
     def outcome(self) -> Outcome:
         """What it came to."""
@@ -448,6 +554,26 @@ class World:
             self.storage.ops,
             len(self.oracle.stories),
         )
+
+
+@contextmanager
+def _small() -> Iterator[None]:
+    """Bounds so low that a short run meets them."""
+    bounds: dict[tuple[Any, str], Any] = {
+        (flusher, "checkpoint"): lambda: anyio.sleep(_SLICE_SECONDS),
+        (limits, "SEGMENT_BYTES_MAX"): 4096,
+        (limits, "INDEX_ENTRIES_MAX"): 6,
+        (limits, "UNSYNCED_BYTES_MAX"): 16384,
+        (flusher, "_SEAL_RECORDS"): 1,
+    }
+    was = [(module, name, getattr(module, name)) for module, name in bounds]
+    try:
+        for (module, name), value in bounds.items():
+            setattr(module, name, value)
+        yield
+    finally:
+        for module, name, value in was:
+            setattr(module, name, value)
 
 
 def _words(reply: wire.Recovered) -> Any:
@@ -475,7 +601,10 @@ async def _asked(path: str, request: wire.FromQuery) -> Any:
         with anyio.fail_after(_REST_SECONDS):
             while True:
                 await anyio.wait_readable(peer)
-                buffer += peer.recv(1 << 20)
+                data = peer.recv(1 << 20)
+                if not data:
+                    raise ConnectionResetError("the daemon is gone")
+                buffer += data
                 bodies, buffer = split(buffer)
                 for body in bodies:
                     message = _hears.decode(body)
@@ -501,7 +630,7 @@ def run(plan: Plan, trace: list[tuple[str, str]] | None = None) -> Outcome:
     async def main() -> None:
         world = World(plan, folder, trace)
         try:
-            with world.kernel.installed():
+            with world.kernel.installed(), _small() if plan.small else nullcontext():
                 await world.live()
                 outcomes.append(world.outcome())
         finally:

@@ -155,7 +155,8 @@ def test_columns() -> None:
 def test_verdicts_of_settled_rows() -> None:
     meaning = {row.field: row.meaning for row in fields("Settled row")}
     assert meaning["verdict"] == (
-        f"{verdict.TORN} torn, {verdict.CORRUPT} corrupt, {verdict.STRANDED} stranded"
+        f"{verdict.TORN} torn, {verdict.CORRUPT} corrupt, {verdict.STRANDED} stranded, "
+        f'{verdict.RENEWED} renewed: see "Rules for a writer"'
     )
 
 

@@ -136,7 +136,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="walld",
         description="Keeps what an AI agent said, whatever dies.",
-        epilog="Exit codes: 0 done, 1 cannot, 3 nothing to recover, 64 wrong usage.",
+        epilog="Exit codes: 0 done, 1 cannot (fsck: torn), 2 corrupt, or nothing salvaged, "
+        "3 nothing to recover, 64 wrong usage.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
@@ -192,6 +193,24 @@ def _parser() -> argparse.ArgumentParser:
     dump.add_argument("--data", metavar="DIR", type=_path, help="data directory")
     dump.add_argument("--items", action="store_true", help="what stands in each record, too")
     _add_json(dump)
+
+    fsck = add("fsck", "Say whether a data directory is whole, and what damage cost; only reads.")
+    fsck.add_argument("directory", metavar="DIR", type=_path, help="data directory")
+    _add_json(fsck)
+
+    salvage = add("salvage", "Take what can be read of a damaged data directory into a new one.")
+    salvage.add_argument("directory", metavar="DIR", type=_path, help="data directory, only read")
+    salvage.add_argument(
+        "--to", metavar="DIR2", type=_path, required=True, help="the new one: not there, or empty"
+    )
+    _add_json(salvage)
+
+    selftest = add("selftest", "Try which durability classes a directory's mount can honour.")
+    selftest.add_argument("directory", metavar="DIR", type=_path, help="any directory on it")
+    selftest.add_argument(
+        "--seconds", metavar="N", type=_timeout, default=20.0, help="be done after about this (20)"
+    )
+    _add_json(selftest)
 
     config = add("config", "Print every setting with its origin, and the fixed limits.")
     _add_settings(config)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from walld_client.wire import messages as wire
 
+from walld.cli.survey import log_of
 from walld.daemon import peers
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
@@ -84,17 +85,18 @@ class _Reading:
         """Segments first, then partials, then the replies they tell."""
         log_uuid = self._read_log()
         self._read_partials(log_uuid)
-        replies = []
-        for stream_no, stream in self._streams.items():
-            if stream_no not in self._gone:
-                replies += self._folded(stream, f"stream {stream_no} of the log")
+        apart: list[wire.Recovered] = []
         for stream in self._apart:
-            replies += self._folded(stream, "a partial")
-        replies.sort(key=lambda reply: (reply.started_at_ms, reply.uid, reply.stream_id))
-        return Found(replies, self._doubts)
+            apart += self._folded(stream, "a partial")
+        # Of another log nothing but a clock tells the order; in one log the numbers do (P11).
+        apart.sort(key=lambda reply: (reply.started_at_ms, reply.uid, reply.stream_id))
+        replies: list[wire.Recovered] = []
+        for stream_no in sorted(self._streams.keys() - self._gone):
+            replies += self._folded(self._streams[stream_no], f"stream {stream_no} of the log")
+        return Found(apart + replies, self._doubts)
 
     def _read_log(self) -> bytes | None:
-        scan = LogScan(self._disk)
+        scan = LogScan(self._disk, log_of(self._disk).log_uuid)
         for _, batch in scan:
             for record in batch.records:
                 stream_no = record.stream_no
@@ -107,7 +109,13 @@ class _Reading:
                     stream.arrays.append(body[BODY_CRC_BYTES:])
         verdict = scan.verdict()
         self._damaged = not verdict.is_clean
-        for name, damages in (("corrupt", verdict.corrupt), ("unreadable", verdict.unreadable)):
+        # A file whose very header is lost may have held anything, also where it cost no number.
+        headless = [damage for damage in verdict.torn if damage.reason == "segment header"]
+        for name, damages in (
+            ("corrupt", verdict.corrupt),
+            ("unreadable", verdict.unreadable),
+            ("torn", headless),
+        ):
             for damage in damages:
                 where = f"segment {damage.segment_id} at {damage.offset}, {damage.length} bytes"
                 self._doubts.append(f"{name}: {where} ({damage.reason})")
@@ -130,7 +138,7 @@ class _Reading:
 
     def _add_partial(self, partial: Partial, log_uuid: bytes | None) -> None:
         facts = partial.facts
-        if log_uuid not in (None, facts.log_uuid):
+        if facts.log_uuid != log_uuid:
             self._apart.append(_Stream([partial.body], facts.lost_reason, facts.gap_word))
         elif facts.stream_no not in self._gone:
             stream = self._streams.setdefault(facts.stream_no, _Stream())

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from walld.daemon.door import Door, Newcomer
     from walld.daemon.processes import Processes
     from walld.engine.engine import Engine
-    from walld.engine.peer import Process
+    from walld.engine.peer import Connection, Process
 
 __all__ = ["Intake"]
 
@@ -68,6 +68,8 @@ class Intake:
         """Agents, and the processes that have exited."""
         self._epoll.register(processes.fileno(), select.EPOLLIN)
         self._kick = anyio.Event()
+        self._behind: list[tuple[Newcomer, dict[Connection, int]]] = []
+        """Who waits for earlier connections of the same producer to be read."""
         self._swept_at = 0.0
         self._seeing_off = 0
         self._is_paused = False
@@ -124,6 +126,8 @@ class Intake:
         # Before the log is read nobody is lost: what a dead agent sent is still in its socket.
         while self._door.is_open and (process := self._processes.next_exited()) is not None:
             await self._exited(process)
+        if self._behind:
+            self._look_behind()
         self._connections.send_posted()
         self._swept_at = anyio.current_time()
         self._swept()
@@ -177,18 +181,52 @@ class Intake:
         self._swept()
 
     def _begin(self, newcomer: Newcomer, at_ms: int) -> None:
-        """An agent's events are taken from here on.
+        """An agent's events are taken from here on, or once its earlier connections are read.
 
         What a client sent on an earlier connection it sent before it made this one: that is taken
         first, or what it said there of a stream could come after that stream's release here.
         """
+        peer, hello, _ = newcomer
+        producer = self._engine.registry.producer(peer.connection.uid, hello.producer)
+        older = dict.fromkeys(producer.connections, 0)
+        if self._are_read(older, at_ms):
+            self._take_in(newcomer, at_ms)
+        else:
+            peer.watch(None)
+            self._behind.append((newcomer, older))
+
+    def _are_read(self, older: dict[Connection, int], at_ms: int) -> bool:
+        """One turn for each of these connections; True once what they held is taken.
+
+        older: bytes each has given since. One that never runs dry is not waited for beyond what a
+        socket can have held.
+        """
+        for connection, given in list(older.items()):
+            left = self._connections.by_connection.get(connection)
+            count = 0 if left is None or self._is_paused else self._read(left, at_ms)
+            older[connection] = given + count
+            done = left is None or (not count and not self._is_paused)
+            if done or older[connection] > limits.SOCKET_BYTES_MAX:
+                del older[connection]
+        return not older
+
+    def _look_behind(self) -> None:
+        """Begin with those whose earlier connections are read by now."""
+        at_ms = time.time_ns() // 1_000_000
+        behind, self._behind = self._behind, []
+        for newcomer, older in behind:
+            if not self._are_read(older, at_ms):
+                self._behind.append((newcomer, older))
+                continue
+            try:
+                self._take_in(newcomer, at_ms)
+            except ProtocolError as error:
+                self._connections.refuse(newcomer.peer, error)
+
+    def _take_in(self, newcomer: Newcomer, at_ms: int) -> None:
         peer, hello, rest = newcomer
         peer.watch(self._epoll)
         connection, registry = peer.connection, self._engine.registry
-        for older in list(registry.producer(connection.uid, hello.producer).connections):
-            while (left := self._connections.by_connection.get(older)) is not None:
-                if not self._read(left, at_ms):
-                    break
         connection.producer = registry.producer(connection.uid, hello.producer)
         connection.producer.connections.append(connection)
         if hello.log == self._engine.log_uuid:
@@ -227,9 +265,16 @@ class Intake:
         return len(data)
 
     async def _read_out(self, peer: Peer) -> None:
-        """All that the kernel still holds of it."""
-        here = self._connections.by_connection
-        while peer.connection in here and self._read(peer, time.time_ns() // 1_000_000):
+        """All that the kernel holds of it, and no more than it can: a fork may go on sending."""
+        for entry in [one for one in self._behind if one[0].peer is peer]:
+            self._behind.remove(entry)  # its earlier connections were read out before it
+            self._take_in(entry[0], time.time_ns() // 1_000_000)
+        here, given = self._connections.by_connection, 0
+        while peer.connection in here and given <= limits.SOCKET_BYTES_MAX:
+            count = self._read(peer, time.time_ns() // 1_000_000)
+            if not count:
+                return
+            given += count
             await checkpoint()
 
     # --- those who are gone ---------------------------------------------------------------------
@@ -239,7 +284,7 @@ class Intake:
         self._seeing_off += 1
         here = self._connections.by_connection
         try:
-            for connection in list(process.connections):
+            for connection in sorted(process.connections, key=lambda one: one.name):
                 peer = here.get(connection)
                 if peer is None:
                     continue  # its end was read at the door meanwhile
@@ -295,7 +340,7 @@ class Intake:
         self.let_in()
         while await self.sweep():
             pass
-        for peer in list(self._connections.by_fd.values()):
+        for peer in sorted(self._connections.by_fd.values(), key=lambda one: one.connection.name):
             await self._read_out(peer)
 
     def close(self) -> None:

@@ -67,8 +67,10 @@ class Keeper:
             return
         if self._is_on_its_way(stream):
             return
-        read = self._reader.job(stream)
+        damaged: list[str] = []
+        read = self._reader.job(stream, damaged)
         begin, session_id, has_ended = stream.begin, stream.session_id, stream.terminal
+        known_seq = stream.known_seq if stream.tail_is_lost else 0
         wal_until = self._engine.sealing.written_no
         gap_word = self._engine.gap_word if stream.restored_seq >= 0 else "dropped"
         log_uuid, reason = self._engine.log_uuid, stream.lost_reason
@@ -79,9 +81,12 @@ class Keeper:
         def job() -> int:
             items = merge([begin, *read()])
             body = records.join_items([records.encode_item(item) for item in items])
-            last_seq = seqs_of(items[-1])[1]
+            last_seq = max(seqs_of(items[-1])[1], known_seq)
+            for word in damaged:
+                _log.error("%s; kept without it, as a gap", word)
+            word = "corrupt" if damaged else gap_word
             facts = PartialFacts(
-                log_uuid, stream.no, begin.at_ms, made_at_ms, 0, last_seq, reason, gap_word
+                log_uuid, stream.no, begin.at_ms, made_at_ms, 0, last_seq, reason, word
             )
             self._store.write(begin.uid, session_id, begin.stream_id, facts, body)
             return last_seq

@@ -87,6 +87,8 @@ class Mended:
     last_stream_no: int
     scanned_bytes: int
     not_synced: NotSynced
+    doubt: str | None
+    """Why "nothing there" cannot be proven; None where it can."""
 
 
 def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
@@ -141,6 +143,20 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         index.last_no,
         sum(facts.size for facts in log.segments),
         NotSynced(failed, unsynced, index.tombstones(unsynced)),
+        _doubt(disk, verdict),
+    )
+
+
+def _doubt(disk: Disk, verdict: Verdict) -> str | None:
+    """Damaged bytes that nobody has looked at may have held any reply (P11)."""
+    names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
+    kept = sum(not name.endswith(".note") for name in names)
+    if not kept and not verdict.unreadable:
+        return None
+    return (
+        f"it is not among what can be read; but {kept} damaged files are in {QUARANTINE_DIR}/, and "
+        f"{len(verdict.unreadable)} parts of the log could not be read: see `walld fsck`; once "
+        "they are moved away a restart can prove what is left"
     )
 
 

@@ -76,14 +76,19 @@ class Reader:
         """Requests being read: what is not urgent waits for them."""
 
     def job(
-        self, stream: Stream, at: int = 0, count: int | None = None
+        self,
+        stream: Stream,
+        damaged: list[str] | None = None,
+        at: int = 0,
+        count: int | None = None,
     ) -> Callable[[], list[records.Item]]:
         """A job for the background that gives a stream's items as they are now.
 
-        at, count: only these of its records, and nothing that waits. OSError or FormatError from
-        the job: some of it cannot be read.
+        at, count: only these of its records, and nothing that waits. damaged: takes a word on each
+        record that does not verify; without it such a record is a FormatError. OSError from the
+        job: some of it cannot be read.
         """
-        return partial(self._located(stream, at, count), self._files.read)
+        return partial(self._located(stream, at, count), self._files.read, damaged)
 
     def _located(self, stream: Stream, at: int = 0, count: int | None = None) -> _Items:
         """What gives a stream's items, as they are now, once it is told how to read from disk.
@@ -143,6 +148,7 @@ class Reader:
             if at_once is not None:
                 return at_once
         todo: deque[Stream | tuple[str, str]] = deque((*streams, *names))
+        alone = len(todo) == 1
         found: list[tuple[Order, wire.Recovered]] = []
         self.busy += 1
         try:
@@ -151,7 +157,7 @@ class Reader:
                 while todo and len(folds) < _FOLDS_A_JOB:
                     one = todo.popleft()
                     if not isinstance(one, Stream):
-                        folds.append(self._of_partial(uid, *one))
+                        folds.append(self._of_partial(uid, *one, alone))
                     elif not one.gone:
                         folds.append(self._of_stream(one, self._files.read))
                     elif one.no in self._engine.kept.by_no:
@@ -197,13 +203,14 @@ class Reader:
         items = self._located(stream)
         alive, lost, begin = stream.lost_reason is None, stream.lost_reason, stream.begin
         live, restored_seq, no = alive and not stream.terminal, stream.restored_seq, stream.no
-        gap_word, last_seq = self._engine.gap_word, stream.next_seq - 1
+        gap_word, known_seq = self._engine.gap_word, stream.known_seq
+        tail_is_lost = stream.tail_is_lost
         damaged: list[str] = []
 
-        def gap_verdict(_first: int, last: int) -> str:
+        def gap_verdict(_first: int, _last: int) -> str:
             if damaged:
                 return "corrupt"
-            return gap_word if last <= restored_seq else "dropped"
+            return gap_word if restored_seq >= 0 else "dropped"
 
         def run() -> tuple[Order, wire.Recovered]:
             found = items(read, damaged)
@@ -216,23 +223,29 @@ class Reader:
                 live=live,
                 lost_reason=lost,
                 gap_verdicts=gap_verdict,
-                known_seq=last_seq if damaged else 0,
+                known_seq=known_seq if damaged or tail_is_lost else 0,
             )
             return (True, no), reply
 
         return run
 
-    def _of_partial(self, uid: int, session: str, name: str) -> _Fold:
+    def _of_partial(self, uid: int, session: str, name: str, alone: bool) -> _Fold:
         log_uuid = self._engine.log_uuid
 
         def run() -> tuple[Order, wire.Recovered] | None:
             try:
                 kept = self._store.read_named(uid, session, name)
+                items, facts = records.decode_items(kept.body), kept.facts
+                if not items or not isinstance(items[0], records.Begin):
+                    raise FormatError(f"partial {session}/{name}: its first item is no Begin")
             except FileNotFoundError:
                 return None
-            items, facts = records.decode_items(kept.body), kept.facts
-            if not items or not isinstance(items[0], records.Begin):
-                raise FormatError(f"partial {session}/{name}: its first item is no Begin")
+            except FormatError as error:
+                if alone:
+                    raise
+                # One damaged file must not hide the others; a start moves it to quarantine.
+                _log.error("%s; the others are served", error)
+                return None
             reply = fold(
                 items[0],
                 items,
@@ -240,6 +253,7 @@ class Reader:
                 live=False,
                 lost_reason=facts.lost_reason,
                 gap_verdicts=lambda _first, _last: facts.gap_word,
+                known_seq=facts.last_seq,
             )
             return (facts.log_uuid == log_uuid, facts.stream_no), reply
 

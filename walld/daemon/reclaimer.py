@@ -97,12 +97,15 @@ class Reclaimer:
 
     async def _carry(self, stream: Stream, at: int, count: int) -> None:
         """Read records, merge them into one, and queue it."""
-        read = self._reader.job(stream, at, count)
+        damaged: list[str] = []
+        read = self._reader.job(stream, damaged, at, count)
         was = tuple(stream.where[at : at + count])
         stream.carrying = True
 
         def job() -> tuple[list[records.Item], bytes]:
             items = merge(read())
+            if not items:
+                raise FormatError("; ".join(damaged))
             array = records.join_items([records.encode_item(item) for item in items])
             return items, records.pack_body(stream.no, array)
 
@@ -115,6 +118,9 @@ class Reclaimer:
             # Nobody tries again (it stays `carrying`): the segment stays, and the bytes with it.
             _log.error("stream %d: its records cannot be carried: %s", stream.no, error)
             return
+        for word in damaged:
+            # One bad record must not hold the segment, and the log behind it, for ever.
+            _log.error("%s; carried without it, a gap stands there", word)
         first_seq, last_seq = seqs_of(items[0])[0], seqs_of(items[-1])[1]
         flags = carried_flags(items)
         carry = Carry(stream, at, count, was, first_seq, last_seq, flags, body)

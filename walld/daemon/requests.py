@@ -75,8 +75,10 @@ class Requests:
         keeper: Keeper,
         status: Callable[[], dict[str, object]],
         exposition: Callable[[], str],
+        doubt: Callable[[], str | None],
         ready: anyio.Event,
     ) -> None:
+        """doubt: why "nothing there" cannot be said, None where it can."""
         self._engine = engine
         self._intake = intake
         self._connections = connections
@@ -85,6 +87,7 @@ class Requests:
         self._keeper = keeper
         self._status = status
         self._exposition = exposition
+        self._doubt = doubt
         self._ready = ready
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
         self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
@@ -224,6 +227,8 @@ class Requests:
         uid = self._uid(connection, request.uid)
         await self._taken(connection, request.seen)
         replies = await self._replies(uid, request)
+        if not replies:
+            self._prove_nothing()
         outcome = "found" if replies else "nothing"
         self._engine.counters.recoveries[outcome] += 1
         return replies
@@ -276,7 +281,16 @@ class Requests:
     async def _has_partial(self, connection: Connection, request: wire.HasPartial) -> bool:
         await self._taken(connection, request.seen)
         key = (connection.uid, request.session_id)
-        return key in self._engine.registry.by_session or bool(self._engine.kept.of_session(*key))
+        if key in self._engine.registry.by_session or self._engine.kept.of_session(*key):
+            return True
+        self._prove_nothing()
+        return False
+
+    def _prove_nothing(self) -> None:
+        """Raises where damaged bytes may hold what was asked for (Q1)."""
+        doubt = self._doubt()
+        if doubt is not None:
+            raise _Failed("unreadable", doubt)
 
     async def _resolve(self, connection: Connection, request: wire.Resolve) -> bool:
         uid = self._uid(connection, request.uid)

@@ -46,10 +46,13 @@ def restore(
     partials = _kept(engine, mended)
     engine.registry.last_no = max(mended.last_stream_no, max(partials, default=0))
     engine.unwanted += [partials[no][0] for no in partials.keys() & mended.dead]
+    corrupt_until = max((damage.last_no for damage in verdict.corrupt), default=0)
     for no, found in mended.streams.items():
         partial = partials.get(no)
         if found.begin is not None and (partial is None or partial[1] < found.index.last_seq):
-            _stream(engine, no, found, boot, watch)
+            stream = _stream(engine, no, found, boot, watch)
+            last_batch = max(stream.where, default=0) >> OFFSET_BITS
+            stream.tail_is_lost = not stream.terminal and corrupt_until > last_batch
     _live_bytes(engine, mended)
 
 
@@ -87,7 +90,7 @@ def _stream(
     found: Found,
     boot: str,
     watch: Callable[[int, Owner], Process | None],
-) -> None:
+) -> Stream:
     assert found.begin is not None
     earlier = engine.registry.by_key.get((found.begin.uid, found.begin.stream_id))
     if earlier is not None:
@@ -108,6 +111,7 @@ def _stream(
     engine.registry.add(stream)
     if process is None:
         engine.orphan(stream, "agent_lost" if owner.boot_id == boot else "host_restart")
+    return stream
 
 
 def _live_bytes(engine: Engine, mended: Mended) -> None:

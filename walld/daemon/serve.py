@@ -56,7 +56,7 @@ from walld.engine.engine import Engine
 from walld.errors import ConfigError, DirectoryTaken, WalldError
 from walld.partials.store import PartialStore
 from walld.wal.files import SegmentFiles
-from walld.wal.scan import list_segments, newest_header
+from walld.wal.scan import good_headers, list_segments
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -148,6 +148,7 @@ class Daemon:
             keeper,
             state.status,
             metrics.exposition,
+            lambda: state.doubt,
             self._ready,
         )
 
@@ -295,9 +296,12 @@ def _peers_max() -> int:
 def _own(data: str, disk: RealDisk) -> Owner:
     """Take the data directory. A log that is gone begins anew: its numbers do, so its name must."""
     ids = list_segments(disk)
-    newest = newest_header(disk, ids)
-    log_uuid = uuid.uuid4().bytes if newest is None else newest.log_uuid
-    return Owner(data, log_uuid, epoch=0 if newest is None else newest.epoch, is_new=not ids)
+    headers = list(good_headers(disk, ids))
+    log_uuid, epoch = (
+        (headers[0].log_uuid, headers[0].epoch) if headers else (uuid.uuid4().bytes, 0)
+    )
+    known = frozenset(header.log_uuid for header in headers)
+    return Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known)
 
 
 def _run(backend: str, main: Callable[[], Awaitable[None]]) -> None:

@@ -60,6 +60,11 @@ class State:
         return "corrupt" if self._mended.verdict.corrupt else "torn"
 
     @property
+    def doubt(self) -> str | None:
+        """Why "nothing there" cannot be proven; None where it can."""
+        return None if self._mended is None else self._mended.doubt
+
+    @property
     def word(self) -> str:
         """Recovering | ok | disk_full | degraded."""
         if self._mended is None:

@@ -193,6 +193,8 @@ class Writer:
         self._ill(f"write to segment {segment.segment_id}: {error.strerror or error}")
         if error.errno not in _NO_ROOM:
             await self._replace_segments()
+            # A new segment can be made and its first write fail again: not as fast as that goes.
+            await anyio.sleep(limits.DISK_RETRY_SECONDS)
             return
         try:
             await self._thread.run(lambda: self._files.cut(segment.segment_id, segment.size))

@@ -26,11 +26,21 @@ _LOCK = re.compile(rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n")
 class Owner:
     """The hold of one process on its data directory, until it exits."""
 
-    def __init__(self, root: str, log_uuid: bytes, *, epoch: int = 0, is_new: bool = False) -> None:
+    def __init__(
+        self,
+        root: str,
+        log_uuid: bytes,
+        *,
+        epoch: int = 0,
+        is_new: bool = False,
+        known: frozenset[bytes] = frozenset(),
+    ) -> None:
         """Take the directory. `log_uuid` names the log where LOCK does not, or `is_new` says so.
 
-        epoch: the highest the log itself tells of. LOCK is written in place (it is flocked), so
-        power lost at its making can leave anything in it; what it cannot say the segments do.
+        known: the logs its segments say they are of; LOCK has no checksum, so where it names none
+        of these it is LOCK that is damaged. epoch: the highest the log itself tells of. LOCK is
+        written in place (it is flocked), so power lost at its making can leave anything in it; what
+        it cannot say the segments do.
         Raises DirectoryTaken, FormatError, OSError.
         """
         self.path = os.path.join(root, LOCK_NAME)
@@ -46,7 +56,7 @@ class Owner:
             told = parse_lock(raw, self.path)
             self.epoch = max(epoch, told[0] if told else 0) + 1
             self.log_uuid = told[1] if told else log_uuid
-            if is_new:
+            if is_new or (known and self.log_uuid not in known):
                 self.log_uuid = log_uuid
             self._record = lock_record(self.epoch, self.log_uuid)
             os.pwrite(self._fd, self._record, 0)

@@ -91,6 +91,7 @@ class Engine:
         stream = producer.streams.get(start.stream)
         if stream is not None and stream.begin.stream_id == start.stream_id:
             stream.connection = connection
+            stream.tail_is_lost = False  # its producer says what is missing, or sends it again
             self.registry.own(stream, connection.process)
             self.orphans.pop(stream.no, None)
             self._lost(start.stream_id, stream.next_seq, resume.synced)

@@ -97,6 +97,7 @@ class Stream:
         "restored_seq",
         "sizes",
         "synced_seq",
+        "tail_is_lost",
         "terminal",
         "waiting",
         "waiting_bytes",
@@ -126,6 +127,8 @@ class Stream:
         self.queued = False
         self.restored_seq = -1
         """How far a start found it; a gap up to here is older than this daemon."""
+        self.tail_is_lost = False
+        """Damage behind its last record may have held more of it: how much is not known."""
         self.building: tuple[bytes, ...] = ()
         """Bodies in the batch that is being built: neither waiting nor placed."""
         self.carrying = False
@@ -139,6 +142,11 @@ class Stream:
     def __hash__(self) -> int:
         """By number: sets of streams have the same order in every run of a simulation."""
         return self.no
+
+    @property
+    def known_seq(self) -> int:
+        """The highest seq it is known, or must be feared, to have had."""
+        return self.next_seq if self.tail_is_lost else self.next_seq - 1
 
     @property
     def session_id(self) -> str:

@@ -32,6 +32,7 @@ __all__ = [
     "QUARANTINE_DIR",
     "RECORDS_MAX",
     "SEGMENT_HEADER_BYTES",
+    "SEGMENT_ID_MAX",
     "SEGMENT_MAGIC",
     "SEGMENT_VERSION",
     "SETTLED_BYTES",
@@ -71,6 +72,8 @@ ENTRY_BYTES = 8
 in a batch of thousands (2 + 2 + 1 + 1 + 1) or of one (1 + 2 + 1 + 1 + 1)."""
 ENTRY_BYTES_MAX = 8 + 4 + 4 + 4 + 1
 RECORDS_MAX = 0xFFFF
+SEGMENT_ID_MAX = 2**63
+"""A file with a higher number is none of ours: the next start would have no id left."""
 SETTLED_BYTES = 40
 
 _segment = struct.Struct("<8sHHI16sQQQI")  # + u32 CRC
@@ -190,7 +193,8 @@ def parse_segment_name(name: str) -> int | None:
     stem, dot, suffix = name.partition(".")
     if suffix != "wal" or not dot or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
         return None
-    return int(stem) or None
+    number = int(stem)
+    return number if 0 < number <= SEGMENT_ID_MAX else None
 
 
 def segment_seed(log_uuid: bytes, segment_id: int) -> int:

@@ -57,6 +57,7 @@ __all__ = [
     "Record",
     "ScannedBatch",
     "SegmentScan",
+    "good_headers",
     "list_segments",
     "newest_header",
     "whole_batch",
@@ -309,7 +310,8 @@ class LogScan:
 
 def list_segments(disk: Disk) -> list[int]:
     """Ids of the segments that are there, ascending. Other names in wal/ mean nothing."""
-    ids = (parse_segment_name(entry.name) for entry in disk.list_dir(WAL_DIR))
+    entries = (entry.name for entry in disk.list_dir(WAL_DIR) if entry.kind == "file")
+    ids = map(parse_segment_name, entries)
     return sorted(number for number in ids if number is not None)
 
 
@@ -326,6 +328,11 @@ def whole_batch(file: File, seed: int, offset: int) -> bytes | None:
 
 def newest_header(disk: Disk, ids: list[int]) -> SegmentHeader | None:
     """The header of the newest segment that has a good one: which log this is."""
+    return next(good_headers(disk, ids), None)
+
+
+def good_headers(disk: Disk, ids: list[int]) -> Iterator[SegmentHeader]:
+    """The headers that verify, newest first."""
     for segment_id in reversed(ids):
         try:
             file = disk.open(f"{WAL_DIR}/{segment_name(segment_id)}")
@@ -338,8 +345,7 @@ def newest_header(disk: Disk, ids: list[int]) -> SegmentHeader | None:
         finally:
             file.close()
         if header is not None and header.segment_id == segment_id:
-            return header
-    return None
+            yield header
 
 
 def _header_is_possible(header: BatchHeader) -> bool:

@@ -30,7 +30,17 @@ if TYPE_CHECKING:
     from walld.wal.layout import SegmentHeader
     from walld.wal.ranges import Range
 
-__all__ = ["RENEWED", "Damage", "Hole", "Reason", "SegmentFacts", "Verdict", "judge"]
+__all__ = [
+    "CORRUPT",
+    "RENEWED",
+    "TORN",
+    "Damage",
+    "Hole",
+    "Reason",
+    "SegmentFacts",
+    "Verdict",
+    "judge",
+]
 
 Reason = Literal[
     "residue",  # a segment shorter than its header
@@ -260,5 +270,6 @@ def _base_no(segments: Sequence[SegmentFacts]) -> int:
         return min(starts) - 1
     # The oldest header is lost, and how many batches behind it is not known: one if there was room.
     holes = segments[0].holes
-    room = bool(holes) and holes[0].length > SEGMENT_HEADER_BYTES
+    room = bool(holes) and holes[0].reason == "segment header"
+    room = room and holes[0].length > SEGMENT_HEADER_BYTES
     return max(min(starts) - 1 - room, 0)

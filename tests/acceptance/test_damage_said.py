@@ -1,0 +1,141 @@
+"""Damage is said wherever it could matter: never "nothing, proven", never a whole reply (P9, P11)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from agents.process import Obedient
+from daemon_process import DaemonProcess, until
+from walld_client import Unavailable, frames
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+
+from walld.disk.real import RealDisk
+from walld.wal.scan import LogScan
+
+MakeDaemon = Callable[..., DaemonProcess]
+MakeAgent = Callable[..., Obedient]
+
+
+def batches(daemon: DaemonProcess) -> list[tuple[Path, int, int]]:
+    """(file, offset of the payload, its bytes) of every batch with records."""
+    with RealDisk(str(daemon.data), read_only=True) as disk:
+        return [
+            (daemon.data / "wal" / f"{segment_id:020d}.wal", batch.offset + 28, len(batch.payload))
+            for segment_id, batch in LogScan(disk)
+            if batch.columns.flags
+        ]
+
+
+def spoil(place: tuple[Path, int, int]) -> None:
+    file, offset, length = place
+    content = bytearray(file.read_bytes())
+    content[offset + length // 2] ^= 0x10
+    file.write_bytes(content)
+
+
+def said(daemon: DaemonProcess, agent: Obedient, *texts: str) -> None:
+    """One reply, a batch a text, all of it synced, its process killed and its daemon too."""
+    agent.do("reply = client.reply('s', stream_id='r')")
+    for text in texts:
+        agent.do(f"reply.token({text!r}); reply.drain(10, level='synced')")
+    time.sleep(1.5)  # and the log says so itself
+    daemon.kill()
+    agent.kill()
+
+
+def test_nothing_is_not_proven_where_a_beginning_was_lost(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    daemon = make_daemon().start()
+    said(daemon, make_agent(daemon), "one ", "two ")
+    spoil(batches(daemon)[0])
+    daemon.start()
+    with pytest.raises(Unavailable, match="quarantine"):
+        daemon.reader.recover("s")
+    assert daemon.reader.has_partial("s") is None
+    for path in (daemon.data / "quarantine").iterdir():
+        path.unlink()
+    daemon.kill()
+    daemon.start()
+    assert daemon.reader.recover("s") is None
+
+
+def test_a_reply_whose_synced_end_was_lost_is_not_called_whole(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    daemon = make_daemon().start()
+    said(daemon, make_agent(daemon), "The rate is 5.", " But that was last year.")
+    spoil(batches(daemon)[1])
+    daemon.start()
+    for _ in range(2):
+        until(lambda: daemon.status()["partials"] == 1, "kept")
+        reply = daemon.reader.recover("s")
+        assert reply is not None
+        assert reply.text == "The rate is 5."
+        assert reply.partial
+        assert [(gap.first_seq, gap.last_seq, gap.verdict) for gap in reply.gaps] == [
+            (2, 2, "corrupt")
+        ]
+        time.sleep(1.5)  # a partial has been made of it: the same again
+    daemon.kill()
+
+
+def test_a_lock_with_a_flipped_digit_hides_no_log(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    daemon = make_daemon().start()
+    said(daemon, make_agent(daemon), "still here")
+    lock = daemon.data / "LOCK"
+    raw = lock.read_text()
+    at = raw.index("log ") + 7
+    lock.write_text(raw[:at] + ("0" if raw[at] != "0" else "1") + raw[at + 1 :])
+    daemon.start()
+    reply = daemon.reader.recover("s")
+    assert reply is not None
+    assert reply.text == "still here"
+
+
+def test_names_that_are_no_segments_keep_no_daemon_from_starting(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    daemon = make_daemon().start()
+    said(daemon, make_agent(daemon), "still here")
+    (daemon.data / "wal" / f"{900:020d}.wal").mkdir()
+    os.mkfifo(daemon.data / "wal" / f"{901:020d}.wal")
+    (daemon.data / "wal" / f"{2**64 - 1:020d}.wal").write_bytes(bytes(100))
+    daemon.start()
+    reply = daemon.reader.recover("s")
+    assert reply is not None
+    assert reply.text == "still here"
+
+
+def test_a_second_connection_of_a_flooding_producer_stalls_nobody(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon().start()
+    producer = os.urandom(16)
+    hello = encode(wire.Hello(1, "agent", producer))
+    with socket.socket(socket.AF_UNIX) as flood, socket.socket(socket.AF_UNIX) as second:
+        flood.connect(daemon.socket_path)
+        flood.sendall(hello + encode(wire.Start(1, 0, "flood", "s")))
+        flood.settimeout(0.05)
+        prefix, seq = frames.text_prefix(frames.TOKEN, 1), 1
+        deadline = time.monotonic() + 4
+        connected = False
+        while time.monotonic() < deadline:
+            burst = b"".join(frames.plain_text(prefix, seq + k, b"x" * 900) for k in range(200))
+            try:
+                flood.sendall(burst)
+            except TimeoutError:
+                break  # the daemon does not read: its queue is full, which is a bound too
+            seq += 200
+            if not connected:
+                second.connect(daemon.socket_path)
+                second.sendall(hello + encode(wire.Start(2, 0, "second", "s")))
+                connected = True
+            assert daemon.status()["queue_bytes"] < 80 * 2**20
+        assert connected

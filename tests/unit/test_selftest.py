@@ -1,0 +1,263 @@
+"""`walld selftest`: on real mounts where the kernel lets us, else on lines of mountinfo."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from walld.cli import main, probes, selftest, torn_write
+from walld.cli.mounts import Mount, mount_of, opinion, parse_mounts
+from walld.cli.probes import Latency
+from walld.disk.real import RealDisk
+from walld.wal.files import SegmentFiles
+from walld.wal.layout import SEGMENT_HEADER_BYTES, segment_name
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+LINE = "36 35 98:0 /root {point} {options} shared:1 - {kind} source {more}"
+
+
+def tried(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    """Exit code and report of a short run; nothing stays behind."""
+    before = sorted(path.iterdir())
+    code = main(["selftest", str(path), "--seconds", "0.5", "--json"])
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert sorted(path.iterdir()) == before
+    return code, report
+
+
+def verdicts(report: dict[str, Any]) -> list[str]:
+    return [report["classes"][name]["verdict"] for name in ("sent", "written", "synced")]
+
+
+@pytest.fixture
+def small_tmpfs(tmp_path: Path) -> Iterator[Path]:
+    """A mount of its own, 64 MiB of memory."""
+    path = tmp_path / "mount"
+    path.mkdir(mode=0o700)
+    command = ["mount", "-t", "tmpfs", "-o", "size=64m,mode=0700", "tmpfs", str(path)]
+    mounted = subprocess.run(command, capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a tmpfs here: {mounted.stderr.decode().strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_every_class_has_a_verdict_and_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, report = tried(tmp_path, capsys)
+    assert verdicts(report)[:2] == ["yes", "yes"]
+    assert all(one["why"] for one in report["classes"].values())
+    assert code == (0 if verdicts(report)[2] == "yes" else 1)
+    assert report["kills"]["kills"] >= 1
+    assert (report["kills"]["lost"], report["kills"]["corrupt"]) == (0, 0)
+    assert report["latency"]["rounds"] >= probes.ROUNDS_MIN
+    assert {probe["name"] for probe in report["probes"]} == {
+        "exclusive create",
+        "space",
+        "directory sync",
+        "rename",
+        "read without waiting",
+        "lock",
+    }
+
+
+def test_the_table_for_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["selftest", str(tmp_path), "--seconds", "0.3"])
+    shown = capsys.readouterr()
+    assert "CLASS    HONOURED    WHY" in shown.out
+    for word in ("  sent ", "  written ", "  synced ", "fdatasync: p50", "a client started here:"):
+        assert word in shown.out
+    assert shown.err == "", "no bar where stderr is no terminal"
+
+
+@needs_root
+def test_memory_cannot_promise_synced(
+    small_tmpfs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, report = tried(small_tmpfs, capsys)
+    assert code == 1
+    assert verdicts(report) == ["yes", "yes", "no"]
+    assert "nothing survives power" in report["classes"]["synced"]["why"]
+    assert selftest._FAST in report["notes"]
+
+
+@needs_root
+def test_a_read_only_mount_can_promise_nothing(
+    small_tmpfs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_tmpfs)], check=True)
+    code, report = tried(small_tmpfs, capsys)
+    assert code == 1
+    assert verdicts(report) == ["no", "no", "no"]
+    assert report["mount"]["read_only"] is True
+    assert "Read-only file system" in report["classes"]["sent"]["why"]
+
+
+@needs_root
+def test_a_mount_without_room_is_told(
+    small_tmpfs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (small_tmpfs / "full").write_bytes(bytes(63 << 20))
+    code, report = tried(small_tmpfs, capsys)
+    assert code == 1
+    assert verdicts(report)[0] == "no"
+    assert "are needed for the reserve" in report["classes"]["sent"]["why"]
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["selftest", str(tmp_path / "nowhere")]) == 1
+    assert "No such file" in capsys.readouterr().err
+    assert main(["selftest", str(tmp_path), "--seconds", "soon"]) == 64
+
+
+# --- the mount ------------------------------------------------------------------------------------
+
+
+def mount(kind: str, more: str = "rw", options: str = "rw") -> Mount:
+    (found,) = parse_mounts(LINE.format(point="/", kind=kind, options=options, more=more))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "synced", "word"),
+    [
+        (mount("ext4"), "yes", "ext4"),
+        (mount("ext4", "rw,nobarrier"), "no", "barriers"),
+        (mount("ext4", "rw,barrier=0"), "no", "barriers"),
+        (mount("xfs", "rw", "ro,relatime"), "no", "read-only"),
+        (mount("tmpfs"), "no", "memory"),
+        (mount("ramfs"), "no", "memory"),
+        (mount("nfs4", "rw,vers=4.2,hard"), "yes", "hard"),
+        (mount("nfs", "rw,soft,timeo=50"), "no", "soft"),
+        (mount("nfs4", "rw,softerr"), "no", "soft"),
+        (mount("nfs4", "rw,vers=4.2"), "not proven", "without `hard`"),
+        (mount("overlay", "rw,upperdir=/u"), "not proven", "below"),
+        (mount("overlay", "rw,volatile"), "no", "volatile"),
+        (mount("fuse.sshfs"), "not proven", "whoever serves it"),
+        (mount("9p"), "not proven", "whoever serves it"),
+        (None, "not proven", "does not say"),
+    ],
+)
+def test_what_a_mount_says_of_itself(found: Mount | None, synced: str, word: str) -> None:
+    seen = opinion(found)
+    assert seen.synced == synced
+    assert word in seen.why
+
+
+def test_what_cannot_be_seen_is_warned_of() -> None:
+    assert "async" in opinion(mount("nfs4", "rw,hard")).notes[0]
+    assert "upperdir" in opinion(mount("overlay")).notes[0]
+    assert "was tried on" in opinion(mount("newfs")).notes[0]
+
+
+def test_the_mount_of_a_directory_is_the_innermost_and_the_newest(tmp_path: Path) -> None:
+    inner = tmp_path / "a b"
+    (inner / "deep").mkdir(parents=True)
+    (tmp_path / "a bc").mkdir()
+    escaped = str(inner).replace(" ", "\\040")
+    lines = [
+        LINE.format(point="/", kind="ext4", options="rw", more="rw"),
+        LINE.format(point=escaped, kind="xfs", options="rw", more="rw"),
+        LINE.format(point=escaped, kind="tmpfs", options="rw", more="rw"),
+        "a line of another shape",
+    ]
+    table = tmp_path / "mountinfo"
+    table.write_text("\n".join(lines))
+    kinds = [
+        found.kind
+        for found in (
+            mount_of(str(path), str(table)) for path in (inner / "deep", tmp_path / "a bc")
+        )
+        if found is not None
+    ]
+    assert kinds == ["tmpfs", "ext4"]
+    assert mount_of(str(inner), str(tmp_path / "nowhere")) is None
+
+
+# --- the probes find what they look for -----------------------------------------------------------
+
+
+def test_a_directory_that_is_owned_by_another_process_is_seen(tmp_path: Path) -> None:
+    code = (
+        "import fcntl, os, sys\n"
+        "fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)\n"
+        "fcntl.flock(fd, fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path / "LOCK"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        found = probes.lock(str(tmp_path))
+        other.communicate()
+    assert found.is_good is False
+    assert "another walld owns" in found.said
+    assert probes.lock(str(tmp_path)).is_good is True
+
+
+def test_a_lock_that_locks_nobody_out_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "_try_lock", lambda _path: 0)
+    found = probes.lock(str(tmp_path))
+    assert (found.is_good, "another process took" in found.said) == (False, True)
+
+
+def test_directory_syncs_that_fail_are_a_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(_disk: RealDisk, path: str) -> None:
+        if path == "names":
+            raise OSError(22, "planted", path)
+
+    monkeypatch.setattr(RealDisk, "sync_dir", refused)
+    code, report = tried(tmp_path, capsys)
+    assert code == 1
+    assert report["classes"]["synced"]["verdict"] == "no"
+    assert "planted" in report["classes"]["synced"]["why"]
+
+
+def test_a_sync_that_fails_is_a_no(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(_disk: RealDisk, _until: float) -> Latency:
+        raise OSError(5, "planted")
+
+    monkeypatch.setattr(probes, "latency", failing)
+    code, report = tried(tmp_path, capsys)
+    assert (code, report["classes"]["synced"]["verdict"]) == (1, "no")
+
+
+def test_a_write_that_was_acknowledged_and_is_gone_is_found(tmp_path: Path) -> None:
+    """The canary: one batch less than the writer said."""
+    with RealDisk(str(tmp_path / "log")) as disk:
+        disk.make_dir("wal")
+        files = SegmentFiles(disk, torn_write.LOG)
+        files.create(1, 0, 1)
+        offset = SEGMENT_HEADER_BYTES
+        for number in (1, 2):
+            batch = torn_write._batch(number)
+            files.write(1, batch, 0, offset)
+            offset += len(batch)
+        files.close()
+    path = tmp_path / "log/wal" / segment_name(1)
+    seen = torn_write.Kills()
+    torn_write._look(str(tmp_path / "log"), 2, seen)
+    assert (seen.lost, seen.torn, seen.corrupt) == (0, 0, 0)
+    os.truncate(path, path.stat().st_size - 1)
+    torn_write._look(str(tmp_path / "log"), 2, seen)
+    assert (seen.lost, seen.torn, seen.corrupt) == (1, 1, 0)

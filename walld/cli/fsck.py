@@ -1,0 +1,307 @@
+"""`walld fsck`: is this data directory whole? Exit 0 clean, 1 torn, 2 corrupt.
+
+Owns: what is said about damage, and what it cost by stream and seq. Refuses: locks, writing,
+mending; it may run beside a daemon. What a start has reported already (settled rows) is listed and
+does not count again. Bytes that cannot be read at all count as corrupt: somebody must look.
+
+Memory: one window of the log, a few numbers a stream that is not released, and that only where the
+log is damaged: then it is read a second time.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+
+from walld.cli import survey
+from walld.cli.show import as_json
+from walld.disk.base import Disk
+from walld.disk.real import RealDisk
+from walld.errors import FormatError
+from walld.escape import escaped_line
+from walld.wal.doubtful import DoubtfulBatch, doubtful_batch
+from walld.wal.files import SegmentFiles
+from walld.wal.layout import WAL_DIR, segment_seed
+from walld.wal.losses import Coverage
+from walld.wal.records import Begin, decode_body
+from walld.wal.scan import LogScan
+from walld.wal.verdict import Damage, Verdict
+
+__all__ = ["CORRUPT", "TORN", "Finding", "Lost", "Report", "about", "inspect", "run"]
+
+TORN = 1
+CORRUPT = 2
+_WORDS = ("clean", "torn", "corrupt")
+"""At their exit codes."""
+LOST_SHOWN_MAX = 1000
+"""Losses listed for one damage; the rest is counted."""
+
+
+@dataclass(slots=True)
+class Lost:
+    """Seqs that are gone. session_id, stream_id: None where its Begin cannot be read."""
+
+    stream_no: int
+    first_seq: int
+    last_seq: int
+    uid: int | None = None
+    session_id: str | None = None
+    stream_id: str | None = None
+
+
+@dataclass(slots=True)
+class Finding:
+    """One damage. segment 0: nowhere. open_streams: may have said more that was in it.
+
+    records, records_verify: bodies of a batch whose directory can be read, and how many of them
+    are whole; None where it cannot.
+    """
+
+    verdict: str
+    segment: int
+    offset: int
+    length: int
+    reason: str
+    first_batch: int
+    last_batch: int
+    lost: list[Lost] = field(default_factory=list)
+    lost_more: int = 0
+    open_streams: int = 0
+    records: int | None = None
+    records_verify: int | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """All that fsck has to say."""
+
+    directory: str
+    state: str = "clean"
+    log: str | None = None
+    segments: int = 0
+    segment_bytes: int = 0
+    last_batch: int = 0
+    synced_batch: int = 0
+    damage: list[Finding] = field(default_factory=list)
+    settled: int = 0
+    lock: str | None = None
+    partials: int = 0
+    partials_damaged: list[survey.Damaged] = field(default_factory=list)
+    quarantine_files: int = 0
+    quarantine_bytes: int = 0
+    residues: int = 0
+    temporary: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit 0, 1 or 2."""
+    with RealDisk(options.directory, read_only=True) as disk:
+        report = inspect(disk, options.directory)
+    if options.json:
+        print(as_json(asdict(report)))
+    else:
+        for line in _lines(report):
+            print(line)
+    return _WORDS.index(report.state)
+
+
+def inspect(disk: Disk, directory: str) -> Report:
+    """Look at everything. FormatError where there is nothing of walld, OSError as it comes."""
+    survey.check_directory(disk)
+    report = Report(directory)
+    worst = [0]
+    lock = survey.log_of(disk)
+    report.lock = lock.trouble
+    worst.append(_WORDS.index(lock.verdict))
+    if not any(entry.name == WAL_DIR for entry in disk.list_dir("")):
+        report.notes.append(f"{WAL_DIR}/ is missing: a start would take the log as new")
+        worst.append(CORRUPT)
+    log = LogScan(disk, lock.log_uuid)
+    survey.scan(disk, log, "reading the log")
+    verdict = log.verdict()
+    report.log = log.log_uuid.hex() if log.log_uuid else None
+    report.segments = len(log.segments)
+    report.segment_bytes = sum(facts.size for facts in log.segments)
+    report.last_batch, report.synced_batch = verdict.last_batch_no, verdict.synced_no
+    report.settled = len(verdict.settled)
+    report.damage = list(_findings(verdict))
+    worst += [TORN if item.verdict == "torn" else CORRUPT for item in report.damage]
+    coverage = Coverage()
+    if report.damage:
+        again = LogScan(disk, log.log_uuid)
+        survey.scan(disk, again, "what is lost", coverage.take)
+    begins = _read_partials(disk, report, coverage, log.log_uuid)
+    worst += [CORRUPT] * bool(report.partials_damaged)
+    names = _Names(disk, coverage, begins)
+    for finding in report.damage:
+        _losses(disk, finding, log.log_uuid, coverage, names)
+    _beside(disk, report)
+    report.state = _WORDS[max(worst)]
+    return report
+
+
+def _findings(verdict: Verdict) -> Iterator[Finding]:
+    for word, damages in (
+        ("corrupt", verdict.corrupt),
+        ("unreadable", verdict.unreadable),
+        ("torn", verdict.torn),
+    ):
+        for damage in damages:
+            yield _finding(word, damage)
+
+
+def _finding(word: str, damage: Damage) -> Finding:
+    segment, offset, length, first_no, last_no, reason = damage
+    return Finding(word, segment, offset, length, reason, first_no, last_no)
+
+
+def _read_partials(
+    disk: Disk, report: Report, coverage: Coverage, log_uuid: bytes | None
+) -> dict[int, Begin]:
+    """Check every partial. Begins of those that a damaged log may need, by stream number."""
+    begins: dict[int, Begin] = {}
+    for found in survey.partials(disk):
+        if isinstance(found, survey.Damaged):
+            report.partials_damaged.append(found)
+            continue
+        report.partials += 1
+        facts = found.facts
+        if report.damage and facts.log_uuid == log_uuid:
+            coverage.has(facts.stream_no, facts.first_seq, facts.last_seq)
+            if coverage.gaps(facts.stream_no):
+                begins[facts.stream_no] = found.begin
+    return begins
+
+
+def _beside(disk: Disk, report: Report) -> None:
+    found = survey.beside(disk)
+    report.quarantine_files = found.quarantined
+    report.quarantine_bytes = found.quarantined_bytes
+    report.residues = found.residues
+    report.temporary = found.temporary
+
+
+# --- what is lost ---------------------------------------------------------------------------------
+
+
+class _Names:
+    """Whose a stream is, by its Begin: read only for streams that have lost something."""
+
+    def __init__(self, disk: Disk, coverage: Coverage, begins: dict[int, Begin]) -> None:
+        self._disk = disk
+        self._places = coverage.begins
+        self._begins: dict[int, Begin | None] = dict(begins)
+
+    def begin(self, no: int) -> Begin | None:
+        """None where it is lost, or cannot be read."""
+        if no not in self._begins:
+            place = self._places.get(no)
+            self._begins[no] = None if place is None else self._read(no, *place)
+        return self._begins[no]
+
+    def _read(self, no: int, segment_id: int, offset: int, length: int) -> Begin | None:
+        try:
+            file = self._disk.open(SegmentFiles.path(segment_id))
+            try:
+                items = decode_body(no, file.read_at(length, offset))
+            finally:
+                file.close()
+        except (OSError, FormatError):
+            return None
+        return next((item for item in items if isinstance(item, Begin)), None)
+
+
+def _losses(
+    disk: Disk, finding: Finding, log_uuid: bytes | None, coverage: Coverage, names: _Names
+) -> None:
+    """Fill in what one damage cost."""
+    batch = _directory(disk, finding, log_uuid)
+    claimed = []
+    if batch is not None:
+        finding.records = sum(record.body_bytes > 0 for record in batch.claimed)
+        finding.records_verify = len(batch.good)
+        claimed = [record[:3] for record in batch.claimed]
+    lost = coverage.lost(finding.first_batch, finding.last_batch, claimed)
+    if finding.first_batch:
+        finding.open_streams = coverage.open_before(finding.first_batch)
+    for no, missing in lost.items():
+        for first_seq, last_seq in missing:
+            if len(finding.lost) >= LOST_SHOWN_MAX:
+                finding.lost_more += 1
+                continue
+            one = Lost(no, first_seq, last_seq)
+            begin = names.begin(no)
+            if begin is not None:
+                one.uid, one.session_id = begin.uid, begin.session_id
+                one.stream_id = begin.stream_id
+            finding.lost.append(one)
+
+
+def _directory(disk: Disk, finding: Finding, log_uuid: bytes | None) -> DoubtfulBatch | None:
+    """The records of a batch that has a good header and a bad payload."""
+    if finding.reason not in ("payload", "short") or log_uuid is None:
+        return None
+    try:
+        file = disk.open(SegmentFiles.path(finding.segment))
+        try:
+            return doubtful_batch(file, segment_seed(log_uuid, finding.segment), finding.offset)
+        finally:
+            file.close()
+    except OSError:
+        return None
+
+
+# --- said to a person -----------------------------------------------------------------------------
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield f"{escaped_line(report.directory)}: {report.state}"
+    log = f"log {report.log}" if report.log else "no log"
+    where = f"batches up to {report.last_batch}, synced up to {report.synced_batch}"
+    yield f"  {log}: {report.segments} segments, {report.segment_bytes} bytes, {where}"
+    for finding in report.damage:
+        yield from about(finding)
+    if report.settled:
+        yield f"  settled: {report.settled} damaged places that an earlier start has reported"
+    yield f"  partials: {report.partials} whole, {len(report.partials_damaged)} damaged"
+    for damaged in report.partials_damaged:
+        yield f"  corrupt: {escaped_line(damaged.path)}: {escaped_line(damaged.why)}"
+    if report.lock:
+        yield f"  LOCK: {escaped_line(report.lock)}"
+    for note in report.notes:
+        yield f"  {note}"
+    if report.quarantine_files:
+        yield f"  quarantine: {report.quarantine_files} files, {report.quarantine_bytes} bytes"
+    if report.residues:
+        yield f"  residues: {report.residues} segments cut short at their birth; nothing is in them"
+    for name in report.temporary:
+        yield f"  temporary file, never finished: {escaped_line(name)}"
+
+
+def about(finding: Finding) -> Iterator[str]:
+    """One damage, and below it what it cost."""
+    where = "in no segment"
+    if finding.segment:
+        where = f"segment {finding.segment}, {finding.length} bytes at {finding.offset}"
+    batches = "no batch that is known"
+    if finding.first_batch:
+        batches = f"batch {finding.first_batch}"
+    if finding.last_batch > finding.first_batch:
+        batches = f"batches {finding.first_batch} to {finding.last_batch}"
+    yield f"  {finding.verdict}: {where} ({finding.reason}), {batches}"
+    if finding.records is not None:
+        text = f"{finding.records_verify} of its {finding.records} records verify"
+        yield f"    {text}" + ("; walld salvage takes them" if finding.records_verify else "")
+    for lost in finding.lost:
+        whose = f"stream number {lost.stream_no} (its beginning is lost)"
+        if lost.stream_id is not None:
+            stream, session = escaped_line(lost.stream_id), escaped_line(lost.session_id or "")
+            whose = f"stream {stream} of session {session}, uid {lost.uid}"
+        yield f"    lost: {whose}: seqs {lost.first_seq} to {lost.last_seq}"
+    if finding.lost_more:
+        yield f"    lost: {finding.lost_more} more such ranges"
+    if finding.open_streams:
+        text = "streams that have not ended may have said more that stood here"
+        yield f"    open: {finding.open_streams} {text}"

@@ -1,0 +1,225 @@
+"""Everything of a damaged data directory that can be read, stream by stream.
+
+Owns: which bytes count as a stream's: records of good batches, bodies that verify by themselves in
+batches that do not, the partial. Refuses: writing anywhere (`salvage.py`), joining items
+(`replies/merge.py`), what a hole means (`wal/verdict.py`).
+
+A tombstone is believed in a good batch only: in a bad one it may be a flipped bit, and a reply too
+many is a smaller mistake than one too few.
+
+Memory: 12 bytes a record, as a start takes, and the largest reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from walld.cli import survey
+from walld.disk.base import Disk, File
+from walld.errors import FormatError
+from walld.partials.store import PartialFacts, PartialStore
+from walld.wal import ranges
+from walld.wal.doubtful import doubtful_batch
+from walld.wal.files import SegmentFiles
+from walld.wal.index import OFFSET_BITS, LogIndex
+from walld.wal.layout import segment_seed
+from walld.wal.losses import Coverage
+from walld.wal.records import Begin, Item, decode_body, decode_items
+from walld.wal.scan import LogScan, ScannedBatch
+from walld.wal.verdict import CORRUPT, TORN, Damage
+
+__all__ = ["Gathered", "Gathering"]
+
+_Place = tuple[int, int, int]
+"""Segment, offset in its file, length."""
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What there is of one stream. bodies: its records as they stand, unread ones too.
+
+    facts: of its partial. doubtful: records out of batches that do not verify. unread: why some of
+    it could not be read.
+    """
+
+    stream_no: int
+    items: list[Item] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    facts: PartialFacts | None = None
+    segments: set[int] = field(default_factory=set)
+    doubtful: int = 0
+    unread: list[str] = field(default_factory=list)
+
+    @property
+    def begin(self) -> Begin | None:
+        """Who it is; None where that is lost."""
+        return next((item for item in self.items if isinstance(item, Begin)), None)
+
+
+class Gathering:
+    """One reading of a directory. FormatError where there is nothing of walld."""
+
+    def __init__(self, disk: Disk) -> None:
+        survey.check_directory(disk)
+        self._disk = disk
+        self._index = LogIndex()
+        self._coverage = Coverage()
+        self._batches: dict[int, tuple[int, int]] = {}
+        self._files: dict[int, File] = {}
+        self._doubtful: dict[int, list[_Place]] = {}
+        self.tombstones_doubted = 0
+        """Entries of bad batches that claim to be tombstones, and are not believed."""
+        log = LogScan(disk, survey.log_of(disk).log_uuid)
+        survey.scan(disk, log, "reading the log", self._take)
+        self.log_uuid = log.log_uuid
+        self.verdict = log.verdict()
+        self._words = _words(log, self.verdict.corrupt, self.verdict.torn)
+        if self.log_uuid is not None:
+            for segment_id, offset in _bad_batches(log):
+                self._doubt(self.log_uuid, segment_id, offset)
+        self._kept: dict[int, tuple[int, str, str]] = {}
+        self.apart: list[str] = []
+        """Partials of another log, whose stream numbers mean nothing in this one."""
+        self.released: list[str] = []
+        """Partials of replies that were released since."""
+        self.damaged: list[survey.Damaged] = []
+        for found in survey.partials(disk):
+            self._keep(found)
+
+    def _take(self, segment_id: int, batch: ScannedBatch) -> None:
+        self._index.take(batch)
+        self._coverage.take(segment_id, batch)
+        self._batches[batch.batch_no] = segment_id, batch.offset
+        with suppress(OSError):
+            self._file(segment_id)  # kept open: beside a daemon its name may go, its bytes stay
+
+    def _doubt(self, log_uuid: bytes, segment_id: int, offset: int) -> None:
+        """Note the records of a bad batch that verify by themselves."""
+        with suppress(OSError):
+            seed = segment_seed(log_uuid, segment_id)
+            batch = doubtful_batch(self._file(segment_id), seed, offset)
+            if batch is None:
+                return
+            self.tombstones_doubted += batch.tombstones
+            for record, _ in batch.good:
+                if record.stream_no not in self._coverage.dead:
+                    place = segment_id, offset + record.offset, record.body_bytes
+                    self._doubtful.setdefault(record.stream_no, []).append(place)
+
+    def _keep(self, found: survey.Kept | survey.Damaged) -> None:
+        if isinstance(found, survey.Damaged):
+            self.damaged.append(found)
+            return
+        no = found.facts.stream_no
+        if found.facts.log_uuid != self.log_uuid:
+            self.apart.append(found.path)
+        elif no in self._coverage.dead:
+            self.released.append(found.path)
+        else:
+            self._kept[no] = found.uid, found.session_name, found.stream_name
+            self._coverage.has(no, found.facts.first_seq, found.facts.last_seq)
+
+    @property
+    def count(self) -> int:
+        """Streams that are not released, but for those that only a bad batch tells of."""
+        return self._coverage.count
+
+    def streams(self) -> Iterator[Gathered]:
+        """Every stream that is not released, in the order they began to be written."""
+        met = set()
+        for no, found in self._index.streams():
+            met.add(no)
+            places = [
+                (*self._place(where), size)
+                for where, size in zip(found.where, found.sizes, strict=True)
+            ]
+            yield self._gathered(no, places)
+        for no in sorted({*self._doubtful, *self._kept} - met):
+            yield self._gathered(no, [])
+
+    def _place(self, where: int) -> tuple[int, int]:
+        segment_id, batch_at = self._batches[where >> OFFSET_BITS]
+        return segment_id, batch_at + (where & (1 << OFFSET_BITS) - 1)
+
+    def _gathered(self, no: int, places: list[_Place]) -> Gathered:
+        found = Gathered(no)
+        kept = self._kept.get(no)
+        if kept is not None:
+            try:
+                partial = PartialStore(self._disk).read_named(*kept)
+                found.items += decode_items(partial.body)
+                found.facts = partial.facts
+            except FileNotFoundError:
+                pass  # resolved since it was listed
+            except (OSError, FormatError) as error:
+                found.unread.append(str(error))
+        for place in places:
+            self._read(found, place)
+        doubted = self._doubtful.get(no, ())
+        for place in doubted:
+            self._read(found, place)
+        found.doubtful = len(doubted)
+        return found
+
+    def _read(self, found: Gathered, place: _Place) -> None:
+        segment_id, offset, length = place
+        if not length:
+            return
+        where = f"segment {segment_id}, {length} bytes at {offset}"
+        try:
+            body = self._file(segment_id).read_at(length, offset)
+        except OSError as error:
+            found.unread.append(f"{where}: {error.strerror}")
+            return
+        found.bodies.append(body)
+        found.segments.add(segment_id)
+        try:
+            found.items += decode_body(found.stream_no, body)
+        except FormatError as error:
+            found.unread.append(f"{where}: {error}")
+
+    def _file(self, segment_id: int) -> File:
+        file = self._files.get(segment_id)
+        if file is None:
+            file = self._files[segment_id] = self._disk.open(SegmentFiles.path(segment_id))
+        return file
+
+    def gap_word(self, stream_no: int) -> str | None:
+        """What missing seqs of it are put down to by the log; None where the log lost nothing."""
+        words = {
+            word
+            for gap in self._coverage.gaps(stream_no)
+            for word, first_no, last_no in self._words
+            if gap.may_be_of(first_no, last_no)
+        }
+        return next((word for word in ("corrupt", "torn") if word in words), None)
+
+    def close(self) -> None:
+        """Close every file."""
+        while self._files:
+            self._files.popitem()[1].close()
+
+
+def _bad_batches(log: LogScan) -> list[tuple[int, int]]:
+    """(segment, offset) of batches with a good header that were read nowhere."""
+    good = ranges.merged(item for facts in log.segments for item in facts.numbers)
+    return [
+        (facts.segment_id, hole.offset)
+        for facts in log.segments
+        for hole in facts.holes
+        if hole.reason in ("payload", "short") and not ranges.contains(good, hole.batch_no)
+    ]
+
+
+def _words(log: LogScan, corrupt: list[Damage], torn: list[Damage]) -> list[tuple[str, int, int]]:
+    """(word, first batch, last batch) of what is missing: found now, or by an earlier start."""
+    found = [("corrupt", item.first_no, item.last_no) for item in corrupt if item.first_no]
+    found += [("torn", item.first_no, item.last_no) for item in torn if item.first_no]
+    for facts in log.segments:
+        for item in facts.settled:
+            word = {TORN: "torn", CORRUPT: "corrupt"}.get(item.verdict)
+            if item.first_no and word is not None:
+                found.append((word, item.first_no, item.last_no))
+    return found

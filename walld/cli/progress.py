@@ -1,0 +1,61 @@
+"""How far a long command is, on a terminal.
+
+Owns: one line on stderr, drawn over itself and taken away at the end. Refuses: speaking where
+stderr is no terminal, and where the work is small.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["Progress"]
+
+_WIDTH = 30
+_PERIOD_SECONDS = 0.1
+
+
+class Progress:
+    """A bar from 0 to `total`. Use as a context manager; `reached` is cheap enough for any loop."""
+
+    def __init__(self, what: str, total: float, least: float = 0) -> None:
+        """least: below this total nothing is drawn."""
+        self._what = what
+        self._total = total
+        self._is_on = total > least and sys.stderr.isatty()
+        self._drawn_at = 0.0
+        self._length = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._length:
+            sys.stderr.write(f"\r{' ' * self._length}\r")
+            sys.stderr.flush()
+
+    def reached(self, done: float, what: str | None = None) -> None:
+        """So much of the total is done."""
+        if not self._is_on:
+            return
+        now = time.monotonic()
+        if what is None and now - self._drawn_at < _PERIOD_SECONDS:
+            return
+        self._drawn_at = now
+        self._what = what or self._what
+        share = min(done / self._total, 1.0)
+        bar = ("#" * round(share * _WIDTH)).ljust(_WIDTH, ".")
+        line = f"{self._what} [{bar}] {share:4.0%}"
+        sys.stderr.write(f"\r{line:<{self._length}}")
+        sys.stderr.flush()
+        self._length = len(line)

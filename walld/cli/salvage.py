@@ -1,0 +1,338 @@
+"""`walld salvage`: what can be read of a damaged data directory, as a new one.
+
+Owns: the new directory and the account of what was taken and what is missing. Exit 0 everything was
+readable, 1 something was lost, 2 nothing could be taken. Refuses: writing to the old directory,
+ever; reading it (`gather.py`); naming the damage (`fsck.py`).
+
+Every reply that is not released becomes a partial, under its own ids: a daemon that starts there
+takes the log as new and serves them like any other. What nobody can ask for goes to quarantine/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+
+from walld_client.paths import path_name
+from walld_client.wire import messages as wire
+
+from walld.cli import fsck, survey
+from walld.cli.gather import Gathered, Gathering
+from walld.cli.progress import Progress
+from walld.cli.run import CANNOT, DONE
+from walld.cli.show import as_json
+from walld.daemon import peers
+from walld.disk.base import Disk
+from walld.disk.real import RealDisk
+from walld.errors import ConfigError, FormatError
+from walld.escape import escaped_line
+from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
+from walld.replies.merge import merge, seqs_of
+from walld.wal import ranges
+from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
+from walld.wal.records import Begin, Happened, Item, encode_item, join_items
+
+__all__ = ["Account", "Taken", "run"]
+
+NOTHING_TAKEN = 2
+PROGRESS_REPLIES_MIN = 100
+"""Each is synced with its directories: from so many on it takes long enough for a bar."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """One reply that stands in the new directory. gaps: seqs it misses; gap_word: why."""
+
+    uid: int
+    session_id: str
+    stream_id: str
+    stream_no: int
+    last_seq: int
+    segments: list[int] = field(default_factory=list)
+    from_partial: bool = False
+    from_bad_batches: int = 0
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    gap_word: str = "dropped"
+
+
+@dataclass(slots=True)
+class Account:
+    """All that salvage has to say. missing: damage that cost something that is nowhere else."""
+
+    directory: str
+    to: str
+    taken: list[Taken] = field(default_factory=list)
+    copied_partials: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
+    released_partials: list[str] = field(default_factory=list)
+    tombstones_doubted: int = 0
+    missing: list[fsck.Finding] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        has_gaps = any(one.gaps and one.gap_word in ("torn", "corrupt") for one in self.taken)
+        if not (self.missing or self.unread or has_gaps):
+            return DONE
+        took = self.taken or self.copied_partials or self.quarantined
+        return CANNOT if took else NOTHING_TAKEN
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit 0, 1 or 2."""
+    with RealDisk(options.directory, read_only=True) as disk:
+        survey.check_directory(disk)
+        _check_target(options.directory, options.to)
+        report = fsck.inspect(disk, options.directory)
+        with RealDisk(options.to) as target:
+            account = Account(options.directory, options.to)
+            _Salvage(disk, target, account).run(report)
+    if options.json:
+        print(as_json(asdict(account)))
+    else:
+        for line in _lines(account):
+            print(line)
+    return account.code
+
+
+def _check_target(directory: str, to: str) -> None:
+    """ConfigError where the new directory could overwrite or contain anything of the old one."""
+    inner, outer = os.path.realpath(to), os.path.realpath(directory)
+    if os.path.commonpath([inner, outer]) == outer:
+        raise ConfigError(f"--to {to} lies in {directory}, which is only read: name another place")
+    try:
+        names = os.listdir(to)
+    except FileNotFoundError:
+        return
+    if names:
+        text = f"holds {len(names)} entries, it must hold 0 or not exist"
+        raise ConfigError(f"--to {to} {text}: name another place")
+
+
+class _Salvage:
+    """One run, from one directory into the other."""
+
+    def __init__(self, disk: Disk, target: Disk, account: Account) -> None:
+        self._disk = disk
+        self._target = target
+        self._store = PartialStore(target)
+        self._account = account
+        self._boot_id = peers.boot_id()
+        self._made_at_ms = time.time_ns() // 1_000_000
+        self._written: dict[tuple[int, str], str] = {}
+        """Uid and stream name -> path of the partial that stands there."""
+        self._has: dict[int, list[ranges.Range]] = {}
+        """Stream number -> seqs that were taken, of streams that lost something."""
+
+    def run(self, report: fsck.Report) -> None:
+        """Take everything, then say what of the report is still missing."""
+        for name in (WAL_DIR, PARTIALS_DIR, QUARANTINE_DIR):
+            self._target.make_dir(name)
+        hurt = {lost.stream_no for one in report.damage for lost in one.lost}
+        gathering = Gathering(self._disk)
+        log_uuid = gathering.log_uuid or bytes(16)
+        try:
+            for path in gathering.apart:
+                self._copy_partial(path)
+            with Progress("writing replies", gathering.count, PROGRESS_REPLIES_MIN) as bar:
+                for number, found in enumerate(gathering.streams()):
+                    bar.reached(number)
+                    self._stream(found, log_uuid, gathering.gap_word(found.stream_no), hurt)
+        finally:
+            gathering.close()
+        for damaged in gathering.damaged:
+            self._account.unread.append(f"{damaged.path}: {damaged.why}")
+            self._set_aside(damaged.path, damaged.why)
+        self._account.released_partials = gathering.released
+        self._account.tombstones_doubted = gathering.tombstones_doubted
+        self._copy_quarantine()
+        self._account.missing = [one for one in report.damage if self._is_missing(one)]
+
+    # --- replies --------------------------------------------------------------------------------
+
+    def _stream(self, found: Gathered, log_uuid: bytes, word: str | None, hurt: set[int]) -> None:
+        """One stream: a partial, or quarantine where nobody could ask for it."""
+        no = found.stream_no
+        self._account.unread += [f"stream {no}: {why}" for why in found.unread]
+        begin = found.begin
+        if begin is None:
+            self._nameless(found, "its beginning is lost")
+            return
+        try:
+            items = merge(found.items)
+        except FormatError as error:
+            self._nameless(found, str(error))
+            return
+        seqs = [seqs_of(item) for item in items]
+        if no in hurt:
+            self._has[no] = ranges.merged(seqs)
+        taken = Taken(begin.uid, _session_id(begin, items), begin.stream_id, no, seqs[-1][1])
+        taken.segments = sorted(found.segments)
+        taken.from_partial = found.facts is not None
+        taken.from_bad_batches = found.doubtful
+        taken.gaps = ranges.without([(0, taken.last_seq)], ranges.merged(seqs))
+        before = found.facts.gap_word if found.facts is not None else "dropped"
+        taken.gap_word = word or before
+        reason = found.facts.lost_reason if found.facts is not None else self._lost_reason(begin)
+        facts = PartialFacts(
+            log_uuid, no, begin.at_ms, self._made_at_ms, 0, taken.last_seq, reason, taken.gap_word
+        )
+        path = f"{begin.uid}/{path_name(taken.session_id)}/{path_name(taken.stream_id)}"
+        self._make_room(begin.uid, path_name(taken.stream_id), f"{PARTIALS_DIR}/{path}")
+        body = join_items([encode_item(item) for item in items])
+        self._store.write(begin.uid, taken.session_id, taken.stream_id, facts, body)
+        self._account.taken.append(taken)
+
+    def _make_room(self, uid: int, stream_name: str, path: str) -> None:
+        """An id is free again only after a release: of two the later one is the reply."""
+        key = uid, stream_name
+        earlier = self._written.get(key)
+        if earlier is not None:
+            why = "its id was given again, so it had been released; its tombstone is lost"
+            self._account.quarantined.append(self._store.quarantine(earlier, why))
+            self._account.taken = [
+                one for one in self._account.taken if (one.uid, path_name(one.stream_id)) != key
+            ]
+        self._written[key] = path
+
+    def _lost_reason(self, begin: Begin) -> str | None:
+        """As a daemon would say of its owner; None where that is alive."""
+        if begin.owner.boot_id != self._boot_id:
+            return "host_restart"
+        pidfd = peers.find_process(begin.owner)
+        if pidfd is None:
+            return "agent_lost"
+        os.close(pidfd)
+        return None
+
+    def _nameless(self, found: Gathered, why: str) -> None:
+        """Bodies that nobody can ask for, as a start keeps them."""
+        if not found.bodies:
+            return
+        path = f"{QUARANTINE_DIR}/stream-{found.stream_no}"
+        self._target.replace(path, b"".join(found.bodies))
+        self._account.quarantined.append(path)
+        text = f"{len(found.bodies)} records are kept in {path}"
+        self._account.unread.append(f"stream {found.stream_no}: {why}; {text}")
+
+    # --- files as they are ------------------------------------------------------------------------
+
+    def _copy_partial(self, path: str) -> None:
+        """A partial of another log: byte by byte."""
+        content = self._content(path)
+        if content is not None:
+            _, uid, _, stream_name = path.split("/")
+            self._written[int(uid), stream_name] = path
+            self._target.make_dir(path.rpartition("/")[0])
+            self._target.replace(path, content)
+            self._account.copied_partials.append(path)
+
+    def _set_aside(self, path: str, why: str) -> None:
+        """A damaged partial, with the note that a start would write."""
+        content = self._content(path)
+        if content is not None:
+            kept = f"{QUARANTINE_DIR}/{path.replace('/', '+')}"
+            note = f"from: {path}\nreason: {why}\n"
+            self._target.replace(f"{kept}.note", note.encode("utf-8", "backslashreplace"))
+            self._target.replace(kept, content)
+            self._account.quarantined.append(kept)
+
+    def _copy_quarantine(self) -> None:
+        """What earlier starts have set aside; a name that is taken keeps what is newer."""
+        taken = {entry.name for entry in self._target.list_dir(QUARANTINE_DIR)}
+        for entry in self._disk.list_dir(QUARANTINE_DIR):
+            path = f"{QUARANTINE_DIR}/{entry.name}"
+            if entry.kind != "file" or entry.name.startswith(".") or entry.name in taken:
+                continue
+            content = self._content(path)
+            if content is not None:
+                self._target.replace(path, content)
+                self._account.quarantined.append(path)
+
+    def _content(self, path: str) -> bytes | None:
+        """None where it cannot be read, which is said."""
+        try:
+            file = self._disk.open(path)
+            try:
+                return file.read_at(file.size(), 0)
+            finally:
+                file.close()
+        except OSError as error:
+            self._account.unread.append(f"{path}: {error.strerror}")
+            return None
+
+    # --- what is missing ------------------------------------------------------------------------
+
+    def _is_missing(self, finding: fsck.Finding) -> bool:
+        """True where damage cost something; losses that were taken after all are struck out."""
+        finding.lost = [
+            replace(lost, first_seq=first_seq, last_seq=last_seq)
+            for lost in finding.lost
+            for first_seq, last_seq in ranges.without(
+                [(lost.first_seq, lost.last_seq)], self._has.get(lost.stream_no, [])
+            )
+        ]
+        if finding.lost or finding.lost_more or finding.verdict == "unreadable":
+            return True
+        if finding.records is not None:
+            return finding.records != finding.records_verify
+        if finding.reason == "segment header" and not finding.first_batch:
+            return finding.length > SEGMENT_HEADER_BYTES
+        return bool(finding.first_batch) or finding.reason == "header"
+
+
+def _session_id(begin: Begin, items: list[Item]) -> str:
+    """Where its last Move has brought it."""
+    session_id = begin.session_id
+    for item in items:
+        if isinstance(item, Happened) and isinstance(item.event, wire.Move):
+            session_id = item.event.session_id
+    return session_id
+
+
+# --- said to a person -----------------------------------------------------------------------------
+
+
+def _lines(account: Account) -> Iterator[str]:
+    counts = f"{len(account.taken) + len(account.copied_partials)} replies taken"
+    yield f"{escaped_line(account.directory)} to {escaped_line(account.to)}: {counts}"
+    for one in account.taken:
+        yield _about(one)
+    for path in account.copied_partials:
+        yield f"  taken: {escaped_line(path)}, of another log"
+    for path in account.quarantined:
+        yield f"  kept in quarantine: {escaped_line(path)}"
+    for path in account.released_partials:
+        yield f"  not taken, it was released: {escaped_line(path)}"
+    if account.tombstones_doubted:
+        text = "in damaged batches are not believed: replies taken may have been released"
+        yield f"  {account.tombstones_doubted} tombstones {text}"
+    for finding in account.missing:
+        for line in fsck.about(finding):
+            yield line.replace("; walld salvage takes them", ", they are taken")
+    for why in account.unread:
+        yield f"  unreadable: {escaped_line(why)}"
+
+
+def _about(one: Taken) -> str:
+    session, stream = escaped_line(one.session_id), escaped_line(one.stream_id)
+    sources = ["its partial"] * one.from_partial
+    if one.segments:
+        listed = [str(number) for number in one.segments]
+        many = len(listed) > 3
+        said = f"{listed[0]} to {listed[-1]}" if many else ", ".join(listed)
+        sources.append(f"segments {said}" if len(listed) > 1 else f"segment {said}")
+    where = " and ".join(sources)
+    if one.from_bad_batches:
+        where += f" ({one.from_bad_batches} records of damaged batches)"
+    line = f"  taken: stream {stream} of session {session}, uid {one.uid}: "
+    line += f"seqs 0 to {one.last_seq}, from {where}"
+    if one.gaps:
+        missing = ", ".join(f"{first_seq} to {last_seq}" for first_seq, last_seq in one.gaps[:10])
+        more = f" and {len(one.gaps) - 10} more" if len(one.gaps) > 10 else ""
+        line += f"; missing ({one.gap_word}): {missing}{more}"
+    return line

@@ -1,0 +1,238 @@
+"""A whole data directory looked at: the log, the partials, LOCK, and what lies beside them.
+
+Owns: what is read, in which order, beside a daemon or without one. Refuses: locks and writing,
+ever; what is said about it (`fsck.py`) and done about it (`salvage.py`); what a hole means
+(`wal/verdict.py`).
+
+Segments are read before partials, as everywhere: a daemon moves replies in that direction only.
+The newest segment of a live daemon may be read in the middle of a write: where it ends in a hole it
+is read again until it stands still, so that what is being written is not called torn.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from walld.cli.progress import Progress
+from walld.disk.owner import LOCK_BYTES, LOCK_NAME, parse_lock
+from walld.errors import FormatError
+from walld.partials.store import PARTIALS_DIR, PartialStore
+from walld.wal.files import SegmentFiles
+from walld.wal.layout import (
+    QUARANTINE_DIR,
+    SEGMENT_HEADER_BYTES,
+    WAL_DIR,
+    segment_name,
+    unpack_segment_header,
+)
+from walld.wal.records import Begin, decode_items
+from walld.wal.scan import LogScan, SegmentScan, list_segments, newest_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from walld.disk.base import Disk
+    from walld.partials.store import PartialFacts
+    from walld.wal.scan import ScannedBatch
+
+__all__ = [
+    "Beside",
+    "Damaged",
+    "Kept",
+    "Lock",
+    "beside",
+    "check_directory",
+    "log_of",
+    "partials",
+    "scan",
+]
+
+PROGRESS_BYTES_MIN = 64 * 1024 * 1024
+"""A log from this size on takes long enough for a bar."""
+TAIL_TRIES = 20
+TAIL_WAIT_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class Lock:
+    """Which log it is. trouble: what is wrong with LOCK; a copy may have none, that is clean."""
+
+    log_uuid: bytes | None
+    trouble: str | None = None
+    verdict: Literal["clean", "torn", "corrupt"] = "clean"
+
+
+@dataclass(slots=True)
+class Kept:
+    """A partial that verifies. path: in the data directory."""
+
+    path: str
+    uid: int
+    session_name: str
+    stream_name: str
+    begin: Begin
+    facts: PartialFacts
+
+
+@dataclass(slots=True)
+class Damaged:
+    """A partial that does not verify, and why. path: in the data directory."""
+
+    path: str
+    why: str
+
+
+@dataclass(slots=True)
+class Beside:
+    """Files that are neither log nor partials."""
+
+    quarantined: int = 0
+    quarantined_bytes: int = 0
+    residues: int = 0
+    temporary: list[str] = field(default_factory=list)
+
+
+def check_directory(disk: Disk) -> None:
+    """FormatError where walld has never been: a typo, or a volume that is not mounted."""
+    kinds = {entry.name: entry.kind for entry in disk.list_dir("")}
+    if "dir" not in (kinds.get(WAL_DIR), kinds.get(PARTIALS_DIR)):
+        text = f"holds no data of walld (neither {WAL_DIR}/ nor {PARTIALS_DIR}/ is in it)"
+        raise FormatError(f"{disk.root}: {text}")
+
+
+def log_of(disk: Disk) -> Lock:
+    """The log's uuid, by LOCK or by its own headers: without it a damaged header hides a segment.
+
+    LOCK carries no checksum: where no segment is of the log it names and they name another, it is
+    LOCK that is wrong.
+    """
+    ids = list_segments(disk)
+    newest = newest_header(disk, ids)
+    told = None if newest is None else newest.log_uuid
+    try:
+        file = disk.open(LOCK_NAME)
+    except FileNotFoundError:
+        return Lock(told, "there is no LOCK")
+    try:
+        found = parse_lock(file.read_at(LOCK_BYTES, 0), LOCK_NAME)
+    except FormatError as error:
+        return Lock(told, str(error), "corrupt")
+    finally:
+        file.close()
+    if found is None:
+        text = "no whole record stands in LOCK: power was lost at its making, or damage"
+        return Lock(told, text, "torn")
+    if told in (None, found[1]) or any(_log_uuid(disk, one) == found[1] for one in ids):
+        return Lock(found[1])
+    text = f"LOCK names the log {found[1].hex()}, every segment the log {(told or b'').hex()}"
+    return Lock(told, text, "corrupt")
+
+
+def _log_uuid(disk: Disk, segment_id: int) -> bytes | None:
+    try:
+        file = disk.open(SegmentFiles.path(segment_id))
+    except OSError:
+        return None
+    try:
+        header = unpack_segment_header(file.read_at(SEGMENT_HEADER_BYTES, 0))
+    except OSError:
+        return None
+    finally:
+        file.close()
+    return None if header is None else header.log_uuid
+
+
+def scan(
+    disk: Disk, log: LogScan, what: str, take: Callable[[int, ScannedBatch], None] | None = None
+) -> None:
+    """Read the whole log, with a bar; every good batch goes to `take`."""
+    sizes = {entry.name: entry.size for entry in disk.list_dir(WAL_DIR)}
+    total, before, current = sum(sizes.values()), 0, 0
+    with Progress(what, total, PROGRESS_BYTES_MIN) as bar:
+        for segment_id, batch in log:
+            if segment_id != current:
+                before += sizes.get(segment_name(current), 0) if current else 0
+                current = segment_id
+            bar.reached(before + batch.offset)
+            if take is not None:
+                take(segment_id, batch)
+    _wait_for_tail(disk, log)
+
+
+def _wait_for_tail(disk: Disk, log: LogScan) -> None:
+    """Read the newest segment again where it ends in a hole, until it stands still."""
+    for _ in range(TAIL_TRIES):
+        facts = log.segments[-1] if log.segments else None
+        if facts is None or not facts.holes:
+            return
+        last = facts.holes[-1]
+        if last.offset + last.length < facts.size or last.reason in ("unreadable", "foreign"):
+            return
+        time.sleep(TAIL_WAIT_SECONDS)
+        try:
+            file = disk.open(SegmentFiles.path(facts.segment_id))
+        except OSError:
+            return
+        try:
+            again = SegmentScan(file, facts.segment_id, log.log_uuid)
+            for _ in again:
+                pass
+        finally:
+            file.close()
+        if again.facts == facts:
+            return
+        log.segments[-1] = again.facts
+
+
+def partials(disk: Disk) -> Iterator[Kept | Damaged]:
+    """Every partial, read whole, one at a time; or what is wrong with it."""
+    store = PartialStore(disk)
+    for uid, sessions in store.tree().items():
+        for session_name, stream_names in sessions.items():
+            for stream_name in stream_names:
+                path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
+                try:
+                    partial = store.read_named(uid, session_name, stream_name)
+                    items = decode_items(partial.body)
+                except FileNotFoundError:
+                    continue  # resolved since it was listed
+                except FormatError as error:
+                    yield Damaged(path, str(error).removeprefix(f"{path}: "))
+                    continue
+                except OSError as error:
+                    yield Damaged(path, f"cannot be read: {error.strerror}")
+                    continue
+                if items and isinstance(items[0], Begin):
+                    yield Kept(path, uid, session_name, stream_name, items[0], partial.facts)
+                else:
+                    yield Damaged(path, "its first item is no Begin: nothing says whose it is")
+
+
+def beside(disk: Disk) -> Beside:
+    """What else lies there."""
+    found = Beside()
+    for entry in disk.list_dir(QUARANTINE_DIR):
+        if entry.kind == "file" and not _is_temporary(entry.name):
+            found.quarantined += not entry.name.endswith(".note")
+            found.quarantined_bytes += entry.size
+    found.residues = sum(entry.name.endswith(".residue") for entry in disk.list_dir(WAL_DIR))
+    folders = ["", WAL_DIR, QUARANTINE_DIR, PARTIALS_DIR]
+    for depth in (1, 2):
+        folders += [
+            f"{folder}/{entry.name}"
+            for folder in folders
+            if folder.startswith(PARTIALS_DIR) and folder.count("/") == depth - 1
+            for entry in disk.list_dir(folder)
+            if entry.kind == "dir"
+        ]
+    for folder in folders:
+        names = [entry.name for entry in disk.list_dir(folder) if entry.kind == "file"]
+        at = f"{folder}/" if folder else ""
+        found.temporary += [at + name for name in names if _is_temporary(name)]
+    return found
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".tmp")

@@ -1,0 +1,172 @@
+"""What a hole in the log cost, by stream and seq.
+
+Owns: which seqs of each stream stand in good batches, and between which batches others are missing.
+Refuses: files, bodies, and what a hole means (`verdict.py`). Pure.
+
+A hole does not say what stood in it. The streams do: seqs that are missing between a record that
+stands before the hole and one that stands behind it were in it. What a stream said last of all
+leaves no such trace; it is known only that the stream had not ended (`Coverage.open_before`).
+
+Memory: four numbers a stream, four more for each gap; one for a stream that has a tombstone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+from walld.wal import ranges
+from walld.wal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from walld.wal.ranges import Range
+    from walld.wal.scan import ScannedBatch
+
+__all__ = ["Coverage", "Gap"]
+
+_DEAD = Flag.RELEASED | Flag.RESOLVED
+
+
+class Gap(NamedTuple):
+    """Missing seqs, and the batches that hold their neighbours (0: nothing stands before them)."""
+
+    first_seq: int
+    last_seq: int
+    after_no: int
+    before_no: int
+
+    def may_be_of(self, first_no: int, last_no: int) -> bool:
+        """True where batches first_no to last_no may have held these seqs."""
+        if not first_no:
+            return False
+        low, high = self.after_no, self.before_no
+        if low >= high:  # the record before it was carried: where it stood first is not known
+            low, high = 0, low
+        return low < last_no + 1 and first_no < high
+
+
+class _Runs:
+    """The seqs of one stream: runs of [first_seq, last_seq, batch of its first, of its last]."""
+
+    __slots__ = ("_runs", "has_ended")
+
+    def __init__(self) -> None:
+        self._runs: list[list[int]] = []
+        self.has_ended = False
+
+    def take(self, first_seq: int, last_seq: int, batch_no: int) -> None:
+        runs = self._runs
+        if runs and first_seq == runs[-1][1] + 1:  # nearly every record
+            runs[-1][1], runs[-1][3] = last_seq, batch_no
+            return
+        runs.append([first_seq, last_seq, batch_no, batch_no])
+        runs.sort()
+        joined = [runs[0]]
+        for run in runs[1:]:
+            before = joined[-1]
+            if run[0] > before[1] + 1:
+                joined.append(run)
+            elif run[1] > before[1]:
+                before[1], before[3] = run[1], run[3]
+        self._runs = joined
+
+    def gaps(self) -> list[Gap]:
+        found = []
+        seen, after_no = -1, 0
+        for first_seq, last_seq, first_no, last_no in self._runs:
+            if first_seq > seen + 1:
+                found.append(Gap(seen + 1, first_seq - 1, after_no, first_no))
+            seen, after_no = last_seq, last_no
+        return found
+
+    @property
+    def last_no(self) -> int:
+        """Batch of the highest seq."""
+        return self._runs[-1][3]
+
+    def covered(self) -> list[Range]:
+        return [(run[0], run[1]) for run in self._runs]
+
+
+class Coverage:
+    """Every stream of a log that has no tombstone. Feed it each good batch, then the partials."""
+
+    def __init__(self) -> None:
+        self.dead: set[int] = set()
+        """Streams with a tombstone: whatever is missing of them, nobody needs."""
+        self.begins: dict[int, tuple[int, int, int]] = {}
+        """Where a stream's Begin stands: segment, offset in the file, length of the body."""
+        self._streams: dict[int, _Runs] = {}
+        self._all_gaps: list[tuple[int, Gap]] | None = None
+        self._open: list[int] | None = None
+        """Batch of the highest seq of each stream that has not ended, ascending."""
+
+    def take(self, segment_id: int, batch: ScannedBatch) -> None:
+        """One good batch's directory."""
+        for record in batch.records:
+            no, flags = record.stream_no, record.flags
+            if flags & _DEAD:
+                self.dead.add(no)
+                self._streams.pop(no, None)
+                self.begins.pop(no, None)
+            if no in self.dead:
+                continue
+            self.has(no, record.first_seq, record.last_seq, batch.batch_no)
+            if flags & Flag.BEGIN:
+                place = segment_id, batch.offset + record.offset, record.body_bytes
+                self.begins.setdefault(no, place)
+            if flags & Flag.TERMINAL:
+                self._streams[no].has_ended = True
+
+    def has(self, stream_no: int, first_seq: int, last_seq: int, batch_no: int = 0) -> None:
+        """These seqs of it are there; batch 0: in its partial, where a Begin stands too."""
+        if stream_no in self.dead:
+            return
+        self._all_gaps = self._open = None
+        runs = self._streams.get(stream_no)
+        if runs is None:
+            runs = self._streams[stream_no] = _Runs()
+        runs.take(first_seq, last_seq, batch_no)
+
+    @property
+    def count(self) -> int:
+        """Streams without a tombstone."""
+        return len(self._streams)
+
+    def gaps(self, stream_no: int) -> list[Gap]:
+        """What is missing of a stream between what stands."""
+        runs = self._streams.get(stream_no)
+        return [] if runs is None else runs.gaps()
+
+    def lost(
+        self, first_no: int, last_no: int, claimed: Iterable[tuple[int, int, int]] = ()
+    ) -> dict[int, list[Range]]:
+        """Stream -> seqs that batches first_no to last_no may have held and nothing else does.
+
+        claimed: (stream, first seq, last seq) by a directory that is not known to be good.
+        """
+        if self._all_gaps is None:
+            self._all_gaps = [
+                (no, gap) for no, runs in self._streams.items() for gap in runs.gaps()
+            ]
+        found: dict[int, list[Range]] = {}
+        for no, gap in self._all_gaps:
+            if gap.may_be_of(first_no, last_no):
+                found.setdefault(no, []).append((gap.first_seq, gap.last_seq))
+        for no, first_seq, last_seq in claimed:
+            if no not in self.dead:
+                known = self._streams.get(no)
+                missing = ranges.without([(first_seq, last_seq)], known.covered() if known else [])
+                if missing:
+                    found[no] = ranges.merged([*found.get(no, ()), *missing])
+        return found
+
+    def open_before(self, batch_no: int) -> int:
+        """Streams that had not ended, of which nothing stands from that batch on."""
+        if self._open is None:
+            self._open = sorted(
+                runs.last_no for runs in self._streams.values() if not runs.has_ended
+            )
+        return bisect_left(self._open, batch_no)
