@@ -154,8 +154,9 @@ class Flusher:
 
     async def finish(self) -> None:
         """The end: whatever is taken becomes durable, however long the disk needs for it."""
-        for sealed in self._engine.sealing.unwritten:
-            await self._writer.write(sealed)  # its flush was cancelled between sealing and writing
+        while unwritten := self._engine.sealing.unwritten:
+            # A flush, or a rewrite, was cancelled between sealing and writing.
+            await self._writer.write(unwritten[0])
         await self.flush()
         await self._syncer.sync_all()
         await self._writer.tell_synced()

@@ -141,6 +141,8 @@ class Writer:
                     took = await self._write_once(sealed)
                 except OSError as error:
                     await self._write_failed(error)
+                    if sealed.batch.batch_no <= self._engine.sealing.written_no:
+                        return 0.0  # one that is written again, and was with the others just now
                     continue
                 self.worked()
                 return took
@@ -204,7 +206,6 @@ class Writer:
 
     async def _replace_segments(self) -> None:
         """W2: a new segment with everything not synced in it, however often it takes."""
-        self.generation += 1
         while not await self._write_again():
             pass
         self._engine.commit.written(anyio.current_time())
@@ -213,6 +214,7 @@ class Writer:
     async def _write_again(self) -> bool:
         """From memory, under its own numbers. False where it failed once more."""
         engine = self._engine
+        self.generation += 1  # also of a try that failed: a sync of its segment counts no more
         engine.segments.poison(engine.sealing.synced_no)
         again = engine.sealing.unwritten_again()
         try:
