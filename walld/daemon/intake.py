@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Intake"]
 
 _SEEING_OFF_TIMES = 50
+_TURNS_AT_ONCE = 16
+"""Of an earlier connection, before its successor has to wait: 256 KiB, mostly all there is."""
 _LETTING_IN_TIMES = 200
 """So often as many as one look at the door accepts: more than wait in any backlog."""
 
@@ -187,13 +189,20 @@ class Intake:
         first, or what it said there of a stream could come after that stream's release here.
         """
         peer, hello, _ = newcomer
-        producer = self._engine.registry.producer(peer.connection.uid, hello.producer)
-        older = dict.fromkeys(producer.connections, 0)
-        if self._are_read(older, at_ms):
-            self._take_in(newcomer, at_ms)
-        else:
-            peer.watch(None)
-            self._behind.append((newcomer, older))
+        uid = peer.connection.uid
+        waiting = [
+            one.peer.connection
+            for one, _ in self._behind
+            if (one.peer.connection.uid, one.hello.producer) == (uid, hello.producer)
+        ]
+        producer = self._engine.registry.producer(uid, hello.producer)
+        older = dict.fromkeys((*producer.connections, *waiting), 0)
+        for _ in range(_TURNS_AT_ONCE):
+            if self._are_read(older, at_ms):
+                self._take_in(newcomer, at_ms)
+                return
+        peer.watch(None)
+        self._behind.append((newcomer, older))
 
     def _are_read(self, older: dict[Connection, int], at_ms: int) -> bool:
         """One turn for each of these connections; True once what they held is taken.
@@ -201,7 +210,10 @@ class Intake:
         older: bytes each has given since. One that never runs dry is not waited for beyond what a
         socket can have held.
         """
+        parked = {newcomer.peer.connection for newcomer, _ in self._behind}
         for connection, given in list(older.items()):
+            if connection in parked:
+                continue  # it waits itself, for one that is older still
             left = self._connections.by_connection.get(connection)
             count = 0 if left is None or self._is_paused else self._read(left, at_ms)
             older[connection] = given + count
@@ -320,6 +332,8 @@ class Intake:
 
     async def tick(self) -> None:
         """Once a second: frames that never get whole, graces that ran out, idle processes."""
+        if self._behind:  # that a connection has run dry wakes nobody
+            self._look_behind()
         now = anyio.current_time()
         for peer in list(self._connections.by_fd.values()):
             since = peer.frame_since

@@ -70,7 +70,7 @@ class Keeper:
         damaged: list[str] = []
         read = self._reader.job(stream, damaged)
         begin, session_id, has_ended = stream.begin, stream.session_id, stream.terminal
-        known_seq = stream.known_seq if stream.tail_is_lost else 0
+        known_seq = stream.known_seq
         wal_until = self._engine.sealing.written_no
         gap_word = self._engine.gap_word if stream.restored_seq >= 0 else "dropped"
         log_uuid, reason = self._engine.log_uuid, stream.lost_reason

@@ -204,7 +204,6 @@ class Reader:
         alive, lost, begin = stream.lost_reason is None, stream.lost_reason, stream.begin
         live, restored_seq, no = alive and not stream.terminal, stream.restored_seq, stream.no
         gap_word, known_seq = self._engine.gap_word, stream.known_seq
-        tail_is_lost = stream.tail_is_lost
         damaged: list[str] = []
 
         def gap_verdict(_first: int, _last: int) -> str:
@@ -223,7 +222,7 @@ class Reader:
                 live=live,
                 lost_reason=lost,
                 gap_verdicts=gap_verdict,
-                known_seq=known_seq if damaged or tail_is_lost else 0,
+                known_seq=known_seq,
             )
             return (True, no), reply
 

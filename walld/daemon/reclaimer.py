@@ -104,8 +104,6 @@ class Reclaimer:
 
         def job() -> tuple[list[records.Item], bytes]:
             items = merge(read())
-            if not items:
-                raise FormatError("; ".join(damaged))
             array = records.join_items([records.encode_item(item) for item in items])
             return items, records.pack_body(stream.no, array)
 
@@ -121,6 +119,9 @@ class Reclaimer:
         for word in damaged:
             # One bad record must not hold the segment, and the log behind it, for ever.
             _log.error("%s; carried without it, a gap stands there", word)
+        if not items:
+            self._engine.give_up(stream, at, count, was)
+            return
         first_seq, last_seq = seqs_of(items[0])[0], seqs_of(items[-1])[1]
         flags = carried_flags(items)
         carry = Carry(stream, at, count, was, first_seq, last_seq, flags, body)

@@ -110,7 +110,9 @@ class Syncer:
         except OSError as error:
             self.syncing_since = None
             what = f"sync up to batch {target}: {error.strerror or error}"
-            await self._writer.sync_failed(what, generation)
+            # Not to be cut short by a stop: its own sync would be the second of this file.
+            with anyio.CancelScope(shield=True):
+                await self._writer.sync_failed(what, generation)
             return
         self.syncing_since = None
         if generation != self._writer.generation:

@@ -270,6 +270,16 @@ class Engine:
         self.sealing.carry(carry)
         self.commit.offered(now)
 
+    def give_up(self, stream: Stream, at: int, count: int, was: tuple[int, ...]) -> None:
+        """None of these records can be read any more: nothing holds their segment for them."""
+        stream.carrying = False
+        if stream.gone or tuple(stream.where[at : at + count]) != was:
+            return
+        for place in stream.places(at, count):
+            self.segments.died(place.batch_no, place.length, 0, None)
+        del stream.where[at : at + count]
+        del stream.sizes[at : at + count]
+
     def lose(self, process: Process, reason: str) -> None:
         """A process is gone and all it sent is read: its streams are orphans."""
         for stream in list(process.streams.values()):

@@ -219,6 +219,12 @@ class Segments:
         self.live_bytes = 0
         for segment in self._list:
             segment.live_bytes = 0
+            if segment.poisoned and segment.dead_since is not None:
+                # Released bytes that were not synced were written again along with the rest (P5).
+                current = self._list[-1]
+                current.died_at = max(current.died_at or 0.0, segment.died_at or 0.0)
+                if current.dead_since is None:
+                    current.dead_since = segment.dead_since
         for stream in streams:
             for place in stream.places():
                 found = self.of_batch(place.batch_no)
