@@ -1,4 +1,4 @@
-"""Damage is said wherever it could matter: never "nothing, proven", never a whole reply (P9, P11)."""
+"""Damage is said wherever it could matter: never "nothing, proven", never a whole reply."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ class Plan:
     trouble_every: float
     """Seconds between two troubles."""
     troubles: tuple[str, ...]
-    """kill_daemon, cut_power, kill_agent, cut, repeat, write_error, sync_error, full, stall, stop"""
+    """Of kill_daemon, cut_power, kill_agent, cut, repeat, write_error, sync_error, full, stall
+    and stop."""
     send_faults: float
     """Share of an agent's sends that go wrong."""
     crash_in_recovery: float

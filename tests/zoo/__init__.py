@@ -1,1 +1,0 @@
-"""Planted bugs, each of which the simulation must find."""
