@@ -139,3 +139,21 @@ def test_a_second_connection_of_a_flooding_producer_stalls_nobody(make_daemon: M
                 connected = True
             assert daemon.status()["queue_bytes"] < 80 * 2**20
         assert connected
+
+
+def test_one_damaged_partial_hides_no_other(make_daemon: MakeDaemon, make_agent: MakeAgent) -> None:
+    daemon = make_daemon().start()
+    agent = make_agent(daemon)
+    agent.do("a, b = (client.reply(s, stream_id=s) for s in 'ab')")
+    agent.do("[r.token('kept ') for r in (a, b)]; a.drain(10)")
+    agent.kill()
+    until(lambda: len(list((daemon.data / "partials").rglob("a"))) > 1, "kept")
+    until(lambda: not list((daemon.data / "partials").rglob(".*.tmp")), "whole")
+    (file,) = [path for path in (daemon.data / "partials").rglob("a") if path.is_file()]
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    assert [reply.stream_id for reply in daemon.reader.recover_all()] == ["b"]
+    assert [reply.stream_id for reply in daemon.reader.orphans()] == ["b"]
+    with pytest.raises(Unavailable):
+        daemon.reader.recover("a")

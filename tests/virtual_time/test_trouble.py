@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from virtual_daemon import Home, Peer, living, run
+from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
 from walld.errors import FormatError
@@ -120,5 +120,51 @@ def test_nothing_is_proven_though_many_wait_at_the_door(tmp_path: Path, crowd: i
                     one.close()
                 (found,) = msgspec.msgpack.decode(answer.chunk, type=list[wire.Recovered])
                 assert (found.stream_id, found.last_seq) == ("child", 1)
+
+    run(main)
+
+
+def test_writes_that_fail_at_once_are_not_tried_as_fast_as_they_fail(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                before = len(virtual.faults.told)
+                virtual.faults.stuck["write"] = errno.EIO
+                agent.send(*tokens(11, 20))
+                await anyio.sleep(10)
+                made = [verb for verb, _, _ in virtual.faults.told[before:] if verb == "create"]
+                assert 1 <= len(made) <= 12
+                virtual.faults.stuck.clear()
+                await anyio.sleep(5)
+                assert virtual.engine.registry.by_no[1].synced_seq == 20
+
+    run(main)
+
+
+def test_a_record_that_does_not_verify_is_carried_past(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = Home(tmp_path, reclaim_seconds="2")
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                for first in (1, 11, 21):
+                    agent.send(*tokens(first, first + 9))
+                    await agent.drain("synced")
+                agent.send(wire.Start(2, 0, "gone", "s"), wire.Token(2, 1, b"secret" * 99))
+                await agent.drain("synced")
+                (segment,) = (home.data / "wal").glob("*.wal")
+                content = bytearray(segment.read_bytes())
+                content[content.index(b"word word") + 3] ^= 1
+                segment.write_bytes(content)
+                agent.send(wire.End(2, 2, clean=True), wire.Release(2, 3))
+                await anyio.sleep(30)
+                assert home.holds(b"secret") == []
+                assert len(list((home.data / "wal").glob("*.wal"))) == 1
+                reply = await recovered(virtual, "r")
+                assert reply is not None
+                assert [(gap.verdict, gap.last_seq) for gap in reply.gaps] == [("corrupt", 10)]
+                assert text_of(reply) == b"word " * 20
 
     run(main)

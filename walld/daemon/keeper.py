@@ -68,6 +68,7 @@ class Keeper:
         if self._is_on_its_way(stream):
             return
         damaged: list[str] = []
+        was_damaged = stream.damaged
         read = self._reader.job(stream, damaged)
         begin, session_id, has_ended = stream.begin, stream.session_id, stream.terminal
         known_seq = stream.known_seq
@@ -84,7 +85,7 @@ class Keeper:
             last_seq = max(seqs_of(items[-1])[1], known_seq)
             for word in damaged:
                 _log.error("%s; kept without it, as a gap", word)
-            word = "corrupt" if damaged else gap_word
+            word = "corrupt" if damaged or was_damaged else gap_word
             facts = PartialFacts(
                 log_uuid, stream.no, begin.at_ms, made_at_ms, 0, last_seq, reason, word
             )

@@ -205,9 +205,10 @@ class Reader:
         live, restored_seq, no = alive and not stream.terminal, stream.restored_seq, stream.no
         gap_word, known_seq = self._engine.gap_word, stream.known_seq
         damaged: list[str] = []
+        was_damaged = stream.damaged
 
         def gap_verdict(_first: int, _last: int) -> str:
-            if damaged:
+            if damaged or was_damaged:
                 return "corrupt"
             return gap_word if restored_seq >= 0 else "dropped"
 

@@ -119,6 +119,7 @@ class Reclaimer:
         for word in damaged:
             # One bad record must not hold the segment, and the log behind it, for ever.
             _log.error("%s; carried without it, a gap stands there", word)
+            stream.damaged = True
         if not items:
             self._engine.give_up(stream, at, count, was)
             return

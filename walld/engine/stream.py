@@ -84,6 +84,7 @@ class Stream:
         "building",
         "carrying",
         "connection",
+        "damaged",
         "fresh",
         "fresh_kind",
         "gone",
@@ -127,6 +128,8 @@ class Stream:
         self.queued = False
         self.restored_seq = -1
         """How far a start found it; a gap up to here is older than this daemon."""
+        self.damaged = False
+        """Some record of it did not verify and is left out: its gaps are put down to that."""
         self.tail_is_lost = False
         """Damage behind its last record may have held more of it: how much is not known."""
         self.building: tuple[bytes, ...] = ()
