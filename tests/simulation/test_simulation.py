@@ -25,8 +25,14 @@ REGRESSIONS = {
     323: "what was left unread of a connection was taken after the next one's, and began anew",
     343: "a release was acknowledged before its tombstone was synced",
     647: "a start believed a sync of pages that an earlier daemon's failed sync had dropped",
+    334: "a newcomer overtook another that waited for an older connection",
+    1077: "a partial that was made in vain stayed on disk, and came back",
     1324: "a LOCK of zeros kept the daemon from starting",
     2734: "a torn LOCK did",
+    21462: "a stop in the middle of writing batches again wrote one twice",
+    22254: "a sync of a segment that had been left was believed",
+    30402: "released bytes that were written again were not known to be due",
+    30541: "a stop in the middle of a failed sync synced the file again",
     3592: "a tombstone that could not be synced by a start was not written again",
 }
 

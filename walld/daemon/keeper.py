@@ -106,7 +106,8 @@ class Keeper:
         moved_on = moved_on or self._is_on_its_way(stream)
         if stream.gone or stream.lost_reason is None or moved_on:
             # Resolved, or its owner is back, while the file was made: it must not outlive this.
-            if stream.gone:
+            # Also where it is tried again: nobody knows of the file until then.
+            if stream.gone or old is None:
                 await self._remove(begin.uid, session, name)
             return
         known = KeptFacts(stream.no, last_seq, wal_until, begin.at_ms, has_ended)
