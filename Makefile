@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 PACKAGES := clients/python walld
 SOURCES := $(PACKAGES) tests $(wildcard bench)
 PYTEST ?= -q
-SEEDS ?= 0..600
+SEEDS ?= 0..300
 # The first of these that is there and >= 3.11; `make PYTHON=...` chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 python; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; \
@@ -22,7 +22,7 @@ help:
 	@echo 'make test    all tests (PYTEST="-k name" for some)'
 	@echo 'make check   format, lint, types, import rules, spelling'
 	@echo 'make format  rewrite the files as make check wants them'
-	@echo 'make sim     600 seeds of trouble and a crash at each disk verb; SEED=n for one, SEEDS=a..b'
+	@echo 'make sim     300 seeds of trouble and a crash at each disk verb; SEED=n for one, SEEDS=a..b'
 	@echo 'make bench   every figure the README claims, measured here'
 	@echo 'make clean   remove .venv and what tools left behind'
 

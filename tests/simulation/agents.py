@@ -194,6 +194,22 @@ class Agent:
                 assert reply.durable_seq < reply._stream.next_seq
             self.look()
 
+    def hears_news(self) -> bool:
+        """It looks how far its open replies are synced. True where that is further than before."""
+        before = sum(story.synced for _, story in self.open)
+        with self.entered():
+            for reply, _ in self.open:
+                assert reply.durable_seq < reply._stream.next_seq
+        self.look()
+        return sum(story.synced for _, story in self.open) > before
+
+    def say_a_last_word(self, random: Random) -> None:
+        """The last thing its process does: one more burst, which nobody has read yet."""
+        with self.entered():
+            for reply, story in self.open[-1:]:
+                if not reply._stream.terminal:
+                    self._say(random, reply, story)
+
     def look(self) -> None:
         """What its process has been told so far, for the oracle."""
         for reply, story in self.open:

@@ -54,6 +54,8 @@ class Plan:
     """A full disk is one with some bytes left, not one that says so to every write."""
     listens: float = 0.0
     """Chance that an agent hears what is synced, or asks for it, behind what it says."""
+    ambush: bool = False
+    """Power is cut, or the daemon killed, just behind a verb that matters."""
     rot_live: bool = False
     """Bytes rot under the daemon that has read them, too."""
 
@@ -118,18 +120,21 @@ class Plan:
         more = Random(f"more 2212 {self.seed}")
         if more.random() < 0.4:
             return self
-        return replace(
+        found = replace(
             self,
             disk_seconds=more.choice((self.disk_seconds, 0.05)),
             trouble_every=more.choice((self.trouble_every, 0.15)),
             listens=more.choice((0.0, 0.5, 0.9)),
-            troubles=(*self.troubles, "stop") if more.random() < 0.3 else self.troubles,
+            troubles=self.troubles
+            + tuple(kind for kind in ("stop", "ambush", "ambush") if more.random() < 0.4),
             asks=more.choice((0.0, 0.3, 0.6)),
             small=more.random() < 0.5,
             short_writes=more.choice((0.0, 0.0, 0.3)),
             tight=more.random() < 0.5,
             rot_live=more.random() < 0.5,
+            rot=self.rot or more.random() < 0.3,
         )
+        return replace(found, ambush="ambush" in found.troubles)
 
     def __str__(self) -> str:
         return "\n".join(f"  {name} = {value!r}" for name, value in asdict(self).items())

@@ -39,7 +39,7 @@ from walld.daemon.settings import load
 from walld.disk.medium import PROFILES, Crashed, Storage
 from walld.disk.owner import LOCK_BYTES, LOCK_NAME, lock_record, parse_lock
 from walld.disk.simulated import SimulatedDisk
-from walld.wal.scan import list_segments, newest_header
+from walld.wal.scan import LogScan, list_segments, newest_header
 
 from .agents import Agent
 from .disks import ShortDisk
@@ -59,6 +59,10 @@ _SLICE_SECONDS = 0.002
 """What sealing one record takes, where bounds are small: agents speak meanwhile."""
 _ERASED_SECONDS = 90.0
 _ROOM_BYTES = 1 << 40
+_AMBUSHES = ("unlink", "unlink", "rename", "sync", "create", "sync_dir", "write")
+"""Verbs just behind which everything ends."""
+_TOLD_TRIES = 100
+_TOLD_SECONDS = 0.005
 _hears: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire.ToAgent | wire.Answer)
 
 
@@ -157,6 +161,9 @@ class World:
         self._ending = anyio.Event()
         self._has_ended = False
         self._shorts = Random(f"short {plan.seed}")
+        self._murphy = Random(f"murphy {plan.seed}")
+        self._ambushed = ""
+        self._takes_power = False
         self._errors: dict[str, int] = {}
         self._error_until = 0.0
         self._has_room = True
@@ -173,6 +180,9 @@ class World:
         return self.random.expovariate(1 / mean) if mean else 0.0
 
     def _failing(self, verb: str, path: str) -> int:
+        if verb == self._ambushed and path.startswith(("wal/", "partials/")):
+            self._ambushed = ""
+            self.storage.crash_at = self.storage.ops + self._murphy.randrange(1, 5)
         if not self._has_room and anyio.current_time() > self._error_until:
             self._no_more_errors()
         if not self._errors or not path.startswith(("wal/", "partials/")):
@@ -209,6 +219,7 @@ class World:
             storage.crash_at = self.plan.crash_at
         elif not self.is_calm and self.random.random() < self.plan.crash_in_recovery:
             storage.crash_at = storage.ops + self.random.randrange(1, 60)
+            self._takes_power = self.plan.ambush and self._murphy.random() < 0.5
         disk = ShortDisk(storage, self.plan.short_writes, self._shorts)
         self._ending = anyio.Event()
         self._has_ended = False
@@ -238,7 +249,8 @@ class World:
             if rest is not None:
                 raise rest from None
             self._died()
-            if self.starts == 1 and self.plan.power:
+            self.daemon = None  # it is not there to be killed once more
+            if (self.starts == 1 and self.plan.power) or self._takes_power:
                 await self._cut_power()
         finally:
             if storage.life == disk._life:
@@ -255,6 +267,7 @@ class World:
 
     def _died(self) -> None:
         """A crash: what was promised of the dead is less now."""
+        self._ambushed = ""
         self.kernel.daemon_no = 0
         self.storage.kill()
         self.oracle.crashed(anyio.current_time(), _FOREVER if self._hurt else 2 * _BOUND_SECONDS)
@@ -309,6 +322,7 @@ class World:
                 await self._cause(self.random.choice(self.plan.troubles))
                 if self.plan.asks and self.random.random() < self.plan.asks:
                     await self._look_in()
+                self._check_bound()
 
     async def _cause(self, kind: str) -> None:
         now = anyio.current_time()
@@ -319,9 +333,16 @@ class World:
             case "kill_daemon":
                 self.storage.crash_at = self.storage.ops + self.random.randrange(1, 20)
             case "cut_power":
+                if self.plan.listens:
+                    await self._until_told(living)
                 await self._cut_power()
+            case "ambush":
+                self._ambushed = self._murphy.choice(_AMBUSHES)
+                self._takes_power = self._murphy.random() < 0.7
+                if self._murphy.random() < 0.3:
+                    self._fail("sync", errno.EIO)
             case "kill_agent" if living:
-                self.random.choice(living).kill(now)
+                self._kill(self.random.choice(living))
                 self._spawn()
             case "cut" if living:
                 connection = self.random.choice(living).socket
@@ -340,15 +361,44 @@ class World:
             case "full":
                 self._fail("write", errno.ENOSPC)
             case "stop":
+                if living and self._murphy.random() < 0.5:
+                    self._kill(self._murphy.choice(living))
+                    self._spawn()
                 await self.stop_daemon()
+                if self._murphy.random() < 0.3:
+                    await self._cut_power()
             case "stall":
                 self._stalled_until = now + self.random.uniform(0.1, 4.0)
+
+    def _kill(self, agent: Agent) -> None:
+        """SIGKILL, where agents listen in the middle of a word."""
+        if self.plan.listens:
+            agent.say_a_last_word(self._murphy)
+        agent.kill(anyio.current_time())
+
+    async def _until_told(self, living: list[Agent]) -> None:
+        """Wait until some agent is told of a sync: what it was told must be true that moment."""
+        for _ in range(_TOLD_TRIES):
+            if any(agent.hears_news() for agent in living if agent.is_alive):
+                return
+            await anyio.sleep(_TOLD_SECONDS)
+
+    def _check_bound(self) -> None:
+        """P3: where the disk takes what it is given nothing waits beyond the bound."""
+        daemon = self.daemon
+        if self._hurt or daemon is None or not daemon._ready.is_set():
+            return
+        oldest = daemon.engine.commit.oldest
+        late = 0.0 if oldest is None else anyio.current_time() - oldest
+        if late > _BOUND_SECONDS + 0.5:
+            raise Wrong(f"an event has waited {late:.1f} s to be written (P3)")
 
     def _fail(self, verb: str, number: int) -> None:
         self._errors[verb] = number
         self._error_until = anyio.current_time() + self.random.choice((0.0, 0.05, 1.0, 3.0))
 
     async def _cut_power(self) -> None:
+        self._takes_power = False
         now = anyio.current_time()
         for agent in self.agents:
             if agent.is_alive:
@@ -405,6 +455,9 @@ class World:
             await self.trouble()
             await self._come_to_rest()
             await anyio.sleep(2 * _BOUND_SECONDS)  # what the dead left is written by then
+            asked = [a.pid for a in self.agents if a.is_alive and a.link.hearing.drains]
+            if asked:
+                raise Wrong(f"agents {asked} have asked for a sync and got no answer")
             settled = await self._ask_all()
             self._judge(settled, "at rest", self.oracle.promises(settled=True))
             if self.plan.small:
@@ -420,6 +473,7 @@ class World:
         self.is_calm = True
         self.kernel.send_faults = 0.0
         self.storage.crash_at = 0
+        self._ambushed, self._takes_power = "", False
         self._no_more_errors()
         self._stalled_until = 0.0
         await self.up()
@@ -434,12 +488,16 @@ class World:
             for agent in living:
                 agent.nudge()
             await anyio.sleep(0.5)
+        await self._check_peace()
+
+    async def _check_peace(self) -> None:
+        """Nothing rotted: nothing may be called corrupt, nothing lost that was promised."""
         daemon = await self.up()
         mended = daemon.state._mended
         if mended is not None and mended.verdict.corrupt:
             raise Wrong(f"corrupt, and nothing rotted (I5): {mended.verdict.corrupt}")
         lost = daemon.engine.counters.lost_acked
-        if lost and not self.rotten:
+        if lost:
             raise Wrong(f"lost_acked is {lost}")
 
     async def _again(self, settled: list[wire.Recovered]) -> None:
@@ -450,6 +508,8 @@ class World:
         words = [_words(reply) for reply in settled]
         if [_words(reply) for reply in again] != words:
             raise Wrong(f"a start changed what is said (I8)\n{words}\n{list(map(_words, again))}")
+        await anyio.sleep(_BOUND_SECONDS)  # agents are back by then, and say what they were told
+        await self._check_peace()
 
     async def _rot(self) -> None:
         """Damage to what was synced: said, never served as if it were whole."""
@@ -458,13 +518,31 @@ class World:
             self._judge(await self._ask_all(), "after rot underneath", self.oracle.promises())
         await self.kill_daemon()
         times = self.random.choice((1, 1, 3))
+        is_one_bit = self.plan.rot_live is False and times == 1 and self.plan.asks > 0
+        told = LogScan(SimulatedDisk(self.storage))
+        told_no = max((batch.synced_no for _, batch in told), default=0)
         for _ in range(times):
-            self.rotten |= self._damage("flip", "zero", "stale")
+            self.rotten |= self._damage(*(("flip",) if is_one_bit else ("flip", "zero", "stale")))
         found = await self._ask_all()
         daemon = await self.up()
         # I6: what is said to be damaged may be missing; where nothing is said nothing is missing.
         self.rotten = daemon.state.gap_word != "dropped"
+        if is_one_bit:
+            self._check_one_bit(daemon, told_no)
         self._judge(found, "after rot", self.oracle.promises())
+
+    def _check_one_bit(self, daemon: Daemon, told_no: int) -> None:
+        """A flipped bit costs one batch, which is not called torn where the log says it is synced.
+
+        told_no: up to there it did, but perhaps in the very header that was hit (C3, V1).
+        """
+        assert daemon.state._mended is not None
+        verdict = daemon.state._mended.verdict
+        lost = [one for one in verdict.corrupt if one.first_no]
+        if sum(one.last_no - one.first_no + 1 for one in lost) > 1:
+            raise Wrong(f"one bit has cost more than one batch (C3): {verdict.corrupt}")
+        if any(one.first_no and one.first_no < told_no for one in verdict.torn):
+            raise Wrong(f"synced, and called torn (V1): {verdict.torn}")
 
     def _damage(self, *kinds: str) -> bool:
         """Some bytes of the log rot. True where that changed any."""

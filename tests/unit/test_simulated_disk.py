@@ -128,5 +128,6 @@ def test_rot_changes_what_was_synced_and_says_where(kind: str) -> None:
         where = medium.damage("f", kind)  # type: ignore[arg-type]
         now = medium.files()["f"]
         changed = [at for at in range(5000) if now[at] != content[at]]
-        assert where == ((changed[0], changed[-1] - changed[0] + 1) if changed else None)
+        assert (where is None) == (not changed)
+        assert where is None or all(0 <= at - where[0] < where[1] for at in changed)
         assert changed or kind == "stale"

@@ -194,16 +194,19 @@ class Storage:
             return None
         if kind == "flip":
             bit = self.random.randrange(len(content) * 8)
-            node.durable[bit // 8] ^= 1 << bit % 8
+            start, end = bit // 8, bit // 8 + 1
+            new = bytes((content[start] ^ 1 << bit % 8,))
         else:
             start = self.random.randrange(0, len(content), 512)
             end = min(start + 512, len(content))
             stale = self.random.randrange(0, max(1, start), 512) if kind == "stale" else None
             old = bytes(end - start) if stale is None else content[stale : stale + end - start]
-            node.durable[start:end] = old.ljust(end - start, b"\0")
-        node.data[: len(content)] = node.durable
-        changed = [at for at, byte in enumerate(content) if byte != node.durable[at]]
-        return (changed[0], changed[-1] - changed[0] + 1) if changed else None
+            new = old.ljust(end - start, b"\0")
+        before = content[start:end], bytes(node.data[start:end])
+        node.durable[start:end] = new
+        node.data[start : min(end, len(node.data))] = new[: max(0, len(node.data) - start)]
+        after = bytes(node.durable[start:end]), bytes(node.data[start:end])
+        return (start, end - start) if after != before else None
 
     # --- looking --------------------------------------------------------------------------------
 
