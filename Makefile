@@ -9,20 +9,29 @@ PACKAGES := clients/python walld
 SOURCES := $(PACKAGES) tests $(wildcard bench)
 PYTEST ?= -q
 SEEDS ?= 0..300
+EVERY ?= 1
+SHARE ?= 100
+SHELL := /bin/bash
+TARGET ?= frames segments client directory
+FUZZ_SECONDS ?= 60
 # The first of these that is there and >= 3.11; `make PYTHON=...` chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 python; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; \
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format sim bench clean
+.PHONY: help demo test check format sim zoo fuzz kernel rivals bench clean
 
 help:
 	@echo 'make demo    stream a reply, kill -9 the agent in the middle, recover what it said'
 	@echo 'make test    all tests (PYTEST="-k name" for some)'
 	@echo 'make check   format, lint, types, import rules, spelling'
 	@echo 'make format  rewrite the files as make check wants them'
-	@echo 'make sim     300 seeds of trouble and a crash at each disk verb; SEED=n for one, SEEDS=a..b'
+	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b'
+	@echo 'make zoo     planted bugs, each of which make sim would find; ONLY=word for some'
+	@echo 'make fuzz    a minute of any bytes for each reader of bytes; TARGET=frames for one, FUZZ_SECONDS=n'
+	@echo 'make kernel  power cuts, kills, failing calls and disks of the real kernel; wants root and 30 minutes; SHARE=10 for 3'
+	@echo 'make rivals  what is lost when: faults against walld, Redis, NATS, SQLite, JSON lines; COUNT=n, ONLY=text'
 	@echo 'make bench   every figure the README claims, measured here'
 	@echo 'make clean   remove .venv and what tools left behind'
 
@@ -35,7 +44,7 @@ $(VENV)/made: pyproject.toml clients/python/pyproject.toml
 	@touch $@
 
 $(VENV)/tools: $(VENV)/made
-	@$(PIP) -e ./clients/python -e '.[test,check]'
+	@$(PIP) -e ./clients/python -e '.[test,check,rivals]'
 	@touch $@
 
 demo: $(VENV)/made
@@ -57,10 +66,35 @@ format: $(VENV)/tools
 
 sim: $(VENV)/tools
 	PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --sweep)
+	$(if $(SEED),,PYTHONPATH=tests $(BIN)/python -m simulation.rot --every $(EVERY))
+
+zoo: $(VENV)/tools
+	PYTHONPATH=tests $(BIN)/python -m zoo $(if $(ONLY),--only '$(ONLY)')
+
+# atheris has no wheel for each Python: where it is not to be had, inputs are plain mutations.
+fuzz: $(VENV)/tools
+	@$(PIP) -e '.[fuzz]' || echo 'without atheris'
+	for target in $(TARGET); do \
+		PYTHONPATH=tests $(BIN)/python -m fuzz $$target --seconds $(FUZZ_SECONDS) || exit 1; done
+
+# Each prints how many it made, how fast, what was compared; what it cannot do here it says. All of
+# them run, whichever fails. SHARE: per cent of the counts.
+KERNEL := power_cuts:2000 power_cuts:50:--full kills:3000 kills:300:--full errnos:1000 kill_points:600 \
+	disks:200 pauses:30
+kernel: $(VENV)/tools
+	@failed=; for loop in $(KERNEL); do \
+		IFS=: read -r name count full <<< "$$loop"; \
+		PYTHONPATH=tests $(BIN)/python -m kernel.$$name $$full --count $$(( count * $(SHARE) / 100 )) \
+			|| failed="$$failed $$name"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+# Root mounts what is cut; a server that is not installed is left out, and said so.
+rivals: $(VENV)/tools
+	PYTHONPATH=tests $(BIN)/python -m rivals --count $(or $(COUNT),10) $(if $(ONLY),--only '$(ONLY)')
 
 bench: $(VENV)/tools
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .fuzz-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -203,7 +203,9 @@ class DaemonProcess:
 
     def files(self) -> list[Path]:
         """Every file below the data directory, whatever it is called."""
-        return [path for path in self.data.rglob("*") if path.is_file()]
+        # Not rglob: a directory may go between its listing and the look into it.
+        found = [Path(at) / name for at, _, names in os.walk(self.data) for name in names]
+        return [path for path in found if path.is_file()]
 
     def holding(self, needles: Iterable[bytes]) -> list[str]:
         """Files that hold any of these bytes, in their content or in their name."""

@@ -14,7 +14,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
 
 from walld.daemon.mend import Mended, mend
-from walld.daemon.reading import Reader
+from walld.daemon.reading import BadRecord, Reader
 from walld.daemon.restore import restore
 from walld.disk.base import Entry
 from walld.engine.commit import GroupCommit
@@ -264,7 +264,10 @@ class World:
 
     def items(self, stream: Stream) -> list[records.Item]:
         """What a reader gets of a stream at this moment."""
-        return self.reader.job(stream)()
+        damaged: list[BadRecord] = []
+        items = self.reader.job(stream, damaged)()
+        assert not damaged
+        return items
 
     def text(self, stream: Stream) -> bytes:
         """The text of all items."""
@@ -284,7 +287,7 @@ class World:
 
 def carry_of(world: World, stream: Stream, at: int, count: int) -> Carry:
     """What the reclaimer makes of a stream's records."""
-    items = world.reader.job(stream, None, at, count)()
+    items = world.reader.job(stream, [], at, count)()
     first = items[0].first_seq if isinstance(items[0], records.Text) else 0
     last = items[-1]
     assert isinstance(last, records.Text)

@@ -136,6 +136,9 @@ class FakeDaemon:
             peer = Peer(connection)
             with self._changed:
                 self.peers.append(peer)
+            if self._stopping:  # `stop` may have been through its peers by now
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
             self._spawn(self._serve, peer)
 
     def _serve(self, peer: Peer) -> None:

@@ -134,11 +134,13 @@ class LogWriter:
         self.next_no = 1
         self._id = 0
 
-    def segment(self, segment_id: int | None = None, next_no: int | None = None) -> int:
+    def segment(
+        self, segment_id: int | None = None, next_no: int | None = None, *, again: bool = False
+    ) -> int:
         """Open the next segment; its first batch will be `next_no`."""
         self._id = segment_id or self._id + 1
         self.next_no = next_no or self.next_no
-        header = SegmentHeader(LOG, self._id, self.next_no - 1, 1)
+        header = SegmentHeader(LOG, self._id, self.next_no - 1, 1, again)
         self.files[self._id] = bytearray(pack_segment_header(header))
         return self._id
 

@@ -20,6 +20,9 @@ ID_BYTES_MAX: Final = 1 * KIB
 """Longest session, stream, turn or call id, in UTF-8 bytes."""
 FRAME_SECONDS_MAX: Final = 10.0
 """A frame that was begun must be whole after this (slow-loris)."""
+BEGUN_BYTES_FREE: Final = 64 * KIB
+BEGUN_FRAMES_PER_UID_MAX: Final = 64
+"""Connections of one uid that may hold more than that of a frame which is not whole yet."""
 ACK_BYTES_MAX: Final = 64 * KIB
 """Acks waiting for a peer that does not read: beyond, it gets none until it reads."""
 ANSWER_CHUNK_BYTES: Final = 256 * KIB
@@ -27,6 +30,8 @@ PEERS_RESERVE_FDS: Final = 256
 """File descriptors never given to peers: segments, partials, pidfds, metrics."""
 PEERS_UID_SHARE_MAX: Final = 0.9
 """Share of the peers that one uid may hold."""
+REQUESTS_PER_UID_MAX: Final = 8
+"""Queries of one uid that are answered at a time; the others wait their turn."""
 STREAMS_PER_CONNECTION_MAX: Final = 100_000
 
 # --- intake ---
@@ -73,6 +78,8 @@ SEGMENT_BYTES_MAX: Final = 16 * MIB
 SEGMENT_SECONDS_MAX: Final = 600.0
 RESERVE_BYTES: Final = 1 * MIB
 DISK_RETRY_SECONDS: Final = 1.0
+DISK_RETRY_SECONDS_MAX: Final = 8.0
+"""Between two tries at a new segment, each of which may leave one behind: doubled up to here."""
 RECLAIM_SECONDS_DEFAULT: Final = 30.0
 RETENTION_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
 

@@ -86,6 +86,85 @@ def test_a_reply_whose_synced_end_was_lost_is_not_called_whole(
     daemon.kill()
 
 
+def test_nothing_is_not_proven_where_a_kept_reply_is_damaged(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """P11: also among all, also while it runs, also of a body that a start does not read."""
+    daemon = make_daemon().start()
+    for number in (1, 2):
+        agent = make_agent(daemon)
+        agent.do(f"reply = client.reply('s{number}', stream_id='r{number}')")
+        agent.do("reply.token('text ' * 200); reply.drain(10, level='synced')")
+        agent.kill()
+    until(lambda: len(daemon.partials()) == 2, "kept")
+    damaged = {}
+    for path in daemon.partials():
+        content = bytearray(path.read_bytes())
+        content[-20] ^= 1
+        path.write_bytes(content)
+        damaged[path.name] = bytes(content)
+    for ask in (daemon.reader.recover_all, daemon.reader.orphans, daemon.reader.recover_all):
+        with pytest.raises(Unavailable, match="quarantine"):
+            ask()
+    assert daemon.cli("ls").returncode == 1
+    kept = [p for p in (daemon.data / "quarantine").iterdir() if p.suffix != ".note"]
+    assert sorted(p.read_bytes() for p in kept) == sorted(damaged.values())
+    daemon.restart()
+    with pytest.raises(Unavailable, match="quarantine"):
+        daemon.reader.recover_all()
+
+
+def test_a_damaged_beginning_costs_what_it_held(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """What is carried begins with its Begin, though the record that held it does not verify."""
+    daemon = make_daemon("--reclaim-seconds", "1").start()
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r')")
+    for number in range(5):
+        agent.do(f"reply.token('{number} '); reply.drain(10, level='synced')")
+    agent.do("gone = client.reply('t'); gone.token('x' * 9000); gone.drain(10, level='synced')")
+    before = daemon.segments()
+    spoil(batches(daemon)[0])
+    agent.do("gone.end(); gone.release()")
+    until(lambda: not set(before) & set(daemon.segments()), "carried")
+    agent.do("reply.drain(10, level='synced')")
+    daemon.kill()
+    agent.kill()
+    daemon.start()
+    reply = daemon.reader.recover("s")
+    assert reply is not None
+    assert reply.text == "1 2 3 4 "
+    # "corrupt" also now, when the damaged bytes are in quarantine/ alone.
+    assert [(gap.first_seq, gap.last_seq, gap.verdict) for gap in reply.gaps] == [(1, 1, "corrupt")]
+
+
+def test_a_loss_in_the_middle_is_said_to_who_comes_back(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """K4, P9: by seqs, in the log and in a number."""
+
+    daemon = make_daemon().start()
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r')")
+    for text in ("one ", "two ", "three ", "four "):
+        agent.do(f"reply.token({text!r}); reply.drain(10, level='synced')")
+    time.sleep(1.5)
+    daemon.kill()
+    spoil(batches(daemon)[2])
+    daemon.start()
+    agent.do("reply.token('five'); reply.drain(10, level='synced')")
+    assert daemon.status()["lost_acked"] == 1
+    reply = daemon.reader.recover("s")
+    assert reply is not None
+    assert [(gap.first_seq, gap.last_seq, gap.verdict) for gap in reply.gaps] == [(3, 3, "corrupt")]
+    assert "stream 1: lost to damage of synced bytes: seqs 3 to 3" in daemon.log_text()
+    until(lambda: "stream r, seqs 3 to 3" in daemon.log_text(), "said")
+    daemon.restart()  # said once
+    agent.do("reply.token('six'); reply.drain(10, level='synced')")
+    assert daemon.status()["lost_acked"] == 0
+
+
 def test_a_lock_with_a_flipped_digit_hides_no_log(
     make_daemon: MakeDaemon, make_agent: MakeAgent
 ) -> None:

@@ -265,7 +265,7 @@ class Machine(RuleBasedStateMachine):
         at, count = size % 3, 1 + size % 2
         if stream.carrying or stream.records < at + count:
             return
-        items = merge(self.world.reader.job(stream, None, at, count)())
+        items = merge(self.world.reader.job(stream, [], at, count)())
         array = records.join_items([records.encode_item(item) for item in items])
         body = records.pack_body(stream.no, array)
         if len(body) > limits.BATCH_BYTES_CUT:

@@ -3,6 +3,8 @@
     python -m simulation --seeds 0..20000      the swarm
     python -m simulation --seed 1324           one, with its plan
     python -m simulation --sweep               a crash at every disk verb of a short run
+    python -m simulation --pairs 10            a second one in the next life, at every pair of verbs
+                                               of a shorter run (here: at each tenth pair)
 
 `make sim SEED=1324` is the second. Exit 1 where a seed failed.
 """
@@ -36,6 +38,20 @@ def sweep_plans() -> Iterator[Plan]:
                 yield replace(short, crash_at=at, power=power)
 
 
+def pair_plans(every: int) -> Iterator[Plan]:
+    """A crash at every pair of verbs, the second in the start after the first, or later."""
+    count = 0
+    for seed, profile in enumerate(PROFILES):
+        tiny = Plan.tiny(seed, profile)
+        for at in range(1, world.run(tiny).disk_ops + 1):
+            for power in (False, True):
+                first = replace(tiny, crash_at=at, power=power)
+                for again in range(1, world.run(first).disk_ops - at + 1):
+                    count += 1
+                    if count % every == 0:
+                        yield replace(first, crash_again=again)
+
+
 def attempt(plans: list[Plan]) -> list[tuple[Plan, str]]:
     """Run them. What failed, with its traceback."""
     failed = []
@@ -53,17 +69,22 @@ def command(plan: Plan) -> str:
     """What shows this run again."""
     if plan.crash_at:
         kind = "power" if plan.power else "kill"
-        return f"make sim SEED={plan.profile}:{plan.crash_at}:{kind}"
+        again = f"+{plan.crash_again}" if plan.crash_again else ""
+        return f"make sim SEED={plan.profile}:{plan.crash_at}{again}:{kind}"
     return f"make sim SEED={plan.seed}"
 
 
 def parse(seed: str) -> Plan:
-    """A seed, or `profile:verb:kill|power` of the sweep."""
+    """A seed, `profile:verb:kill|power` of the sweep, or `profile:verb+verb:...` of the pairs."""
     if ":" not in seed:
         return Plan.of(int(seed))
     profile, at, kind = seed.split(":")
-    number = list(PROFILES).index(profile)
-    return replace(Plan.short(number, profile), crash_at=int(at), power=kind == "power")
+    number, power = list(PROFILES).index(profile), kind == "power"
+    first, plus, second = at.partition("+")
+    if plus:
+        tiny = Plan.tiny(number, profile)
+        return replace(tiny, crash_at=int(first), crash_again=int(second), power=power)
+    return replace(Plan.short(number, profile), crash_at=int(at), power=power)
 
 
 def _many(plans: list[Plan], jobs: int) -> int:
@@ -90,6 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", metavar="FIRST..LAST")
     parser.add_argument("--seed", metavar="N")
     parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--pairs", type=int, metavar="EVERY")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     if options.seed is not None:
@@ -103,6 +125,8 @@ def main(arguments: list[str] | None = None) -> int:
         plans += map(Plan.of, range(int(first), int(last)))
     if options.sweep:
         plans += sweep_plans()
+    if options.pairs:
+        plans += pair_plans(options.pairs)
     return _many(plans, options.jobs)
 
 

@@ -7,8 +7,9 @@ judging.
 
 from __future__ import annotations
 
+import math
 import select
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from random import Random
@@ -24,7 +25,8 @@ from .oracle import Oracle, Story
 
 __all__ = ["Agent"]
 
-_LOOK_SECONDS = 0.05
+_LATE_SECONDS = 1e-4
+"""A thread that waits until a time wakes behind it."""
 _WORDS = ("wall", " holds", ".", "日本", "\n", "🙂", " a", "", " longer piece of text,", "\ud83d")
 
 
@@ -37,7 +39,8 @@ class _Keeper:
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
-        self.event = anyio.Event()
+        self._is_woken = False
+        self._sleeping: anyio.CancelScope | None = None
 
     def keep(self, thing: Any) -> None:
         if thing not in self.kept:
@@ -45,7 +48,28 @@ class _Keeper:
         self.wake()
 
     def wake(self) -> None:
-        self.event.set()
+        self._is_woken = True
+        if self._sleeping is not None:
+            self._sleeping.cancel()
+
+    async def sleep(self, wants: list[tuple[int, int, float | None]]) -> None:
+        """Until it is woken, or a socket or the time is what something wants."""
+        due = min((at for _, _, at in wants if at is not None), default=math.inf)
+        with anyio.CancelScope(deadline=due + _LATE_SECONDS) as self._sleeping:
+            if self._is_woken:
+                self._sleeping.cancel()
+            async with anyio.create_task_group() as tasks:
+                for fd, mask, _ in wants:
+                    if fd >= 0 and mask & select.POLLIN:
+                        tasks.start_soon(self._wake_by, anyio.wait_readable, fd)
+                    if fd >= 0 and mask & select.POLLOUT:
+                        tasks.start_soon(self._wake_by, anyio.wait_writable, fd)
+                await anyio.sleep_forever()
+        self._sleeping, self._is_woken = None, False
+
+    async def _wake_by(self, wait: Callable[[int], Awaitable[None]], fd: int) -> None:
+        await wait(fd)
+        self.wake()
 
     def forked(self) -> None:
         raise AssertionError("nobody forks here")
@@ -112,23 +136,21 @@ class Agent:
 
     async def _keep(self) -> None:
         """The keeper's loop, as `walld_client/keeper.py` has it."""
+        keeper = self._keeper
         while True:
-            event = self._keeper.event = anyio.Event()
-            due = anyio.current_time() + _LOOK_SECONDS
             with self.entered():
-                for thing in list(self._keeper.kept):
-                    fd, mask, at = thing.wants()
+                wants = [thing.wants() for thing in keeper.kept]
+            await keeper.sleep(wants)
+            with self.entered():
+                for thing in list(keeper.kept):
+                    fd, mask, _ = thing.wants()
                     seen = 0
                     if fd >= 0:
                         poll = select.poll()
                         poll.register(fd, mask)
                         seen = dict(poll.poll(0)).get(fd, 0)
-                    if at is not None:
-                        due = min(due, at)
                     if not thing.attend(seen):
-                        self._keeper.kept.remove(thing)
-            with anyio.move_on_after(max(0.0, due - anyio.current_time()) + 1e-4):
-                await event.wait()
+                        keeper.kept.remove(thing)
 
     # --- its application ------------------------------------------------------------------------
 

@@ -42,8 +42,10 @@ class Plan:
     """Bytes that were synced are damaged before the last start."""
     crash_at: int = 0
     """The disk verb of the first life that is not carried out any more; 0: none."""
+    crash_again: int = 0
+    """The verb of the second life that is not carried out any more; 0: none."""
     power: bool = False
-    """That crash is a power cut."""
+    """Those crashes are power cuts."""
     asks: float = 0.0
     """Chance that somebody asks, and resolves what is left, beside a trouble."""
     small: bool = False
@@ -77,6 +79,11 @@ class Plan:
             crash_in_recovery=0.0,
             rot=False,
         )
+
+    @classmethod
+    def tiny(cls, seed: int, profile: str) -> Plan:
+        """A run of about sixty disk verbs, to be crashed at every pair of them."""
+        return replace(cls.short(seed, profile), seconds=0.2, agents=1, replies=1, pace=0.01)
 
     @classmethod
     def of(cls, seed: int) -> Plan:

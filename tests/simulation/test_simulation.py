@@ -15,11 +15,21 @@ import pytest
 
 from walld.disk.medium import PROFILES
 
-from . import world
+from . import rot, world
 from .__main__ import command, parse, sweep_plans
 from .plan import Plan
 
+# Seeds below 50000, but for 1387 and 5001, were found before agents were woken by their sockets:
+# they are other runs now. Of the bugs they found six are planted again in `zoo/`.
 REGRESSIONS = {
+    1387: "a gap of what was torn was called corrupt, for something lay in quarantine",
+    5001: "a partial's name that a killed daemon had not synced was believed",
+    50272: "a stop on a full disk ended with tokens that it had queued and not written",
+    53605: "a reply released while its batch was built was not known to be due",
+    54270: "a partial's name that a killed daemon had not synced was believed",
+    55159: "the lost header of a segment that was never synced was called corruption",
+    61214: "the same",
+    61815: "a reply released while its batch was written again was not known to be due",
     11: "acks went to the connection that spoke last, though it was closed",
     117: "two segments shared a range of batches, and one's offsets were taken for the other's",
     323: "what was left unread of a connection was taken after the next one's, and began anew",
@@ -60,6 +70,23 @@ def test_a_crash_at_some_verbs_of_a_short_run(profile: str) -> None:
             world.run(replace(short, crash_at=at, power=power))
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_second_crash_in_the_next_life(profile: str) -> None:
+    """At some pairs of verbs; `--pairs 1` has them all."""
+    for at, again in ((5, 3), (20, 11), (31, 24), (40, 37)):
+        for power in (False, True):
+            tiny = Plan.tiny(0, profile)
+            world.run(replace(tiny, crash_at=at, crash_again=again, power=power))
+
+
+def test_rot_costs_what_it_hits_and_is_said() -> None:
+    """One in 500 flips, lengths and pages; `python -m simulation.rot` has them all."""
+    log = rot.log_of_64_kib()
+    intact = rot.Intact(log)
+    for case in rot.cases(log, 500):
+        rot.check(intact, case)
+
+
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Also with another hash seed: an order that depends on it could not be seen again."""
     script = (
@@ -76,7 +103,11 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
 
 
 def test_a_command_names_its_run() -> None:
-    plans = [Plan.of(7), replace(Plan.short(2, "nfs"), crash_at=9, power=True)]
+    plans = [
+        Plan.of(7),
+        replace(Plan.short(2, "nfs"), crash_at=9, power=True),
+        replace(Plan.tiny(1, "xfs"), crash_at=9, crash_again=70),
+    ]
     for plan in plans:
         assert parse(command(plan).partition("SEED=")[2]) == plan
     assert next(iter(sweep_plans())).crash_at == 1

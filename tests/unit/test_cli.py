@@ -85,7 +85,7 @@ class Directory:
 
     def segment(self):
         self.segment_id += 1
-        self.files.create(self.segment_id, self.batch_no, 1)
+        self.files.create(self.segment_id, self.batch_no, 1, again=False)
         self.offset = 64
 
     def batch(self, *records):

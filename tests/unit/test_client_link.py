@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import walld_client
 from fake_daemon import FakeDaemon, Peer, fake_daemon
-from walld_client import process
+from walld_client import frames, process
 from walld_client.reply import Reply
 from walld_client.wire import messages as wire
 
@@ -357,6 +357,46 @@ def test_nothing_overtakes_an_event_that_was_put_and_not_pushed(
     reply.token("x")
     peer = daemon.has_text("x")
     assert unfolded(peer) == [0, 1, 2]
+
+
+def test_an_interrupt_at_the_door_of_the_lock_ends_nothing(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    """A signal's exception met `Lock.__exit__` before its first step: nobody will unset `held`."""
+    reply = client.reply("S")
+    client._link.held = True
+    assert [reply.token("one "), reply.reasoning("why"), reply.token("two")] == [1, 2, 3]
+    daemon.has_text("one two")
+    assert client.stats().backlog == 0
+    with client._link.mutex, client._link:  # and a call in the middle of another is still told
+        assert client._link.held
+        assert reply.step() == 0
+    assert reply.step() == 5
+
+
+def test_an_interrupt_in_the_middle_of_folding_loses_nothing(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = walld_client.connect(path)  # nobody is there
+    reply = client.reply("S")
+    folded = frames.folded
+
+    def interrupted(_loose: list[bytes]) -> list[bytes]:
+        monkeypatch.setattr(frames, "folded", folded)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(frames, "folded", interrupted)
+    interrupts = 0
+    for _ in range(5000):
+        try:
+            reply.token("x ")
+        except KeyboardInterrupt:
+            interrupts += 1
+    assert interrupts == 1
+    with fake_daemon(path) as daemon:
+        daemon.has_text("x " * 5000)
+        soon(lambda: client.stats().backlog == 0)
+        client.close()
 
 
 def test_an_overflow_is_told_once_though_the_ring_stays_full(

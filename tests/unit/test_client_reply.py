@@ -244,6 +244,23 @@ def test_what_redact_raises_is_raised_and_nothing_is_sent(daemon: FakeDaemon, pa
     client.close()
 
 
+def test_a_redact_that_raises_hides_no_exception_of_the_application(
+    daemon: FakeDaemon, path: str
+) -> None:
+    def redact(text: str) -> str:
+        raise RuntimeError("broken")
+
+    client = walld_client.connect(path, redact=redact)
+    with pytest.raises(KeyError, match="SECRET"), client.reply("S"):
+        raise KeyError("SECRET")
+    peer = daemon.agent()
+    daemon.until(lambda: isinstance(peer.messages[-1], wire.AppError))
+    error = peer.messages[-1]
+    assert isinstance(error, wire.AppError)
+    assert (error.kind, error.message) == ("KeyError", "")
+    client.close()
+
+
 @pytest.mark.parametrize("bad", [None, 5, b"x"])
 def test_a_text_that_is_none_is_a_mistake(
     daemon: FakeDaemon, client: walld_client.Client, bad: Any

@@ -33,10 +33,12 @@ from walld.engine.commit import GroupCommit
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "walld/ARCHITECTURE.md"
+TRACK_RECORD = ROOT / "walld/TRACK_RECORD.md"
 CLIENT_README = ROOT / "clients/python/README.md"
 PAGES = [
     README,
     ARCHITECTURE,
+    TRACK_RECORD,
     CLIENT_README,
     ROOT / "CHANGELOG.md",
     ROOT / "walld/FORMAT.md",
@@ -392,7 +394,7 @@ def test_every_invariant_names_the_tests_that_hold_it() -> None:
 
 
 def test_every_bug_of_the_track_record_names_what_holds_it() -> None:
-    for bug, _, cell in table(ARCHITECTURE, "bug"):
+    for bug, _, cell in table(TRACK_RECORD, "bug"):
         named = named_tests(cell)
         assert named, bug
         for path, function in named:

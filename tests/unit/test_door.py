@@ -13,7 +13,7 @@ from virtual_daemon import Home, Peer, living, run
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.daemon import peers, serve
+from walld.daemon import itself, peers
 
 START = wire.Start(1, 0, "r", "s")
 
@@ -43,7 +43,7 @@ def test_one_uid_holds_at_most_its_share(tmp_path: Path, monkeypatch: pytest.Mon
             for peer in held:
                 peer.socket.close()
 
-    monkeypatch.setattr(serve, "_peers_max", lambda: 20)
+    monkeypatch.setattr(itself, "peers_max", lambda: 20)
     run(main)
 
 

@@ -42,7 +42,7 @@ def test_a_drain_is_answered_when_all_before_it_is_written(world: World, agent: 
     assert world.heard(agent) == []
     assert world.engine.commit.flush_at() == 0.0, "who waits cuts the linger short"
     world.flush()
-    assert world.heard(agent) == [wire.Drained(7, "written")]
+    assert world.heard(agent) == [wire.Ack(LOG, 1, 0, [(1, 1, -1)]), wire.Drained(7, "written")]
 
 
 def test_a_drain_for_synced_waits_for_its_sync_and_brings_the_ack(
@@ -92,7 +92,7 @@ def test_a_waiter_of_a_flush_waits_for_that_flush_alone(world: World, agent: Con
     assert world.heard(agent) == []
     assert world.engine.commit.flush_at() == 0.0
     world.flush()
-    assert world.heard(agent) == [wire.Drained(1, "written")]
+    assert world.heard(agent) == [wire.Ack(LOG, 1, 0, [(1, 0, -1)]), wire.Drained(1, "written")]
 
 
 def test_what_found_no_room_waits_on(world: World, agent: Connection) -> None:
@@ -103,7 +103,7 @@ def test_what_found_no_room_waits_on(world: World, agent: Connection) -> None:
     world.engine.not_flushed(waiters, oldest)
     assert world.heard(agent) == []
     world.flush()
-    assert world.heard(agent) == [wire.Drained(1, "written")]
+    assert world.heard(agent) == [wire.Ack(LOG, 1, 0, [(1, 0, -1)]), wire.Drained(1, "written")]
 
 
 def test_an_unknown_level_is_refused_with_both_words(world: World, agent: Connection) -> None:

@@ -60,7 +60,7 @@ def path_of(disk: RealDisk, segment_id: int) -> Path:
 
 
 def test_what_is_written_scans(files: SegmentFiles, disk: CountingDisk) -> None:
-    files.create(1, 0, epoch=1)
+    files.create(1, 0, epoch=1, again=False)
     batch = batch_of(1, [b"body"])
     files.write(1, batch, 0, SEGMENT_HEADER_BYTES)
     ((segment_id, found),) = list(LogScan(disk, LOG))
@@ -73,7 +73,7 @@ def test_a_write_that_takes_a_part_goes_on_behind_it(
     files: SegmentFiles, disk: CountingDisk
 ) -> None:
     disk.takes = [30, 10]
-    files.create(1, 0, epoch=1)
+    files.create(1, 0, epoch=1, again=False)
     disk.takes = [7, 1, 20]
     files.write(1, batch_of(1, [b"body" * 50]), 0, SEGMENT_HEADER_BYTES)
     assert [found.batch_no for _, found in LogScan(disk, LOG)] == [1]
@@ -82,7 +82,7 @@ def test_a_write_that_takes_a_part_goes_on_behind_it(
 def test_a_write_that_takes_nothing_is_an_error_not_a_loop(
     files: SegmentFiles, disk: CountingDisk
 ) -> None:
-    files.create(1, 0, epoch=1)
+    files.create(1, 0, epoch=1, again=False)
     disk.takes = [10, 0]
     with pytest.raises(OSError, match="took 10 of") as caught:
         files.write(1, batch_of(1, [b"body"]), 0, SEGMENT_HEADER_BYTES)
@@ -94,22 +94,22 @@ def test_a_segment_that_cannot_get_its_header_leaves_no_file(
 ) -> None:
     disk.takes = [10, 0]
     with pytest.raises(OSError, match="took 10"):
-        files.create(1, 0, epoch=1)
+        files.create(1, 0, epoch=1, again=False)
     assert not path_of(disk, 1).exists()
 
 
 def test_a_segment_is_never_made_over_another(files: SegmentFiles, disk: CountingDisk) -> None:
     path_of(disk, 1).write_bytes(b"somebody's")
     with pytest.raises(FileExistsError):
-        files.create(1, 0, epoch=1)
+        files.create(1, 0, epoch=1, again=False)
     assert path_of(disk, 1).read_bytes() == b"somebody's"
 
 
 def test_the_name_of_a_new_segment_is_synced_with_its_first_bytes_and_once(
     files: SegmentFiles, disk: CountingDisk
 ) -> None:
-    files.create(1, 0, epoch=1)
-    files.create(2, 0, epoch=1)
+    files.create(1, 0, epoch=1, again=False)
+    files.create(2, 0, epoch=1, again=False)
     assert disk.synced_dirs == []
     files.sync([1])
     assert disk.synced_dirs == ["wal"]
@@ -123,7 +123,7 @@ def test_the_name_of_a_new_segment_is_synced_with_its_first_bytes_and_once(
 def test_synced_bytes_that_no_start_would_find_are_an_error(
     files: SegmentFiles, disk: CountingDisk, change: str
 ) -> None:
-    files.create(1, 0, epoch=1)
+    files.create(1, 0, epoch=1, again=False)
     path_of(disk, 1).unlink()
     if change == "replaced":
         path_of(disk, 1).write_bytes(b"another file")
@@ -133,14 +133,14 @@ def test_synced_bytes_that_no_start_would_find_are_an_error(
 
 
 def test_a_short_read_says_how_short(files: SegmentFiles) -> None:
-    files.create(1, 0, epoch=1)
+    files.create(1, 0, epoch=1, again=False)
     with pytest.raises(OSError, match="4 of 10 bytes at 60") as caught:
         files.read(1, 60, 10)
     assert caught.value.errno == errno.EIO
 
 
 def test_a_write_is_taken_back(files: SegmentFiles, disk: CountingDisk) -> None:
-    files.create(1, 0, epoch=1)
+    files.create(1, 0, epoch=1, again=False)
     files.write(1, batch_of(1, [b"body"]), 0, SEGMENT_HEADER_BYTES)
     files.cut(1, SEGMENT_HEADER_BYTES)
     assert path_of(disk, 1).stat().st_size == SEGMENT_HEADER_BYTES
@@ -148,7 +148,7 @@ def test_a_write_is_taken_back(files: SegmentFiles, disk: CountingDisk) -> None:
 
 def test_unlinked_is_closed_first_and_durable(files: SegmentFiles, disk: CountingDisk) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    files.create(1, 0, epoch=1)
+    files.create(1, 0, epoch=1, again=False)
     files.unlink(1)
     assert not path_of(disk, 1).exists()
     assert disk.synced_dirs == ["wal"]
@@ -158,7 +158,7 @@ def test_unlinked_is_closed_first_and_durable(files: SegmentFiles, disk: Countin
 
 
 def test_one_of_an_earlier_daemon_is_read_and_goes(files: SegmentFiles, disk: CountingDisk) -> None:
-    files.create(1, 0, epoch=1)
+    files.create(1, 0, epoch=1, again=False)
     files.close()
     again = SegmentFiles(disk, LOG)
     again.adopt(1)
@@ -168,7 +168,7 @@ def test_one_of_an_earlier_daemon_is_read_and_goes(files: SegmentFiles, disk: Co
 
 
 def test_an_unreadable_one_is_set_aside(files: SegmentFiles, disk: CountingDisk) -> None:
-    files.create(1, 0, epoch=1)
+    files.create(1, 0, epoch=1, again=False)
     files.set_aside(1)
     assert not path_of(disk, 1).exists()
     assert (Path(disk.root) / "quarantine" / segment_name(1)).exists()

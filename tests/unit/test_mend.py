@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,9 @@ from walld.daemon.mend import mend
 from walld.disk.real import RealDisk
 from walld.engine.kept import KeptFacts
 from walld.partials.store import PartialStore
+from walld.wal.files import SegmentFiles
 from walld.wal.layout import SEGMENT_HEADER_BYTES, segment_name
+from walld.wal.scan import good_headers
 
 START = wire.Start(1, 0, "r", "s")
 
@@ -174,5 +178,36 @@ def test_damage_below_what_is_synced_is_copied_to_quarantine_once(tmp_path: Path
                 assert reply.partial
                 assert len(list((home.data / "quarantine").iterdir())) == 1
                 await again.crash()
+
+    run(main)
+
+
+def test_a_segment_whose_damage_could_not_be_copied_is_set_aside_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """K4: a disk that has no room for the copy is no reason to unlink the only bytes there are."""
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                for seq, text in enumerate((b"first", b"second", b"third"), 1):
+                    agent.send(wire.Token(1, seq, text))
+                    await agent.drain("synced")
+                await virtual.crash()
+        segment = home.data / "wal" / segment_name(1)
+        segment.write_bytes(segment.read_bytes().replace(b"second", b"sECond"))
+        with RealDisk(str(home.data)) as disk, monkeypatch.context() as patch:
+            store = PartialStore(disk)
+            log_uuid = next(good_headers(disk, [1])).log_uuid
+            assert not mend(disk, store, log_uuid).segments[0].unreadable
+            for path in (home.data / "quarantine").iterdir():
+                path.unlink()
+            patch.setattr(SegmentFiles, "copy_aside", no_room)
+            assert mend(disk, store, log_uuid).segments[0].unreadable
 
     run(main)

@@ -98,3 +98,14 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
         Owner(str(tmp_path), UUID)
     assert (tmp_path / "elsewhere").read_bytes() == b"precious"
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_short_write_of_lock_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the daemon would read back another record than its own, and call itself fenced."""
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:37], at))
+    owner = Owner(str(tmp_path), bytes(16))
+    assert owner.is_owner()
+    owner.close()

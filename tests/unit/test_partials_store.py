@@ -6,15 +6,19 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from walld.disk.medium import PROFILES, Storage
 from walld.disk.real import RealDisk
+from walld.disk.simulated import SimulatedDisk
 from walld.errors import FormatError
 from walld.partials.store import (
     PARTIAL_HEADER_BYTES,
+    PARTIALS_DIR,
     Partial,
     PartialFacts,
     PartialStore,
@@ -129,6 +133,7 @@ def test_remove_takes_empty_directories_and_no_others(disk: RealDisk) -> None:
 
 def test_what_a_crash_left_is_swept(disk: RealDisk) -> None:
     store = PartialStore(disk)
+    disk.make_dir(PARTIALS_DIR)
     assert store.sweep_temporary() == 0
     store.write(1, "a", "x", FACTS, b"")
     root = Path(disk.root) / "partials"
@@ -265,3 +270,20 @@ def test_a_write_that_fails_leaves_the_old_partial(tmp_path: Path) -> None:
             store.write(1, "a", "x", FACTS, b"new")
         assert store.read(1, "a", "x").body == b"old"
         assert disk.list_dir("partials/1/a") == [("x", "file", PARTIAL_HEADER_BYTES + 3)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_name_that_a_killed_daemon_did_not_sync_is_durable_after_a_start(seed: int) -> None:
+    """Both ways: a partial it made stays, one it removed stays away, whatever power loss does."""
+    storage = Storage(Random(seed), PROFILES["adversarial"])
+    first = SimulatedDisk(storage)
+    first.make_dir(PARTIALS_DIR)
+    store = PartialStore(first)
+    store.write(1000, "s", "gone", FACTS, b"body")
+    store.write(1000, "s", "made", FACTS, b"body")
+    first.rename(f"{PARTIALS_DIR}/1000/s/made", f"{PARTIALS_DIR}/1000/s/made-too")
+    first.unlink(f"{PARTIALS_DIR}/1000/s/gone")
+    storage.kill()
+    PartialStore(SimulatedDisk(storage)).sweep_temporary()
+    storage.cut_power()
+    assert PartialStore(SimulatedDisk(storage)).tree() == {1000: {"s": ["made-too"]}}

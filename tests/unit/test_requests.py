@@ -506,3 +506,74 @@ def test_what_is_no_request_ends_that_connection_alone(
             assert len(virtual.daemon.connections) == 0
 
     run(main)
+
+
+def test_who_asks_without_end_waits_for_himself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight of one uid at a time; another's question does not queue behind the others."""
+    uids = iter([4000] * 40 + [UID, 4000])
+    asking: list[int] = []
+    most = 0
+
+    async def slow(connection: Any, _request: Any) -> list[wire.Recovered]:
+        nonlocal most
+        asking.append(connection.uid)
+        most = max(most, asking.count(4000))
+        await anyio.sleep(1.0 if connection.uid == 4000 else 0.0)
+        asking.remove(connection.uid)
+        return []
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            monkeypatch.setattr(
+                peers,
+                "credentials",
+                lambda _peer: peers.PeerCredentials(os.getpid(), next(uids), os.getgid()),
+            )
+            virtual.daemon.requests._answers[wire.Recover] = slow
+            greedy = [Peer(virtual, "query") for _ in range(40)]
+            for peer in greedy:
+                peer.send(wire.Recover(1, "all"))
+            await anyio.sleep(0.1)
+            with Peer(virtual, "query") as other:
+                other.send(wire.Recover(2, "all"))
+                await other.hear(wire.Answer, 0.1)
+            greedy[-1].send(wire.Status(3))  # behind its own question, as any answer is
+            with Peer(virtual, "query") as status:
+                status.send(wire.Status(4))
+                await status.hear(wire.Answer, 0.1)
+            for peer in greedy:
+                await peer.hear(wire.Answer)
+                peer.socket.close()
+            assert most == limits.REQUESTS_PER_UID_MAX
+
+    run(main)
+
+
+def test_a_stream_id_and_a_session_narrow_both_a_partial_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            (await say(virtual, "r", b"word ", session="right")).socket.close()
+            await orphaned(virtual, "r")
+            assert await replies(virtual, "latest", session_id="wrong", stream_id="r") == []
+            found = await replies(virtual, "latest", session_id="right", stream_id="r")
+            assert [reply.stream_id for reply in found] == ["r"]
+
+    run(main)
+
+
+def test_the_ack_that_says_so_comes_before_drained(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
+                agent.send(wire.Drain(1, "written"))
+                said: list[Any] = []
+                while not any(isinstance(message, wire.Drained) for message in said):
+                    await anyio.sleep(0.001)
+                    said += agent.heard()
+                assert isinstance(said[0], wire.Ack)
+                assert said[0].streams == [(1, 1, -1)]
+
+    run(main)

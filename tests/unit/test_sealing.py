@@ -257,6 +257,22 @@ def test_a_recount_while_a_tombstone_is_being_sealed(world: World, agent: Connec
     assert {s.segment_id: s.live_bytes for s in world.engine.segments} == world.recounted()
 
 
+def test_what_is_released_in_the_batch_being_built_is_as_due(
+    world: World, agent: Connection
+) -> None:
+    """Its bytes are in that batch and no live byte counts them: the clock must run all the same."""
+    kept, gone = world.begin(agent, 1), world.begin(agent, 2)
+    world.say(agent, wire.Token(1, 1, b"stays"), wire.Token(2, 1, b"goes"))
+    sealing = world.engine.sealing
+    sealing.seal_some(sealing.waiting)
+    world.say(agent, wire.End(2, 2, clean=True), wire.Release(2, 3))
+    assert gone.gone
+    world.write(finished(world), 7.0)
+    current = world.engine.segments.current
+    assert (current.dead_since, current.died_at) == (7.0, 7.0)
+    assert world.text(kept) == b"stays"
+
+
 def test_released_before_its_first_flush_is_never_written(world: World, agent: Connection) -> None:
     stream = world.begin(agent)
     world.say(agent, wire.Token(1, 1, b"secret"), wire.End(1, 2, clean=True), wire.Release(1, 3))
@@ -284,7 +300,7 @@ def test_carried_records_stand_for_those_they_replace(world: World, agent: Conne
     assert [place.batch_no for place in stream.places()] == [4, 3, 4]
     assert world.engine.segments.oldest.unlink_after == 4, "the copy must be synced first (G3)"
     assert {s.segment_id: s.live_bytes for s in world.engine.segments} == world.recounted()
-    assert world.engine.carried_bytes == entries(sealed)[0][3]
+    assert world.engine.carried_bytes == ENTRY_BYTES + entries(sealed)[0][3]
     assert world.engine.sealing.carry_bytes == 0
 
 

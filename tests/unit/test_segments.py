@@ -182,3 +182,14 @@ def test_poisoned_right_after_a_roll() -> None:
         (6, SEGMENT_HEADER_BYTES),
         (6, SEGMENT_HEADER_BYTES + 300),
     ]
+
+
+def test_what_is_released_while_it_is_written_again_is_as_due() -> None:
+    """P5: its batch stands nowhere at that moment; the segment it goes to must know."""
+    segments = Segments()
+    segments.add(Segment(1, 1, 0.0))
+    segments.wrote(1, 64, 100)
+    segments.poison(0)
+    segments.add(Segment(2, 1, 0.0))
+    segments.died(1, 50, 2, 7.0)
+    assert segments.current.dead_since == 7.0

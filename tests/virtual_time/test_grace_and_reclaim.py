@@ -195,6 +195,27 @@ def test_beside_a_live_reply_they_leave_within_reclaim_seconds(tmp_path: Path) -
     run(main)
 
 
+def test_beside_much_that_is_live_they_leave_as_soon(tmp_path: Path) -> None:
+    """Carrying waits for its own writes, not for a linger each: 6 MB are 24 writes."""
+
+    async def main() -> None:
+        home = Home(tmp_path, reclaim_seconds="20")
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, WORDS))
+                for number in range(2, 302):
+                    agent.send(wire.Start(number, 0, f"q{number}", "s"))
+                    agent.send(wire.Token(number, 1, b"stays" * 4000))
+                    await anyio.sleep(0.002)
+                await agent.drain("synced")
+                agent.send(wire.End(1, 2, clean=True), wire.Release(1, 3))
+                await agent.drain("synced")
+                await anyio.sleep(23.0)
+                assert home.holds(WORDS) == []
+
+    run(main)
+
+
 def test_released_bytes_are_held_where_that_is_asked_for(tmp_path: Path) -> None:
     async def main() -> None:
         home = Home(tmp_path, release_hold_seconds="600")

@@ -124,6 +124,31 @@ def test_nothing_is_proven_though_many_wait_at_the_door(tmp_path: Path, crowd: i
     run(main)
 
 
+def test_a_stop_on_a_full_disk_waits_until_it_has_room(tmp_path: Path) -> None:
+    """Ends go to the reserve at once; what else is queued must not go with the daemon."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                virtual.faults.stuck["write"] = errno.ENOSPC
+                agent.send(*tokens(11, 20))
+                await anyio.sleep(3)
+                virtual.stop.set()
+                await anyio.sleep(20)
+                assert not virtual.ended.is_set()
+                virtual.faults.stuck.clear()
+                await virtual.ended.wait()
+        async with living(home) as again:
+            reply = await recovered(again, "r")
+            assert reply is not None
+            assert reply.last_seq == 20
+
+    run(main)
+
+
 def test_writes_that_fail_at_once_are_not_tried_as_fast_as_they_fail(tmp_path: Path) -> None:
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
@@ -137,7 +162,29 @@ def test_writes_that_fail_at_once_are_not_tried_as_fast_as_they_fail(tmp_path: P
                 made = [verb for verb, _, _ in virtual.faults.told[before:] if verb == "create"]
                 assert 1 <= len(made) <= 12
                 virtual.faults.stuck.clear()
-                await anyio.sleep(5)
+                await anyio.sleep(20)
+                assert virtual.engine.registry.by_no[1].synced_seq == 20
+
+    run(main)
+
+
+def test_syncs_that_fail_for_long_are_tried_less_and_less_often(tmp_path: Path) -> None:
+    """Each try leaves a segment behind."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                before = len(virtual.faults.told)
+                virtual.faults.stuck["sync"] = errno.EIO
+                agent.send(*tokens(11, 20))
+                await anyio.sleep(60)
+                made = [verb for verb, _, _ in virtual.faults.told[before:] if verb == "create"]
+                assert 4 <= len(made) <= 12
+                assert virtual.engine.registry.by_no[1].written_seq == 20, "writes go on"
+                virtual.faults.stuck.clear()
+                await anyio.sleep(10)
                 assert virtual.engine.registry.by_no[1].synced_seq == 20
 
     run(main)
@@ -166,5 +213,7 @@ def test_a_record_that_does_not_verify_is_carried_past(tmp_path: Path) -> None:
                 assert reply is not None
                 assert [(gap.verdict, gap.last_seq) for gap in reply.gaps] == [("corrupt", 10)]
                 assert text_of(reply) == b"word " * 20
+                (kept,) = (home.data / "quarantine").iterdir()
+                assert kept.read_bytes() in bytes(content), "the damaged record, as it was"
 
     run(main)

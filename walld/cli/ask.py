@@ -157,7 +157,7 @@ class Daemon:
                 try:
                     decoded: wire.ToQuery = self._answers.decode(body)
                     return decoded
-                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     raise Unavailable(f"not an answer this walld understands: {error}") from error
             self._socket.settimeout(self._left())
             try:

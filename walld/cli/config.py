@@ -6,11 +6,11 @@ Owns: the two tables. Refuses: changing anything.
 from __future__ import annotations
 
 import argparse
-import json
 
 from walld import limits
 from walld.cli.run import DONE
 from walld.cli.serve import settings_of
+from walld.cli.show import as_json
 from walld.daemon.settings import KEYS
 from walld.escape import escaped_line
 
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
         rows = {
             key: {"value": settings.shown(key), "origin": settings.origins[key]} for key in KEYS
         }
-        print(json.dumps({"settings": rows, "limits": fixed}, indent=2))
+        print(as_json({"settings": rows, "limits": fixed}))
         return DONE
     shown = {key: escaped_line(settings.shown(key)) or "-" for key in KEYS}
     width = max(len(value) for value in shown.values())

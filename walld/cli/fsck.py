@@ -20,9 +20,9 @@ from walld.disk.base import Disk
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
-from walld.wal.doubtful import DoubtfulBatch, doubtful_batch
+from walld.wal.doubtful import doubtful_at
 from walld.wal.files import SegmentFiles
-from walld.wal.layout import WAL_DIR, segment_seed
+from walld.wal.layout import WAL_DIR
 from walld.wal.losses import Coverage
 from walld.wal.records import Begin, decode_body
 from walld.wal.scan import LogScan
@@ -217,7 +217,10 @@ def _losses(
     disk: Disk, finding: Finding, log_uuid: bytes | None, coverage: Coverage, names: _Names
 ) -> None:
     """Fill in what one damage cost."""
-    batch = _directory(disk, finding, log_uuid)
+    batch = None
+    if finding.reason in ("payload", "short") and log_uuid is not None:
+        # A good header and a bad payload: its directory may still add up.
+        batch = doubtful_at(disk, log_uuid, finding.segment, finding.offset)
     claimed = []
     if batch is not None:
         finding.records = sum(record.body_bytes > 0 for record in batch.claimed)
@@ -237,20 +240,6 @@ def _losses(
                 one.uid, one.session_id = begin.uid, begin.session_id
                 one.stream_id = begin.stream_id
             finding.lost.append(one)
-
-
-def _directory(disk: Disk, finding: Finding, log_uuid: bytes | None) -> DoubtfulBatch | None:
-    """The records of a batch that has a good header and a bad payload."""
-    if finding.reason not in ("payload", "short") or log_uuid is None:
-        return None
-    try:
-        file = disk.open(SegmentFiles.path(finding.segment))
-        try:
-            return doubtful_batch(file, segment_seed(log_uuid, finding.segment), finding.offset)
-        finally:
-            file.close()
-    except OSError:
-        return None
 
 
 # --- said to a person -----------------------------------------------------------------------------

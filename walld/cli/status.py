@@ -6,7 +6,6 @@ Owns: how the answer is printed. Refuses: judging it; `state` in it is the daemo
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -14,6 +13,7 @@ from walld_client.wire import messages as wire
 
 from walld.cli.ask import Daemon
 from walld.cli.run import DONE
+from walld.cli.show import as_json
 from walld.escape import escaped_line
 
 __all__ = ["run"]
@@ -24,12 +24,13 @@ def run(options: argparse.Namespace) -> int:
     with Daemon(options.socket, options.timeout) as daemon:
         if options.prometheus:
             text = msgspec.msgpack.decode(daemon.ask(wire.Metrics(daemon.next_id())), type=str)
-            print(text, end="" if text.endswith("\n") else "\n")
+            for line in text.splitlines():
+                print(escaped_line(line))
             return DONE
         answer = daemon.ask(wire.Status(daemon.next_id()))
     status = msgspec.msgpack.decode(answer, type=dict[str, object])
     if options.json:
-        print(json.dumps(status, indent=2, default=str))
+        print(as_json(status))
         return DONE
     rows = list(_flat(status))
     width = max((len(name) for name, _ in rows), default=0)

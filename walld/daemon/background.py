@@ -4,7 +4,7 @@ Owns: the round in which the daemon's background work takes turns, and when the 
 Refuses: the work itself (`keeper.py`: partials; `reclaimer.py`: room in the log), and hurry: until
 a partial is synced the segment serves it and stays.
 
-    each orphan is kept, queries first; partials nobody wants are removed
+    partials nobody wants are removed; each orphan is kept, queries first
     long indexes are folded; the oldest segment is emptied, a piece a round; the dead are unlinked
     every ten minutes partials past their retention age go
 
@@ -68,10 +68,11 @@ class Background:
             await anyio.sleep(_PAUSE_SECONDS)
 
     async def _round(self) -> None:
+        # First what goes: a reply that is kept next may have the name of one that goes.
+        await self._keeper.remove_unwanted()
         for stream in list(self._engine.orphans.values()):
             await self._give_way()
             await self._keeper.keep(stream)
-        await self._keeper.remove_unwanted()
         await self._reclaimer.thin_out()
         if await self._reclaimer.empty_oldest():
             self.wake()

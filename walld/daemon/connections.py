@@ -26,6 +26,7 @@ from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.engine.peer import Connection
+from walld.errors import ProtocolError
 
 if TYPE_CHECKING:
     import socket
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from walld.daemon.processes import Processes
     from walld.engine.engine import Engine
     from walld.engine.peer import Process
-    from walld.errors import ProtocolError
 
 __all__ = ["Connections", "Peer"]
 
@@ -73,6 +73,8 @@ class Connections:
         self._by_uid: dict[int, int] = {}
         self._posted: set[Connection] = set()
         self._queries = 0
+        self._collecting: dict[int, set[Connection]] = {}
+        """By uid: who has begun a long frame that is not whole (memory is held for it)."""
         self.admitted = 0
         """How many there ever were: the name of the latest."""
 
@@ -103,10 +105,26 @@ class Connections:
         self._queries += 1
         self._by_uid[peer.connection.uid] += 1
 
+    def collects(self, connection: Connection, begun_bytes: int) -> None:
+        """So many bytes of a frame that is not whole are held. ProtocolError: too many do that.
+
+        Each may hold a frame's length for ten seconds; what is short costs nothing worth counting.
+        """
+        many = self._collecting.setdefault(connection.uid, set())
+        if begun_bytes <= limits.BEGUN_BYTES_FREE:
+            many.discard(connection)
+        elif connection not in many:
+            most = limits.BEGUN_FRAMES_PER_UID_MAX
+            if len(many) >= most:
+                text = "too many of this uid have begun a long frame"
+                raise ProtocolError("too_many_begun", text, len(many) + 1, most)
+            many.add(connection)
+
     def query_ended(self, connection: Connection) -> None:
         """A query connection that was handed over is closed."""
         self._queries -= 1
         self._by_uid[connection.uid] -= 1
+        self.collects(connection, 0)
 
     def _forget(self, peer: Peer) -> None:
         connection = peer.connection
@@ -115,6 +133,8 @@ class Connections:
         del self.by_connection[connection]
         self._posted.discard(connection)
         self._by_uid[connection.uid] -= 1
+        if connection.tail:
+            self.collects(connection, 0)
         connection.process.connections.discard(connection)
 
     def close(self, peer: Peer) -> None:

@@ -158,5 +158,9 @@ class Flusher:
             # A flush, or a rewrite, was cancelled between sealing and writing.
             await self._writer.write(unwritten[0])
         await self.flush()
+        while self._engine.sealing.waiting:  # a full disk has taken ends alone
+            if not await self._writer.has_room_again():
+                await anyio.sleep(limits.DISK_RETRY_SECONDS)
+            await self.flush()
         await self._syncer.sync_all()
         await self._writer.tell_synced()

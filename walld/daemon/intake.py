@@ -267,6 +267,8 @@ class Intake:
                 self._engine.feed.take(connection, data, at_ms)
             elif (newcomer := self._door.first(peer, data)) is not None:
                 self._begin(newcomer, at_ms)
+            if max(before, len(connection.tail)) > limits.BEGUN_BYTES_FREE:
+                self._connections.collects(connection, len(connection.tail))
         except ProtocolError as error:
             self._connections.refuse(peer, error)
             return 0

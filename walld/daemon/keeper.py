@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -22,13 +23,13 @@ from walld_client.paths import path_name
 from walld.engine.kept import KeptFacts
 from walld.engine.stream import OFFSET_BITS
 from walld.errors import FormatError
-from walld.partials.store import PartialFacts, PartialStore
+from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.wal import records
 
 if TYPE_CHECKING:
     from walld.daemon.flusher import Flusher
-    from walld.daemon.reading import Reader
+    from walld.daemon.reading import BadRecord, Reader
     from walld.daemon.workers import Worker
     from walld.engine.engine import Engine
     from walld.engine.stream import Stream
@@ -56,6 +57,8 @@ class Keeper:
         self._reader = reader
         self._thread = thread
         self._retention = retention_seconds
+        self._in_vain: dict[int, tuple[Stream, tuple[int, str, str]]] = {}
+        """By stream number: partials whose making failed, and where they may lie all the same."""
 
     # --- made -----------------------------------------------------------------------------------
 
@@ -67,7 +70,7 @@ class Keeper:
             return
         if self._is_on_its_way(stream):
             return
-        damaged: list[str] = []
+        damaged: list[BadRecord] = []
         was_damaged = stream.damaged
         read = self._reader.job(stream, damaged)
         begin, session_id, has_ended = stream.begin, stream.session_id, stream.terminal
@@ -83,8 +86,8 @@ class Keeper:
             items = merge([begin, *read()])
             body = records.join_items([records.encode_item(item) for item in items])
             last_seq = max(seqs_of(items[-1])[1], known_seq)
-            for word in damaged:
-                _log.error("%s; kept without it, as a gap", word)
+            for bad in damaged:
+                _log.error("%s; kept without it, as a gap", bad.why)
             word = "corrupt" if damaged or was_damaged else gap_word
             facts = PartialFacts(
                 log_uuid, stream.no, begin.at_ms, made_at_ms, 0, last_seq, reason, word
@@ -92,13 +95,19 @@ class Keeper:
             self._store.write(begin.uid, session_id, begin.stream_id, facts, body)
             return last_seq
 
+        session, name = path_name(session_id), path_name(begin.stream_id)
         try:
             last_seq = await self._thread.run(job)
+        except OSError:
+            # The file may lie under its name, only that is not durable: tried again; but where the
+            # reply is resolved before that it must go too, or a later start would find it.
+            if old is None:
+                self._in_vain[stream.no] = stream, (begin.uid, session, name)
+            raise
         except FormatError as error:
             _log.error("stream %d cannot be kept as a partial yet: %s", stream.no, error)
             self._engine.orphans.pop(stream.no, None)  # resolved meanwhile, or its owner is back
             return
-        session, name = path_name(session_id), path_name(begin.stream_id)
         if old is not None and old[1] != session:
             await self._thread.run(lambda: self._store.remove_named(*old))
             self._engine.kept.remove(old[0], old[2])
@@ -110,6 +119,7 @@ class Keeper:
             if stream.gone or old is None:
                 await self._remove(begin.uid, session, name)
             return
+        self._in_vain.pop(stream.no, None)
         known = KeptFacts(stream.no, last_seq, wal_until, begin.at_ms, has_ended)
         self._engine.keep(stream, session, name, known)
 
@@ -143,10 +153,40 @@ class Keeper:
         await self._remove(uid, session, name)
 
     async def remove_unwanted(self) -> None:
-        """Partials of streams whose owner came back and has released them."""
+        """Partials of streams that were released, or resolved before they were made for sure."""
+        for no, (stream, names) in list(self._in_vain.items()):
+            if stream.gone and no not in self._engine.kept.by_no:
+                await self._thread.run(partial(self._store.remove_named, *names))
+            if stream.gone:
+                del self._in_vain[no]
         while self._engine.unwanted:
             await self._remove(*self._engine.unwanted[-1])
             self._engine.unwanted.pop()
+
+    async def set_aside_damaged(self) -> None:
+        """Partials that a reader found damaged go to quarantine at once, as at a start.
+
+        From then on "nothing" is not proven (P11): whose they were, nobody can tell.
+        """
+        while self._reader.damaged:
+            names, why = self._reader.damaged.pop()
+            if names not in self._engine.kept.all_names(names[0]):
+                continue  # resolved, or set aside, since it was read
+            kept = await self._thread.run(partial(self._set_aside, names, why))
+            if kept is not None:
+                _log.error("%s; moved to %s", why, kept)
+                self._engine.kept.remove(names[0], names[2])
+                self._engine.set_aside += 1
+
+    def _set_aside(self, names: tuple[int, str, str], why: str) -> str | None:
+        """For the thread. None where it is whole now, or gone: made again, or moved, since then."""
+        try:
+            self._store.read_named(*names)
+        except FileNotFoundError:
+            return None
+        except FormatError:
+            return self._store.quarantine("/".join((PARTIALS_DIR, *map(str, names))), why)
+        return None
 
     async def expire(self) -> None:
         """Partials past their retention age go; the one rule here that reads a wall clock."""

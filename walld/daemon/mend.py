@@ -1,7 +1,7 @@
 """What start-up does to storage: scan, judge, and give the engine back what it had.
 
 Owns: the order of a start (ARCHITECTURE.md, "A start") and the index built from a scan. Refuses:
-writing to an old segment (nothing ever does), serving anybody.
+what is done about damage (`damage.py`), serving anybody.
 
 Bodies are read only of streams without a tombstone, and only where an entry's flags say that
 something stands in them: a Begin, a Move, an end.
@@ -10,11 +10,13 @@ something stands in them: a Begin, a Move, an end.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from walld_client.wire import messages as wire
 
+from walld.daemon import damage
 from walld.daemon.resync import resync
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
@@ -28,11 +30,14 @@ from walld.wal.verdict import RENEWED
 if TYPE_CHECKING:
     from walld.disk.base import Disk, File
     from walld.wal.index import StreamRecords
-    from walld.wal.verdict import Damage, Verdict
+    from walld.wal.ranges import Range
+    from walld.wal.verdict import Verdict
 
 __all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
 _log = logging.getLogger("walld.mend")
+_COPY = re.compile(r"\d{20}\.\d+\.\d+")
+"""segment.offset.length: what `SegmentFiles.copy_aside` calls its copies."""
 
 
 @dataclass(slots=True)
@@ -54,7 +59,8 @@ class FoundSegment:
     batches: list[tuple[int, int]] = field(default_factory=list)
     """(batch_no, file offset)"""
     unreadable: bool = False
-    """Some of it gave I/O errors: set aside when its turn comes, never unlinked."""
+    """Some of it gave I/O errors, or is damaged and could not be copied: set aside when its turn
+    comes, never unlinked."""
 
 
 @dataclass(slots=True)
@@ -87,6 +93,10 @@ class Mended:
     last_stream_no: int
     scanned_bytes: int
     not_synced: NotSynced
+    lost: dict[int, list[Range]]
+    """Seqs that damage to synced batches has cost, by stream number."""
+    met_damage: bool
+    """An earlier daemon has copied damaged bytes of the log aside, and gone on without them."""
     doubt: str | None
     """Why "nothing there" cannot be proven; None where it can."""
 
@@ -117,11 +127,7 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
             path = SegmentFiles.path(facts.segment_id)
             disk.rename(path, f"{path}.residue")
             disk.sync_dir(WAL_DIR)
-    for damage in verdict.corrupt:
-        _log.error("damage to synced bytes: %s", _described(damage))
-        _quarantine(disk, damage)
-    for damage in (*verdict.torn, *verdict.unreadable):
-        _log.warning("log damage: %s", _described(damage))
+    uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
     partials = _partials(store)
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
     streams = _told(disk, index, list(segments.values()), kept)
@@ -137,12 +143,14 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         verdict,
         streams,
         set(index.dead),
-        _with_empty_ones(segments, log),
+        _with_empty_ones(segments, log, uncopied),
         max(ids, default=0),
         partials,
         index.last_no,
         sum(facts.size for facts in log.segments),
         NotSynced(failed, unsynced, index.tombstones(unsynced)),
+        damage.streams_lost(disk, log_uuid, verdict, partials.values()),
+        any(_COPY.fullmatch(entry.name) for entry in disk.list_dir(QUARANTINE_DIR)),
         _doubt(disk, verdict),
     )
 
@@ -259,7 +267,9 @@ def _quarantine_nameless(disk: Disk, bodies: _Bodies, no: int, found: StreamReco
     disk.replace(f"{QUARANTINE_DIR}/stream-{no}", kept)
 
 
-def _with_empty_ones(found: dict[int, FoundSegment], log: LogScan) -> list[FoundSegment]:
+def _with_empty_ones(
+    found: dict[int, FoundSegment], log: LogScan, uncopied: set[int]
+) -> list[FoundSegment]:
     """All segments in order: those with nothing to read are unlinked in their turn too."""
     ordered: list[FoundSegment] = []
     for facts in log.segments:
@@ -270,27 +280,6 @@ def _with_empty_ones(found: dict[int, FoundSegment], log: LogScan) -> list[Found
             segment = FoundSegment(facts.segment_id)
         segment.size = facts.size
         segment.unreadable = any(hole.reason == "unreadable" for hole in facts.holes)
+        segment.unreadable |= facts.segment_id in uncopied
         ordered.append(segment)
     return ordered
-
-
-def _described(damage: Damage) -> str:
-    where = f"segment {damage.segment_id}, {damage.length} bytes at {damage.offset}"
-    return f"{damage.reason}: {where}, batches {damage.first_no} to {damage.last_no}"
-
-
-def _quarantine(disk: Disk, damage: Damage) -> None:
-    """Copy damaged bytes out of a segment, once: their segment will be unlinked in its turn."""
-    if not damage.segment_id or not damage.length:
-        return
-    name = f"{damage.segment_id:020d}.{damage.offset}.{damage.length}"
-    if any(entry.name == name for entry in disk.list_dir(QUARANTINE_DIR)):
-        return
-    try:
-        file = disk.open(SegmentFiles.path(damage.segment_id))
-        try:
-            disk.replace(f"{QUARANTINE_DIR}/{name}", file.read_at(damage.length, damage.offset))
-        finally:
-            file.close()
-    except OSError as error:
-        _log.error("cannot copy damaged bytes to quarantine/%s: %s", name, error)

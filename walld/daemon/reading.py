@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     """(segment id, offset, length): the bytes."""
 
     class _Items(Protocol):
-        def __call__(self, read: _Read, damaged: list[str] | None = None) -> list[records.Item]: ...
+        def __call__(self, read: _Read, damaged: list[BadRecord]) -> list[records.Item]: ...
 
     from walld_client.wire import messages as wire
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from walld.partials.store import PartialStore
     from walld.wal.files import SegmentFiles
 
-__all__ = ["Reader"]
+__all__ = ["BadRecord", "Reader"]
 
 _log = logging.getLogger("walld.reading")
 _AT_ONCE_BYTES = 64 * 1024
@@ -58,6 +58,13 @@ class _Located(NamedTuple):
     length: int
 
 
+class BadRecord(NamedTuple):
+    """A record that does not verify. place: where its body stands, None: in memory."""
+
+    why: str
+    place: _Located | None
+
+
 class _NotCachedError(Exception):
     """Some of it is on disk alone."""
 
@@ -72,29 +79,39 @@ class Reader:
         self._files = files
         self._store = store
         self._background = background
+        self.damaged: list[tuple[tuple[int, str, str], str]] = []
+        """Partials that do not verify, met while reading, and why; for `keeper.py`."""
         self.busy = 0
         """Requests being read: what is not urgent waits for them."""
 
     def job(
         self,
         stream: Stream,
-        damaged: list[str] | None = None,
+        damaged: list[BadRecord],
         at: int = 0,
         count: int | None = None,
     ) -> Callable[[], list[records.Item]]:
-        """A job for the background that gives a stream's items as they are now.
+        """A job for the background that gives a stream's items as they are now, to be kept.
 
-        at, count: only these of its records, and nothing that waits. damaged: takes a word on each
-        record that does not verify; without it such a record is a FormatError. OSError from the
-        job: some of it cannot be read.
+        at, count: only these of its records, and nothing that waits. damaged: takes each record
+        that does not verify; its bytes are copied to quarantine first, for what is kept goes on
+        without them. OSError from the job: some of it cannot be read, or not be copied.
         """
-        return partial(self._located(stream, at, count), self._files.read, damaged)
+        items = self._located(stream, at, count)
+
+        def job() -> list[records.Item]:
+            found = items(self._files.read, damaged)
+            for bad in damaged:
+                if bad.place is not None:
+                    self._files.copy_aside(*bad.place)
+            return found
+
+        return job
 
     def _located(self, stream: Stream, at: int = 0, count: int | None = None) -> _Items:
         """What gives a stream's items, as they are now, once it is told how to read from disk.
 
-        damaged: takes a word on each record that does not verify, which is then left out; without
-        it such a record is an error.
+        damaged: takes each record that does not verify, which is then left out.
         """
         whole = at == 0 and count is None
         source: list[bytes | _Located] = []
@@ -114,7 +131,7 @@ class Reader:
         base = self._engine.kept.by_no.get(stream.no) if whole else None
         no = stream.no
 
-        def items(read: _Read, damaged: list[str] | None = None) -> list[records.Item]:
+        def items(read: _Read, damaged: list[BadRecord]) -> list[records.Item]:
             found: list[records.Item] = []
             if base is not None:
                 found += records.decode_items(self._store.read_named(*base).body)
@@ -123,10 +140,9 @@ class Reader:
                 try:
                     found += records.decode_body(no, body)
                 except FormatError as error:
-                    if damaged is None:
-                        raise
-                    where = "memory" if isinstance(piece, bytes) else str(piece[:2])
-                    damaged.append(f"{error}; read from {where}")
+                    place = None if isinstance(piece, bytes) else piece
+                    where = "memory" if place is None else f"segment {place[0]} at {place[1]}"
+                    damaged.append(BadRecord(f"{error}; read from {where}", place))
             if waiting:
                 found += records.decode_items(records.join_items(waiting))
             return found
@@ -204,7 +220,7 @@ class Reader:
         alive, lost, begin = stream.lost_reason is None, stream.lost_reason, stream.begin
         live, restored_seq, no = alive and not stream.terminal, stream.restored_seq, stream.no
         gap_word, known_seq = self._engine.gap_word, stream.known_seq
-        damaged: list[str] = []
+        damaged: list[BadRecord] = []
         was_damaged = stream.damaged
 
         def gap_verdict(_first: int, _last: int) -> str:
@@ -214,8 +230,8 @@ class Reader:
 
         def run() -> tuple[Order, wire.Recovered]:
             found = items(read, damaged)
-            for word in damaged:
-                _log.error("%s; served as a gap", word)
+            for bad in damaged:
+                _log.error("%s; served as a gap", bad.why)
             reply = fold(
                 begin,
                 found,
@@ -241,9 +257,10 @@ class Reader:
             except FileNotFoundError:
                 return None
             except FormatError as error:
+                self.damaged.append(((uid, session, name), str(error)))
                 if alone:
                     raise
-                # One damaged file must not hide the others; a start moves it to quarantine.
+                # One damaged file must not hide the others; it makes "nothing" unproven.
                 _log.error("%s; the others are served", error)
                 return None
             reply = fold(

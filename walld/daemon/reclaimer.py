@@ -27,6 +27,7 @@ from walld import limits
 from walld.engine.sealing import Carry, Tombstone
 from walld.engine.stream import OFFSET_BITS
 from walld.errors import FormatError
+from walld.escape import escaped_line
 from walld.replies.merge import merge, seqs_of
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from walld.daemon.flusher import Flusher
     from walld.daemon.mend import NotSynced
-    from walld.daemon.reading import Reader
+    from walld.daemon.reading import BadRecord, Reader
     from walld.daemon.syncer import Syncer
     from walld.daemon.workers import Worker
     from walld.daemon.writer import Writer
@@ -97,13 +98,16 @@ class Reclaimer:
 
     async def _carry(self, stream: Stream, at: int, count: int) -> None:
         """Read records, merge them into one, and queue it."""
-        damaged: list[str] = []
+        damaged: list[BadRecord] = []
         read = self._reader.job(stream, damaged, at, count)
         was = tuple(stream.where[at : at + count])
         stream.carrying = True
+        begin = stream.begin
 
         def job() -> tuple[list[records.Item], bytes]:
             items = merge(read())
+            if at == 0 and not (items and isinstance(items[0], records.Begin)):
+                items.insert(0, begin)  # its record did not verify; without it nobody could ask
             array = records.join_items([records.encode_item(item) for item in items])
             return items, records.pack_body(stream.no, array)
 
@@ -116,9 +120,10 @@ class Reclaimer:
             # Nobody tries again (it stays `carrying`): the segment stays, and the bytes with it.
             _log.error("stream %d: its records cannot be carried: %s", stream.no, error)
             return
-        for word in damaged:
+        for bad in damaged:
             # One bad record must not hold the segment, and the log behind it, for ever.
-            _log.error("%s; carried without it, a gap stands there", word)
+            text = "%s; stream %s carried without it, a gap stands there"
+            _log.error(text, bad.why, escaped_line(stream.begin.stream_id))
             stream.damaged = True
         if not items:
             self._engine.give_up(stream, at, count, was)
@@ -185,6 +190,10 @@ class Reclaimer:
             carried += size
             await self._carry(stream, at, count)
             if carried >= _PASS_BYTES:
+                # A whole write: nothing is won by waiting for company, and 16 MB of live records
+                # took a linger for each 256 KiB, 16 s, while released text stood behind them.
+                engine.commit.hurry_flush()
+                self._flusher.wake()
                 return True
         self._evacuating = None  # look again for what has more than one run, or was being carried
         return False

@@ -23,7 +23,7 @@ import anyio
 import msgspec
 from walld_client.paths import path_name
 from walld_client.wire import messages as wire
-from walld_client.wire.framing import FrameTooLong, encode, split
+from walld_client.wire.framing import FrameTooLong, encode, frame_bytes, split
 
 from walld import limits
 from walld.engine.illegal import explain
@@ -50,6 +50,8 @@ _WAIT_SECONDS = 1.5
 _SEND_SECONDS = 30.0
 _ALWAYS = (wire.Status, wire.Metrics)
 """Answered also while the log is being read."""
+_RECOVERING = (wire.Recover, wire.List, wire.HasPartial)
+"""What takes turns. Not Resolve, which waits for the disk; not what must be answered meanwhile."""
 _READ_BYTES = 64 * 1024
 _encoder = msgspec.msgpack.Encoder()
 
@@ -89,6 +91,8 @@ class Requests:
         self._exposition = exposition
         self._doubt = doubt
         self._ready = ready
+        self._turns: dict[int, anyio.Semaphore] = {}
+        """By uid of the peer: who asks without end waits for himself, not agents for him."""
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
         self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
             wire.Recover: self._recover,
@@ -101,17 +105,23 @@ class Requests:
 
     async def serve(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
         """One query connection until it ends. Closes the socket."""
-        buffer = rest
+        buffer, since = bytearray(rest), anyio.current_time()
         try:
             while True:
-                bodies, buffer = split(buffer)
-                for body in bodies:
-                    await self._answer(peer, connection, body)
-                with anyio.fail_after(limits.FRAME_SECONDS_MAX if buffer else None):
+                if len(buffer) >= frame_bytes(buffer):
+                    # Looked at when a frame is whole, and not at each of its bytes that comes.
+                    bodies, left = split(bytes(buffer))
+                    buffer, since = bytearray(left), anyio.current_time()
+                    for body in bodies:
+                        await self._answer(peer, connection, body)
+                self._connections.collects(connection, len(buffer))
+                with anyio.fail_after(self._left(since) if buffer else None):
                     data = await _receive(peer)
                 if not data:
                     return
-                buffer = buffer + data if buffer else data
+                if not buffer:
+                    since = anyio.current_time()
+                buffer += data
         except FrameTooLong as error:
             await self._close_with(
                 peer, "frame_too_long", "a frame is longer than is taken", error.got, error.limit
@@ -128,6 +138,11 @@ class Requests:
             peer.close()
             self._connections.query_ended(connection)
 
+    @staticmethod
+    def _left(since: float) -> float:
+        """Seconds until a frame that was begun then must be whole."""
+        return max(0.0, since + limits.FRAME_SECONDS_MAX - anyio.current_time())
+
     async def _close_with(
         self, peer: socket.socket, code: str, message: str, got: object, limit: object
     ) -> None:
@@ -142,8 +157,8 @@ class Requests:
             answer = explain(body, error, "query")
             assert isinstance(answer, wire.Error)
             if not answer.id:
-                text = ProtocolError(answer.code, answer.message, answer.got, answer.limit)
-                raise text from None
+                # Not by a name of its own: frame and exception would hold each other, and a MiB.
+                raise ProtocolError(answer.code, answer.message, answer.got, answer.limit) from None
             self._engine.counters.protocol_errors[answer.code] += 1
             await _send(peer, encode(answer))
             return
@@ -155,7 +170,15 @@ class Requests:
                     await self._ready.wait()
                 if not self._ready.is_set():
                     raise _Failed("recovering", "the log is still being read; ask again")
-            result = await self._answers[type(request)](connection, request)
+            if isinstance(request, _RECOVERING):
+                turns = self._turns.get(connection.uid)
+                if turns is None:
+                    turns = anyio.Semaphore(limits.REQUESTS_PER_UID_MAX, fast_acquire=True)
+                    self._turns[connection.uid] = turns
+                async with turns:
+                    result = await self._answers[type(request)](connection, request)
+            else:
+                result = await self._answers[type(request)](connection, request)
         except _Failed as failed:
             if isinstance(request, wire.Recover):
                 self._engine.counters.recoveries["unavailable"] += 1
@@ -239,7 +262,10 @@ class Requests:
             streams = [stream for stream in streams if stream.lost_reason is not None]
         if request.which == "latest" and len(streams) + len(names) > 1:
             streams, names = await self._latest(uid, streams, names)
-        found = await self._reader.replies(uid, streams, names)
+        try:
+            found = await self._reader.replies(uid, streams, names)
+        finally:
+            await self._keeper.set_aside_damaged()
         # A stream that was kept while this was read may be there twice: once by its id.
         found.sort(key=lambda pair: pair[0])
         return list({reply.stream_id: reply for _, reply in found}.values())
@@ -264,7 +290,9 @@ class Requests:
         own = {kept.by_no.get(stream.no) for stream in streams}
         names = [name for name in names if (uid, *name) not in own]
         if session_id is not None and stream_id is not None:
+            session = path_name(session_id)
             streams = [stream for stream in streams if stream.session_id == session_id]
+            names = [name for name in names if name[0] == session]
         return streams, names
 
     async def _latest(

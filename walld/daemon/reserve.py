@@ -49,9 +49,13 @@ class Reserve:
         return False
 
     def spend(self) -> bool:
-        """Give the room back to the disk; False where there was none."""
+        """Give the room back to the disk; False where there was none, or it cannot be had.
+
+        A full disk that has become read-only besides is no reason to end: the daemon's memory may
+        hold the only copy (P8).
+        """
         try:
             self._disk.unlink(RESERVE_NAME)
-        except FileNotFoundError:
+        except OSError:
             return False
         return True

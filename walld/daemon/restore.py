@@ -45,7 +45,11 @@ def restore(
     _segments(engine, mended, now)
     partials = _kept(engine, mended)
     engine.registry.last_no = max(mended.last_stream_no, max(partials, default=0))
-    engine.unwanted += [partials[no][0] for no in partials.keys() & mended.dead]
+    for no in partials.keys() & mended.dead:  # killed between its tombstone and the file's unlink
+        names = partials[no][0]
+        engine.unwanted.append(names)
+        engine.kept.remove(names[0], names[2])
+    engine.damaged_seqs = mended.lost
     corrupt_until = max((damage.last_no for damage in verdict.corrupt), default=0)
     for no, found in mended.streams.items():
         partial = partials.get(no)

@@ -14,9 +14,9 @@ took the directory over.
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
-import resource
 import socket
 import sys
 import time
@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import anyio
 
 from walld import __version__, limits
+from walld.daemon import itself, peers
 from walld.daemon import listener as sockets
-from walld.daemon import peers
 from walld.daemon.background import Background
 from walld.daemon.connections import Connections
 from walld.daemon.door import Door
@@ -103,7 +103,7 @@ class Daemon:
         self.processes = processes = Processes(self._boot)
         self.connections = connections = Connections(engine, processes)
         self.door = door = Door(
-            engine, connections, processes, listeners, _peers_max(), self._hand_over
+            engine, connections, processes, listeners, itself.peers_max(), self._hand_over
         )
         self.intake = Intake(
             engine, connections, door, processes, self._swept, self._wake_background
@@ -212,7 +212,10 @@ class Daemon:
 
         restore(self.engine, mended, self._boot, watch, now)
         for segment in self.engine.segments:
-            await self._worker.run(partial(self._files.adopt, segment.segment_id))
+            try:
+                await self._worker.run(partial(self._files.adopt, segment.segment_id))
+            except OSError as error:  # no reason not to start (P9): it is told when it is asked for
+                _log.error("segment %d: cannot be opened: %s", segment.segment_id, error)
         await self.writer.begin(mended.last_segment_id, mended.verdict)
         await self.syncer.sync_all()
         if mended.not_synced.segment_ids:
@@ -252,7 +255,9 @@ class Daemon:
             await anyio.sleep(_TICK_SECONDS)
             await self.intake.tick()
             while self.engine.lost:
-                _log.critical("lost_acked: stream %s, seqs %d to %d", *self.engine.lost.pop())
+                _log.critical(
+                    "lost_acked: uid %d, stream %s, seqs %d to %d", *self.engine.lost.pop()
+                )
             trouble = self.state.trouble
             if (trouble is None) != (hung is None) and self.writer.trouble is None:
                 _log.error("disk: %s", trouble or f"answers again; it was: {hung}")
@@ -282,17 +287,6 @@ class Daemon:
         self.metrics.close()
 
 
-def _peers_max() -> int:
-    """How many peers fit: all descriptors the system allows us, less a reserve of our own."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        soft = hard
-    if soft == resource.RLIM_INFINITY:
-        soft = 1 << 20
-    return max(16, soft - limits.PEERS_RESERVE_FDS)
-
-
 def _own(data: str, disk: RealDisk) -> Owner:
     """Take the data directory. A log that is gone begins anew: its numbers do, so its name must."""
     ids = list_segments(disk)
@@ -315,7 +309,7 @@ def serve(settings: Settings) -> int:
         print("walld: asserts guard your data: run without python -O", file=sys.stderr)  # noqa: T201
         return 1
     os.umask(0o077)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # replies must not end up in a core file
+    itself.keep_private()
     # Each read(2) of the background gives the interpreter up and must get it back from a busy loop:
     # at the default of 5 ms, or even at 1, a reply of forty records took that forty times.
     sys.setswitchinterval(0.0001)
@@ -332,7 +326,16 @@ def serve(settings: Settings) -> int:
         notifier.close()
 
 
+def _first(error: BaseException) -> BaseException:
+    """The first that is no group."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
 def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
+    if settings.backend == "trio":
+        # Its import looks for libraries with a child process: not once the data directory is open,
+        # for a fork on a hung mount hangs (never a fork: P12).
+        importlib.import_module("trio")
     os.makedirs(settings.data, mode=0o700, exist_ok=True)
     disk = RealDisk(settings.data)
     owner = _own(settings.data, disk)
@@ -361,10 +364,13 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
             _run(settings.backend, main)
         except BaseExceptionGroup as group:
             taken, rest = group.split(DirectoryTaken)
-            if taken is None or rest is not None:
+            if taken is not None and rest is None:
+                _log.critical("fenced: another daemon owns %s now", settings.data)
+                return 3
+            told, rest = group.split((WalldError, OSError))
+            if told is None or rest is not None:
                 raise
-            _log.critical("fenced: another daemon owns %s now", settings.data)
-            return 3
+            raise _first(told) from None
     finally:
         if bound:
             sockets.remove(settings.socket, bound[0], inode)

@@ -13,6 +13,7 @@ import anyio
 
 from walld import __version__
 from walld.engine.counters import Gauges
+from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
     from walld.daemon.connections import Connections
@@ -55,13 +56,19 @@ class State:
     @property
     def gap_word(self) -> str:
         """What a gap is put down to: what the start found of damage, or else what was dropped."""
-        if self._mended is None or self._mended.verdict.is_clean:
+        if self._mended is None:
             return "dropped"
-        return "corrupt" if self._mended.verdict.corrupt else "torn"
+        # Damage that an earlier daemon met and went past is seen in quarantine/ alone.
+        if self._mended.verdict.corrupt or self._mended.met_damage:
+            return "corrupt"
+        return "torn" if self._mended.verdict.torn else "dropped"
 
     @property
     def doubt(self) -> str | None:
         """Why "nothing there" cannot be proven; None where it can."""
+        if self._engine.set_aside:
+            count = self._engine.set_aside
+            return f"{count} damaged partials were moved to {QUARANTINE_DIR}/: see `walld fsck`"
         return None if self._mended is None else self._mended.doubt
 
     @property

@@ -86,10 +86,7 @@ class Syncer:
         sealing = self._engine.sealing
         last = sealing.written_no
         while sealing.synced_no < last:
-            before = sealing.synced_no
             await self.sync()
-            if sealing.synced_no == before:
-                await anyio.sleep(limits.DISK_RETRY_SECONDS)
 
     async def sync(self) -> None:
         """Make durable what is written now, and tell whom it concerns."""
@@ -113,6 +110,7 @@ class Syncer:
             # Not to be cut short by a stop: its own sync would be the second of this file.
             with anyio.CancelScope(shield=True):
                 await self._writer.sync_failed(what, generation)
+            await self._writer.pause()
             return
         self.syncing_since = None
         if generation != self._writer.generation:
@@ -124,7 +122,7 @@ class Syncer:
             _log.warning("slow fdatasync: %.3f s for segments %s", took, ids)
         engine.commit.sync_cost(took)
         engine.synced(target)
-        self._writer.worked()
+        self._writer.synced()
         self._synced()
         self._connections.send_posted()
         self._tell_at = anyio.current_time() + limits.TELL_SYNCED_SECONDS

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -73,6 +74,7 @@ class Writer:
         """What keeps the disk from taking writes or syncs, None while all is well."""
         self.generation = 0
         """Raised when batches move to a new segment: a sync begun before says nothing of them."""
+        self._pause_seconds = 0.0
         self._last_id = 0
         self._synced_no_max: int | None = None
 
@@ -91,10 +93,13 @@ class Writer:
                 break
             except OSError as error:
                 self._ill(f"write of a new segment: {error.strerror or error}")
-                await anyio.sleep(limits.DISK_RETRY_SECONDS)
+                await self.pause(limits.DISK_RETRY_SECONDS)
         if self.trouble is not None:
             self._well()
-        await self._thread.run(self._reserve.make)
+        try:
+            await self._thread.run(self._reserve.make)
+        except OSError as error:
+            self._ill(f"write of the reserve: {error.strerror or error}")
         self._synced_no_max = verdict.synced_no
         await self.settle(verdict.rows())
 
@@ -114,12 +119,17 @@ class Writer:
             if not current.is_empty:
                 await self._open_segment(self._engine.sealing.written_no + 1)
 
-    async def _open_segment(self, first_batch: int) -> None:
+    async def _open_segment(self, first_batch: int, *, again: bool = False) -> None:
         """A new segment to write to. Raises OSError; the id is used up all the same."""
-        segment_id = self._last_id + 1
         epoch = self._owner.epoch
-        self._last_id = segment_id
-        await self._thread.run(lambda: self._files.create(segment_id, first_batch - 1, epoch))
+        while True:
+            segment_id = self._last_id = self._last_id + 1
+            create = partial(self._files.create, segment_id, first_batch - 1, epoch, again=again)
+            try:
+                await self._thread.run(create)
+                break
+            except FileExistsError:  # something else has that name: the next one
+                continue
         now = anyio.current_time()
         self._engine.segments.add(Segment(segment_id, first_batch, now))
 
@@ -144,7 +154,6 @@ class Writer:
                     if sealed.batch.batch_no <= self._engine.sealing.written_no:
                         return 0.0  # one that is written again, and was with the others just now
                     continue
-                self.worked()
                 return took
 
     async def _write_once(self, sealed: Sealed) -> float:
@@ -196,7 +205,7 @@ class Writer:
         if error.errno not in _NO_ROOM:
             await self._replace_segments()
             # A new segment can be made and its first write fail again: not as fast as that goes.
-            await anyio.sleep(limits.DISK_RETRY_SECONDS)
+            await self.pause(limits.DISK_RETRY_SECONDS)
             return
         try:
             await self._thread.run(lambda: self._files.cut(segment.segment_id, segment.size))
@@ -218,7 +227,7 @@ class Writer:
         engine.segments.poison(engine.sealing.synced_no)
         again = engine.sealing.unwritten_again()
         try:
-            await self._open_segment(engine.sealing.synced_no + 1)
+            await self._open_segment(engine.sealing.synced_no + 1, again=True)
             for sealed in again:
                 await self._write_once(sealed)
         except OSError as error:
@@ -226,12 +235,19 @@ class Writer:
             if error.errno in _NO_ROOM:
                 await self._live_on_the_reserve()
             else:
-                await anyio.sleep(limits.DISK_RETRY_SECONDS)
+                await self.pause(limits.DISK_RETRY_SECONDS)
             return False
         finally:
             engine.recount()
         _log.warning("segment %d: %d batches written again", self._last_id, len(again))
         return True
+
+    async def pause(self, least: float = 0.0) -> None:
+        """Between two tries at a new segment: longer each time until something is synced."""
+        seconds = max(least, self._pause_seconds)
+        longer = max(2 * seconds, limits.DISK_RETRY_SECONDS)
+        self._pause_seconds = min(longer, limits.DISK_RETRY_SECONDS_MAX)
+        await anyio.sleep(seconds)
 
     async def _live_on_the_reserve(self) -> None:
         """W3: its room is for ends and releases; where it is spent too, wait a second."""
@@ -254,8 +270,9 @@ class Writer:
 
     # --- the words for it -----------------------------------------------------------------------
 
-    def worked(self) -> None:
-        """A write or a sync has returned: no trouble is left, unless the disk is full."""
+    def synced(self) -> None:
+        """A sync has returned: no trouble is left, unless the disk is full."""
+        self._pause_seconds = 0.0
         if self.trouble is not None and not self._engine.disk_full:
             self._well()
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
 
 from walld.errors import DirectoryTaken, FormatError
 
@@ -52,6 +53,8 @@ class Owner:
             except BlockingIOError:
                 text = "another walld owns this data directory: stop it, or give --data another one"
                 raise DirectoryTaken(f"{self.path}: {text}") from None
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise FormatError(f"{self.path}: is no regular file: remove it")
             raw = os.pread(self._fd, LOCK_BYTES, 0)
             told = parse_lock(raw, self.path)
             self.epoch = max(epoch, told[0] if told else 0) + 1
@@ -59,7 +62,9 @@ class Owner:
             if is_new or (known and self.log_uuid not in known):
                 self.log_uuid = log_uuid
             self._record = lock_record(self.epoch, self.log_uuid)
-            os.pwrite(self._fd, self._record, 0)
+            done = 0
+            while done < len(self._record):
+                done += os.pwrite(self._fd, self._record[done:], done)
             os.fsync(self._fd)
         except BaseException:
             os.close(self._fd)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from walld.engine.peer import Connection, Process
     from walld.engine.stream import Stream
+    from walld.wal.ranges import Range
 
 __all__ = ["Engine", "Waiter"]
 
@@ -58,6 +59,8 @@ class Engine:
         self.disk_full = False
         self.gap_word = "dropped"
         """What missing seqs of restored streams are put down to: what the start found of damage."""
+        self.damaged_seqs: dict[int, list[Range]] = {}
+        """By stream number: what the start found missing before its end, through damage."""
         self.since = 0.0
         """End of the sweep before this one: what is read now may be that old."""
         self.orphans: dict[int, Stream] = {}
@@ -71,10 +74,12 @@ class Engine:
         self.restored_bytes = 0
         """Live bytes found by the start: agents wrote them once, so they may be carried once."""
         self.carried_bytes = 0
+        self.set_aside = 0
+        """Damaged partials moved to quarantine since the start."""
         self.attested_no = 0
         """Highest batch a client of this log was told is synced."""
-        self.lost: list[tuple[str, int, int]] = []
-        """(stream_id, first, last seq) acknowledged as synced and not here, for the log."""
+        self.lost: list[tuple[int, str, int, int]] = []
+        """(uid, stream_id, first, last seq) acknowledged as synced and not here, for the log."""
 
     # --- taking in ------------------------------------------------------------------------------
 
@@ -94,7 +99,10 @@ class Engine:
             stream.tail_is_lost = False  # its producer says what is missing, or sends it again
             self.registry.own(stream, connection.process)
             self.orphans.pop(stream.no, None)
-            self._lost(start.stream_id, stream.next_seq, resume.synced)
+            for first_seq, last_seq in self.damaged_seqs.pop(stream.no, ()):
+                last_seq = min(last_seq, stream.next_seq - 1, resume.synced)
+                self._lost(connection.uid, start.stream_id, first_seq, last_seq)
+            self._lost(connection.uid, start.stream_id, stream.next_seq, resume.synced)
             connection.dirty.add(stream)
             return
         if resume.released or resume.next_seq <= 0:
@@ -106,10 +114,10 @@ class Engine:
             # that waited for its Start would count as done with once a higher number began.
             kept = self.kept.facts_of(connection.uid, start.stream_id)
             if kept is not None:
-                self._lost(start.stream_id, kept.last_seq + 1, resume.synced)
+                self._lost(connection.uid, start.stream_id, kept.last_seq + 1, resume.synced)
                 self.rules.revive(connection, start, kept, at_ms)
             else:
-                self._lost(start.stream_id, 0, resume.synced)
+                self._lost(connection.uid, start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)
 
     def _done_with(self, connection: Connection, resume: wire.Resume) -> None:
@@ -130,11 +138,11 @@ class Engine:
             self.registry.own(stream, connection.process)
             self.orphans.pop(stream.no, None)
 
-    def _lost(self, stream_id: str, first_seq: int, last_seq: int) -> None:
+    def _lost(self, uid: int, stream_id: str, first_seq: int, last_seq: int) -> None:
         """A client was told that these are synced, and they are not here."""
         if last_seq >= first_seq:
             self.counters.lost_acked += last_seq - first_seq + 1
-            self.lost.append((stream_id, first_seq, last_seq))
+            self.lost.append((uid, stream_id, first_seq, last_seq))
 
     def drain(self, connection: Connection, drain: wire.Drain) -> None:
         """An agent asks to be told when all it sent is at a level."""
@@ -146,6 +154,10 @@ class Engine:
         answer = encode(wire.Drained(drain.id, drain.level))
 
         def tell() -> None:
+            producer = connection.producer
+            for stream in producer.streams.values() if producer is not None else ():
+                if stream.written_seq > stream.synced_seq:
+                    connection.dirty.add(stream)  # news to who asked, before its sync makes it so
             self.acknowledge(connection)
             connection.post(answer)
 

@@ -40,6 +40,7 @@ CLOSING_CODES: Final = frozenset(
         "malformed",
         "not_hello",
         "slow_frame",
+        "too_many_begun",
         "too_many_peers",
         "version",
     }

@@ -25,7 +25,7 @@ import msgspec
 from walld import limits
 from walld.engine.stream import Place, Stream
 from walld.wal.encode import Batch, BatchBuilder
-from walld.wal.layout import Flag
+from walld.wal.layout import ENTRY_BYTES, Flag
 from walld.wal.records import join_items, pack_body
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Sealed(NamedTuple):
     batch: Batch
     parts: list[_Part]
     new_bytes: int
-    """Bytes of records written for the first time."""
+    """Bytes of records written for the first time, counted as live bytes are."""
     carried_bytes: int
 
 
@@ -90,7 +90,7 @@ class Sealing:
         self._tombstones: deque[Tombstone] = deque()
         self.queue_bytes = 0
         self.carry_bytes = 0
-        """Bodies of carried records that wait or are in a batch not written yet."""
+        """Carried records that are not written yet, counted as live bytes are."""
         self.ends_only = False
         """The disk lives on its reserve: only streams that have ended are written."""
         self.crowded: dict[int, Stream] = {}
@@ -133,7 +133,7 @@ class Sealing:
     def carry(self, carry: Carry) -> None:
         """Old records to write again."""
         self._carries.append(carry)
-        self.carry_bytes += len(carry.body)
+        self.carry_bytes += ENTRY_BYTES + len(carry.body)
         self.queue_bytes += len(carry.body)
 
     @property
@@ -200,7 +200,7 @@ class Sealing:
 
     def _seal_carry(self, builder: BatchBuilder, carry: Carry) -> None:
         self.queue_bytes -= len(carry.body)
-        self.carry_bytes -= len(carry.body)
+        self.carry_bytes -= ENTRY_BYTES + len(carry.body)
         stream = carry.stream
         if stream.gone or tuple(stream.where[carry.at : carry.at + carry.records]) != carry.was:
             stream.carrying = False
@@ -209,8 +209,8 @@ class Sealing:
         builder.add(stream.no, carry.first_seq, carry.last_seq, flags, carry.body)
         part = _Part(stream, carry.last_seq, len(carry.body), is_tombstone=False)
         self._parts.append((part, carry))
-        self._carried_bytes += len(carry.body)
-        self.carry_bytes += len(carry.body)
+        self._carried_bytes += ENTRY_BYTES + len(carry.body)
+        self.carry_bytes += ENTRY_BYTES + len(carry.body)
 
     def _seal_stream(self, builder: BatchBuilder, stream: Stream) -> bool:
         """What waits of one stream, as far as it fits. False where some is left and it is full."""
@@ -233,7 +233,7 @@ class Sealing:
             stream.building += (body,)
             part = _Part(stream, last_seq, len(body), is_tombstone=False)
             self._parts.append((part, None))
-            self._new_bytes += len(body)
+            self._new_bytes += ENTRY_BYTES + len(body)
         if count == len(waiting):
             waiting.clear()
             self.queue_bytes -= stream.waiting_bytes
@@ -336,6 +336,9 @@ class Sealing:
                 # Also of a stream that is gone since: its tombstone takes it away again.
                 live_bytes += part.length
                 live_records += 1
+            elif not part.is_tombstone:
+                # Released while it was in the batch being built: it came dead, and is as due.
+                current.died(self.now)
             if stream is None or (stream.gone and not part.is_tombstone):
                 continue
             if part.last_seq > stream.written_seq:

@@ -61,6 +61,12 @@ class Segment:
         at = batch_no - self.first_batch
         return 0 <= at < len(self.offsets) and self.offsets[at] > 0
 
+    def died(self, now: float) -> None:
+        """Bytes of a released reply stand in it: the clock of reclaim_seconds runs."""
+        self.died_at = now
+        if self.dead_since is None:
+            self.dead_since = now
+
     @property
     def is_empty(self) -> bool:
         """True for a segment that is nothing but its header."""
@@ -149,15 +155,15 @@ class Segments:
         """
         segment = self.of_batch(batch_no)
         if segment is None:
+            if now is not None and self._list:
+                self._list[-1].died(now)  # it is being written again: there
             return
         segment.live_bytes -= length + ENTRY_BYTES
         self.live_bytes -= length + ENTRY_BYTES
         assert segment.live_bytes >= 0, (segment.segment_id, segment.live_bytes)
         segment.unlink_after = max(segment.unlink_after, after)
         if now is not None:
-            segment.died_at = now
-            if segment.dead_since is None:
-                segment.dead_since = now
+            segment.died(now)
 
     @property
     def first_batch(self) -> int:
@@ -178,9 +184,7 @@ class Segments:
         """A reply that was kept elsewhere is resolved: any segment up to then may hold of it."""
         for segment in self._list:
             if segment.first_batch <= wal_until:
-                segment.died_at = now
-                if segment.dead_since is None:
-                    segment.dead_since = now
+                segment.died(now)
 
     def can_unlink(self, synced_no: int) -> Segment | None:
         """The oldest segment, where it is an old one, dead, and what ordered that is synced."""

@@ -193,6 +193,12 @@ class PartialStore:
     def sweep_temporary(self) -> int:
         """Remove what a crash between write and rename left, and empty directories. Returns files.
 
+        All names that are left are durable afterwards. A daemon that was killed between a rename
+        and the sync of its directory leaves a partial that everybody sees and power loss takes
+        back; the log must not let go of its records for that, nor of a tombstone for a file whose
+        unlink was not synced (simulation, seed 54270). Of thousands of directories nearly all have
+        nothing to sync, which costs some microseconds each.
+
         Only for the owner of the data directory, before anything is written.
         """
         swept = 0
@@ -200,20 +206,18 @@ class PartialStore:
             uid_path = f"{PARTIALS_DIR}/{uid_name}"
             for session_name in self._names(uid_path, "dir"):
                 swept += self._sweep(f"{uid_path}/{session_name}")
-            if self._disk.remove_dir(uid_path):
-                self._disk.sync_dir(PARTIALS_DIR)
+            if not self._disk.remove_dir(uid_path):
+                self._disk.sync_dir(uid_path)
+        self._disk.sync_dir(PARTIALS_DIR)
         return swept
 
     def _sweep(self, session_path: str) -> int:
-        """Files removed. Where nothing changes nothing is synced: there may be thousands."""
+        """Files removed."""
         entries = self._disk.list_dir(session_path)
         swept = [item.name for item in entries if item.kind == "file" and _is_temporary(item.name)]
         for name in swept:
             self._disk.unlink(f"{session_path}/{name}")
-        if len(swept) == len(entries):
-            self._disk.remove_dir(session_path)
-            self._disk.sync_dir(session_path.rpartition("/")[0])
-        elif swept:
+        if len(swept) < len(entries) or not self._disk.remove_dir(session_path):
             self._disk.sync_dir(session_path)
         return len(swept)
 

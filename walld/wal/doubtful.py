@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from walld.wal.files import SegmentFiles
 from walld.wal.layout import (
     BATCH_ALIGNMENT,
     BATCH_HEADER_BYTES,
     BatchKind,
     Flag,
     entry_bytes,
+    segment_seed,
     unpack_batch_header,
     unpack_directory,
 )
@@ -25,10 +27,10 @@ from walld.wal.records import check_body
 from walld.wal.scan import Record, ScannedBatch
 
 if TYPE_CHECKING:
-    from walld.disk.base import File
+    from walld.disk.base import Disk, File
     from walld.wal.layout import BatchHeader
 
-__all__ = ["DoubtfulBatch", "doubtful_batch"]
+__all__ = ["DoubtfulBatch", "doubtful_at", "doubtful_batch"]
 
 
 class DoubtfulBatch(NamedTuple):
@@ -41,6 +43,18 @@ class DoubtfulBatch(NamedTuple):
     claimed: list[Record]
     good: list[tuple[Record, bytes]]
     tombstones: int
+
+
+def doubtful_at(disk: Disk, log_uuid: bytes, segment_id: int, offset: int) -> DoubtfulBatch | None:
+    """The batch at `offset` of a segment; None also where that cannot be read."""
+    try:
+        file = disk.open(SegmentFiles.path(segment_id))
+        try:
+            return doubtful_batch(file, segment_seed(log_uuid, segment_id), offset)
+        finally:
+            file.close()
+    except OSError:
+        return None
 
 
 def doubtful_batch(file: File, seed: int, offset: int) -> DoubtfulBatch | None:

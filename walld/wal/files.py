@@ -54,10 +54,12 @@ class SegmentFiles:
         """Open a segment of an earlier daemon, for reading."""
         self._files[segment_id] = self._disk.open(self.path(segment_id))
 
-    def create(self, segment_id: int, prev_batch_no: int, epoch: int) -> None:
+    def create(
+        self, segment_id: int, prev_batch_no: int, epoch: int, *, again: bool = False
+    ) -> None:
         """A new segment that is nothing but its header. It is not durable before `sync`."""
         file = self._disk.create(self.path(segment_id))
-        header = SegmentHeader(self.log_uuid, segment_id, prev_batch_no, epoch)
+        header = SegmentHeader(self.log_uuid, segment_id, prev_batch_no, epoch, again)
         try:
             self._write_all(file, pack_segment_header(header), 0)
         except OSError:
@@ -106,7 +108,10 @@ class SegmentFiles:
 
     def read(self, segment_id: int, offset: int, length: int) -> bytes:
         """Part of a segment. Raises OSError (EIO) where the file is shorter than that."""
-        data = self._files[segment_id].read_at(length, offset)
+        file = self._files.get(segment_id)
+        if file is None:
+            raise OSError(errno.EIO, "the segment could not be opened", self.path(segment_id))
+        data = file.read_at(length, offset)
         if len(data) != length:
             path = self.path(segment_id)
             raise OSError(errno.EIO, f"{len(data)} of {length} bytes at {offset}", path)
@@ -137,6 +142,18 @@ class SegmentFiles:
         self._disk.rename(self.path(segment_id), f"{QUARANTINE_DIR}/{segment_name(segment_id)}")
         self._disk.sync_dir(QUARANTINE_DIR)
         self._disk.sync_dir(WAL_DIR)
+
+    def copy_aside(self, segment_id: int, offset: int, length: int) -> None:
+        """Copy damaged bytes to quarantine/, once, named by where they stood."""
+        name = f"{segment_id:020d}.{offset}.{length}"
+        if any(entry.name == name for entry in self._disk.list_dir(QUARANTINE_DIR)):
+            return
+        self._disk.make_dir(QUARANTINE_DIR)
+        file = self._disk.open(self.path(segment_id))
+        try:
+            self._disk.replace(f"{QUARANTINE_DIR}/{name}", file.read_at(length, offset))
+        finally:
+            file.close()
 
     def close(self) -> None:
         """Close every file."""

@@ -76,6 +76,8 @@ SEGMENT_ID_MAX = 2**63
 """A file with a higher number is none of ours: the next start would have no id left."""
 SETTLED_BYTES = 40
 
+_AGAIN = 1
+"""Flag of a segment header."""
 _segment = struct.Struct("<8sHHI16sQQQI")  # + u32 CRC
 _batch = struct.Struct("<HBBHHIQI")  # + u32 header CRC
 _crc = struct.Struct("<I")
@@ -125,12 +127,15 @@ class SegmentHeader(NamedTuple):
 
     prev_batch_no: the first batch in this segment is prev_batch_no + 1; all up to it stand in older
     segments (a rewritten batch: also there).
+    again: begun because a write or a sync had failed: what was not synced of older segments is
+    written here again, so nothing of it need be there.
     """
 
     log_uuid: bytes
     segment_id: int
     prev_batch_no: int
     epoch: int
+    again: bool = False
 
 
 class BatchHeader(NamedTuple):
@@ -207,7 +212,7 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
     fixed = _segment.pack(
         SEGMENT_MAGIC,
         SEGMENT_VERSION,
-        0,
+        _AGAIN if header.again else 0,
         SEGMENT_HEADER_BYTES,
         header.log_uuid,
         header.segment_id,
@@ -225,10 +230,10 @@ def unpack_segment_header(data: bytes) -> SegmentHeader | None:
     fixed = bytes(data[: _segment.size])
     if crc32(fixed) != _crc.unpack_from(data, _segment.size)[0]:
         return None
-    magic, version, _, size, log_uuid, segment_id, prev, epoch, _ = _segment.unpack(fixed)
+    magic, version, flags, size, log_uuid, segment_id, prev, epoch, _ = _segment.unpack(fixed)
     if magic != SEGMENT_MAGIC or version != SEGMENT_VERSION or size != SEGMENT_HEADER_BYTES:
         return None
-    return SegmentHeader(log_uuid, segment_id, prev, epoch)
+    return SegmentHeader(log_uuid, segment_id, prev, epoch, bool(flags & _AGAIN))
 
 
 def segment_version(data: bytes) -> int | None:

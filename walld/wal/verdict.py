@@ -192,7 +192,7 @@ class _Judge:
             self.verdict.settled.append(place)
         elif first <= last:
             self.verdict.superseded.append(place._replace(first_no=first, last_no=last))
-        elif 0 < hole.next_no <= self._synced_no:
+        elif 0 < hole.next_no <= self._synced_no and not self._is_again(index, hole.next_no):
             # A sync covers the whole file: what stands before a synced batch was synced with it.
             self.verdict.corrupt.append(place)
         else:
@@ -217,6 +217,11 @@ class _Judge:
             found = (number for number in newer if number > previous_no)
             next_no = next(found, self._last_no + 1)
         return previous_no + 1, next_no - 1
+
+    def _is_again(self, index: int, number: int) -> bool:
+        """True where a later segment has that batch too: it may have been synced there alone."""
+        newer = self._segments[index + 1 :]
+        return any(ranges.contains(facts.numbers, number) for facts in newer)
 
     def _strand(self) -> None:
         """Find what only older segments hold of what a newer one, by its header, begins before.
@@ -269,7 +274,10 @@ def _base_no(segments: Sequence[SegmentFacts]) -> int:
     if segments[0].header is not None:
         return min(starts) - 1
     # The oldest header is lost, and how many batches behind it is not known: one if there was room.
+    # None where what it held unsynced stands again in the next: perhaps it never was synced.
     holes = segments[0].holes
+    next_header = next((facts.header for facts in segments if facts.header is not None), None)
     room = bool(holes) and holes[0].reason == "segment header"
+    room = room and not (next_header is not None and next_header.again)
     room = room and holes[0].length > SEGMENT_HEADER_BYTES
     return max(min(starts) - 1 - room, 0)

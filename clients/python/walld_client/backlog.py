@@ -151,13 +151,16 @@ class Backlog:
 
     def _fold(self) -> None:
         """Tokens that wait become runs, so that a long absence costs little memory."""
-        loose = [self.waiting.pop() for _ in range(self._loose)]
+        waiting = self.waiting.copy()
+        loose = [waiting.pop() for _ in range(self._loose)]
         loose.reverse()
         fewer = frames.folded(loose)
         size = sum(map(len, fewer)) + len(fewer) * FRAME_OVERHEAD_BYTES
-        self._waits(size - sum(map(len, loose)) - len(loose) * FRAME_OVERHEAD_BYTES, 0)
-        self.waiting.extend(fewer)
+        waiting.extend(fewer)
+        # In this order: a signal's exception between two steps loses nothing, folds nothing twice.
         self._loose = 0
+        self.waiting = waiting
+        self._waits(size - sum(map(len, loose)) - len(loose) * FRAME_OVERHEAD_BYTES, 0)
 
     # --- out ---
 

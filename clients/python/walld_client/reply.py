@@ -13,6 +13,7 @@ that is away, the chores) is decided on the long way, which the short one falls 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -36,6 +37,7 @@ _OPEN_TOOLS_MAX = 1024
 _REASON_BYTES_MAX = 64 * 1024
 # Spelled out in the short way, where a global costs more than a constant.
 assert (SHORT_TEXT_BYTES_MAX, frames.TOKEN_OVERHEAD_BYTES) == (1024, 19)
+_log = logging.getLogger("walld")
 
 
 class ReplyBase:
@@ -279,7 +281,12 @@ class ReplyBase:
             if not self._stream.terminal:
                 self._end(messages.End(ID, ID, True))
         elif issubclass(exc_type, Exception) and exc_type.__name__ != "CancelledError":
-            self.error(_message_of(exc), kind=exc_type.__name__)
+            try:
+                self.error(_message_of(exc), kind=exc_type.__name__)
+            except Exception:  # of the application's redact: its own exception goes on
+                _log.exception("redact failed on the message of an exception: it is left out")
+                name = opaque.clean(exc_type.__name__, NAME_BYTES_MAX)
+                self._end(messages.AppError(ID, ID, "", name, None))
         else:
             self.cancel(f"cancelled: {exc_type.__name__}")
 

@@ -60,7 +60,12 @@ class Conversation:
                 answer = self._heard(_messages.decode(body))
                 if answer is not None:
                     return answer
-        except (framing.FrameTooLong, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (
+            framing.FrameTooLong,
+            msgspec.DecodeError,
+            UnicodeDecodeError,
+            RecursionError,
+        ) as error:
             raise Unavailable(f"walld answered what this client cannot read: {error}") from error
         return None
 
@@ -95,7 +100,7 @@ def own_stream(number: int, seq: int) -> Seen:
 def _decoded(decoder: msgspec.msgpack.Decoder[_T], answer: bytes) -> _T:
     try:
         return decoder.decode(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unavailable(f"walld answered what this client cannot read: {error}") from error
 
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import msgspec
 from walld_client import wtf8
+from walld_client.nesting import nests_deeper
 from walld_client.wire import messages as wire
 
 __all__ = ["Segment", "json_or_none", "opaque", "segment_from_wire"]
@@ -49,13 +50,22 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """What this kind has, safe for JSON."""
-        names = ("kind", "step", "attempt", "first_seq", "last_seq", "at", *_FIELDS[self.kind])
+        names = (
+            "kind",
+            "step",
+            "attempt",
+            "first_seq",
+            "last_seq",
+            "at",
+            *_FIELDS.get(self.kind, ()),
+        )
         fields = {name: wtf8.jsonable(getattr(self, name)) for name in names}
         if self.info is not None:
             fields["info"] = wtf8.jsonable(self.info)
         return fields
 
 
+_DEPTH_MAX = 128
 _FIELDS: dict[str, tuple[str, ...]] = {
     "text": ("text",),
     "reasoning": ("text",),
@@ -112,9 +122,13 @@ def _result(segment: wire.RecoveredSegment) -> Any:
 
 
 def opaque(packed: bytes | None) -> Any:
-    """What the application packed; the bytes themselves where they are no msgpack (cut ones)."""
-    if packed is None:
-        return None
+    """What the application packed; the bytes themselves where they are no msgpack (cut ones).
+
+    Also where they nest deeper than 128: another program of the same user may have sent them, and
+    this thread's stack may be small (`nesting.py`).
+    """
+    if packed is None or nests_deeper(packed, _DEPTH_MAX):
+        return packed
     try:
         return msgspec.msgpack.decode(packed)
     except (msgspec.MsgspecError, ValueError, RecursionError):

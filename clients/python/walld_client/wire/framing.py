@@ -10,7 +10,14 @@ import struct
 
 import msgspec
 
-__all__ = ["FRAME_BYTES_MAX", "PROTOCOL_VERSION", "FrameTooLong", "encode", "split"]
+__all__ = [
+    "FRAME_BYTES_MAX",
+    "PROTOCOL_VERSION",
+    "FrameTooLong",
+    "encode",
+    "frame_bytes",
+    "split",
+]
 
 PROTOCOL_VERSION = 1
 FRAME_BYTES_MAX = 1024 * 1024
@@ -33,6 +40,19 @@ def encode(message: msgspec.Struct) -> bytes:
     """One frame: length prefix and message."""
     body = _encoder.encode(message)
     return _length.pack(len(body)) + body
+
+
+def frame_bytes(buffer: bytes | bytearray, limit: int = FRAME_BYTES_MAX) -> int:
+    """How long the frame at the start of `buffer` is, prefix and all; 4 while that is not known.
+
+    Raises FrameTooLong.
+    """
+    if len(buffer) < 4:
+        return 4
+    length: int = _length.unpack_from(buffer)[0]
+    if length > limit:
+        raise FrameTooLong(length, limit)
+    return 4 + length
 
 
 def split(buffer: bytes, limit: int = FRAME_BYTES_MAX) -> tuple[list[bytes], bytes]:

@@ -1,0 +1,210 @@
+"""`python -m kernel.disks`: a disk that is full, that fails, that does not answer.
+
+    --count N    cycles, in turn of each kind
+    --seed S     of the first
+
+- full: a file system of a few MiB, nearly filled; writes are taken in part, then refused. Some of
+  these daemons are killed while there is no room. Then there is room again.
+- failing: blocks that the device cannot store, while the page cache took them: the loop device's
+  image lies on a tmpfs without room. The first sync says so, a second one of the same file would
+  not ("fsyncgate"). Then there is room again, all is said and synced, and the power is cut.
+- stalled: a frozen file system; each write and sync waits for ten seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from . import mounts
+from .board import Board
+from .lives import Life
+from .load import Habits
+from .loop import Loop, options
+from .spoiled import spoil as spoil_by_name
+
+__all__ = ["main", "run"]
+
+_CALL_SECONDS_MAX: Final = 2.0
+"""What a busy machine may keep a call waiting; the stall is longer."""
+_STALL_SECONDS: Final = 10.0
+_HABITS: Final = Habits(levels=("written",), drains=0.1, streams=6, bursts=10, patience_seconds=2)
+_SMALL: Final = {"DISK_RETRY_SECONDS": 0.05, "DISK_RETRY_SECONDS_MAX": 0.1}
+_MIB: Final = 1 << 20
+_FAILING_MIB: Final = {"ext4": 24, "xfs": 300, "btrfs": 128}
+_FULL_ON: Final = {"tmpfs": 8, "ext4": 8, "btrfs": 114}
+"""MiB of each; the smallest that mkfs makes."""
+
+Spoil = Callable[[], None] | None
+
+
+def _full(loop: Loop, spoil: Spoil, seed: int, folder: Path) -> None:
+    random = Random(f"full {seed}")
+    kind = list(_FULL_ON)[seed % len(_FULL_ON)]
+    with _little_room(kind, _FULL_ON[kind]) as root:
+        data = root / "data"
+        life = Life(loop, seed, folder, data, small=_SMALL, spoil=spoil)
+        with life.lived():
+            life.until_listens()
+            life.until(lambda: life.daemon.status()["state"] != "recovering", "a start")
+            ballast = root / "ballast"
+            _fill(ballast, leave=random.randrange(200_000))
+            agent = life.spawn(_HABITS)
+            life.spawn(_HABITS)
+            life.until(
+                lambda: life.daemon.status()["state"] == "disk_full" or agent.board.is_finished,
+                "a full disk",
+            )
+            loop.tally.did(f"full {kind}, {life.daemon.status()['state']}")
+            time.sleep(random.expovariate(1 / 0.05))
+            if random.random() < 0.5:
+                life.daemon.kill()
+                life.died()
+                loop.tally.did("kills on a full disk")
+            ballast.unlink()
+            mounts.sync_all(root)  # btrfs frees room as it commits, which it does each 30 s
+            life.until_finished()
+            _never_waited(life)
+            life.end()
+
+
+@contextmanager
+def _little_room(kind: str, megabytes: int) -> Iterator[Path]:
+    if kind == "tmpfs":
+        with mounts.tmpfs(megabytes * 1024) as path:
+            yield path
+    else:
+        with mounts.mounted(kind, megabytes) as mount:
+            yield mount.path
+
+
+def _fill(path: Path, leave: int) -> None:
+    """Take all room but so many bytes."""
+    with path.open("ab", buffering=0) as file, suppress(OSError):
+        while True:
+            free = os.statvfs(path.parent)
+            size = free.f_bavail * free.f_frsize - leave
+            if size <= 0 or file.write(bytes(min(size, _MIB))) == 0:
+                return
+
+
+def _failing(kind: str, loop: Loop, spoil: Spoil, seed: int, folder: Path) -> None:
+    random = Random(f"failing {seed}")
+    megabytes = _FAILING_MIB[kind]
+    with (
+        mounts.tmpfs((megabytes + 2) * 1024) as store,
+        mounts.mounted(kind, megabytes, store) as mount,
+    ):
+        mount.page_by_page()
+        life = Life(loop, seed, folder, mount.path / "data", small=_SMALL, spoil=spoil)
+        with life.lived():
+            life.until_listens()
+            life.until(lambda: life.daemon.status()["state"] != "recovering", "a start")
+            mount.trim()  # with nobody writing: what comes later finds its room in the image gone
+            habits = Habits(levels=("written", "synced"), drains=0.2, patience_seconds=2)
+            agent = life.spawn(habits)
+            life.until(agent.board.is_told, "a first ack")
+            for _ in range(5):  # what was trimmed is given back bit by bit
+                _fill(store / "ballast", leave=0)
+                time.sleep(0.02)
+            failed = False
+            while not failed and len(life.agents) < 5:  # some of it may still find room
+                board = life.spawn(habits).board
+                life.until(partial(_in_trouble_or_finished, life, board), "trouble, or none")
+                failed = _in_trouble(life)
+            time.sleep(random.expovariate(1 / 0.1))
+            (store / "ballast").unlink()
+            life.until_finished()
+            loop.tally.did(f"{'syncs that failed' if failed else 'nothing'} on {kind}")
+            _never_waited(life)
+            life.end(partial(_cut, mount))
+
+
+def _in_trouble(life: Life) -> bool:
+    return "disk trouble: " in life.logged(life.daemon.log)
+
+
+def _in_trouble_or_finished(life: Life, board: Board) -> bool:
+    return _in_trouble(life) or board.is_finished
+
+
+def _cut(mount: mounts.LoopMount) -> None:
+    mount.cut_power()
+    mount.unmount()
+    mount.mount()
+
+
+def _stalled(loop: Loop, spoil: Spoil, seed: int, folder: Path) -> None:
+    random = Random(f"stalled {seed}")
+    with mounts.mounted(mounts.CUTTABLE[seed % 2]) as mount:
+        life = Life(loop, seed, folder, mount.path / "data", spoil=spoil)
+        with life.lived():
+            life.until_listens()
+            agent = life.spawn(_HABITS)
+            life.until(lambda: agent.board.streams > 0, "a first word")
+            time.sleep(random.expovariate(1 / 0.05))
+            mount.freeze()
+            try:
+                begun = time.monotonic()
+                life.spawn(_HABITS)
+                life.until(lambda: life.daemon.status()["state"] == "degraded", "it says so")
+                assert life.daemon.replies() is not None, "queries are answered meanwhile"
+                time.sleep(max(0.0, begun + _STALL_SECONDS - time.monotonic()))
+            finally:
+                mount.thaw()
+            life.until_finished()
+            loop.tally.did(f"stalls of {_STALL_SECONDS:.0f} s")
+            _never_waited(life)
+            life.end(partial(_cut, mount))
+
+
+def _never_waited(life: Life) -> None:
+    """P7: agents never block."""
+    slowest = max(agent.board.slowest_seconds for agent in life.agents)
+    assert slowest < _CALL_SECONDS_MAX, f"a token took {slowest:.3f} s"
+
+
+_KINDS: Final[dict[str, Callable[[Loop, Spoil, int, Path], None]]] = {
+    "full": _full,
+    "failing on ext4": partial(_failing, "ext4"),
+    "failing on xfs": partial(_failing, "xfs"),
+    "stalled": _stalled,
+}
+_STALLED_EVERY: Final = 40
+
+
+def run(count: int, seed: int, spoil: Spoil = None, kind: str = "") -> Loop:
+    """So many, in turn; a stall takes its time and has a turn now and then."""
+    loop = Loop("disks")
+    names = [name for name in _KINDS if kind in name]
+    quick = [name for name in names if name != "stalled"] or names
+    for number in range(seed, seed + count):
+        name = quick[number % len(quick)]
+        if number % _STALLED_EVERY == 0 and "stalled" in names:
+            name = "stalled"
+        loop.cycle(number, partial(_KINDS[name], loop, spoil, number))
+    return loop
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    chosen = options("disks", arguments, 200)
+    for kind in mounts.CUTTABLE:
+        reason = mounts.why_not(kind)
+        if reason is not None:
+            print(f"skipped: {reason}")
+            return 0
+    return run(chosen.count, chosen.seed, spoil_by_name(chosen.spoil), chosen.kind).end(
+        chosen.count
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""`python -m kernel.kill_points`: the kernel kills the daemon as it enters a call, here and there.
+
+    --count N    kills
+    --seed S     of the first
+
+Each call that changes the disk, at each of the times a history makes it, in turn. As
+`crash/test_killed_at_each_call.py` does it for a dozen of them with agents that do what a test
+writes, here with agents under load, and everything compared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from . import traced
+from .loop import Loop, options
+from .traced import Fault, History
+
+__all__ = ["main", "points", "run"]
+
+_CALLS: Final = {
+    "pwrite64": 30,
+    "fdatasync": 14,
+    "fsync": 16,
+    "openat": 40,
+    "unlinkat": 8,
+    "renameat": 3,
+    "mkdirat": 5,
+    "fchmod": 5,
+    "close": 40,
+}
+"""How many of each a history makes, about, in each of its threads."""
+
+
+def points() -> list[Fault]:
+    """All of them, in an order in which any number is a fair share."""
+    found = [
+        Fault((f"{call}:signal=KILL:when={at}",))
+        for call, times in _CALLS.items()
+        for at in range(1, times + 1)
+    ]
+    Random("points").shuffle(found)
+    return found
+
+
+def run(count: int, seed: int) -> Loop:
+    """So many; beyond all points each comes again, under another load."""
+    loop = Loop("kill_points")
+    chosen = points()
+    for number in range(seed, seed + count):
+        fault = chosen[number % len(chosen)]
+        loop.cycle(number, partial(_one, loop, number, fault))
+        loop.tally.did(f"at {fault.calls}")
+    return loop
+
+
+def _one(loop: Loop, seed: int, fault: Fault, folder: Path) -> None:
+    history = History(loop, seed, fault, folder)
+    history.live()
+    if history.deaths:
+        loop.tally.did("daemons that were killed there")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    chosen = options("kill_points", arguments, 600)
+    reason = traced.why_not()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        return 0
+    return run(chosen.count, chosen.seed).end(chosen.count)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

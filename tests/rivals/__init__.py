@@ -1,0 +1,1 @@
+"""What is lost when: walld and what is used in its place, under the same faults on the same rig."""

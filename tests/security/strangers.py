@@ -1,0 +1,74 @@
+"""Other users and their daemons: what tests of who may do what share.
+
+Owns: running Python as another uid, a daemon of another uid, what a process holds in memory.
+Refuses: what a test asserts.
+
+The uid is changed in the process itself, after its imports: the interpreter of these tests may lie
+where nobody else can read.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, environment, until
+
+__all__ = ["NOBODY", "DaemonOf", "as_user", "needs_root", "resident_bytes"]
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+
+_BECOME = "import os, sys; uid = int(sys.argv[1]); os.setgroups([]); os.setgid(uid); os.setuid(uid)"
+# All that `serve` imports late: afterwards this user may not be able to read it.
+_SERVE = """
+import os, sys, anyio._backends._asyncio, uvloop, walld.cli.run, walld.cli.serve, walld.daemon.serve
+import encodings.idna, encodings.ascii, walld.cli.arguments
+uid = int(sys.argv[1])
+os.setgroups([]); os.setgid(uid); os.setuid(uid)
+sys.exit(walld.cli.run.run(sys.argv[2:]))
+"""
+
+
+def as_user(uid: int, source: str, *arguments: str) -> str:
+    """What Python source prints as another user. It finds its arguments in sys.argv[2:]."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import socket, struct\n{_BECOME}\n{source}", str(uid), *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in RAM."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+class DaemonOf(DaemonProcess):
+    """A daemon of another uid: `give` it its directory, then start it."""
+
+    def __init__(self, home: Path, uid: int, *options: str) -> None:
+        super().__init__(home, *options)
+        self.uid = uid
+        # pytest's folders are closed to other users; this one is its own.
+        self.data = Path(self.folder) / "data"
+        os.chown(self.folder, uid, uid)
+
+    def start(self, *, wait: bool = True) -> DaemonOf:
+        assert self.process is None, "one at a time"
+        command = [sys.executable, "-c", _SERVE, str(self.uid), "serve", *self.options]
+        command += ["--data", str(self.data), "--socket", self.socket_path]
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(command, env=environment(), stderr=log)
+        if wait:
+            until(self.is_ready, f"a daemon that answers; see {self.log_path}")
+        return self

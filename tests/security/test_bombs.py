@@ -1,0 +1,172 @@
+"""Frames that are small to send and meant to be large to take: refused, and they cost no memory.
+
+What each gets as an answer is in `clients/vectors/malformed.json` and is held by
+`acceptance/test_malformed.py`; here the daemon's memory is looked at after each. How long each
+took is printed and decides nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from strangers import resident_bytes
+from walld_client.wire import messages as wire
+from wire_peer import Daemon, Healthy, Peer, text_of
+
+from walld import limits
+
+DEEP = 100_000
+LONGEST = b"\xff\xff\xff\xff"
+HEADS = {
+    "nothing": b"",
+    "a token": b"\x95\x03\x01\x01",
+    "behind a token": b"\x9f\x03\x01\x01\xc4\x01a\xc0",
+    "a start": b"\x99\x02\x01\x00",
+    "a resume": b"\x96\x11",
+    "a run": b"\x96\x05\x01\x01\x03",
+    "a recover": b"\x97\x30\x01",
+    "seen of a recover": b"\x97\x30\x01\xa3all\xc0\xc0",
+}
+NESTS = {
+    "arrays": b"\x91",
+    "maps": b"\x81\xa1k",
+    "arrays of 16 bits": b"\xdc\x00\x01",
+    "arrays that claim 2^32-1": b"\xdd" + LONGEST,
+    "maps that claim 2^32-1": b"\xdf" + LONGEST,
+}
+LENGTHS = {
+    "str": b"\xdb",
+    "bin": b"\xc6",
+    "array": b"\xdd",
+    "map": b"\xdf",
+    "ext": b"\xc9",
+}
+MANY = {
+    "empty arrays": b"\xdd\x00\x0f\xff\x00" + b"\x90" * 0xFFF00,
+    "empty strings": b"\xdd\x00\x0f\xff\x00" + b"\xa0" * 0xFFF00,
+    "numbers": b"\xdd\x00\x0f\xff\x00" + b"\x01" * 0xFFF00,
+    "empty maps": b"\xdd\x00\x0f\xff\x00" + b"\x80" * 0xFFF00,
+}
+
+
+def corpus() -> dict[str, bytes]:
+    """Name -> body of a frame."""
+    found = {}
+    for head, start in HEADS.items():
+        for name, opener in NESTS.items():
+            found[f"{DEEP} {name} in {head}"] = start + opener * DEEP
+        for name, code in LENGTHS.items():
+            found[f"{name} of 2^32-1 in {head}"] = start + code + LONGEST + b"a"
+        for name, body in MANY.items():
+            found[f"{name} in {head}"] = (start + body)[: limits.FRAME_BYTES_MAX]
+    return {name: body[: limits.FRAME_BYTES_MAX] for name, body in found.items()}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    running = Daemon(tmp_path_factory.mktemp("daemon"))
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def healthy(daemon: Daemon) -> Iterator[Healthy]:
+    """Somebody who goes on streaming."""
+    with Healthy(daemon) as agent:
+        yield agent
+
+
+def answered(daemon: Daemon, role: str | None, body: bytes) -> float:
+    """Seconds until the peer was answered or closed, for one frame."""
+    with Peer(daemon, role) as peer:
+        begun = time.perf_counter()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            peer.socket.sendall(len(body).to_bytes(4, "big") + body)
+        answer = peer.hear()
+        took = time.perf_counter() - begun
+        assert isinstance(answer, (wire.Refused, wire.Error)), answer
+        closes = isinstance(answer, wire.Error) and not answer.id
+        assert (peer.hear() is None) if closes else True
+        return took
+
+
+@pytest.mark.parametrize("role", ["agent", "query", None])
+def test_every_bomb_is_refused_and_costs_no_more_than_any_frame(
+    daemon: Daemon, healthy: Healthy, role: str | None
+) -> None:
+    """At most four frames' worth is resident behind each that was not before it."""
+    slowest = (0.0, "")
+    answered(daemon, role, bytes(limits.FRAME_BYTES_MAX))  # what one frame of any kind costs
+    first = before = resident_bytes(daemon.process.pid)
+    for name, body in corpus().items():
+        slowest = max(slowest, (answered(daemon, role, body), name))
+        after = resident_bytes(daemon.process.pid)
+        assert after - before < 4 * limits.FRAME_BYTES_MAX, name
+        before = after
+    healthy.say(f"{role} ")
+    assert text_of(healthy.recovered()) == "".join(healthy.said)
+    grown = (before - first) >> 10
+    print(f"\n{role}: +{grown} KiB, slowest {slowest[0] * 1000:.1f} ms ({slowest[1]})")
+
+
+@pytest.mark.parametrize("role", ["agent", "query", None])
+def test_a_bomb_again_and_again_finds_the_memory_of_the_last(
+    daemon: Daemon, role: str | None
+) -> None:
+    body = b"\xdd\x00\x0f\xff\x00" + b"\x80" * 0xFFF00
+    for _ in range(5):
+        answered(daemon, role, body)
+    before = resident_bytes(daemon.process.pid)
+    for _ in range(40):
+        answered(daemon, role, body)
+    assert resident_bytes(daemon.process.pid) - before < 8 * limits.FRAME_BYTES_MAX
+
+
+def test_lengths_of_frames_that_lie_are_refused_before_anything_is_taken(daemon: Daemon) -> None:
+    before = resident_bytes(daemon.process.pid)
+    for role in ("agent", "query", None):
+        for length in (limits.FRAME_BYTES_MAX + 1, 2**31, 2**32 - 1):
+            with Peer(daemon, role) as peer:
+                peer.socket.sendall(length.to_bytes(4, "big"))
+                error = peer.hear()
+                assert isinstance(error, wire.Error)
+                assert (error.code, error.got) == ("frame_too_long", str(length))
+                assert peer.hear() is None
+    assert resident_bytes(daemon.process.pid) - before < limits.MIB
+
+
+def test_an_event_that_claims_more_seqs_than_it_has_text(daemon: Daemon) -> None:
+    """A run of a million tokens of nothing: one frame, one item, a few bytes a token at most."""
+    tokens = limits.FRAME_BYTES_MAX - 100
+    with Peer(daemon, "agent") as peer:
+        peer.send(wire.Start(1, 0, "bomb", "s"))
+        peer.drain(1)
+        before = resident_bytes(daemon.process.pid)
+        peer.send(wire.Run(1, 1, 3, bytes(tokens), b""))
+        peer.drain(2)
+        assert resident_bytes(daemon.process.pid) - before < 8 * limits.FRAME_BYTES_MAX
+        peer.send(wire.Token(1, tokens + 1, b"x"), wire.End(1, tokens + 2, True))
+        peer.send(wire.Release(1, tokens + 3))
+        peer.drain(3, "synced")
+
+
+def test_many_streams_of_one_connection_are_counted(daemon: Daemon) -> None:
+    """Starts cost memory until the limit, and none beyond it."""
+    with Peer(daemon, "agent") as peer:
+        extra = 50
+        for first in range(1, limits.STREAMS_PER_CONNECTION_MAX + 1, 1000):
+            peer.send(*(wire.Start(n, 0, f"m{n}", "s") for n in range(first, first + 1000)))
+        peer.drain(1)
+        before = resident_bytes(daemon.process.pid)
+        top = limits.STREAMS_PER_CONNECTION_MAX
+        peer.send(*(wire.Start(n, 0, f"m{n}", "s") for n in range(top + 1, top + 1 + extra)))
+        for number in range(top + 1, top + 1 + extra):
+            refused = peer.hear()
+            assert isinstance(refused, wire.Refused)
+            assert (refused.stream, refused.code) == (number, "too_many_streams")
+        assert resident_bytes(daemon.process.pid) - before < 4 * limits.MIB

@@ -1,0 +1,163 @@
+"""Too many peers, and one that writes as fast as it can: the others are served all the same."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from daemon_process import environment, until
+from strangers import resident_bytes
+from walld_client.wire import messages as wire
+from wire_peer import Daemon, Healthy, Peer, recovered, text_of
+
+from walld import limits
+
+HONEST = 63
+
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # the crowd is held by this process
+CONNECTS = min(4000, hard - 300)
+
+WRITES_FOR_EVER = """
+import socket, sys
+from walld_client.wire import framing, messages as wire
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+peer.sendall(framing.encode(wire.Hello(1, "agent", b"h" * 16)))
+peer.sendall(framing.encode(wire.Start(1, 0, "hostile", "hostile")))
+text, seq = b"x" * int(sys.argv[2]), 1
+print("begun", flush=True)
+while True:
+    many = (framing.encode(wire.Token(1, seq + at, text)) for at in range(64))
+    peer.sendall(b"".join(many))
+    seq += 64
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    running = Daemon(tmp_path)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def descriptors(daemon: Daemon) -> int:
+    return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+
+def knocked(path: str) -> socket.socket:
+    """Connected, as far as the backlog lets one, and silent."""
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    with suppress(BlockingIOError):
+        peer.connect(path)
+    return peer
+
+
+def test_thousands_of_connects_at_once(daemon: Daemon) -> None:
+    """Held open and silent, then closed, then again: who is there goes on, nothing is left."""
+    with Healthy(daemon) as healthy:
+        healthy.say("before")
+        fds, memory = descriptors(daemon), resident_bytes(daemon.process.pid)
+        for wave in range(2):
+            crowd = []
+            for number in range(CONNECTS // 2):
+                crowd.append(knocked(daemon.socket_path))
+                if number % 200 == 0:
+                    healthy.say(".")
+            with Peer(daemon, "query") as asking:
+                assert asking.ask(wire.HasPartial(1, "healthy-session")) == b"\xc3"
+            for peer in crowd:
+                peer.close()
+            healthy.say(f" wave {wave} is over")
+        until(lambda: descriptors(daemon) <= fds, "every descriptor back")
+        assert resident_bytes(daemon.process.pid) - memory < 32 * limits.MIB
+        assert text_of(healthy.recovered()) == "".join(healthy.said)
+
+
+def test_a_flood_beyond_what_there_is_room_for(tmp_path: Path) -> None:
+    """A daemon of few descriptors: the crowd is turned away, who is in stays and is served."""
+    daemon = Daemon(tmp_path, files_max=limits.PEERS_RESERVE_FDS + 40)
+    crowd: list[socket.socket] = []
+    try:
+        with Healthy(daemon) as healthy:
+            healthy.say("before")
+            for number in range(CONNECTS):
+                crowd.append(knocked(daemon.socket_path))
+                if number % 400 == 0:
+                    healthy.say(".")
+            until(lambda: healthy.say(",") or descriptors(daemon) > 40, "a full house")
+            healthy.say(" after")
+            assert descriptors(daemon) < limits.PEERS_RESERVE_FDS + 40, "and a reserve of its own"
+            for peer in crowd:
+                peer.close()
+            until(lambda: daemon.counted("too_many_peers") > 100, "and the rest turned away")
+            assert text_of(healthy.recovered()) == "".join(healthy.said)
+    finally:
+        for peer in crowd:
+            peer.close()
+        daemon.stop()
+
+
+def drained(peers: list[Peer], rounds: int, first: int) -> list[float]:
+    """Rounds of a token and a drain by each, all at the same time; seconds until each answer."""
+    took = []
+    for number in range(first, first + rounds):
+        at = time.perf_counter()
+        for peer in peers:
+            peer.send(wire.Token(1, number, b"honest "), wire.Drain(number, "written"))
+        for peer in peers:
+            assert peer.hear() == wire.Drained(number, "written")
+            took.append(time.perf_counter() - at)
+    return took
+
+
+@pytest.mark.parametrize("text_bytes", [20, 64 * 1024])
+def test_one_that_writes_as_fast_as_it_can_among_honest_ones(
+    daemon: Daemon, text_bytes: int
+) -> None:
+    """All that the honest say is acknowledged and memory is bounded by the queue.
+
+    How much longer their acks take is printed: it decides nothing.
+    """
+    peers = [Peer(daemon, "agent") for _ in range(HONEST)]
+    for number, peer in enumerate(peers):
+        peer.send(wire.Start(1, 0, f"honest {number}", "honest"))
+        peer.drain(100_000)
+    alone = drained(peers, 20, 1)
+    before = resident_bytes(daemon.process.pid)
+    hostile = subprocess.Popen(
+        [sys.executable, "-c", WRITES_FOR_EVER, daemon.socket_path, str(text_bytes)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+    )
+    assert hostile.stdout is not None
+    try:
+        hostile.stdout.readline()
+        among = drained(peers, 20, 21)
+        most = resident_bytes(daemon.process.pid)
+        time.sleep(1)
+        most = max(most, resident_bytes(daemon.process.pid))
+        among += drained(peers, 5, 41)
+    finally:
+        hostile.kill()
+        hostile.wait()
+        hostile.stdout.close()
+    most = max(most, resident_bytes(daemon.process.pid))
+    assert most - before < limits.QUEUE_BYTES_MAX + limits.UNSYNCED_BYTES_MAX + 32 * limits.MIB
+    for number, peer in enumerate(peers):
+        reply = recovered(daemon, f"honest {number}", [])
+        assert (text_of(reply), reply.gaps, reply.last_seq) == ("honest " * 45, [], 45)
+        peer.socket.close()
+    first, second = (sorted(one)[int(len(one) * 0.99)] * 1000 for one in (alone, among))
+    print(f"\n{text_bytes} bytes a token: p99 of a drain {first:.1f} ms alone, {second:.1f} ms "
+          f"among, ratio {second / first:.1f}; +{(most - before) >> 20} MiB")  # fmt: skip

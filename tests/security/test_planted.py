@@ -1,0 +1,184 @@
+"""Files that somebody else made before the daemon came: refused or left alone, never followed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from agents.process import Obedient
+from daemon_process import DaemonProcess, until
+from strangers import DaemonOf, needs_root
+from walld_client.wire import messages as wire
+from wire_peer import Peer
+
+MakeDaemon = Callable[..., DaemonProcess]
+OTHER = 61001
+
+
+@pytest.fixture
+def precious(tmp_path: Path) -> Iterator[Path]:
+    """A file outside the data directory that no test may change."""
+    path = tmp_path / "precious"
+    path.write_bytes(b"precious" * 100)
+    yield path
+    assert path.read_bytes() == b"precious" * 100
+
+
+def takes_and_gives_back(daemon: DaemonProcess) -> None:
+    """It works, whatever lies there."""
+    with Peer(daemon, "agent") as peer:  # type: ignore[arg-type]
+        peer.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
+        peer.drain(1, "synced")
+        reply = daemon.reader.recover(stream_id="r")
+        assert reply is not None
+        assert reply.text == "x"
+
+
+def refused(daemon: DaemonProcess, *words: str) -> None:
+    """It says why and ends with 1; nobody can connect."""
+    daemon.start(wait=False)
+    assert daemon.ended() == 1
+    assert all(word in daemon.log_text() for word in words), daemon.log_text()
+    assert "Traceback" not in daemon.log_text()
+    assert not os.path.lexists(daemon.socket_path)
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o1777])
+def test_a_directory_that_others_can_write_is_refused(make_daemon: MakeDaemon, mode: int) -> None:
+    daemon = make_daemon()
+    daemon.data.mkdir()
+    daemon.data.chmod(mode)
+    refused(daemon, f"mode {mode & 0o1777:04o}", "chmod go-w")
+    assert list(daemon.data.iterdir()) == []
+
+
+@needs_root
+def test_a_directory_of_somebody_else_is_refused(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon()
+    daemon.data.mkdir(0o700)
+    os.chown(daemon.data, OTHER, OTHER)
+    refused(daemon, f"belongs to uid {OTHER}", "chown")
+
+
+@needs_root
+def test_a_daemon_of_another_user_says_what_it_may_not_write(tmp_path: Path) -> None:
+    """Its directory is root's and closed to it: one clear line, and no way around it."""
+    daemon = DaemonOf(tmp_path, OTHER)
+    try:
+        daemon.data.mkdir(0o700)
+        refused(daemon, "Permission denied")
+    finally:
+        daemon.close()
+
+
+@needs_root
+@pytest.mark.parametrize("place", ["LOCK", "reserve", "wal/00000000000000000001.wal"])
+def test_a_file_of_root_among_its_own(tmp_path: Path, place: str) -> None:
+    """What it cannot open costs nothing; a LOCK that it cannot take is said."""
+    daemon = DaemonOf(tmp_path, OTHER)
+    try:
+        for folder in (daemon.data, daemon.data / "wal"):
+            folder.mkdir(0o700)
+            os.chown(folder, OTHER, OTHER)
+        (daemon.data / place).write_bytes(b"root's")
+        os.chmod(daemon.data / place, 0o600)
+        if place == "LOCK":
+            refused(daemon, "Permission denied")
+        else:
+            daemon.start()
+            with Peer(daemon, "agent") as peer:  # type: ignore[arg-type]
+                peer.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
+                peer.drain(1, "synced")
+        kept = [path.read_bytes() for path in daemon.data.rglob("*") if path.is_file()]
+        assert b"root's" in kept or place == "reserve"
+    finally:
+        daemon.close()
+
+
+@needs_root
+def test_its_own_user_cannot_look_inside(tmp_path: Path) -> None:
+    """Not dumpable: what /proc shows of its memory is root's, so ptrace(2) is refused too."""
+    daemon = DaemonOf(tmp_path, OTHER)
+    try:
+        daemon.data.mkdir(0o700)
+        os.chown(daemon.data, OTHER, OTHER)
+        daemon.start()
+        assert daemon.process is not None
+        assert os.stat(f"/proc/{daemon.process.pid}/mem").st_uid == 0
+        assert Path(f"/proc/{daemon.process.pid}/status").read_text().count(str(OTHER)) > 0
+    finally:
+        daemon.close()
+
+
+PLANTS: dict[str, Callable[[Path, Path], None]] = {
+    "link": lambda path, precious: path.symlink_to(precious),
+    "hard link": lambda path, precious: path.hardlink_to(precious),
+    "fifo": lambda path, _precious: os.mkfifo(path),
+}
+
+
+def test_plants_where_the_next_segments_will_be(make_daemon: MakeDaemon, precious: Path) -> None:
+    """One of each, in the places of the first segments: walld goes past them."""
+    daemon = make_daemon()
+    (daemon.data / "wal").mkdir(0o700, parents=True)
+    daemon.data.chmod(0o700)
+    for number, plant in enumerate(PLANTS.values(), 1):
+        plant(daemon.data / f"wal/{number:020d}.wal", precious)
+    daemon.start()
+    takes_and_gives_back(daemon)
+    daemon.restart()
+    until(lambda: daemon.reader.recover(stream_id="r"), "what was said")
+    assert daemon.terminate() == 0
+
+
+@pytest.mark.parametrize("plant", ["link", "fifo"])
+def test_a_plant_in_place_of_lock_is_refused(
+    make_daemon: MakeDaemon, precious: Path, plant: str
+) -> None:
+    """No owner without a lock: anything that is no file there ends the start, and is kept."""
+    daemon = make_daemon()
+    daemon.data.mkdir(0o700)
+    PLANTS[plant](daemon.data / "LOCK", precious)
+    before = os.lstat(daemon.data / "LOCK")
+    refused(daemon)
+    assert os.lstat(daemon.data / "LOCK").st_ino == before.st_ino
+
+
+def test_a_link_in_place_of_a_folder_is_not_followed(
+    make_daemon: MakeDaemon, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    daemon = make_daemon()
+    daemon.data.mkdir(0o700)
+    (daemon.data / "wal").symlink_to(elsewhere)
+    refused(daemon, "wal")
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_links_where_partials_will_be(
+    make_daemon: MakeDaemon, make_agent: Callable[..., Obedient], precious: Path
+) -> None:
+    """A link in the place of a session's folder, of a partial and of its temporary file."""
+    daemon = make_daemon()
+    uid = daemon.data / "partials" / str(os.getuid())
+    uid.mkdir(0o700, parents=True)
+    daemon.data.chmod(0o700)
+    (uid / "linked").symlink_to(precious.parent)
+    (uid / "s").mkdir(0o700)
+    (uid / "s" / "r").symlink_to(precious)
+    daemon.start()
+    agent = make_agent(daemon)
+    agent.do("a = client.reply('s', stream_id='r'); a.token('one')")
+    agent.do("b = client.reply('linked', stream_id='q'); b.token('two')")
+    agent.do("b.drain(20)")
+    agent.kill()
+    assert daemon.orphan("r").text == "one"
+    assert daemon.orphan("q").text == "two"
+    until(lambda: (uid / "s" / "r").is_file() and not (uid / "s" / "r").is_symlink(), "a partial")
+    daemon.restart()
+    assert daemon.orphan("r").text == "one"
+    assert daemon.orphan("q").text == "two", "the log serves what has no place"
+    assert sorted(path.name for path in precious.parent.iterdir() if path.is_symlink()) == []

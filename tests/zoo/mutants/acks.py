@@ -1,0 +1,87 @@
+"""Planted bugs: what is acknowledged, and when a sync counts."""
+
+from __future__ import annotations
+
+from .mutant import DAEMON, ENGINE, Mutant
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (
+    Mutant(
+        "acknowledged from the stream instead of the batch",
+        ENGINE + "sealing.py",
+        "                    stream.synced_seq = part.last_seq\n",
+        "                    stream.synced_seq = stream.next_seq - 1\n",
+        "B1",
+    ),
+    Mutant(
+        "acknowledged when it is written, before the sync",
+        ENGINE + "engine.py",
+        "            (stream.begin.number, stream.written_seq, stream.synced_seq)\n",
+        "            (stream.begin.number, stream.written_seq, stream.written_seq)\n",
+        "P4",
+    ),
+    Mutant(
+        "acknowledged when the sync begins",
+        DAEMON + "syncer.py",
+        "        self.syncing_since = anyio.current_time()\n        try:\n",
+        "        self.syncing_since = anyio.current_time()\n"
+        "        engine.synced(target)\n"
+        "        try:\n",
+        "P4",
+    ),
+    Mutant(
+        "a sync that fails is taken for done",
+        DAEMON + "syncer.py",
+        "                await self._writer.sync_failed(what, generation)\n"
+        "            await self._writer.pause()\n"
+        "            return\n",
+        "                _log.error(what)\n            took = 0.0\n",
+        "P8",
+    ),
+    Mutant(
+        "a sync that failed is tried again on the same file",
+        DAEMON + "syncer.py",
+        "            await self._writer.sync_failed(what, generation)\n",
+        "            _log.error(what)\n            engine.commit.written(anyio.current_time())\n",
+        "P8",
+    ),
+    Mutant(
+        "only the current segment is synced",
+        DAEMON + "syncer.py",
+        "        ids = [segment.segment_id for segment in segments]\n",
+        "        ids = [segment.segment_id for segment in segments[-1:]]\n",
+        "P4",
+    ),
+    Mutant(
+        "a sync counts for batches that moved while it ran",
+        DAEMON + "syncer.py",
+        "        if generation != self._writer.generation:\n",
+        "        if generation > self._writer.generation:\n",
+        "P8",
+    ),
+    Mutant(
+        "whoever waits for a sync is told at the write",
+        ENGINE + "engine.py",
+        '            if waiter.level == "written" or recorded_no <= self.sealing.synced_no:\n',
+        '            if waiter.level == "written" or recorded_no <= self.sealing.written_no:\n',
+        "P4",
+    ),
+    Mutant(
+        "resume of what is gone is acknowledged at once",
+        ENGINE + "engine.py",
+        '            self.when("synced", partial(self._done_with, connection, resume), '
+        "self.since)\n",
+        "            self._done_with(connection, resume)\n",
+        "P4",
+    ),
+    Mutant(
+        "acks only to the connection that spoke last",
+        ENGINE + "engine.py",
+        "            for connection in producer.connections:\n"
+        "                connection.dirty.add(stream)\n",
+        "            if stream.connection is not None:\n"
+        "                stream.connection.dirty.add(stream)\n",
+        "P2",
+    ),
+)

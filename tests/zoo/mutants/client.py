@@ -1,0 +1,149 @@
+"""Planted bugs: the ring of the client, what it sends again, what it gives up."""
+
+from __future__ import annotations
+
+from .mutant import CLIENT, Mutant
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (
+    Mutant(
+        "client: takes written for synced",
+        CLIENT + "hearing.py",
+        "        for number, _written, synced in ack.streams:\n",
+        "        for number, synced, _synced in ack.streams:\n",
+        "P2",
+    ),
+    Mutant(
+        "client: lets go of frames that are not synced",
+        CLIENT + "backlog.py",
+        "                    if last > stream.synced and not stream.gone and seq not in "
+        "stream.refused:\n",
+        "                    if last > self.taken_seq(stream) and seq not in stream.refused:\n",
+        "P2",
+    ),
+    Mutant(
+        "client: does not resend",
+        CLIENT + "backlog.py",
+        "        everything = self.sent\n",
+        "        everything: deque[bytes] = deque()\n",
+        "P2",
+    ),
+    Mutant(
+        "client: does not resend what was on its way",
+        CLIENT + "backlog.py",
+        "        everything.extend(frame for frame in self.outgoing if frame[5] not in (0, "
+        "frames.RESUME))\n",
+        "",
+        "P2",
+    ),
+    Mutant(
+        "client: resends the newest first",
+        CLIENT + "backlog.py",
+        "        everything.extend(self.waiting)\n        self.waiting = everything\n",
+        "        self.waiting.extend(everything)\n",
+        "P2",
+    ),
+    Mutant(
+        "client: a token overtakes what waits after EAGAIN",
+        CLIENT + "connection.py",
+        "        self.flowing = False\n        self.backlog.unsend",
+        "        self.backlog.unsend",
+        "P2",
+    ),
+    Mutant(
+        "client: an event overtakes what waits after EAGAIN",
+        CLIENT + "link.py",
+        "        self.backlog.hold(stream, frame)\n\n    def push",
+        "        self.backlog.waiting.appendleft(frame)\n"
+        "        self.backlog._waits(len(frame) + 48, 1)\n"
+        "\n"
+        "    def push",
+        "P2",
+    ),
+    Mutant(
+        "client: a send that was taken in part is sent again whole",
+        CLIENT + "connection.py",
+        "        self.backlog.unsend(stream, taken_bytes)\n",
+        "        self.backlog.unsend(stream, 0)\n",
+        "P1",
+    ),
+    Mutant(
+        "client: a send that was taken in part counts as whole",
+        CLIENT + "reply.py",
+        "                        if taken != length + 19:\n",
+        "                        if not taken:\n",
+        "P1",
+    ),
+    Mutant(
+        "client: the rest of a resend is begun anew",
+        CLIENT + "backlog.py",
+        "            self._out_at += taken\n",
+        "            self._out_at += taken if taken == len(self._out) else 0\n",
+        "P1",
+    ),
+    Mutant(
+        "client: does not resume its streams",
+        CLIENT + "connection.py",
+        "        return [framing.encode(hello), *map(framing.encode, resumes)]\n",
+        "        return [framing.encode(hello), *map(framing.encode, resumes[:0])]\n",
+        "P2",
+    ),
+    Mutant(
+        "client: does not say that a stream it resumes is released",
+        CLIENT + "connection.py",
+        "            messages.Resume(s.start, s.held_from, s.synced, s.next_seq, s.released)\n",
+        "            messages.Resume(s.start, s.held_from, s.synced, s.next_seq, False)\n",
+        "P5",
+    ),
+    Mutant(
+        "client: forgets a stream once its release is sent",
+        CLIENT + "registry.py",
+        "        if stream.is_settled() or (stream.gone and",
+        "        if stream.released or (stream.gone and",
+        "P5",
+    ),
+    Mutant(
+        "client: gives up a stream released while the daemon is away",
+        CLIENT + "saying.py",
+        "    if not stream.introduced and not link.is_pushing_next():\n",
+        "    if not link.is_pushing_next():\n",
+        "P5",
+    ),
+    Mutant(
+        "client: keeps its drains to itself when the daemon is another",
+        CLIENT + "connection.py",
+        "        for drain_id in self.hearing.drains:\n            self.hold_drain(drain_id)\n",
+        "",
+        "P2",
+    ),
+    Mutant(
+        "client: a with block that is left releases, though nothing was saved",
+        CLIENT + "reply.py",
+        "                self._end(messages.End(ID, ID, True))\n",
+        "                self._end(messages.End(ID, ID, True), released=self._auto_release)\n",
+        "P6",
+    ),
+    Mutant(
+        "client: an error releases",
+        CLIENT + "reply.py",
+        "        return self._end(messages.AppError(ID, ID, text, short_kind, about))\n",
+        "        return self._end(messages.AppError(ID, ID, text, short_kind, about), "
+        "released=True)\n",
+        "P6",
+    ),
+    Mutant(
+        "client: forgets the token that a failed send did not take",
+        CLIENT + "backlog.py",
+        "        self.hold(stream, frame)\n        if taken_bytes:\n",
+        "        if taken_bytes:\n            self.hold(stream, frame)\n",
+        "P2",
+    ),
+    Mutant(
+        "client: forgets what was sent when a send fails",
+        CLIENT + "connection.py",
+        "        self.backlog.rewind()\n        self.remember",
+        "        self.backlog.sent.clear()\n        self.backlog.rewind()\n        self.remember",
+        "P2",
+    ),
+)

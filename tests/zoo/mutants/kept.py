@@ -1,0 +1,69 @@
+"""Planted bugs: partials, and answers to those who ask."""
+
+from __future__ import annotations
+
+from .mutant import DAEMON, DISK, Mutant
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (
+    Mutant(
+        "what waits is not read",
+        DAEMON + "reading.py",
+        "            waiting = [item.item for item in stream.waiting]\n",
+        "            waiting = [item.item for item in stream.waiting[1:]]\n",
+        "P11",
+    ),
+    Mutant(
+        "one user is shown what is another's",
+        DAEMON + "requests.py",
+        "            streams = [s for s in registry.by_no.values() if s.begin.uid == uid]\n",
+        "            streams = list(registry.by_no.values())\n",
+        "P12",
+    ),
+    Mutant(
+        "a partial is not synced",
+        DISK + "composed.py",
+        "                _write_whole(file, data)\n                file.sync()\n",
+        "                _write_whole(file, data)\n",
+        "T1",
+    ),
+    Mutant(
+        "the name of a partial is not synced",
+        DISK + "composed.py",
+        "            raise\n        self.sync_dir(head)\n",
+        "            raise\n",
+        "T1",
+    ),
+    Mutant(
+        "the name of a new directory is not synced",
+        DISK + "composed.py",
+        '                self.sync_dir("/".join(parts[: depth - 1]))\n',
+        "",
+        "T1",
+    ),
+    Mutant(
+        "a partial goes before its tombstone is written",
+        DAEMON + "keeper.py",
+        "        if facts.wal_until >= self._engine.segments.first_batch:\n",
+        "        if facts.wal_until < self._engine.segments.first_batch:\n",
+        "K3",
+    ),
+    Mutant(
+        "a partial outlives a reply that was resolved while it was made",
+        DAEMON + "keeper.py",
+        "            if stream.gone or old is None:\n",
+        "            if old is None and not stream.gone:\n",
+        "K3",
+    ),
+    Mutant(
+        "a resolved orphan gets no tombstone",
+        DAEMON + "requests.py",
+        "            self._engine.release(stream, Flag.RESOLVED, now)\n",
+        "            stream.gone = True\n"
+        "            self._engine.sealing.dropped(stream.drop_waiting())\n"
+        "            self._engine.registry.remove(stream)\n"
+        "            self._engine.orphans.pop(stream.no, None)\n",
+        "P6",
+    ),
+)

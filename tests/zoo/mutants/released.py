@@ -1,0 +1,72 @@
+"""Planted bugs: what is released leaves the disk, and nothing else does."""
+
+from __future__ import annotations
+
+from .mutant import DAEMON, ENGINE, Mutant
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (
+    Mutant(
+        "a release is acknowledged before its tombstone is synced",
+        ENGINE + "engine.py",
+        "        if stream.records == 0 and not stream.building and kept is None:\n"
+        "            stream.written_seq = stream.synced_seq = seq\n"
+        "            self._moved(stream)\n"
+        "            return\n",
+        "        stream.written_seq = stream.synced_seq = seq\n"
+        "        self._moved(stream)\n"
+        "        if stream.records == 0 and not stream.building and kept is None:\n"
+        "            return\n",
+        "P5",
+    ),
+    Mutant(
+        "released before its first flush, though it has records",
+        ENGINE + "engine.py",
+        "        if stream.records == 0 and not stream.building and kept is None:\n",
+        "        if stream.synced_seq < 0 and not stream.building and kept is None:\n",
+        "P5",
+    ),
+    Mutant(
+        "the records of a released reply stay alive",
+        ENGINE + "sealing.py",
+        "            self._segments.died(place.batch_no, place.length, after, self.now)\n",
+        "            assert after\n",
+        "P5",
+    ),
+    Mutant(
+        "a segment goes before what ordered it is synced",
+        ENGINE + "segments.py",
+        "        if oldest.live_bytes or oldest.unlink_after > synced_no:\n",
+        "        if oldest.live_bytes:\n",
+        "G3",
+    ),
+    Mutant(
+        "a segment goes before the carried copies are synced",
+        ENGINE + "sealing.py",
+        "            self._segments.died(was.batch_no, was.length, place.batch_no, None)\n",
+        "            self._segments.died(was.batch_no, was.length, 0, None)\n",
+        "G3",
+    ),
+    Mutant(
+        "a carried record does not say that its Begin is in it",
+        DAEMON + "reclaimer.py",
+        "            flags |= Flag.BEGIN\n",
+        "            flags |= 0\n",
+        "P6",
+    ),
+    Mutant(
+        "carrying has no budget",
+        DAEMON + "reclaimer.py",
+        "        return (large or late) and self._engine.carry_budget > 0\n",
+        "        return large\n",
+        "P5",
+    ),
+    Mutant(
+        "released bytes that are written again are not known to be due",
+        ENGINE + "segments.py",
+        "            if segment.poisoned and segment.dead_since is not None:\n",
+        "            if segment is self._list[-1] and segment.dead_since is not None:\n",
+        "P5",
+    ),
+)

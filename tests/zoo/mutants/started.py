@@ -1,0 +1,38 @@
+"""Planted bugs: what a start makes of what an earlier daemon left."""
+
+from __future__ import annotations
+
+from .mutant import DAEMON, Mutant
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (
+    Mutant(
+        "a start believes what an earlier daemon may have failed to sync",
+        DAEMON + "mend.py",
+        "    failed = resync(disk, log_uuid, _tails(log, segments, verdict.synced_no))\n",
+        "    failed = resync(disk, log_uuid, {})\n",
+        "P4",
+    ),
+    Mutant(
+        "a start writes the end of a log again and does not sync it",
+        DAEMON + "resync.py",
+        "            file.write_at(data, offset)\n        file.sync()\n",
+        "            file.write_at(data, offset)\n",
+        "P4",
+    ),
+    Mutant(
+        "a start takes every stream for an orphan",
+        DAEMON + "restore.py",
+        "    process = watch(found.begin.uid, owner)\n",
+        "    process = watch(found.begin.uid, owner) if found.terminal else None\n",
+        "L2",
+    ),
+    Mutant(
+        "a start forgets which partials are of its log",
+        DAEMON + "restore.py",
+        "            by_no[facts.stream_no] = ((uid, session, name), facts.last_seq)\n",
+        "            assert known\n",
+        "P6",
+    ),
+)

@@ -1,0 +1,142 @@
+"""Planted bugs: batches on their way to the disk, and a disk that refuses."""
+
+from __future__ import annotations
+
+from .mutant import DAEMON, DISK, ENGINE, WAL, Mutant
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (
+    Mutant(
+        "a write that fails is taken for written",
+        DAEMON + "writer.py",
+        "            self._files.write(segment.segment_id, sealed.batch, synced_no, offset)\n",
+        "            try:\n"
+        "                self._files.write(segment.segment_id, sealed.batch, synced_no, "
+        "offset)\n"
+        "            except OSError as error:\n"
+        '                _log.error("write: %s", error)\n',
+        "P8",
+    ),
+    Mutant(
+        "a short write is not continued",
+        WAL + "files.py",
+        "        while done < len(data):\n",
+        "        while not done:\n",
+        "P4",
+    ),
+    Mutant(
+        "a short write is continued from the beginning",
+        WAL + "files.py",
+        "            taken = file.write_at(data[done:], offset + done)\n",
+        "            taken = file.write_at(data, offset + done)\n",
+        "P4",
+    ),
+    Mutant(
+        "a partial's short write is not continued",
+        DISK + "composed.py",
+        "    while written < len(data):\n",
+        "    while not written:\n",
+        "T1",
+    ),
+    Mutant(
+        "a full disk: one batch too many is cut off",
+        DAEMON + "writer.py",
+        "            await self._thread.run(lambda: self._files.cut(segment.segment_id, "
+        "segment.size))\n",
+        "            size = segment.offsets[-1] if segment.offsets else segment.size\n"
+        "            await self._thread.run(lambda: self._files.cut(segment.segment_id, "
+        "size))\n",
+        "P7",
+    ),
+    Mutant(
+        "a disk that was full goes on writing ends alone",
+        DAEMON + "writer.py",
+        "        self._engine.disk_full = self._engine.sealing.ends_only = False\n",
+        "        self._engine.disk_full = False\n",
+        "P7",
+    ),
+    Mutant(
+        "the names of new segments are not synced",
+        WAL + "files.py",
+        "            if segment_id in self._unnamed:\n"
+        "                self._disk.sync_dir(WAL_DIR)\n",
+        "            if segment_id in self._unnamed:\n",
+        "P4",
+    ),
+    Mutant(
+        "a failed sync: what was written behind it is not written again",
+        ENGINE + "sealing.py",
+        "range(self.synced_no + 1, self.reached_no + 1)]\n        self.written_no",
+        "range(self.synced_no + 1, self.written_no + 1)]\n        self.written_no",
+        "P8",
+    ),
+    Mutant(
+        "a poisoned segment keeps its place in the order of numbers",
+        ENGINE + "segments.py",
+        "                segment.first_batch = min(segment.first_batch, synced_no + 1)\n",
+        "                assert segment.first_batch\n",
+        "G1",
+    ),
+    Mutant(
+        "a failed sync poisons the current segment alone",
+        ENGINE + "segments.py",
+        "            if segment.last_batch > synced_no or segment is self._list[-1]:\n",
+        "            if segment is self._list[-1]:\n",
+        "P8",
+    ),
+    Mutant(
+        "a column is one bit too narrow for its largest value",
+        WAL + "layout.py",
+        "    if largest < 1 << 8:\n",
+        "    if largest <= 1 << 8:\n",
+        "P9",
+    ),
+    Mutant(
+        "a flush waits for company beyond the bound",
+        ENGINE + "commit.py",
+        "        return 0.0 if self._hurry_flush else self._oldest + self.linger\n",
+        "        return 0.0 if self._hurry_flush else self._oldest + 3 * self.bound\n",
+        "P3",
+    ),
+    Mutant(
+        "what nobody waits for is never synced",
+        ENGINE + "commit.py",
+        "        return self._unsynced_since + min(period, self.bound)\n",
+        "        return self._unsynced_since + 100 * period\n",
+        "P4",
+    ),
+    Mutant(
+        "a stop does not flush",
+        DAEMON + "serve.py",
+        "            await self.flusher.finish()\n",
+        "            await self.syncer.sync_all()\n",
+        "P1",
+    ),
+    Mutant(
+        "a stop does not sync",
+        DAEMON + "flusher.py",
+        "        await self._syncer.sync_all()\n",
+        "        self._syncer.wake()\n",
+        "P4",
+    ),
+    Mutant(
+        "a batch that was written again with the others is written once more",
+        DAEMON + "writer.py",
+        "                    if sealed.batch.batch_no <= self._engine.sealing.written_no:\n"
+        "                        return 0.0",
+        "                    if sealed.batch.batch_no < self._engine.sealing.synced_no:\n"
+        "                        return 0.0",
+        "W1",
+    ),
+    Mutant(
+        "a stop writes what was not written as it was when it began",
+        DAEMON + "flusher.py",
+        "        while unwritten := self._engine.sealing.unwritten:\n"
+        "            # A flush, or a rewrite, was cancelled between sealing and writing.\n"
+        "            await self._writer.write(unwritten[0])\n",
+        "        for sealed in self._engine.sealing.unwritten:\n"
+        "            await self._writer.write(sealed)\n",
+        "W1",
+    ),
+)

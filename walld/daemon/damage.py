@@ -1,0 +1,90 @@
+"""What a start does about damage: the bytes are kept, and what they cost is said.
+
+Owns: copies in quarantine/, and which seqs of which stream damage to synced batches has cost.
+Refuses: what is damage (`wal/verdict.py`), how a reply with a gap is served.
+
+Invariants
+- K4 Nothing damaged goes or is skipped in silence (P9): its bytes are copied before their segment
+  goes; what it cost is said by stream and seqs, and is `lost_acked` to who was told of a sync.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from walld.wal.doubtful import doubtful_at
+from walld.wal.losses import Coverage
+from walld.wal.ranges import merged
+from walld.wal.scan import LogScan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from walld.disk.base import Disk
+    from walld.partials.store import PartialFacts
+    from walld.wal.files import SegmentFiles
+    from walld.wal.ranges import Range
+    from walld.wal.verdict import Damage, Verdict
+
+__all__ = ["report", "streams_lost"]
+
+_log = logging.getLogger("walld.mend")
+_SAID_MAX = 100
+"""Streams named in the log; `walld fsck` names all."""
+
+
+def report(files: SegmentFiles, verdict: Verdict) -> set[int]:
+    """Say what is damaged, and copy it out of segments that will be unlinked in their turn.
+
+    Returns the segments where that failed: they must be set aside whole (K4).
+    """
+    failed: set[int] = set()
+    for damage in verdict.corrupt:
+        _log.error("damage to synced bytes: %s", _described(damage))
+        if damage.segment_id and damage.length:
+            try:
+                files.copy_aside(damage.segment_id, damage.offset, damage.length)
+            except OSError as error:
+                _log.error("cannot copy them to quarantine: %s", error)
+                failed.add(damage.segment_id)
+    for damage in (*verdict.torn, *verdict.unreadable):
+        _log.warning("log damage: %s", _described(damage))
+    return failed
+
+
+def _described(damage: Damage) -> str:
+    where = f"segment {damage.segment_id}, {damage.length} bytes at {damage.offset}"
+    return f"{damage.reason}: {where}, batches {damage.first_no} to {damage.last_no}"
+
+
+def streams_lost(
+    disk: Disk, log_uuid: bytes, verdict: Verdict, partials: Iterable[PartialFacts]
+) -> dict[int, list[Range]]:
+    """Stream number -> seqs that damage to synced batches may have cost, and says so.
+
+    A second look at the log, and only where something is corrupt. A hole does not tell what stood
+    in it (`wal/losses.py`): what an agent itself had dropped just there is counted along.
+    """
+    if not verdict.corrupt:
+        return {}
+    coverage = Coverage()
+    for segment_id, batch in LogScan(disk, log_uuid):
+        coverage.take(segment_id, batch)
+    for facts in partials:
+        if facts.log_uuid == log_uuid:
+            coverage.has(facts.stream_no, facts.first_seq, facts.last_seq)
+    found: dict[int, list[Range]] = {}
+    for damage in verdict.corrupt:
+        doubtful = None
+        if damage.reason in ("payload", "short"):
+            doubtful = doubtful_at(disk, log_uuid, damage.segment_id, damage.offset)
+        claimed = [] if doubtful is None else [record[:3] for record in doubtful.claimed]
+        for no, missing in coverage.lost(damage.first_no, damage.last_no, claimed).items():
+            found[no] = merged([*found.get(no, ()), *missing])
+    for no in list(found)[:_SAID_MAX]:
+        seqs = ", ".join(f"{first} to {last}" for first, last in found[no])
+        _log.error("stream %d: lost to damage of synced bytes: seqs %s", no, seqs)
+    if len(found) > _SAID_MAX:
+        _log.error("and of %d streams more: see `walld fsck`", len(found) - _SAID_MAX)
+    return found
