@@ -39,6 +39,8 @@ READ_BYTES_MAX: Final = 16 * KIB
 """Read from one connection in a turn: all the fairness there is."""
 SWEEP_SLICE_SECONDS: Final = 0.001
 """A sweep yields to the event loop this often."""
+SHARE_BYTES: Final = 256 * KIB
+"""Read from one connection between two flushes, so that no flush is one agent's alone."""
 BUSY_READ_BYTES: Final = 4 * KIB
 """A sweep in which some connection gave more than this is followed by the next without a rest."""
 SOCKET_BYTES_MAX: Final = 16 * MIB

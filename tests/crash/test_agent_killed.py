@@ -15,8 +15,8 @@ from agents.words import said
 from daemon_process import DaemonProcess, until
 from walld_client import PartialReply
 
-FLAT_OUT = (0, 1, 2, 3, 4, 7, 64, 277, 278, 279, 1000, 1023, 1024, 1025, 5000)
-"""278 small frames fill a default socket; every 1024 tokens the client does its chores."""
+FLAT_OUT = (0, 1, 2, 3, 4, 7, 64, 277, 278, 279, 1000, 2047, 2048, 2049, 5000)
+"""278 small frames fill a default socket; every 2048 tokens the client does its chores."""
 PACED = (1, 5, 40, 160)
 
 

@@ -49,14 +49,19 @@ class Flusher:
         writer: Writer,
         syncer: Syncer,
         metrics: Metrics,
+        begun: Callable[[], None],
         flushed: Callable[[], None],
     ) -> None:
-        """flushed: called after each flush: watermarks have moved."""
+        """begun: called when a flush has taken what waits, so that agents may give more.
+
+        flushed: called after each flush: watermarks have moved.
+        """
         self._engine = engine
         self._connections = connections
         self._writer = writer
         self._syncer = syncer
         self._metrics = metrics
+        self._begun = begun
         self._flushed = flushed
         self._changed = anyio.Event()
         self._sleeps_until: float | None = None
@@ -105,6 +110,7 @@ class Flusher:
         engine, started = self._engine, anyio.current_time()
         oldest = engine.commit.flush_begun()
         left, waiters = engine.begin_flush()
+        self._begun()
         cost = await self._write_out(left)
         engine.commit.flush_ended()
         if oldest is not None:

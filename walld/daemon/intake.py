@@ -8,14 +8,15 @@ One selector holds all agent sockets, and the event loop waits on its descriptor
 ten thousand connections on asyncio, uvloop and trio alike.
 
 Invariants
-- I1 A sweep reads at most READ_BYTES_MAX from each ready connection and yields every millisecond:
-  that is all the fairness there is. After a sweep that found little it rests, and the kernel's
-  socket buffers are the batch; they survive the agent.
+- I1 A sweep reads at most READ_BYTES_MAX from each ready connection, and SHARE_BYTES between two
+  flushes (`shares.py`); it yields every millisecond. After a sweep that found little it rests, and
+  the kernel's socket buffers are the batch; they survive the agent.
 - I3 A process is lost when the kernel says it has exited and everything it sent is read.
 """
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from walld.daemon.connections import Connections, Peer
     from walld.daemon.door import Door, Newcomer
     from walld.daemon.processes import Processes
+    from walld.daemon.shares import Shares
     from walld.engine.engine import Engine
     from walld.engine.peer import Connection, Process
 
@@ -53,6 +55,7 @@ class Intake:
         connections: Connections,
         door: Door,
         processes: Processes,
+        shares: Shares,
         swept: Callable[[], None],
         lost: Callable[[], None],
     ) -> None:
@@ -64,6 +67,7 @@ class Intake:
         self._connections = connections
         self._door = door
         self._processes = processes
+        self._shares = shares
         self._swept = swept
         self._lost = lost
         self._epoll = select.epoll()
@@ -74,7 +78,6 @@ class Intake:
         """Who waits for earlier connections of the same producer to be read."""
         self._swept_at = 0.0
         self._seeing_off = 0
-        self._is_paused = False
 
     # --- turns ----------------------------------------------------------------------------------
 
@@ -83,13 +86,12 @@ class Intake:
         self._swept_at = anyio.current_time()
         while True:
             await anyio.wait_readable(self._epoll.fileno())
-            self._engine.since = self._since()
             begun = anyio.current_time()
             busy = await self.sweep()
             took = anyio.current_time() - begun
-            if self._is_paused or not busy:
+            if self._shares.is_paused or not busy:
                 rest = min(max(took, limits.REST_SECONDS_MIN), limits.REST_SECONDS_MAX)
-                if self._is_paused:
+                if self._shares.is_paused:
                     rest = limits.REST_SECONDS_MAX
                 with anyio.move_on_after(rest):
                     await self._kick.wait()
@@ -105,7 +107,10 @@ class Intake:
 
     async def sweep(self) -> bool:
         """Read every ready connection once. True where one of them gave much."""
-        self._look_for_room()
+        shares = self._shares
+        shares.look_for_room()
+        self._engine.since = min(self._since(), shares.waited_since)
+        shares.waited_since = math.inf
         by_fd, exits = self._connections.by_fd, self._processes.fileno()
         ready = self._epoll.poll(0, len(by_fd) + 64)
         busy = False
@@ -114,10 +119,11 @@ class Intake:
         for fd, _ in ready:
             peer = by_fd.get(fd)
             if peer is not None:
-                if self._is_paused:
+                if shares.is_paused:
                     continue
-                if self._read(peer, at_ms) > limits.BUSY_READ_BYTES:
+                if (count := self._read(peer, at_ms)) > limits.BUSY_READ_BYTES:
                     busy = True
+                    shares.gave(peer, count)
             elif fd == exits:
                 self._processes.notice()
             if time.perf_counter() > slice_end:
@@ -135,15 +141,6 @@ class Intake:
         self._swept()
         await checkpoint()
         return busy
-
-    def _look_for_room(self) -> None:
-        """Pause agents when the queue is full, until it is at half; a full disk pauses nobody.
-
-        What is not read is not lost: it stays in the kernel's buffers, and its age counts. The door
-        stays open, so that somebody can ask what is wrong.
-        """
-        full = self._engine.is_full or (self._is_paused and not self._engine.has_room)
-        self._is_paused = full and not self._engine.disk_full
 
     # --- newcomers ------------------------------------------------------------------------------
 
@@ -215,9 +212,9 @@ class Intake:
             if connection in parked:
                 continue  # it waits itself, for one that is older still
             left = self._connections.by_connection.get(connection)
-            count = 0 if left is None or self._is_paused else self._read(left, at_ms)
+            count = 0 if left is None or self._shares.is_paused else self._read(left, at_ms)
             older[connection] = given + count
-            done = left is None or (not count and not self._is_paused)
+            done = left is None or (not count and not self._shares.is_paused)
             if done or older[connection] > limits.SOCKET_BYTES_MAX:
                 del older[connection]
         return not older
@@ -339,7 +336,9 @@ class Intake:
         now = anyio.current_time()
         for peer in list(self._connections.by_fd.values()):
             since = peer.frame_since
-            if since is not None and now - since > limits.FRAME_SECONDS_MAX:
+            if since is not None and (self._shares.is_paused or peer.selector is None):
+                peer.frame_since = now  # it is not read: the rest may have come long ago
+            elif since is not None and now - since > limits.FRAME_SECONDS_MAX:
                 got, limit = f"{now - since:.0f} s", limits.FRAME_SECONDS_MAX
                 late = ProtocolError("slow_frame", "a frame was not whole in time", got, limit)
                 self._connections.refuse(peer, late)

@@ -44,6 +44,7 @@ from walld.daemon.reclaimer import Reclaimer
 from walld.daemon.requests import Requests
 from walld.daemon.reserve import Reserve
 from walld.daemon.restore import restore
+from walld.daemon.shares import Shares
 from walld.daemon.signals import StopSignals
 from walld.daemon.state import State
 from walld.daemon.syncer import Syncer
@@ -105,8 +106,9 @@ class Daemon:
         self.door = door = Door(
             engine, connections, processes, listeners, itself.peers_max(), self._hand_over
         )
+        self.shares = shares = Shares(engine, connections)
         self.intake = Intake(
-            engine, connections, door, processes, self._swept, self._wake_background
+            engine, connections, door, processes, shares, self._swept, self._wake_background
         )
         # How it is.
         self.state = state = State(settings, engine, connections, owner)
@@ -121,7 +123,7 @@ class Daemon:
             engine, connections, files, writer, metrics, make_worker(), self._synced
         )
         self.flusher = flusher = Flusher(
-            engine, connections, writer, syncer, metrics, self._wake_background
+            engine, connections, writer, syncer, metrics, shares.renew, self._flushed
         )
         state.writer, state.syncer = writer, syncer
         # Back from it, and what nobody waits for.
@@ -162,8 +164,13 @@ class Daemon:
     def _replaced(self) -> None:
         self.syncer.wake()
 
+    def _flushed(self) -> None:
+        self.shares.flushed()
+        self.background.wake()
+
     def _synced(self) -> None:
         self.flusher.synced()
+        self.shares.synced()
         self.background.wake()
 
     def _wake_background(self) -> None:

@@ -1,0 +1,111 @@
+"""Shares: how much one agent may give between two flushes, so that nobody waits behind it.
+
+Owns: who has given its share and is not read until the flush that takes it has begun; when nobody
+is read, because the queue is full; since when what is read next may have waited. Refuses: reading
+(`intake.py`), when to flush (`engine/commit.py`).
+
+Whoever waits for a flush waits for all that is in it. Without shares one agent that writes as fast
+as it can fills the whole queue, the flush of that takes as long as its disk needs for 48 MiB, and
+then the others are not read either until half of it is written: 63 agents that drained after each
+token beside one that sent 64 KiB tokens waited 1.6 s (p99) instead of 5 ms.
+
+A share is so large that only a flood reaches it: 100 streams of 60 tokens a second on one
+connection give 36 KiB in a linger of 250 ms. What is over stays in the kernel's buffer and in the
+client, as with a full queue. While much is written and not synced no new shares are given, so that
+the room for that (`UNSYNCED_BYTES_MAX`), too, is there for those who say little.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import anyio
+
+from walld import limits
+
+if TYPE_CHECKING:
+    import select
+
+    from walld.daemon.connections import Connections, Peer
+    from walld.engine.engine import Engine
+
+__all__ = ["Shares"]
+
+
+class Shares:
+    """Who may be read now."""
+
+    def __init__(self, engine: Engine, connections: Connections) -> None:
+        self._engine = engine
+        self._connections = connections
+        self._given: dict[int, int] = {}
+        """Bytes since the last flush began, by descriptor, of those who give much at a time."""
+        self._sated: list[tuple[Peer, select.epoll]] = []
+        """Whoever has given its share, and where it is watched otherwise."""
+        self._owed = False
+        """A flush gave no new shares, because too much was not synced."""
+        self.is_paused = False
+        """Nobody is read: the queue is full."""
+        self._held_since = math.inf
+        self.waited_since = math.inf
+        """Since when something may have waited that is read again now; for one sweep."""
+
+    def look_for_room(self) -> None:
+        """Pause agents when the queue is full, until it is at half; a full disk pauses nobody.
+
+        What is not read is not lost: it stays in the kernel's buffers, and its age counts. The door
+        stays open, so that somebody can ask what is wrong.
+        """
+        was_paused = self.is_paused
+        full = self._engine.is_full or (was_paused and not self._engine.has_room)
+        self.is_paused = full and not self._engine.disk_full
+        if self.is_paused:
+            self._hold()
+        elif was_paused:
+            self._let_go()
+
+    def gave(self, peer: Peer, count: int) -> None:
+        """It gave so many bytes in its turn: more than a few."""
+        engine = self._engine
+        descriptor = peer.socket.fileno()
+        given = self._given[descriptor] = self._given.get(descriptor, 0) + count
+        if given < limits.SHARE_BYTES or engine.disk_full or engine.commit.oldest is None:
+            return  # the last: nothing of it waits for a flush, so none would let it go on
+        if peer.selector is not None:
+            self._sated.append((peer, peer.selector))
+            peer.watch(None)
+            self._hold()
+        engine.commit.hurry_flush()
+
+    def renew(self) -> None:
+        """A flush has begun: whoever gave its share may give another one."""
+        self._owed = self._engine.sealing.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX // 2
+        if self._owed:
+            return
+        self._given.clear()
+        sated, self._sated = self._sated, []
+        for peer, selector in sated:
+            if peer.connection in self._connections.by_connection:
+                peer.watch(selector)
+        self._let_go()
+
+    def flushed(self) -> None:
+        """A flush has ended. It took what was given while it lasted, too.
+
+        If that was all, no other is due that would let on who has given its share meanwhile.
+        """
+        if self._engine.commit.oldest is None:
+            self.renew()
+
+    def synced(self) -> None:
+        """A sync has ended: what was not to be given for want of it is given now."""
+        if self._owed:
+            self.renew()
+
+    def _hold(self) -> None:
+        self._held_since = min(self._held_since, anyio.current_time())
+
+    def _let_go(self) -> None:
+        self.waited_since = min(self.waited_since, self._held_since)
+        self._held_since = math.inf
