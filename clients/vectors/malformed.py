@@ -237,6 +237,8 @@ def _requests() -> Iterator[Case]:
     for name, why, body in (
         ("no_id", "a request without an id", b"\x91\x31"),
         ("id_text", "an id that is text", b"\x92\x31\xa17"),
+        ("id_zero", "an intact Status whose id is 0", b"\x92\x33\x00"),
+        ("id_negative", "an intact Status whose id is -1", b"\x92\x33\xff"),
         ("event", "an event on a query's connection", b"\x94\x03\x01\x02\xc4\x01a"),
         ("noise", "noise", b"\xc1"),
     ):

@@ -557,6 +557,26 @@ def test_python_without_asserts_is_refused():
     assert "python -O" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["recover chat --resolve", "status", "fsck .", "config"])
+def test_with_standard_output_closed_nothing_is_done(command):
+    """`walld recover --resolve >&-` would remove what nobody has seen."""
+    closed = (
+        "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    done = run_apart("-c", closed, "-m", "walld", *command.split())
+    assert done.returncode == 1
+    assert done.stderr == "walld: standard output is closed: nothing can be printed; not run\n"
+
+
+@pytest.mark.parametrize("command", [["fsck"], ["salvage", "--to", "new"]])
+def test_what_cannot_be_looked_at_is_not_called_torn(command, tmp_path, capsys):
+    missing = str(tmp_path / "missing")
+    command = [str(tmp_path / word) if word == "new" else word for word in command]
+    assert main([*command, missing]) == 66
+    assert "missing" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists(), "and nothing is begun"
+
+
 def test_a_reader_that_leaves_is_no_traceback(directory):
     for number in range(1, 400):
         directory.batch(record(number, 0, 0, [begin(f"s{number}")], Flag.BEGIN))

@@ -51,6 +51,12 @@ VALUES = [
 ]
 
 
+def test_bytes_stay_bytes_beside_what_must_be_replaced() -> None:
+    value = {"raw": b"\x00\xff", "cut": "\ud83d", "view": memoryview(b"v")}
+    encoded, _ = opaque.payload_bytes(value, 1 << 20)
+    assert msgspec.msgpack.decode(encoded) == {"raw": b"\x00\xff", "cut": "\ufffd", "view": b"v"}
+
+
 @pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
 def test_any_value_is_one_msgpack_value_and_one_json_text(value: Any) -> None:
     encoded, true_bytes = opaque.payload_bytes(value, 1 << 20)

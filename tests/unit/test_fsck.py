@@ -298,9 +298,9 @@ def test_what_an_agent_named_reaches_no_terminal_raw(
 def test_a_wrong_directory_is_one_clear_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["fsck", str(tmp_path)]) == 1
+    assert main(["fsck", str(tmp_path)]) == 66
     assert "holds no data of walld" in capsys.readouterr().err
-    assert main(["fsck", str(tmp_path / "nowhere")]) == 1
+    assert main(["fsck", str(tmp_path / "nowhere")]) == 66
     assert "No such file" in capsys.readouterr().err
     assert main(["fsck"]) == 64
 

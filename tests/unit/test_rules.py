@@ -204,12 +204,14 @@ def test_a_run_adds_what_is_new_of_it(world: World, agent: Connection, seq: int)
     if seq == 1:
         assert world.text(stream) == b"abbcddd"
         assert (stream.next_seq, world.heard(agent)) == (6, [])
+        assert world.engine.counters.discarded["duplicate"] == 3
+        assert world.engine.counters.received["token"] == 3 + 5
 
 
 def test_a_run_of_nothing_new_is_a_duplicate(world: World, agent: Connection) -> None:
     assert agent.producer is not None
     world.say(agent, wire.Run(1, 0, 3, b"\x01\x01", b"xa"))
-    assert world.engine.counters.discarded["duplicate"] == 1
+    assert world.engine.counters.discarded["duplicate"] == 2, "each of its tokens"
     assert world.text(agent.producer.streams[1]) == b"a"
 
 

@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="walld",
         description="Keeps what an AI agent said, whatever dies.",
         epilog="Exit codes: 0 done, 1 cannot (fsck: torn), 2 corrupt, or nothing salvaged, "
-        "3 nothing to recover, 64 wrong usage.",
+        "3 nothing to recover, 64 wrong usage, 66 fsck or salvage cannot read DIR.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")

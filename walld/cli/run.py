@@ -15,18 +15,24 @@ from walld.cli.arguments import parse
 from walld.errors import ConfigError, WalldError
 from walld.escape import escaped_line
 
-__all__ = ["CANNOT", "DONE", "INTERRUPTED", "NOTHING", "USAGE", "complain", "run"]
+__all__ = ["CANNOT", "DONE", "INTERRUPTED", "NOTHING", "NO_INPUT", "USAGE", "complain", "run"]
 
 DONE = 0
 CANNOT = 1
 NOTHING = 3
 USAGE = 64
+NO_INPUT = 66
+"""`EX_NOINPUT` of sysexits(3)."""
 INTERRUPTED = 130
+
+_ONE_IS_AN_ANSWER = ("fsck", "salvage")
+"""Where 1 says something of the directory: what cannot be looked at has a code of its own."""
 
 
 def complain(message: str) -> None:
-    """One line on stderr."""
-    print(f"walld: {escaped_line(message)}", file=sys.stderr)
+    """One line on stderr, where there is one: not into what a program reads from stdout."""
+    if sys.stderr is not None:
+        print(f"walld: {escaped_line(message)}", file=sys.stderr)
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -44,6 +50,10 @@ def run(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    if sys.stdout is None and options.command != "serve":
+        # `recover --resolve >&-` would remove what nobody has seen.
+        complain("standard output is closed: nothing can be printed; not run")
+        return CANNOT
     try:
         command = importlib.import_module(f"walld.cli.{options.command}")
         code: int = command.run(options)
@@ -56,7 +66,7 @@ def run(argv: Sequence[str] | None) -> int:
         return USAGE
     except (WalldError, OSError) as error:
         complain(str(error))
-        return CANNOT
+        return NO_INPUT if options.command in _ONE_IS_AN_ANSWER else CANNOT
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

@@ -132,7 +132,7 @@ class Rules:
         assert producer is not None
         stream = producer.streams.get(event.stream)
         if stream is not None and isinstance(event, wire.Run) and event.seq < stream.next_seq:
-            event = _rest_of_run(event, stream.next_seq) or event
+            event = self._fresh_part(event, stream.next_seq)
         if stream is None:
             self._without_stream(connection, event)
         elif event.seq < stream.next_seq:
@@ -167,6 +167,15 @@ class Rules:
             item = records.encode_item(records.Happened(at_ms - stream.begin.at_ms, event))
             grown = stream.take_item(event.seq, flags, item)
         self._engine.queued(stream, grown)
+
+    def _fresh_part(self, run: wire.Run, next_seq: int) -> wire.Run:
+        """What of a Run was not taken yet, or all of it where that is nothing; the rest counts."""
+        counters, rest = self._engine.counters, _rest_of_run(run, next_seq)
+        known = _run_tokens(run.lengths)[0] - 1 if rest is None else next_seq - run.seq
+        if known > 0:
+            counters.received["token" if run.kind == 3 else "reasoning"] += known
+            counters.discarded["duplicate"] += known
+        return run if rest is None else rest
 
     def refuse(
         self, connection: Connection, event: wire.Event, code: str, got: str, limit: str

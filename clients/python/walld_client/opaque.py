@@ -104,6 +104,8 @@ def _plain(value: object, depth: int) -> object:
         return clean(value, len(value) * 4 + 4)
     if value is None or isinstance(value, (bool, float)):
         return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
     if isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else str(value)
     if depth < _DEPTH_MAX:

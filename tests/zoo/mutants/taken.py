@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "of a run that overlaps what was taken nothing is taken",
         ENGINE + "rules.py",
-        "            event = _rest_of_run(event, stream.next_seq) or event\n",
+        "            event = self._fresh_part(event, stream.next_seq)\n",
         "            event = event\n",
         "P2",
     ),

@@ -14,6 +14,8 @@ Halves join up when the reply is read (`walld_client.partial`).
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 __all__ = [
@@ -357,6 +359,10 @@ class Seen(_Message, frozen=True):
     seq: int
 
 
+RequestId = Annotated[int, msgspec.Meta(ge=1)]
+"""An Error of id 0 is not the answer to a request but the end of the connection."""
+
+
 class Recover(_Message, tag=48, frozen=True):
     """Unreleased replies. which: "latest" | "all" | "orphans". Answer: list of Recovered.
 
@@ -364,7 +370,7 @@ class Recover(_Message, tag=48, frozen=True):
     of the caller. uid: whose; None is the caller, another one is for root and the daemon's user.
     """
 
-    id: int
+    id: RequestId
     which: str
     session_id: str | None = None
     stream_id: str | None = None
@@ -375,7 +381,7 @@ class Recover(_Message, tag=48, frozen=True):
 class HasPartial(_Message, tag=49, frozen=True):
     """Is there an unreleased reply of this session? Answer: bool."""
 
-    id: int
+    id: RequestId
     session_id: str
     seen: list[Seen] = []
 
@@ -383,7 +389,7 @@ class HasPartial(_Message, tag=49, frozen=True):
 class Resolve(_Message, tag=50, frozen=True):
     """Remove an orphan. last_seq: what the caller has seen. Answer: bool, or Error "refused"."""
 
-    id: int
+    id: RequestId
     stream_id: str
     last_seq: int | None = None
     uid: int | None = None
@@ -393,19 +399,19 @@ class Resolve(_Message, tag=50, frozen=True):
 class Status(_Message, tag=51, frozen=True):
     """How the daemon is. Answer: map of str to value."""
 
-    id: int
+    id: RequestId
 
 
 class Metrics(_Message, tag=52, frozen=True):
     """Answer: the Prometheus exposition text."""
 
-    id: int
+    id: RequestId
 
 
 class List(_Message, tag=53, frozen=True):
     """Unreleased replies without their text. Answer: list of Recovered with no segments."""
 
-    id: int
+    id: RequestId
     prefix: str = ""
     uid: int | None = None
 
