@@ -1,8 +1,10 @@
 """What does recording a token cost the agent?
 
-Three ratios, each of rivals that take turns, tick by tick, in one process:
+Three ratios, each of rivals that take turns, tick by tick, in one process. A tick is what an agent
+does when a token comes: it has slept, it parses a line of a provider's stream, then the rival whose
+turn it is records the text, and that alone is measured.
 - token() to a bare non-blocking send of a frame of the same length to the same daemon (p50), paced
-  at 500 and at 60 a second, as tokens come;
+  at 500 and at 60 a second;
 - token() to Queue.put with a writer thread in the same process (p99.9);
 - with WALLD_ENABLED=0, a step of an agent (parse a line of a stream, keep its text) with and
   without the call. The call is within noise where it is less than steps differ among themselves
@@ -34,14 +36,21 @@ from bench.table import Figure
 
 __all__ = ["measure"]
 
-_TEXT = "abcde"
+_TEXT = "walls"
 _BLOCKS = 5
 _LINE = json.dumps(
     {
         "id": "chatcmpl-7a1", "object": "chat.completion.chunk", "created": 1750000000,
-        "choices": [{"index": 0, "delta": {"content": " walls"}, "finish_reason": None}],
+        "choices": [{"index": 0, "delta": {"content": _TEXT}, "finish_reason": None}],
     }
 )  # fmt: skip
+
+
+def _next_text(said: list[str]) -> str:
+    """What an agent does before it records a token: parse a line, keep its text."""
+    text: str = json.loads(_LINE)["choices"][0]["delta"]["content"]
+    said.append(text)
+    return text
 
 
 def _paced(rate: float, seconds: float, run: Run, at: float, what: str) -> Callable[[], bool]:
@@ -90,13 +99,15 @@ def _against_send(
     """ns of token(), of a bare send, and of nothing, in turns. Each tick is one of them."""
     bare = _Bare(daemon, int(rate * seconds) + 2)
     # By name and in the loop: a call more would hide a part of the difference.
-    send, text, clock = bare.peer.socket, _TEXT, time.perf_counter_ns
+    send, clock = bare.peer.socket, time.perf_counter_ns
+    said: list[str] = []
     tokens: list[int] = []
     sends: list[int] = []
     nothing: list[int] = []
     wait = _paced(rate, seconds, run, at, f"token() against send() at {rate:.0f}/s")
     chance = random.Random(3)
     while wait():
+        text = _next_text(said)
         turn = chance.randrange(3)
         if turn == 0:
             begun = clock()
@@ -126,7 +137,8 @@ def _against_queue(run: Run, reply: Reply, seconds: float, at: float) -> list[li
 
         writer = threading.Thread(target=write)
         writer.start()
-        text, payload, clock = _TEXT, _TEXT.encode() + bytes(19), time.perf_counter_ns
+        payload, clock = _TEXT.encode() + bytes(19), time.perf_counter_ns
+        said: list[str] = []
         blocks = []
         chance = random.Random(4)
         for block in range(_BLOCKS):
@@ -135,6 +147,7 @@ def _against_queue(run: Run, reply: Reply, seconds: float, at: float) -> list[li
             share = seconds / _BLOCKS
             wait = _paced(1000, share, run, at + block / 5 / _BLOCKS, "token() against Queue.put")
             while wait():
+                text = _next_text(said)
                 if chance.randrange(2):
                     begun = clock()
                     reply.token(text)
