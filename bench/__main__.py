@@ -34,6 +34,8 @@ QUESTIONS = {
     "writes": (95.0, 11.0),
     "recover": (20.0, 6.0),
     "restart": (30.0, 2.0),
+    "hostile": (35.0, 8.0),
+    "stall": (75.0, 12.0),
 }
 """Name of the module and the seconds it is thought to take, whole and quick."""
 

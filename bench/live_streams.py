@@ -21,14 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 from walld_client import connect
-from walld_client.wire import messages as wire
 
-from bench.daemon import Daemon, Peer
+from bench.daemon import Daemon
 from bench.machine import used
 from bench.numbers import median, quantile
-from bench.offering import Offering, compiled, expected_text
+from bench.offering import Offering, compiled, wrong_replies
 from bench.run import Run
 from bench.table import Figure
 
@@ -122,20 +120,6 @@ def _discarded(metrics: dict[str, float]) -> float:
     return sum(v for name, v in metrics.items() if name.startswith("walld_events_discarded_total"))
 
 
-def _wrong(daemon: Daemon, offering: Offering) -> int:
-    """How many of some streams are not word for word what was sent."""
-    chance = random.Random(2)
-    wrong = 0
-    with Peer(daemon.socket_path, "query") as peer:
-        for _ in range(_CHECKED):
-            c, k = chance.randrange(offering.conns), chance.randrange(offering.per)
-            answer = peer.ask(wire.Recover(1, "all", None, f"s{c}-{k}"))
-            (reply,) = msgspec.msgpack.decode(answer, type=list[wire.Recovered])
-            text = b"".join([segment.text for segment in reply.segments])
-            wrong += text != expected_text(offering.sent_seq(c, k)) or bool(reply.gaps)
-    return wrong
-
-
 def _burst(run: Run, program: Path | None, conns: int, per: int) -> tuple[int, float]:
     """(tokens in a send so that one core can offer the pace, sends a second it can do)."""
     with (
@@ -171,7 +155,7 @@ def _shape(run: Run, conns: int, per: int, seconds: float) -> list[Figure]:
         daemon.settle()
         after = daemon.metrics()
         sent = warm["taken"] + said["taken"]
-        wrong = _wrong(daemon, offering)
+        wrong = wrong_replies(daemon, offering, _CHECKED)
         lost = sent - after['walld_events_received_total{kind="token"}']
         lost += _discarded(after) + after["walld_lost_acked_total"]
         disk = after["walld_wal_write_bytes_total"] - before["walld_wal_write_bytes_total"]

@@ -1,13 +1,14 @@
 """Agents that speak at a pace, in a process of their own.
 
 Owns: building `offer.c` where there is a compiler (else `offer.py` does the work, more slowly) and
-driving it. Refuses: measuring.
+driving it; whether its replies came back. Refuses: measuring.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import struct
 import subprocess
@@ -15,13 +16,14 @@ import sys
 from pathlib import Path
 from typing import Self
 
+import msgspec
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
-from bench.daemon import environment
+from bench.daemon import Daemon, Peer, environment
 from bench.machine import pinned
 
-__all__ = ["Offering", "compiled", "expected_text"]
+__all__ = ["Offering", "compiled", "expected_text", "wrong_replies"]
 
 SOURCE = Path(__file__).parent / "offer.c"
 
@@ -45,6 +47,20 @@ def compiled(folder: Path) -> Path | None:
 def expected_text(last_seq: int) -> bytes:
     """What a stream has said when its last token was `last_seq`."""
     return b"".join([b"%04x " % (seq & 0xFFFF) for seq in range(1, last_seq + 1)])
+
+
+def wrong_replies(daemon: Daemon, offering: Offering, checked: int) -> int:
+    """How many of so many streams, drawn by lot, are not word for word what was sent."""
+    chance = random.Random(2)
+    wrong = 0
+    with Peer(daemon.socket_path, "query") as peer:
+        for _ in range(checked):
+            c, k = chance.randrange(offering.conns), chance.randrange(offering.per)
+            answer = peer.ask(wire.Recover(1, "all", None, f"s{c}-{k}"))
+            (reply,) = msgspec.msgpack.decode(answer, type=list[wire.Recovered])
+            text = b"".join([segment.text for segment in reply.segments])
+            wrong += text != expected_text(offering.sent_seq(c, k)) or bool(reply.gaps)
+    return wrong
 
 
 class Offering:
