@@ -19,6 +19,7 @@ import anyio
 from walld_client import client as clients
 from walld_client import process, shared
 from walld_client.reply import Reply
+from walld_client.wire import messages as wire
 
 from .kernel import Kernel, SimulatedSocket
 from .oracle import Oracle, Story
@@ -68,7 +69,8 @@ class _Keeper:
         self._sleeping, self._is_woken = None, False
 
     async def _wake_by(self, wait: Callable[[int], Awaitable[None]], fd: int) -> None:
-        await wait(fd)
+        with suppress(OSError):  # closed before its turn came: the process was killed
+            await wait(fd)
         self.wake()
 
     def forked(self) -> None:
@@ -170,6 +172,8 @@ class Agent:
         await anyio.sleep(random.expovariate(1 / pace))
         ending = random.choice(("end", "end", "end", "cancel", "error", "leave", "forget"))
         with self.entered():
+            if ending != "forget":
+                story.ending, story.end_seq = ending, reply._stream.next_seq
             if ending == "end":
                 story.released = auto
                 reply.end("stop")
@@ -224,6 +228,18 @@ class Agent:
                 assert reply.durable_seq < reply._stream.next_seq
         self.look()
         return sum(story.synced for _, story in self.open) > before
+
+    def has_said(self) -> list[tuple[Story, wire.Seen]]:
+        """What of its open replies the kernel has taken for the daemon it is connected to."""
+        connection = self.socket
+        if connection is None or connection.daemon_no != self.kernel.daemon_no:
+            return []
+        with self.entered():
+            return [
+                (story, wire.Seen(process.producer(), reply._stream.number, reply.sent_seq))
+                for reply, story in self.open
+                if reply.sent_seq >= 0 and not story.released and not reply._stream.gone
+            ]
 
     def say_a_last_word(self, random: Random) -> None:
         """The last thing its process does: one more burst, which nobody has read yet."""

@@ -6,6 +6,7 @@ says is left of it. Refuses: how a reply is stored, folded or sent: it knows seq
 Invariants (numbers of the reliability brief): I1 nothing synced is missing; I2 nothing written is
 lost by the death of a process; I3 nothing is invented; I4 in order, each once, gaps said; I9 what
 was released does not come back, what was not is not deleted; I14 saying it again changes nothing.
+A reply is called what its application made of it (I3).
 L2 whose process is there is alive, and nobody else; P5 what was released is in no file.
 """
 
@@ -43,6 +44,10 @@ class Story:
     taken: int = -1
     """Highest seq the kernel had when its process was killed; only then."""
     killed_at: float | None = None
+    ending: str = ""
+    """How its application ended it: end, leave, cancel or error; "" where it did not."""
+    end_seq: int = 0
+    """The seq of that."""
     resolved: bool = False
     """Somebody resolved it and was told so, and no power was cut since."""
 
@@ -50,6 +55,15 @@ class Story:
     def is_dead(self) -> bool:
         """Its process is gone: nobody can send it again."""
         return self.killed_at is not None
+
+
+_ENDED = {
+    "end": ("complete", "stop", None, None),
+    "leave": ("complete", None, None, None),
+    "cancel": ("cancelled", None, "stopped", None),
+    "error": ("errored", None, None, "it broke"),
+}
+"""By how it was ended: (status, finish_reason, lost_reason, message of its error)."""
 
 
 class Promise(NamedTuple):
@@ -143,6 +157,8 @@ class Oracle:
             if not rotten and not reply.owner_alive and not story.is_dead:
                 raise Wrong(f"{where}: {key} is called lost, its process is there (L2)")
             self._compare(where, story, reply, floor, rotten)
+            if not rotten:
+                self._compare_ending(where, story, reply)
 
     def not_erased(self, files: dict[str, bytes]) -> str:
         """Something released, and known to be, that a file still holds (P5); "" for nothing."""
@@ -154,6 +170,20 @@ class Oracle:
                 if path is not None:
                     return f"{stream_id} in {path}"
         return ""
+
+    def _compare_ending(self, where: str, story: Story, reply: Recovered) -> None:
+        """I3: ended as its application ended it, or not at all."""
+        error = reply.error.message if reply.error is not None else None
+        said = reply.status, reply.finish_reason, reply.lost_reason, error
+        if story.ending and reply.last_seq >= story.end_seq:
+            wanted = _ENDED[story.ending]
+            is_wrong = said != wanted or (wanted[0] == "complete" and reply.partial)
+        else:
+            wanted = ("live" if reply.owner_alive else "crashed", None, reply.lost_reason, None)
+            is_wrong = said != wanted
+        if is_wrong:
+            key = story.uid, story.stream_id
+            raise Wrong(f"{where}: {key} is called {said}, it is {wanted} (I3)")
 
     def _compare(
         self, where: str, story: Story, reply: Recovered, floor: int, rotten: bool

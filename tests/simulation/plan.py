@@ -60,6 +60,10 @@ class Plan:
     """Power is cut, or the daemon killed, just behind a verb that matters."""
     rot_live: bool = False
     """Bytes rot under the daemon that has read them, too."""
+    early: float = 0.0
+    """Share of the disk's jobs that are done at once and told of later, not done when told."""
+    asks_own: float = 0.0
+    """Chance that a process asks for what it has said itself, beside a trouble."""
 
     @classmethod
     def short(cls, seed: int, profile: str) -> Plan:
@@ -126,7 +130,7 @@ class Plan:
         """
         more = Random(f"more 2212 {self.seed}")
         if more.random() < 0.4:
-            return self
+            return self._with_later()
         found = replace(
             self,
             disk_seconds=more.choice((self.disk_seconds, 0.05)),
@@ -141,7 +145,19 @@ class Plan:
             rot_live=more.random() < 0.5,
             rot=self.rot or more.random() < 0.3,
         )
-        return replace(found, ambush="ambush" in found.troubles)
+        return replace(found, ambush="ambush" in found.troubles)._with_later()
+
+    def _with_later(self) -> Plan:
+        """The same once more: also the first plans of the zoo stay what they were."""
+        later = Random(f"late 20799 {self.seed}")
+        if later.random() >= 0.15:
+            return self
+        return replace(
+            self,
+            early=later.choice((0.5, 1.0)),
+            asks_own=later.choice((0.0, 0.8)),
+            disk_seconds=later.choice((self.disk_seconds, 0.05, 0.2)),
+        )
 
     def __str__(self) -> str:
         return "\n".join(f"  {name} = {value!r}" for name, value in asdict(self).items())

@@ -62,6 +62,7 @@ _ERASED_SECONDS = 90.0
 _ROOM_BYTES = 1 << 40
 _AMBUSHES = ("unlink", "unlink", "rename", "sync", "create", "sync_dir", "write")
 """Verbs just behind which everything ends."""
+_OWN_TIMES = 3
 _TOLD_TRIES = 100
 _TOLD_SECONDS = 0.005
 _hears: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire.ToAgent | wire.Answer)
@@ -118,6 +119,11 @@ class _Worker:
     async def run(self, job: Callable[[], T]) -> T:
         with anyio.CancelScope(shield=True):  # a thread is not cancelled either
             async with self._lock:
+                if self._world.works_early():
+                    # What comes after its beginning is not in it, however long it takes.
+                    done = job()
+                    await anyio.sleep(self._world.latency())
+                    return done
                 await anyio.sleep(self._world.latency())
                 return job()
 
@@ -163,6 +169,8 @@ class World:
         self._has_ended = False
         self._shorts = Random(f"short {plan.seed}")
         self._murphy = Random(f"murphy {plan.seed}")
+        self._early = Random(f"early {plan.seed}")
+        self._own = Random(f"own {plan.seed}")
         self._ambushed = ""
         self._takes_power = False
         self._errors: dict[str, int] = {}
@@ -179,6 +187,10 @@ class World:
             return self._stalled_until - now
         mean = self.plan.disk_seconds
         return self.random.expovariate(1 / mean) if mean else 0.0
+
+    def works_early(self) -> bool:
+        """Whether the job at hand is done now, and told of later."""
+        return self.plan.early > 0 and self._early.random() < self.plan.early
 
     def _failing(self, verb: str, path: str) -> int:
         if verb == self._ambushed and path.startswith(("wal/", "partials/")):
@@ -326,6 +338,8 @@ class World:
                 await self._cause(self.random.choice(self.plan.troubles))
                 if self.plan.asks and self.random.random() < self.plan.asks:
                     await self._look_in()
+                if self._own.random() < self.plan.asks_own:
+                    await self._ask_own()
                 self._check_bound()
 
     async def _cause(self, kind: str) -> None:
@@ -602,6 +616,38 @@ class World:
         except OSError:
             return
 
+    async def _ask_own(self) -> None:
+        """A process asks for what it has said a moment ago: it reads its own writes (Q1).
+
+        It gets them wherever they are: unread, queued, in the batch being built, on their way.
+        """
+        for _ in range(_OWN_TIMES):
+            daemon, start = self.daemon, self.starts
+            living = [agent for agent in self.agents if agent.is_alive and agent.has_said()]
+            if not living or daemon is None or not daemon._ready.is_set():
+                return
+            agent = self._own.choice(living)
+            agent.say_a_last_word(self._own)
+            self._look()
+            said, every = agent.has_said(), self.oracle.promises()
+            promises = {key: one for key, one in every.items() if key[0] == agent.uid}
+            for story, seen in said:
+                key = story.uid, story.stream_id
+                floor = max(promises[key].floor, seen.seq)
+                promises[key] = promises[key]._replace(floor=floor)
+            request = wire.Recover(1, "all", seen=[seen for _, seen in said])
+            peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            with agent.entered():
+                self.kernel.bound(peer)
+            try:
+                answer = await _asked(self.socket_path, request, peer, ("behind", "recovering"))
+            except OSError:
+                return
+            if answer is None or self.starts != start:
+                return
+            replies = msgspec.convert(answer, list[wire.Recovered])
+            self._judge(replies, f"what {agent.pid} has said itself", promises)
+
     async def _resolve(self, orphans: list[wire.Recovered]) -> None:
         for reply in orphans:
             if self.random.random() < 0.3:
@@ -618,13 +664,18 @@ class World:
         Segments are emptied one by one, a sync each: here there are more of them than anywhere.
         """
         deadline = anyio.current_time() + _ERASED_SECONDS
-        while left := self.oracle.not_erased(self.storage.files()):
+        while left := self._not_erased():
             engine = (await self.up()).engine
             if engine.carry_budget < engine.segments.live_bytes:
                 return
             if anyio.current_time() > deadline:
                 raise Wrong(f"was released and is still there (P5): {left}")
             await anyio.sleep(2.0)
+
+    def _not_erased(self) -> str:
+        """Now, or if power were cut now."""
+        files = self.storage.files(), self.storage.files(durable=True)
+        return self.oracle.not_erased(files[0]) or self.oracle.not_erased(files[1])
 
     def outcome(self) -> Outcome:
         """What it came to."""
@@ -686,9 +737,17 @@ def _split(error: BaseException) -> tuple[bool, BaseException | None]:
     return isinstance(error, Crashed), None
 
 
-async def _asked(path: str, request: wire.FromQuery) -> Any:
-    """The answer to a request, asked as root."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+async def _asked(
+    path: str,
+    request: wire.FromQuery,
+    peer: socket.socket | None = None,
+    cannot: tuple[str, ...] = (),
+) -> Any:
+    """The answer to a request, asked as root, or by whoever made `peer`.
+
+    None where it cannot be known. cannot: codes of errors that say so here, beside unreadable.
+    """
+    with peer or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.setblocking(False)
         peer.connect(path)
         peer.send(encode(wire.Hello(1, "query", bytes(16))) + encode(request))
@@ -703,7 +762,10 @@ async def _asked(path: str, request: wire.FromQuery) -> Any:
                 bodies, buffer = split(buffer)
                 for body in bodies:
                     message = _hears.decode(body)
-                    if isinstance(message, wire.Error) and message.code == "unreadable":
+                    if isinstance(message, wire.Error) and message.code in (
+                        "unreadable",
+                        *cannot,
+                    ):
                         return None
                     if isinstance(message, wire.Error):
                         raise Wrong(f"the daemon answers {message}")

@@ -354,3 +354,22 @@ def test_a_lost_header_of_what_was_written_again_is_not_corrupt(again: bool) -> 
     _, verdict = log.read()
     assert bool(verdict.corrupt) is not again
     assert verdict.torn or not again
+
+
+def test_a_lost_header_that_was_judged_stays_so_when_it_is_the_oldest() -> None:
+    """V1: power took a segment that was never synced; a start said so; those before it are gone."""
+    log = LogWriter()
+    log.segment()
+    log.batch(b"one")
+    log.batch(b"two")
+    log.segment()
+    log.batch(b"x" * 1000, synced_no=2)
+    log.files[2] = bytearray(len(log.files[2]))
+    first = restart(log)
+    assert (first.corrupt, first.last_batch_no) == ([], 2)
+    assert [place[:3] for place in first.torn] == [(2, 0, len(log.files[2]))]
+    log.segment()
+    log.batch(b"and on", synced_no=3)
+    del log.files[1]
+    _, verdict = log.read()
+    assert (verdict.corrupt, verdict.torn) == ([], [])

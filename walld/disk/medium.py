@@ -231,17 +231,18 @@ class Storage:
             folder = found
         return folder
 
-    def files(self) -> dict[str, bytes]:
-        """Every file's bytes, as a reader sees them."""
+    def files(self, *, durable: bool = False) -> dict[str, bytes]:
+        """Every file's bytes, as a reader sees them; or what is left if nothing else gets there."""
         found: dict[str, bytes] = {}
         todo: list[tuple[str, Dir]] = [("", self.root)]
         while todo:
             head, folder = todo.pop()
-            for name, node in sorted(folder.entries.items()):
+            entries = folder.durable if durable else folder.entries
+            for name, node in sorted(entries.items()):
                 if isinstance(node, Dir):
                     todo.append((f"{head}{name}/", node))
                 else:
-                    found[head + name] = bytes(node.data)
+                    found[head + name] = bytes(node.durable if durable else node.data)
         return found
 
 

@@ -165,7 +165,7 @@ class _Judge:
             if row.first_no and (row.verdict != STRANDED or row.segment_id < oldest_id)
         )
         self._places = {(row.segment_id, row.offset) for row in rows if row.verdict != STRANDED}
-        self._base_no = _base_no(segments)
+        self._base_no = _base_no(segments, self._places)
         self._absent = ranges.without([(self._base_no + 1, self._last_no)], good)
         self._missing = ranges.without(self._absent, known)
         explained: list[Range] = []
@@ -263,9 +263,10 @@ def _start_no(facts: SegmentFacts) -> int:
     return facts.header.prev_batch_no + 1 if facts.header else facts.first_no
 
 
-def _base_no(segments: Sequence[SegmentFacts]) -> int:
+def _base_no(segments: Sequence[SegmentFacts], settled: set[tuple[int, int]]) -> int:
     """The number before the first that must be there: older ones went with their segments.
 
+    settled: (segment id, offset) of holes of which an earlier start has said what they cost.
     The lowest beginning, not the oldest segment's: a later one may hold earlier batches again.
     """
     starts = [number for number in map(_start_no, segments) if number]
@@ -280,4 +281,6 @@ def _base_no(segments: Sequence[SegmentFacts]) -> int:
     room = bool(holes) and holes[0].reason == "segment header"
     room = room and not (next_header is not None and next_header.again)
     room = room and holes[0].length > SEGMENT_HEADER_BYTES
+    # Nor where a start has judged it while the segments before it, and their numbers, were there.
+    room = room and (segments[0].segment_id, holes[0].offset) not in settled
     return max(min(starts) - 1 - room, 0)
