@@ -473,9 +473,7 @@ class World:
             await self.trouble()
             await self._come_to_rest()
             await anyio.sleep(2 * _BOUND_SECONDS)  # what the dead left is written by then
-            asked = [a.pid for a in self.agents if a.is_alive and a.link.hearing.drains]
-            if asked:
-                raise Wrong(f"agents {asked} have asked for a sync and got no answer")
+            await self._all_are_answered()
             settled = await self._ask_all()
             self._judge(settled, "at rest", self.oracle.promises(settled=True))
             if self.plan.small:
@@ -507,6 +505,14 @@ class World:
                 agent.nudge()
             await anyio.sleep(0.5)
         await self._check_peace()
+
+    async def _all_are_answered(self) -> None:
+        """Whoever has asked for a sync is told. A disk that failed is tried after up to 8 s."""
+        deadline = anyio.current_time() + _REST_SECONDS
+        while asked := [a.pid for a in self.agents if a.is_alive and a.link.hearing.drains]:
+            if anyio.current_time() > deadline:
+                raise Wrong(f"agents {asked} have asked for a sync and got no answer")
+            await anyio.sleep(0.5)
 
     async def _check_peace(self) -> None:
         """Nothing rotted: nothing may be called corrupt, nothing lost that was promised."""

@@ -9,7 +9,7 @@ finds too seldom to wait for (`test_zoo.py` has some of the reasons).
 
 from __future__ import annotations
 
-from . import acks, client, kept, released, scan, started, taken, written
+from . import acks, client, kept, released, scan, started, taken, told, written
 from .mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -22,5 +22,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *scan.MUTANTS,
     *taken.MUTANTS,
     *kept.MUTANTS,
+    *told.MUTANTS,
     *client.MUTANTS,
 )

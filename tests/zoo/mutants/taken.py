@@ -19,12 +19,12 @@ MUTANTS = (
         DAEMON + "intake.py",
         "            peer = by_fd.get(fd)\n"
         "            if peer is not None:\n"
-        "                if self._is_paused:\n",
+        "                if shares.is_paused:\n",
         "            peer = by_fd.get(fd)\n"
         "            if peer is not None and _ & select.EPOLLHUP:\n"
         "                self._connections.close(peer)\n"
         "            elif peer is not None:\n"
-        "                if self._is_paused:\n",
+        "                if shares.is_paused:\n",
         "I2",
     ),
     Mutant(

@@ -1,0 +1,78 @@
+"""Planted bugs: what is said of a reply, and of the disk, is so."""
+
+from __future__ import annotations
+
+from .mutant import DAEMON, ENGINE, REPLIES, WAL, Mutant
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (
+    Mutant(
+        "a sync is taken to cover what was written while it ran",
+        DAEMON + "syncer.py",
+        "        engine.synced(target)\n",
+        "        engine.synced(engine.sealing.written_no)\n",
+        "P4",
+    ),
+    Mutant(
+        "headers say that what is written is synced",
+        DAEMON + "writer.py",
+        "        offset, synced_no = segment.size, engine.sealing.synced_no\n",
+        "        offset, synced_no = segment.size, engine.sealing.written_no\n",
+        "V1",
+    ),
+    Mutant(
+        "the name of an unlinked segment is not synced away",
+        WAL + "files.py",
+        "            self._disk.unlink(self.path(segment_id))\n"
+        "        except FileNotFoundError:\n"
+        "            return\n"
+        "        self._disk.sync_dir(WAL_DIR)\n",
+        "            self._disk.unlink(self.path(segment_id))\n"
+        "        except FileNotFoundError:\n"
+        "            return\n",
+        "P5",
+    ),
+    Mutant(
+        "what is in the batch being built is not read",
+        DAEMON + "reading.py",
+        "            source += stream.building\n",
+        "",
+        "Q1",
+    ),
+    Mutant(
+        "a query does not wait for what its process has sent",
+        DAEMON + "requests.py",
+        "        if not seen or all(self._has_taken(connection, item) for item in seen):\n",
+        "        if not seen or any(self._has_taken(connection, item) for item in seen) or seen:\n",
+        "Q1",
+    ),
+    Mutant(
+        "a cancelled reply is called complete",
+        REPLIES + "fold.py",
+        '        self.status = "complete" if event.clean else "cancelled"\n',
+        '        self.status = "complete"\n',
+        "I3",
+    ),
+    Mutant(
+        "the finish of an end is not kept",
+        REPLIES + "fold.py",
+        "            self.finish_reason = event.finish_reason\n",
+        "            pass\n",
+        "I3",
+    ),
+    Mutant(
+        "a reply whose process is there is called crashed",
+        REPLIES + "fold.py",
+        '            self.status = "live" if live else "crashed"\n',
+        '            self.status = "crashed"\n',
+        "I3",
+    ),
+    Mutant(
+        "a start says anew what a lost header cost",
+        WAL + "verdict.py",
+        "    room = room and (segments[0].segment_id, holes[0].offset) not in settled\n",
+        "",
+        "V2",
+    ),
+)
