@@ -17,7 +17,12 @@ from typing import NamedTuple
 
 from walld_client.wire.messages import Recovered
 
-__all__ = ["Oracle", "Promise", "Story", "Wrong"]
+__all__ = ["BOUND_SECONDS", "REST_SECONDS", "Oracle", "Promise", "Story", "Wrong"]
+
+
+BOUND_SECONDS = 3.0
+REST_SECONDS = 30.0
+"""Within which all must be delivered once trouble is over."""
 
 
 class Wrong(AssertionError):

@@ -159,5 +159,10 @@ class Plan:
             disk_seconds=later.choice((self.disk_seconds, 0.05, 0.2)),
         )
 
+    @property
+    def hurts(self) -> bool:
+        """The disk fails or hangs in this run: nothing is promised of when it is written."""
+        return bool({"write_error", "sync_error", "full", "stall"} & set(self.troubles))
+
     def __str__(self) -> str:
         return "\n".join(f"  {name} = {value!r}" for name, value in asdict(self).items())

@@ -1,0 +1,229 @@
+"""The daemon of a world, through all its lives.
+
+Owns: that it comes back whenever it is gone, how it is killed or stopped, and what stands for its
+lock and its threads. Refuses: when it goes (`trouble.py`), what is right (`oracle.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import trio
+
+from walld.daemon import listener as sockets
+from walld.daemon.notify import Notifier
+from walld.daemon.serve import Daemon
+from walld.disk.medium import Crashed
+from walld.disk.owner import LOCK_BYTES, LOCK_NAME, lock_record, parse_lock
+from walld.disk.simulated import SimulatedDisk
+from walld.wal.scan import list_segments, newest_header
+
+from .disks import Mood, ShortDisk
+from .oracle import BOUND_SECONDS, REST_SECONDS
+
+if TYPE_CHECKING:
+    from .world import World
+
+__all__ = ["Lives"]
+
+T = TypeVar("T")
+_LOOK_SECONDS = 0.05
+_FOREVER = 600.0
+
+
+class _Owner:
+    """The hold on a simulated directory: `Owner` on disk verbs, without a lock to wait for."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        ids = list_segments(disk)
+        newest = newest_header(disk, ids)
+        self.path = LOCK_NAME
+        self._disk = disk
+        names = [entry.name for entry in disk.list_dir("")]
+        self._file = disk.open(LOCK_NAME) if LOCK_NAME in names else disk.create(LOCK_NAME)
+        raw = self._file.read_at(LOCK_BYTES, 0)
+        told = parse_lock(raw, LOCK_NAME)
+        self.epoch = max(0 if newest is None else newest.epoch, told[0] if told else 0) + 1
+        self.log_uuid = os.urandom(16) if newest is None else newest.log_uuid
+        if told and ids:
+            self.log_uuid = told[1]
+        self._record = lock_record(self.epoch, self.log_uuid)
+        self._file.write_at(self._record, 0)
+        self._file.sync()
+        disk.sync_dir("")
+
+    def is_owner(self) -> bool:
+        """Nobody froze it here."""
+        return self._file.read_at(LOCK_BYTES, 0) == self._record
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class _Worker:
+    """A thread of the daemon: its jobs run on the loop, one at a time, after their time."""
+
+    def __init__(self, mood: Mood) -> None:
+        self._mood = mood
+        self._lock = anyio.Lock()
+
+    async def run(self, job: Callable[[], T]) -> T:
+        with anyio.CancelScope(shield=True):  # a thread is not cancelled either
+            async with self._lock:
+                if self._mood.works_early():
+                    # What comes after its beginning is not in it, however long it takes.
+                    done = job()
+                    await anyio.sleep(self._mood.latency())
+                    return done
+                await anyio.sleep(self._mood.latency())
+                return job()
+
+    async def timed(self, job: Callable[[], object]) -> float:
+        begun = anyio.current_time()
+        await self.run(job)
+        return anyio.current_time() - begun
+
+
+class Lives:
+    """One daemon after the other."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._plan = world.plan
+        self._random = world.random
+        self._kernel = world.kernel
+        self._storage = world.storage
+        self._oracle = world.oracle
+        self._murphy = world.murphy
+        self._shorts = Random(f"short {world.plan.seed}")
+        self.daemon: Daemon | None = None
+        self.starts = 0
+        self.over = anyio.Event()
+        """Nobody starts it again."""
+        self._scope = anyio.CancelScope()
+        self._down = anyio.Event()
+        self._ending = anyio.Event()
+        self._has_ended = False
+
+    async def keep(self) -> None:
+        """A supervisor: whenever it is gone it is started again."""
+        while True:
+            self._down = anyio.Event()
+            with anyio.CancelScope() as self._scope:
+                await self._one_life()
+            self.daemon = None
+            self._down.set()
+            if self.over.is_set():
+                return
+            await anyio.sleep(self._random.choice((0.0, 0.01, 0.5, 2.0)))
+
+    async def _one_life(self) -> None:
+        self.starts += 1
+        self._kernel.daemon_no = self.starts
+        storage = self._storage
+        if self.starts == 1:
+            storage.crash_at = self._plan.crash_at
+        elif self.starts == 2 and self._plan.crash_again and not self._world.is_calm:
+            storage.crash_at = storage.ops + self._plan.crash_again
+            self._world.mood.takes_power = self._plan.power
+        elif not self._world.is_calm and self._random.random() < self._plan.crash_in_recovery:
+            storage.crash_at = storage.ops + self._random.randrange(1, 60)
+            self._world.mood.takes_power = self._plan.ambush and self._murphy.random() < 0.5
+        disk = ShortDisk(storage, self._plan.short_writes, self._shorts)
+        self._ending = anyio.Event()
+        self._has_ended = False
+        listener = None
+        daemon = None
+        try:
+            owner = _Owner(disk)
+            listener = sockets.bind(self._world.socket_path, 0o600, None)
+            daemon = Daemon(
+                self._world.settings,
+                disk,  # type: ignore[arg-type]
+                owner,  # type: ignore[arg-type]
+                [listener],
+                Notifier(),
+                lambda: _Worker(self._world.mood),
+            )
+            daemon.state._now = anyio.current_time  # type: ignore[method-assign]
+            self.daemon = daemon
+            await daemon.run(self._stopped)
+            self._has_ended = True
+        except BaseException as error:
+            if daemon is None and isinstance(error, OSError):
+                return  # it cannot use its directory now: exit 1, and the supervisor tries again
+            crashed, rest = _split(error)
+            if not crashed:
+                raise
+            if rest is not None:
+                raise rest from None
+            self._died()
+            self.daemon = None  # it is not there to be killed once more
+            if (self.starts == 1 and self._plan.power) or self._world.mood.takes_power:
+                await self._world.trouble.cut_power()
+        finally:
+            if storage.life == disk._life:
+                storage.life += 1
+            self.daemon = None
+            if daemon is not None:
+                with suppress(OSError, ValueError):
+                    daemon.intake.close()
+                daemon.metrics.close()
+            if listener is not None:
+                listener.close()
+                with suppress(OSError):
+                    os.unlink(self._world.socket_path)
+
+    def _died(self) -> None:
+        """A crash: what was promised of the dead is less now."""
+        self._world.mood.ambushed = ""
+        self._kernel.daemon_no = 0
+        self._storage.kill()
+        self._oracle.crashed(
+            anyio.current_time(), _FOREVER if self._plan.hurts else 2 * BOUND_SECONDS
+        )
+
+    async def _stopped(self) -> str:
+        await self._ending.wait()
+        return "the run says so"
+
+    async def stop(self) -> None:
+        """SIGTERM: it ends when all that was sent to it is kept."""
+        if self.daemon is None or not self.daemon._ready.is_set():
+            return
+        self._kernel.daemon_no = 0  # what is sent from here on it may not read any more
+        down = self._down
+        self._ending.set()
+        await down.wait()
+        if self._has_ended:
+            self._oracle.stopped()
+
+    async def kill(self) -> None:
+        """SIGKILL, between two steps."""
+        if self.daemon is None:
+            return
+        self._died()
+        down = self._down
+        self._scope.cancel()
+        await down.wait()
+
+    async def up(self) -> Daemon:
+        """The daemon, once it has read its log."""
+        with anyio.fail_after(REST_SECONDS):
+            while True:
+                if self.daemon is not None and self.daemon._ready.is_set():
+                    return self.daemon
+                await anyio.sleep(_LOOK_SECONDS)
+
+
+def _split(error: BaseException) -> tuple[bool, BaseException | None]:
+    """(a crash is in it, what else is in it)."""
+    if isinstance(error, BaseExceptionGroup):
+        crashed, rest = error.split((Crashed, trio.Cancelled))
+        return crashed is not None, rest
+    return isinstance(error, Crashed), None
