@@ -13,16 +13,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Final
 
-from . import traced
-from .loop import Loop, options
-from .traced import Fault, History
+from .traced import Fault, command
 
-__all__ = ["faults", "main", "run"]
+__all__ = ["faults", "main"]
 
 _ERRORS: Final = ("EIO", "ENOSPC", "EDQUOT", "EINTR", "ESTALE", "EROFS")
 _CALLS: Final = {
@@ -35,8 +31,6 @@ _CALLS: Final = {
     "mkdirat": (5, ("EIO", "ENOSPC", "EDQUOT", "ESTALE", "EROFS")),
 }
 """How many of each a history makes, about, and how each can fail."""
-_RUNS: Final = ("", "..{}")
-"""One call alone, or several in a row."""
 
 
 def faults() -> list[Fault]:
@@ -57,33 +51,9 @@ def faults() -> list[Fault]:
     return found
 
 
-def run(count: int, seed: int) -> Loop:
-    """So many; `seed` is the place of the first in the list."""
-    loop = Loop("errnos")
-    chosen = faults()
-    for number in range(seed, seed + count):
-        fault = chosen[number % len(chosen)]
-        loop.cycle(number, partial(_one, loop, number, fault))
-        loop.tally.did(f"at {fault.calls}")
-    return loop
-
-
-def _one(loop: Loop, seed: int, fault: Fault, folder: Path) -> None:
-    try:
-        History(loop, seed, fault, folder).live()
-    except AssertionError as error:
-        error.args = (f"{fault.rules}: {error}",)
-        raise
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    chosen = options("errnos", arguments, 1000)
-    reason = traced.why_not()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        return 0
-    return run(chosen.count, chosen.seed).end(chosen.count)
+    return command("errnos", faults(), arguments, 1000)
 
 
 if __name__ == "__main__":

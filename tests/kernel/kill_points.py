@@ -12,16 +12,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Final
 
-from . import traced
-from .loop import Loop, options
-from .traced import Fault, History
+from .traced import Fault, command
 
-__all__ = ["main", "points", "run"]
+__all__ = ["main", "points"]
 
 _CALLS: Final = {
     "pwrite64": 30,
@@ -48,32 +44,9 @@ def points() -> list[Fault]:
     return found
 
 
-def run(count: int, seed: int) -> Loop:
-    """So many; beyond all points each comes again, under another load."""
-    loop = Loop("kill_points")
-    chosen = points()
-    for number in range(seed, seed + count):
-        fault = chosen[number % len(chosen)]
-        loop.cycle(number, partial(_one, loop, number, fault))
-        loop.tally.did(f"at {fault.calls}")
-    return loop
-
-
-def _one(loop: Loop, seed: int, fault: Fault, folder: Path) -> None:
-    history = History(loop, seed, fault, folder)
-    history.live()
-    if history.deaths:
-        loop.tally.did("daemons that were killed there")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    chosen = options("kill_points", arguments, 600)
-    reason = traced.why_not()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        return 0
-    return run(chosen.count, chosen.seed).end(chosen.count)
+    return command("kill_points", points(), arguments, 600)
 
 
 if __name__ == "__main__":

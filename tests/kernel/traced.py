@@ -1,8 +1,8 @@
 """One short history of a daemon whose system calls fail, or end it, where strace says so.
 
 Owns: attaching strace before the daemon does anything, the history, reading from strace's output
-what was injected. Refuses: which call and what happens at it (`errnos.py`, `kill_points.py`), what
-must hold (`lives.py`).
+what was injected, one fault after the other. Refuses: which call and what happens at it
+(`errnos.py`, `kill_points.py`), what must hold (`lives.py`).
 
 The history makes the daemon do all it ever does to a disk: agents stream, drain, end, release; one
 is killed, so partials are made; some are resolved; dead segments go. Whenever the daemon dies
@@ -18,17 +18,19 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from .lives import Life
 from .load import Habits
-from .loop import Loop
+from .loop import Loop, options
 from .processes import PATIENCE_SECONDS, Daemon, ForkedDaemon
 
-__all__ = ["Fault", "History", "why_not"]
+__all__ = ["Fault", "History", "command", "inject", "why_not"]
 
 _SMALL: Final[dict[str, float]] = {
     "SEGMENT_BYTES_MAX": 8192,
@@ -175,3 +177,34 @@ class History(Life):
             if found and found[1] != "EINTR":
                 words = os.strerror(getattr(errno, found[1]))
                 assert words in log, f"nothing was said of: {line}"
+
+
+def inject(name: str, faults: Sequence[Fault], count: int, seed: int) -> Loop:
+    """So many of them; `seed` is the place of the first. Beyond all each comes again."""
+    loop = Loop(name)
+    for number in range(seed, seed + count):
+        fault = faults[number % len(faults)]
+        loop.cycle(number, partial(_one, loop, number, fault))
+        loop.tally.did(f"at {fault.calls}")
+    return loop
+
+
+def _one(loop: Loop, seed: int, fault: Fault, folder: Path) -> None:
+    history = History(loop, seed, fault, folder)
+    try:
+        history.live()
+    except AssertionError as error:
+        error.args = (f"{fault.rules}: {error}",)
+        raise
+    if history.deaths:
+        loop.tally.did("daemons that died of it")
+
+
+def command(name: str, faults: Sequence[Fault], arguments: Sequence[str] | None, count: int) -> int:
+    """The command that injects them: its exit code."""
+    chosen = options(name, arguments, count)
+    reason = why_not()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        return 0
+    return inject(name, faults, chosen.count, chosen.seed).end(chosen.count)
