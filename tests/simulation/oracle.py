@@ -182,7 +182,9 @@ class Oracle:
         said = reply.status, reply.finish_reason, reply.lost_reason, error
         if story.ending and reply.last_seq >= story.end_seq:
             wanted = _ENDED[story.ending]
-            is_wrong = said != wanted or (wanted[0] == "complete" and reply.partial)
+            # What a full disk dropped is missing of a reply that was ended all the same.
+            is_whole = wanted[0] == "complete" and not reply.gaps
+            is_wrong = said != wanted or (is_whole and reply.partial)
         else:
             wanted = ("live" if reply.owner_alive else "crashed", None, reply.lost_reason, None)
             is_wrong = said != wanted
