@@ -36,7 +36,9 @@ STREAMS_PER_CONNECTION_MAX: Final = 100_000
 
 # --- intake ---
 READ_BYTES_MAX: Final = 16 * KIB
-"""Read from one connection in a turn: all the fairness there is."""
+"""Read from one connection in a turn."""
+DOOR_READ_BYTES: Final = 1 * KIB
+"""Read at a time from one that has not said Hello: its events wait for their turns."""
 SWEEP_SLICE_SECONDS: Final = 0.001
 """A sweep yields to the event loop this often."""
 SHARE_BYTES: Final = 256 * KIB

@@ -16,7 +16,6 @@ Invariants
 
 from __future__ import annotations
 
-import math
 import select
 import time
 from typing import TYPE_CHECKING
@@ -109,8 +108,7 @@ class Intake:
         """Read every ready connection once. True where one of them gave much."""
         shares = self._shares
         shares.look_for_room()
-        self._engine.since = min(self._since(), shares.waited_since)
-        shares.waited_since = math.inf
+        self._engine.since = min(self._since(), shares.waited_since(self._swept_at))
         by_fd, exits = self._connections.by_fd, self._processes.fileno()
         ready = self._epoll.poll(0, len(by_fd) + 64)
         busy = False
@@ -212,9 +210,12 @@ class Intake:
             if connection in parked:
                 continue  # it waits itself, for one that is older still
             left = self._connections.by_connection.get(connection)
-            count = 0 if left is None or self._shares.is_paused else self._read(left, at_ms)
+            waits = self._shares.is_paused or (left is not None and self._shares.is_held(left))
+            count = 0 if left is None or waits else self._read(left, at_ms)
+            if left is not None and count > limits.BUSY_READ_BYTES:
+                self._shares.gave(left, count)
             older[connection] = given + count
-            done = left is None or (not count and not self._shares.is_paused)
+            done = left is None or (not count and not waits)
             if done or older[connection] > limits.SOCKET_BYTES_MAX:
                 del older[connection]
         return not older
@@ -248,7 +249,9 @@ class Intake:
     def _read(self, peer: Peer, at_ms: int) -> int:
         """One turn of one connection. Returns the bytes it gave."""
         try:
-            data = peer.socket.recv(limits.READ_BYTES_MAX)
+            # At the door enough for a Hello: what follows is read in turns, as everybody's.
+            let_in = peer.connection.producer is not None
+            data = peer.socket.recv(limits.READ_BYTES_MAX if let_in else limits.DOOR_READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
@@ -331,6 +334,7 @@ class Intake:
 
     async def tick(self) -> None:
         """Once a second: frames that never get whole, graces that ran out, idle processes."""
+        self._shares.tick()
         if self._behind:  # that a connection has run dry wakes nobody
             self._look_behind()
         now = anyio.current_time()

@@ -123,7 +123,7 @@ class Daemon:
             engine, connections, files, writer, metrics, make_worker(), self._synced
         )
         self.flusher = flusher = Flusher(
-            engine, connections, writer, syncer, metrics, shares.renew, self._flushed
+            engine, connections, writer, syncer, metrics, shares.begun, self._flushed
         )
         state.writer, state.syncer = writer, syncer
         # Back from it, and what nobody waits for.

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Shares"]
 
+_STUCK_SECONDS = 1.0
+"""A flush that lasts so long waits for a disk that hangs or fails."""
+
 
 class Shares:
     """Who may be read now."""
@@ -47,9 +50,12 @@ class Shares:
         """A flush gave no new shares, because too much was not synced."""
         self.is_paused = False
         """Nobody is read: the queue is full."""
+        self._flush_since = math.inf
+        """When the flush under way began."""
         self._held_since = math.inf
-        self.waited_since = math.inf
+        self._waited_since = math.inf
         """Since when something may have waited that is read again now; for one sweep."""
+        self._let_go_at = -math.inf
 
     def look_for_room(self) -> None:
         """Pause agents when the queue is full, until it is at half; a full disk pauses nobody.
@@ -65,6 +71,15 @@ class Shares:
         elif was_paused:
             self._let_go()
 
+    def waited_since(self, swept_at: float) -> float:
+        """Since when what the sweep at hand reads may have waited here. swept_at: the last one.
+
+        Who is let go and has something is read at once: after a silence it has just come.
+        """
+        since, self._waited_since = self._waited_since, math.inf
+        idle = anyio.current_time() - max(self._let_go_at, swept_at)
+        return since if idle <= 2 * limits.REST_SECONDS_MAX else math.inf
+
     def gave(self, peer: Peer, count: int) -> None:
         """It gave so many bytes in its turn: more than a few."""
         engine = self._engine
@@ -78,34 +93,59 @@ class Shares:
             self._hold()
         engine.commit.hurry_flush()
 
-    def renew(self) -> None:
+    def begun(self) -> None:
         """A flush has begun: whoever gave its share may give another one."""
+        self._flush_since = anyio.current_time()
+        self._renew()
+
+    def _renew(self) -> None:
         self._owed = self._engine.sealing.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX // 2
-        if self._owed:
-            return
+        if not self._owed:
+            self._give()
+
+    def _give(self) -> None:
         self._given.clear()
         sated, self._sated = self._sated, []
         for peer, selector in sated:
             if peer.connection in self._connections.by_connection:
                 peer.watch(selector)
-        self._let_go()
+        if not self.is_paused:
+            self._let_go()
 
     def flushed(self) -> None:
         """A flush has ended. It took what was given while it lasted, too.
 
         If that was all, no other is due that would let on who has given its share meanwhile.
         """
+        self._flush_since = math.inf
         if self._engine.commit.oldest is None:
-            self.renew()
+            self._renew()
 
     def synced(self) -> None:
         """A sync has ended: what was not to be given for want of it is given now."""
         if self._owed:
-            self.renew()
+            self._renew()
+
+    def tick(self) -> None:
+        """Once a second. Behind a disk that is full, or takes no write, nobody gains by holding.
+
+        What is held is the agent's alone until it is read: a share each second is safe from its
+        death then, as far as the queue goes.
+        """
+        stuck = anyio.current_time() - self._flush_since > _STUCK_SECONDS
+        if self._sated and (self._engine.disk_full or stuck):
+            self._give()
 
     def _hold(self) -> None:
         self._held_since = min(self._held_since, anyio.current_time())
 
     def _let_go(self) -> None:
-        self.waited_since = min(self.waited_since, self._held_since)
+        if self._held_since < math.inf:
+            self._waited_since = min(self._waited_since, self._held_since)
+            self._let_go_at = anyio.current_time()
         self._held_since = math.inf
+
+    @staticmethod
+    def is_held(peer: Peer) -> bool:
+        """It has given its share. Of an agent that was let in."""
+        return peer.selector is None

@@ -155,9 +155,12 @@ class Engine:
 
         def tell() -> None:
             producer = connection.producer
-            for stream in producer.streams.values() if producer is not None else ():
-                if stream.written_seq > stream.synced_seq:
-                    connection.dirty.add(stream)  # news to who asked, before its sync makes it so
+            if producer is not None and connection.told_no != self.sealing.written_no:
+                # Once for all who asked since: there may be many of them, and many streams.
+                connection.told_no = self.sealing.written_no
+                for stream in producer.streams.values():
+                    if stream.written_seq > stream.synced_seq:
+                        connection.dirty.add(stream)  # news before its sync makes it so
             self.acknowledge(connection)
             connection.post(answer)
 

@@ -62,6 +62,7 @@ class Connection:
         "process",
         "producer",
         "tail",
+        "told_no",
         "uid",
     )
 
@@ -74,6 +75,8 @@ class Connection:
         """The beginning of a frame whose rest has not come."""
         self.frame_bytes = 0
         """How long `tail` must get before it is worth looking at."""
+        self.told_no = -1
+        """Batch up to which a Drain has told it what is written and not synced."""
         self.dirty: set[Stream] = set()
         """Streams whose synced watermark moved since the last Ack."""
         self.outbox: list[bytes] = []
