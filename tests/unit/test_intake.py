@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import ValuesView
 from pathlib import Path
 
 import anyio
@@ -14,6 +15,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.engine.peer import Connection
+from walld.engine.stream import Stream
 
 START = wire.Start(1, 0, "r", "s")
 ROOT = Path(__file__).parents[2]
@@ -107,6 +109,50 @@ def test_a_full_queue_pauses_agents_and_nothing_is_lost(tmp_path: Path) -> None:
                 virtual.engine.sealing.queue_bytes -= held
                 await agent.drain()
                 assert text_of(await recovered(virtual, "r")) == b"paused"
+
+    run(main)
+
+
+def test_a_full_queue_pauses_newcomers_too(tmp_path: Path) -> None:
+    """The door reads a Hello and little more: what follows it waits as everybody's does."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            held = int(limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE) + 1
+            virtual.engine.sealing.queue_bytes += held
+            with Peer(virtual) as agent:
+                agent.send(START, *(wire.Token(1, seq, b"x" * 1000) for seq in range(1, 21)))
+                await anyio.sleep(10)
+                taken = virtual.engine.sealing.queue_bytes - held
+                assert taken < 2 * limits.DOOR_READ_BYTES
+                virtual.engine.sealing.queue_bytes -= held
+                await agent.drain()
+                assert text_of(await recovered(virtual, "r")) == b"x" * 20_000
+
+    run(main)
+
+
+def test_many_drains_look_at_many_streams_once(tmp_path: Path) -> None:
+    """4,000 drains of one with 80,000 streams held the loop for 10 s."""
+
+    class Counted(dict[int, Stream]):
+        looks = 0
+
+        def values(self) -> ValuesView[Stream]:
+            Counted.looks += 1
+            return super().values()
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(*(wire.Start(number, 0, f"r{number}", "s") for number in range(1, 101)))
+                await agent.drain()
+                producer = virtual.engine.registry.producer(os.getuid(), agent.producer)
+                producer.streams = Counted(producer.streams)
+                agent.send(*(wire.Drain(number, "written") for number in range(1, 501)))
+                for number in range(1, 501):
+                    assert await agent.hear(wire.Drained) == wire.Drained(number, "written")
+                assert Counted.looks <= 2
 
     run(main)
 
