@@ -109,7 +109,7 @@ class Syncer:
             what = f"sync up to batch {target}: {error.strerror or error}"
             # Not to be cut short by a stop: its own sync would be the second of this file.
             with anyio.CancelScope(shield=True):
-                await self._writer.sync_failed(what, generation)
+                await self._writer.sync_failed(what, error.errno, generation)
             await self._writer.pause()
             return
         self.syncing_since = None

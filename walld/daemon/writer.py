@@ -191,11 +191,17 @@ class Writer:
 
     # --- a disk that fails ----------------------------------------------------------------------
 
-    async def sync_failed(self, what: str, generation: int) -> None:
-        """W2: what is not synced moves, unless it has moved since that sync began."""
+    async def sync_failed(self, what: str, number: int | None, generation: int) -> None:
+        """W2: what is not synced moves, unless it has moved since that sync began.
+
+        number: its errno. A file server may take a write and find at the sync that it has no room
+        for it (W3): the reserve is spent on what moves.
+        """
         self._ill(what)
         async with self._lock:
             if generation == self.generation:
+                if number in _NO_ROOM:
+                    await self._live_on_the_reserve()
                 await self._replace_segments()
 
     async def _write_failed(self, error: OSError) -> None:

@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         "a sync that fails is taken for done",
         DAEMON + "syncer.py",
-        "                await self._writer.sync_failed(what, generation)\n"
+        "                await self._writer.sync_failed(what, error.errno, generation)\n"
         "            await self._writer.pause()\n"
         "            return\n",
         "                _log.error(what)\n            took = 0.0\n",
@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "a sync that failed is tried again on the same file",
         DAEMON + "syncer.py",
-        "            await self._writer.sync_failed(what, generation)\n",
+        "            await self._writer.sync_failed(what, error.errno, generation)\n",
         "            _log.error(what)\n            engine.commit.written(anyio.current_time())\n",
         "P8",
     ),
