@@ -20,7 +20,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format sim zoo fuzz kernel rivals bench clean
+.PHONY: help demo test check format sim zoo fuzz kernel test-nfs rivals bench clean
 
 help:
 	@echo 'make demo    stream a reply, kill -9 the agent in the middle, recover what it said'
@@ -31,6 +31,7 @@ help:
 	@echo 'make zoo     planted bugs, each of which make sim would find; ONLY=word for some'
 	@echo 'make fuzz    a minute of any bytes for each reader of bytes; TARGET=frames for one, FUZZ_SECONDS=n'
 	@echo 'make kernel  power cuts, kills, failing calls and disks of the real kernel; wants root and 30 minutes; SHARE=10 for 3'
+	@echo 'make test-nfs  walld on an NFS server of its own, in a virtual machine: outage, full, second writer, removal; root, 10 minutes'
 	@echo 'make rivals  what is lost when: faults against walld, Redis, NATS, SQLite, JSON lines; COUNT=n, ONLY=text'
 	@echo 'make bench   every figure the README claims, measured here'
 	@echo 'make clean   remove .venv and what tools left behind'
@@ -87,6 +88,10 @@ kernel: $(VENV)/tools
 		PYTHONPATH=tests $(BIN)/python -m kernel.$$name $$full --count $$(( count * $(SHARE) / 100 )) \
 			|| failed="$$failed $$name"; \
 	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+# Wants root, QEMU and a Debian mirror: installs what is missing where it can, else says so and passes.
+test-nfs: $(VENV)/tools
+	PYTHONPATH=tests $(BIN)/python -m nfs $(if $(ONLY),--only '$(ONLY)')
 
 # Root mounts what is cut; a server that is not installed is left out, and said so.
 rivals: $(VENV)/tools

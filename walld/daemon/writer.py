@@ -74,6 +74,8 @@ class Writer:
         """What keeps the disk from taking writes or syncs, None while all is well."""
         self.generation = 0
         """Raised when batches move to a new segment: a sync begun before says nothing of them."""
+        self._is_moving = False
+        """What is not synced has begun to move. A stop may cut that short: then it begins anew."""
         self._pause_seconds = 0.0
         self._last_id = 0
         self._synced_no_max: int | None = None
@@ -144,6 +146,10 @@ class Writer:
     async def write(self, sealed: Sealed) -> float:
         """One batch, however often it takes. Returns the seconds of the call that did it."""
         async with self._lock:
+            if self._is_moving:
+                await self._replace_segments()
+                if sealed.batch.batch_no <= self._engine.sealing.written_no:
+                    return 0.0
             while True:
                 try:
                     if self._is_full(len(sealed.batch)):
@@ -199,7 +205,7 @@ class Writer:
         """
         self._ill(what)
         async with self._lock:
-            if generation == self.generation:
+            if generation == self.generation or self._is_moving:
                 if number in _NO_ROOM:
                     await self._live_on_the_reserve()
                 await self._replace_segments()
@@ -229,6 +235,7 @@ class Writer:
     async def _write_again(self) -> bool:
         """From memory, under its own numbers. False where it failed once more."""
         engine = self._engine
+        self._is_moving = True
         self.generation += 1  # also of a try that failed: a sync of its segment counts no more
         engine.segments.poison(engine.sealing.synced_no)
         again = engine.sealing.unwritten_again()
@@ -245,6 +252,7 @@ class Writer:
             return False
         finally:
             engine.recount()
+        self._is_moving = False
         _log.warning("segment %d: %d batches written again", self._last_id, len(again))
         return True
 

@@ -1,0 +1,1 @@
+"""Real NFS: the kernel's own client and server, in a virtual machine (`python -m nfs`)."""
