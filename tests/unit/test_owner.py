@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,24 @@ def test_a_frozen_owner_that_thaws_is_none(tmp_path: Path) -> None:
     assert (frozen.is_owner(), other.is_owner()) == (False, True)
     other.close()
     frozen.close()
+
+
+def test_on_no_device_of_this_machine_the_lock_is_read_past_the_page_cache(tmp_path: Path) -> None:
+    """There another machine may be the one that wrote it; NFS for real: `tests/nfs/takeover.py`."""
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("no /dev/shm: no file system without a device to try it on")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as far:
+        for root, is_direct in ((str(tmp_path), False), (far, True)):
+            if is_direct is not (os.major(os.stat(root).st_dev) == 0):
+                continue  # the tests' own folder may be on such a file system, too
+            frozen = Owner(root, UUID)
+            assert (frozen._direct >= 0) is is_direct
+            assert frozen.is_owner()
+            fcntl.flock(frozen._fd, fcntl.LOCK_UN)
+            other = Owner(root, UUID)
+            assert (frozen.is_owner(), other.is_owner()) == (False, True)
+            other.close()
+            frozen.close()
 
 
 @pytest.mark.parametrize(
