@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutant import DAEMON, ENGINE, REPLIES, WAL, Mutant
+from .mutant import DAEMON, REPLIES, WAL, Mutant
 
 __all__ = ["MUTANTS"]
 
