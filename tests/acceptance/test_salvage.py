@@ -298,8 +298,8 @@ def test_where_it_may_not_write(
         assert main(["salvage", str(made.path), "--to", str(to)]) == 64, to
         assert "walld: --to" in capsys.readouterr().err
     assert main(["salvage", str(made.path)]) == 64
-    assert main(["salvage", str(tmp_path / "nowhere"), "--to", str(new)]) == 1
-    assert main(["salvage", "/etc", "--to", str(new)]) == 1
+    assert main(["salvage", str(tmp_path / "nowhere"), "--to", str(new)]) == 66
+    assert main(["salvage", "/etc", "--to", str(new)]) == 66
     assert not new.exists()
     assert snapshot(made.path) == before
     new.mkdir(mode=0o700)

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,24 +113,28 @@ def traced(make_daemon: Callable[..., DaemonProcess]) -> Traced:
         (1000, 15, 5),  # a thousand streams in one flush are one write
         (1000, 1, 1400),
         (40, 36, 1000),
-        (1, 1500, 1000),
+        (10, 150, 1000),
     ],
 )
 def test_writes_of_a_flush_do_not_grow_with_its_streams(
     traced: Traced, streams: int, tokens: int, token_bytes: int
 ) -> None:
-    with traced.peer() as agent:
+    payload = streams * tokens * token_bytes
+    with ExitStack() as held:
+        # As many as it takes for none to give so much that a flush comes for that.
+        agents = [held.enter_context(traced.peer()) for _ in range(10)]
         since = traced.mark()
         text = b"x" * token_bytes
         for number in range(1, streams + 1):
-            agent.send(
+            agents[number % 10].send(
                 wire.Start(number, 0, f"r{number}", "s"),
                 *(wire.Token(number, seq, text) for seq in range(1, tokens + 1)),
             )
-        agent.drain(1)
+        name, sent = 'walld_events_received_total{kind="token"}', streams * tokens
+        until(lambda: traced.daemon.metrics().get(name, 0) == sent, "all of it is read")
+        agents[0].drain(1)
         writes = [write for write in traced.writes(since) if write.has_records]
     total = sum(write.length for write in writes)
-    payload = streams * tokens * token_bytes
     print(f"{streams} streams, {total} bytes: {len(writes)} writes")
     assert total >= payload
     assert len(writes) == -(-total // limits.BATCH_BYTES_CUT)

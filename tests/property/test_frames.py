@@ -34,6 +34,8 @@ def surrogates_passed(text: str) -> bytes:
 
 def values(kind: object) -> st.SearchStrategy[object]:
     """Any value of a field's type."""
+    if kind == wire.RequestId:
+        return st.integers(1, 2**64 - 1)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return messages(kind)
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
@@ -55,7 +57,7 @@ def values(kind: object) -> st.SearchStrategy[object]:
 
 def messages(struct: type[msgspec.Struct]) -> st.SearchStrategy[msgspec.Struct]:
     """Any message of one type."""
-    kinds = typing.get_type_hints(struct, vars(wire))
+    kinds = typing.get_type_hints(struct, vars(wire), include_extras=True)
     return st.builds(struct, **{name: values(kinds[name]) for name in struct.__struct_fields__})
 
 
