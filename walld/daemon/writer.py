@@ -146,21 +146,17 @@ class Writer:
     async def write(self, sealed: Sealed) -> float:
         """One batch, however often it takes. Returns the seconds of the call that did it."""
         async with self._lock:
-            if self._is_moving:
-                await self._replace_segments()
-                if sealed.batch.batch_no <= self._engine.sealing.written_no:
-                    return 0.0
             while True:
+                if self._is_moving:
+                    await self._replace_segments()
+                if sealed.batch.batch_no <= self._engine.sealing.written_no:
+                    return 0.0  # one that is written again, and was with the others just now
                 try:
                     if self._is_full(len(sealed.batch)):
                         await self._open_segment(sealed.batch.batch_no)
-                    took = await self._write_once(sealed)
+                    return await self._write_once(sealed)
                 except OSError as error:
                     await self._write_failed(error)
-                    if sealed.batch.batch_no <= self._engine.sealing.written_no:
-                        return 0.0  # one that is written again, and was with the others just now
-                    continue
-                return took
 
     async def _write_once(self, sealed: Sealed) -> float:
         engine = self._engine

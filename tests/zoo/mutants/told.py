@@ -68,11 +68,4 @@ MUTANTS = (
         '            self.status = "crashed"\n',
         "I3",
     ),
-    Mutant(
-        "a start says anew what a lost header cost",
-        WAL + "verdict.py",
-        "    room = room and (segments[0].segment_id, holes[0].offset) not in settled\n",
-        "",
-        "V2",
-    ),
 )
