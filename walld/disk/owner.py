@@ -95,17 +95,24 @@ class Owner:
     def _opened_direct(self) -> int:
         """LOCK without the page cache; -1 where the kernel is the only one that has it, or cannot.
 
-        tmpfs of older kernels cannot (EINVAL), and is on no other machine either.
+        tmpfs of older kernels and some of FUSE cannot, at open(2) or only at the first read: found
+        out now, or each write would fail for it.
         """
         if os.major(os.fstat(self._fd).st_dev) != _NO_DEVICE:
             return -1
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT
+        direct = -1
         try:
-            return os.open(self.path, flags)
+            direct = os.open(self.path, flags)
+            with mmap.mmap(-1, mmap.PAGESIZE) as page:
+                os.preadv(direct, [page], 0)
         except OSError as error:
-            if error.errno != errno.EINVAL:
+            if direct >= 0:
+                os.close(direct)
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                 raise
             return -1
+        return direct
 
     def close(self) -> None:
         """Give the directory up."""

@@ -262,11 +262,6 @@ class RealDisk(ComposedDisk):
             found = os.fstatvfs(self._fd)
         return found.f_bavail * found.f_frsize
 
-    def stat(self, path: str) -> os.stat_result:
-        """lstat(2) of a path."""
-        with self._parent_of(path) as (parent, name):
-            return os.stat(name, dir_fd=parent, follow_symlinks=False)
-
     @contextmanager
     def _parent_of(self, path: str) -> Iterator[tuple[int, str]]:
         """A descriptor of the directory that holds `path`, and its last component."""

@@ -1,0 +1,16 @@
+"""A planted bug that does not fit the code any more plants nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from .image import ROOT
+from .spoiled import SPOILED
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_each_bug_fits_the_code_once(name: str) -> None:
+    bug = SPOILED[name]
+    text = (ROOT / bug.path).read_text()
+    assert text.count(bug.old) == 1
+    assert bug.new not in text
