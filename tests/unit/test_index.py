@@ -113,3 +113,29 @@ def test_nothing_and_an_empty_batch() -> None:
     empty, _ = batch(1)
     index, streams = indexed(empty)
     assert (streams, index.last_no) == ({}, 0)
+
+
+def test_what_a_rewrite_left_in_two_segments_is_told_in_order() -> None:
+    """After a failed sync the older of two segments may hold the last batches and no others."""
+    four, (end, other) = batch(4, (7, 13, 18, Flag.TERMINAL, b"end"), (9, 0, 0, Flag.BEGIN, b"o"))
+    one, (beginning,) = batch(1, (7, 0, 5, Flag.BEGIN, b"begin"))
+    two, (middle,) = batch(2, (7, 6, 12, Flag.MOVED, b"middle"))
+    _, streams = indexed(four, one, two)
+    assert list(streams) == [7, 9]
+    assert list(streams[7].where) == [beginning, middle, end]
+    assert list(streams[7].sizes) == [5, 6, 3]
+    assert streams[7].last_seq == 18
+    assert streams[7].telling == [(beginning, 5), (middle, 6), (end, 3)]
+    assert list(streams[9].where) == [other]
+
+
+def test_a_carried_record_replaces_also_what_a_scan_gives_behind_it() -> None:
+    five, (merged, tail) = batch(
+        5, (7, 0, 12, Flag.CARRIED | Flag.BEGIN, b"merged"), (7, 13, 18, 0, b"tail")
+    )
+    one, _ = batch(1, (7, 0, 5, Flag.BEGIN, b"begin"))
+    two, _ = batch(2, (7, 6, 12, 0, b"middle"))
+    _, streams = indexed(five, one, two)
+    assert list(streams[7].where) == [merged, tail]
+    assert streams[7].last_seq == 18
+    assert streams[7].telling == [(merged, 6)]

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 from engine_world import LOG, World
@@ -13,12 +14,16 @@ from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
 from walld.daemon.mend import mend
+from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
+from walld.disk.simulated import SimulatedDisk
 from walld.engine.kept import KeptFacts
 from walld.partials.store import PartialStore
+from walld.wal.encode import settled_batches
 from walld.wal.files import SegmentFiles
-from walld.wal.layout import SEGMENT_HEADER_BYTES, segment_name
-from walld.wal.scan import good_headers
+from walld.wal.layout import SEGMENT_HEADER_BYTES, Settled, segment_name
+from walld.wal.scan import LogScan, good_headers
+from walld.wal.verdict import RENEWED, TORN
 
 START = wire.Start(1, 0, "r", "s")
 
@@ -211,3 +216,41 @@ def test_a_segment_whose_damage_could_not_be_copied_is_set_aside_whole(
             assert mend(disk, store, log_uuid).segments[0].unreadable
 
     run(main)
+
+
+def _settled_and_not_synced() -> tuple[Storage, list[Settled]]:
+    """The log of a start whose rows it could write and not sync, and that was killed then."""
+    medium = Storage(Random(1))
+    disk = SimulatedDisk(medium)
+    disk.make_dir("wal")
+    files = SegmentFiles(disk, LOG)
+    files.create(1, 0, 1)
+    rows = [Settled(0, 0, number, number, TORN) for number in range(1000, 1200)]
+    (batch,) = settled_batches(1, rows)
+    files.write(1, batch, 0, SEGMENT_HEADER_BYTES)
+    medium.fail = lambda verb, _path: errno.EIO if verb == "sync" else 0
+    with pytest.raises(OSError, match="Input/output"):
+        files.sync([1])
+    medium.kill()
+    return medium, rows
+
+
+def test_rows_that_an_earlier_start_could_not_sync_are_durable_after_the_next() -> None:
+    """What a failed sync dropped is read, and believed, as if it were there."""
+    medium, rows = _settled_and_not_synced()
+    medium.fail = lambda _verb, _path: 0
+    disk = SimulatedDisk(medium)
+    mended = mend(disk, PartialStore(disk), LOG)
+    assert mended.not_synced.rows() == []
+    medium.cut_power()
+    scan = LogScan(SimulatedDisk(medium), LOG)
+    assert list(scan) == []
+    assert [facts.settled for facts in scan.segments] == [rows]
+
+
+def test_rows_that_cannot_be_synced_are_written_down_again() -> None:
+    medium, rows = _settled_and_not_synced()
+    disk = SimulatedDisk(medium)
+    mended = mend(disk, PartialStore(disk), LOG)
+    assert mended.not_synced.segment_ids == [1]
+    assert mended.not_synced.rows() == [*rows, Settled(0, 0, 1, 1, RENEWED)]

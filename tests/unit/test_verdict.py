@@ -6,7 +6,7 @@ import pytest
 from wal_files import LOG, BytesDisk, LogWriter, batch_of, small_log
 
 from walld.wal.encode import settled_batches
-from walld.wal.layout import BATCH_HEADER_BYTES
+from walld.wal.layout import BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES
 from walld.wal.scan import LogScan
 from walld.wal.verdict import Damage, SegmentFacts, Verdict, judge
 
@@ -373,3 +373,71 @@ def test_a_lost_header_that_was_judged_stays_so_when_it_is_the_oldest() -> None:
     del log.files[1]
     _, verdict = log.read()
     assert (verdict.corrupt, verdict.torn) == ([], [])
+
+
+def test_lost_headers_that_no_number_stands_below_are_judged_once() -> None:
+    """V1: power took three segments, none of them synced, and left the fourth, which goes on.
+
+    What the three held nothing tells, so no number is missed. The start after the next one, which
+    finds the third alone, must not miss one either.
+    """
+    log = LogWriter()
+    for _ in range(4):
+        log.segment()
+        log.batch(b"x" * 100, synced_no=0)
+    log.files[1] = bytearray()
+    for lost in (2, 3):
+        log.files[lost] = bytearray(len(log.files[lost]))
+    first = restart(log)
+    assert (first.corrupt, first.superseded) == ([], [])
+    assert [place.segment_id for place in first.torn] == [1, 2, 3]
+    del log.files[1]  # a start renames the residue of one
+    log.batch(b"and on")
+    assert log.read()[1].is_clean
+    del log.files[2]
+    assert log.read()[1].is_clean
+
+
+def test_a_lost_header_whose_batches_stand_elsewhere_is_judged_once() -> None:
+    """V1: 2 was full, 3 went on; their sync failed, 4 has it all again; power took two headers."""
+    log = LogWriter()
+    log.segment()
+    for _ in range(3):
+        log.batch(b"x" * 100)
+    again = [batch_of(number, [b"x" * 100]) for number in (4, 5, 6, 7)]
+    log.segment()
+    for batch in again[:3]:
+        log.put(batch, 3)
+    log.segment()
+    log.put(again[3], 3)
+    log.segment(next_no=4, again=True)
+    for batch in again:
+        log.put(batch, 3)
+    log.files[2] = bytearray(len(log.files[2]))
+    log.files[4] = bytes(SEGMENT_HEADER_BYTES) + bytes(log.files[4][SEGMENT_HEADER_BYTES:])
+    first = restart(log)
+    assert (first.corrupt, numbers(first.superseded)) == ([], [(4, 6)])
+    log.batch(b"and on")
+    assert log.read()[1].is_clean
+    del log.files[1]
+    assert log.read()[1].is_clean
+
+
+@pytest.mark.parametrize("again_no", [35, 46])
+def test_a_lost_header_of_what_was_written_again_behind_another_segment(again_no: int) -> None:
+    """V1: segment 5 was full, 9 went on; then the sync of both failed, and 10 has all of it again.
+
+    Where 10 has the batch of 9 alone, 5 was synced: its loss is damage.
+    """
+    log = LogWriter()
+    log.segment(5, next_no=35)
+    for _ in range(11):
+        log.batch(b"x", synced_no=34)
+    log.segment(9)
+    log.batch(b"x", synced_no=34)
+    log.segment(10, next_no=again_no, again=True)
+    while log.next_no <= 46:
+        log.batch(b"x", synced_no=again_no - 1)
+    log.files[5] = bytearray(len(log.files[5]))
+    _, verdict = log.read()
+    assert numbers(verdict.corrupt) == ([] if again_no == 35 else [(45, 45)])

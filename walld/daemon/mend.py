@@ -23,7 +23,7 @@ from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.wal import ranges, records
 from walld.wal.files import SegmentFiles
 from walld.wal.index import OFFSET_BITS, LogIndex
-from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Settled
+from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, BatchKind, Settled
 from walld.wal.scan import LogScan, list_segments
 from walld.wal.verdict import RENEWED
 
@@ -71,11 +71,13 @@ class NotSynced:
     batches: set[int]
     tombstones: list[tuple[int, int, int]]
     """(stream number, last seq, flag)"""
+    settled: list[Settled]
+    """Rows of earlier starts."""
 
     def rows(self) -> list[Settled]:
         """What to write down once it stands elsewhere, so that these batches are not missed."""
         found = ranges.merged((number, number) for number in self.batches)
-        return [Settled(0, 0, first, last, RENEWED) for first, last in found]
+        return [*self.settled, *(Settled(0, 0, first, last, RENEWED) for first, last in found)]
 
 
 @dataclass(slots=True)
@@ -132,13 +134,6 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
     streams = _told(disk, index, list(segments.values()), kept)
     failed = resync(disk, log_uuid, _tails(log, segments, verdict.synced_no))
-    unsynced = {
-        number
-        for segment_id in failed
-        if segment_id in segments
-        for number, _ in segments[segment_id].batches
-        if number > verdict.synced_no
-    }
     return Mended(
         verdict,
         streams,
@@ -148,7 +143,7 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         partials,
         index.last_no,
         sum(facts.size for facts in log.segments),
-        NotSynced(failed, unsynced, index.tombstones(unsynced)),
+        _not_synced(log, segments, failed, verdict.synced_no, index),
         damage.streams_lost(disk, log_uuid, verdict, partials.values()),
         any(_COPY.fullmatch(entry.name) for entry in disk.list_dir(QUARANTINE_DIR)),
         _doubt(disk, verdict),
@@ -174,11 +169,36 @@ def _tails(log: LogScan, segments: dict[int, FoundSegment], synced_no: int) -> d
     for facts in log.segments:
         found = segments.get(facts.segment_id)
         batches = found.batches if found is not None else []
-        tail = [offset for no, offset in batches if no > synced_no]
-        if facts.header is not None and len(tail) == len(batches):
+        all_of_it = sorted([*batches, *((no, offset) for no, offset, _ in facts.apart)])
+        tail = [offset for no, offset in all_of_it if no > synced_no]
+        if facts.header is not None and len(tail) == len(all_of_it):
             tail.insert(0, 0)
         tails[facts.segment_id] = tail
     return tails
+
+
+def _not_synced(
+    log: LogScan,
+    segments: dict[int, FoundSegment],
+    failed: list[int],
+    synced_no: int,
+    index: LogIndex,
+) -> NotSynced:
+    """What stands in the tails of segments that could not be made durable."""
+    unsynced: set[int] = set()
+    settled: dict[Settled, None] = {}
+    bad = set(failed)
+    for facts in log.segments:
+        if facts.segment_id not in bad:
+            continue
+        found = segments.get(facts.segment_id)
+        if found is not None:
+            unsynced.update(no for no, _ in found.batches if no > synced_no)
+        own = {no for no, _, kind in facts.apart if no > synced_no and kind == BatchKind.SETTLED}
+        if own:
+            unsynced |= own
+            settled.update(dict.fromkeys(facts.settled))
+    return NotSynced(failed, unsynced, index.tombstones(unsynced), list(settled))
 
 
 def _partials(store: PartialStore) -> dict[tuple[int, str, str], PartialFacts]:

@@ -67,9 +67,11 @@ class _Appends(dict[int, "Callable[[int], object]"]):
 
 
 class LogIndex:
-    """All records of a log by stream. Feed it every good batch, oldest first.
+    """All records of a log by stream. Feed it every good batch, as a scan gives them.
 
-    A record is known by its number: how many stood before it in the log.
+    A record is known by its number: how many stood before it in the log. Batches come by segment,
+    not by number, where those that a failed sync made a daemon write again stand in two: the older
+    of both may have lost the segments before it. Places are in order whatever the segment.
     """
 
     def __init__(self) -> None:
@@ -79,6 +81,8 @@ class LogIndex:
         self._count = 0
         self._sizes = array("I")
         self._places = array("Q")
+        self._is_mixed = False
+        """Some batch came behind one of a higher number."""
         self._telling: dict[int, list[int]] = {}
         self._carried: dict[int, set[int]] = {}
         self.dead: dict[int, int] = {}
@@ -97,6 +101,7 @@ class LogIndex:
         sizes = columns.body_bytes
         self._sizes.extend(sizes if sizes.typecode == "I" else array("I", sizes))
         base = batch.batch_no << OFFSET_BITS | batch.bodies_at
+        self._is_mixed |= start > 0 and base < self._places[-1]
         self._places.extend(accumulate(sizes[:-1], initial=base))
         for flagged in _flagged(columns.flags):
             at = flagged.start()
@@ -138,10 +143,13 @@ class LogIndex:
         numbers = chain.from_iterable(columns.stream_no for columns in self._batches)
         deal = map(operator.call, map(appends.__getitem__, numbers), range(self._count))
         deque(deal, maxlen=0)
-        for no, found in appends.lists.items():
-            yield no, self._stream(no, found)
+        lists = appends.lists
+        for no in sorted(lists) if self._is_mixed else lists:
+            yield no, self._stream(no, lists[no])
 
     def _stream(self, no: int, found: array[int]) -> StreamRecords:
+        if self._is_mixed:
+            found = array("I", sorted(found, key=self._places.__getitem__))
         carried = self._carried.get(no)
         records = found if carried is None else self._in_place(found, carried)
         stands = None if carried is None else set(records)
@@ -150,6 +158,8 @@ class LogIndex:
             for record in self._telling.get(no, ())
             if stands is None or record in stands
         ]
+        if self._is_mixed:
+            telling.sort()
         return StreamRecords(
             array("Q", _picked(self._places, records)),
             array("I", _picked(self._sizes, records)),

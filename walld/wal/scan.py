@@ -192,11 +192,12 @@ class SegmentScan:
         self._number(header.batch_no)
         ranges.add(self.facts.numbers, header.batch_no)
         if batch is None:
-            self._note(header, payload)
+            self._note(header, position, payload)
         return batch, position + length
 
-    def _note(self, header: BatchHeader, payload: memoryview) -> None:
+    def _note(self, header: BatchHeader, position: int, payload: memoryview) -> None:
         """A batch without records of streams: what an earlier start settled, or a later kind."""
+        self.facts.apart.append((header.batch_no, position, header.kind))
         if header.kind != BatchKind.SETTLED:
             self.facts.skipped += 1
             return

@@ -89,8 +89,10 @@ class SegmentFacts:
     numbers: list[Range] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
+    apart: list[tuple[int, int, int]] = field(default_factory=list)
+    """(batch_no, offset, kind) of good batches without records of streams: no scan gives them."""
     skipped: int = 0
-    """Batches of a kind this version does not know; they count as good."""
+    """Those of a kind this version does not know; they count as good."""
     synced_no: int = 0
     first_no: int = 0
     last_no: int = 0
@@ -135,6 +137,12 @@ class Verdict:
             Settled(item.segment_id, item.offset, item.first_no, item.last_no, verdict)
             for verdict, damage in ((TORN, self.torn), (CORRUPT, self.corrupt))
             for item in damage
+        ]
+        # Without the segments that hold its batches nobody can tell what stood in it, and if any.
+        found += [
+            Settled(item.segment_id, item.offset, 0, 0, TORN)
+            for item in self.superseded
+            if item.reason == "segment header"
         ]
         return found + self.stranded
 
@@ -210,7 +218,7 @@ class _Judge:
                 previous_no = header.prev_batch_no
             else:
                 older = (_evident_no(facts) for facts in self._segments[:index])
-                previous_no = max(older, default=self._base_no)
+                previous_no = max([self._base_no, *older])
         if not next_no:
             # A segment that begins at an earlier number holds the same batches written again.
             newer = (_start_no(facts) for facts in self._segments[index + 1 :])
@@ -275,11 +283,13 @@ def _base_no(segments: Sequence[SegmentFacts], settled: set[tuple[int, int]]) ->
     if segments[0].header is not None:
         return min(starts) - 1
     # The oldest header is lost, and how many batches behind it is not known: one if there was room.
-    # None where what it held unsynced stands again in the next: perhaps it never was synced.
+    # None where what it held unsynced stands again in a later one: perhaps it never was synced.
+    # That is the one that begins lowest: those between may have been taken along, as it was.
     holes = segments[0].holes
-    next_header = next((facts.header for facts in segments if facts.header is not None), None)
+    headers = (facts.header for facts in segments if facts.header is not None)
+    lowest = min(headers, key=lambda header: header.prev_batch_no, default=None)
     room = bool(holes) and holes[0].reason == "segment header"
-    room = room and not (next_header is not None and next_header.again)
+    room = room and not (lowest is not None and lowest.again)
     room = room and holes[0].length > SEGMENT_HEADER_BYTES
     # Nor where a start has judged it while the segments before it, and their numbers, were there.
     room = room and (segments[0].segment_id, holes[0].offset) not in settled
