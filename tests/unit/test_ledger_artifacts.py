@@ -1,0 +1,172 @@
+"""Artifacts: A1 a file with the name of a hash was verified, and is again when it is read."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+
+import pytest
+from ledger_world import SESSION, UID
+
+from walld.disk.medium import Crashed, Storage
+from walld.disk.real import RealDisk
+from walld.disk.simulated import SimulatedDisk
+from walld.errors import FormatError, ProtocolError
+from walld.ledger.artifacts import ArtifactStore
+from walld.limits import ARTIFACT_BYTES_MAX, ARTIFACT_UPLOADS_PER_UID_MAX
+
+CONTENT = bytes(range(256)) * 40
+DIGEST = sha256(CONTENT).digest()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[RealDisk]:
+    with RealDisk(str(tmp_path / "root")) as found:
+        yield found
+
+
+@pytest.fixture
+def store(disk: RealDisk) -> ArtifactStore:
+    return ArtifactStore(disk)
+
+
+def names(disk: RealDisk) -> list[str]:
+    return sorted(path.name for path in Path(disk.root).rglob("*") if path.is_file())
+
+
+def put(store: ArtifactStore, content: bytes, step: int, session: str = SESSION) -> list[bool]:
+    digest, size = sha256(content).digest(), len(content)
+    return [
+        store.put(UID, session, digest, size, at, content[at : at + step])
+        for at in range(0, max(1, size), step)
+    ]
+
+
+@pytest.mark.parametrize("step", [1000, 4096, len(CONTENT), 99_999])
+def test_pieces_make_a_whole(disk: RealDisk, store: ArtifactStore, step: int) -> None:
+    answers = put(store, CONTENT, step)
+    assert answers == [False] * (len(answers) - 1) + [True]
+    assert store.read(UID, SESSION, DIGEST) == CONTENT
+    assert names(disk) == [DIGEST.hex()]
+    assert store.exists(UID, SESSION, DIGEST)
+    assert store.list(UID, SESSION) == {DIGEST: len(CONTENT)}
+    assert store.list(UID, "other") == {}
+    assert store.put(UID, SESSION, DIGEST, len(CONTENT), 0, b"any") is True
+
+
+def test_nothing_is_an_artifact_too(store: ArtifactStore) -> None:
+    assert put(store, b"", 10) == [True]
+    assert store.read(UID, SESSION, sha256(b"").digest()) == b""
+
+
+def test_what_is_not_there_and_what_was_changed(disk: RealDisk, store: ArtifactStore) -> None:
+    with pytest.raises(FileNotFoundError):
+        store.read(UID, SESSION, DIGEST)
+    assert not store.exists(UID, SESSION, DIGEST)
+    put(store, CONTENT, 5000)
+    (path,) = Path(disk.root).rglob(DIGEST.hex())
+    path.write_bytes(CONTENT[:-1] + b"?")
+    with pytest.raises(FormatError, match=f"expected {DIGEST.hex()}"):
+        store.read(UID, SESSION, DIGEST)
+    assert put(store, CONTENT, 5000)[-1]
+    assert store.read(UID, SESSION, DIGEST) == CONTENT
+
+
+def refused(store: ArtifactStore, code: str, *given: object) -> tuple[str, str]:
+    with pytest.raises(ProtocolError) as caught:
+        store.put(UID, SESSION, *given)  # type: ignore[arg-type]
+    assert caught.value.code == code
+    return caught.value.got, caught.value.limit
+
+
+def test_one_clear_error_each_and_nothing_is_left(disk: RealDisk, store: ArtifactStore) -> None:
+    size = len(CONTENT)
+    assert refused(store, "bad_artifact", b"short", size, 0, b"x") == ("5", "32")
+    for wrong in (-1, ARTIFACT_BYTES_MAX + 1):
+        got = refused(store, "bad_artifact", DIGEST, wrong, 0, b"x")
+        assert got == (str(wrong), str(ARTIFACT_BYTES_MAX))
+    assert refused(store, "artifact_offset", DIGEST, size, 5, b"x") == ("5", "0")
+    assert names(disk) == []
+    store.put(UID, SESSION, DIGEST, size, 0, CONTENT[:100])
+    assert refused(store, "artifact_offset", DIGEST, size, 99, b"x") == ("99", "100")
+    assert store.put(UID, SESSION, DIGEST, size, 100, CONTENT[100:])
+    other = sha256(b"abc").digest()
+    assert refused(store, "artifact_hash", other, 3, 0, b"xyz") == (
+        sha256(b"xyz").hexdigest(),
+        other.hex(),
+    )
+    assert refused(store, "artifact_size", other, 3, 0, b"abcd") == ("4", "3")
+    store.put(UID, SESSION, other, 3, 0, b"ab")
+    assert refused(store, "artifact_size", other, 4, 2, b"c") == ("4", "3")
+    assert names(disk) == [DIGEST.hex()]
+
+
+def test_a_beginning_again_begins_again(disk: RealDisk, store: ArtifactStore) -> None:
+    store.put(UID, SESSION, DIGEST, len(CONTENT), 0, b"wrong")
+    assert put(store, CONTENT, 3000)[-1]
+    store.put(UID, SESSION, sha256(b"z").digest(), 100, 0, b"a")
+    store.forget(UID, "another")
+    store.forget(UID + 1, SESSION)
+    assert len(names(disk)) == 2
+    store.forget(UID, SESSION)
+    assert names(disk) == [DIGEST.hex()]
+
+
+def test_what_was_begun_first_makes_room(disk: RealDisk, store: ArtifactStore) -> None:
+    digests = [sha256(bytes([at])).digest() for at in range(ARTIFACT_UPLOADS_PER_UID_MAX + 3)]
+    for digest in digests:
+        store.put(UID, SESSION, digest, 100, 0, b"a")
+    store.put(UID + 1, SESSION, DIGEST, 100, 0, b"a")
+    assert len(names(disk)) == ARTIFACT_UPLOADS_PER_UID_MAX + 1
+    assert refused(store, "artifact_offset", digests[0], 100, 1, b"b") == ("1", "0")
+    assert not store.put(UID, SESSION, digests[-1], 100, 1, b"b")
+
+
+def test_durable_when_it_is_true() -> None:
+    storage = Storage(Random(1))
+    store = ArtifactStore(SimulatedDisk(storage))
+    assert put(store, CONTENT, 4000)[-1]
+    storage.cut_power()
+    assert ArtifactStore(SimulatedDisk(storage)).read(UID, SESSION, DIGEST) == CONTENT
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_an_error_at_each_verb_leaves_nothing_in_the_way(number: int) -> None:
+    for at in range(1, 60):
+        storage = Storage(Random(1))
+        store = ArtifactStore(SimulatedDisk(storage))
+        storage.fail = lambda verb, path, s=storage, at=at: number if s.ops == at else 0
+        try:
+            put(store, CONTENT, 4000)
+            fails = storage.ops >= at
+        except OSError:
+            fails = True
+        storage.fail = lambda verb, path: 0
+        assert put(store, CONTENT, 4000)[-1]
+        assert store.read(UID, SESSION, DIGEST) == CONTENT
+        assert list(store.list(UID, SESSION)) == [DIGEST]
+        if not fails:
+            break
+    else:
+        raise AssertionError("more verbs than looked at")
+
+
+def test_a_crash_at_each_verb_leaves_all_or_nothing() -> None:
+    for at in range(1, 60):
+        storage = Storage(Random(at))
+        storage.crash_at = at
+        is_done = False
+        with suppress(Crashed):
+            is_done = put(ArtifactStore(SimulatedDisk(storage)), CONTENT, 4000)[-1]
+        storage.cut_power()
+        later = ArtifactStore(SimulatedDisk(storage))
+        if is_done or later.exists(UID, SESSION, DIGEST):
+            assert later.read(UID, SESSION, DIGEST) == CONTENT
+        assert put(later, CONTENT, 4000)[-1]
+        storage.cut_power()
+        again = ArtifactStore(SimulatedDisk(storage))
+        assert again.read(UID, SESSION, DIGEST) == CONTENT

@@ -1,0 +1,126 @@
+"""Snapshots: O1 what is read was written, up to some increment, none left out; never an error."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+from ledger_world import SESSION, UID
+
+from walld.disk.medium import Storage
+from walld.disk.simulated import SimulatedDisk
+from walld.ledger.names import session_dir
+from walld.ledger.snapshot import SNAPSHOT_HEADER_BYTES, Snapshot, SnapshotStore
+
+PATH = f"{session_dir(UID, SESSION)}/snapshot"
+BASE = bytes(range(200))
+
+
+def made() -> tuple[Storage, SnapshotStore]:
+    storage = Storage(Random(5))
+    return storage, SnapshotStore(SimulatedDisk(storage))
+
+
+def filled() -> tuple[Storage, SnapshotStore]:
+    storage, store = made()
+    store.write_base(UID, SESSION, 50, 5000, BASE)
+    assert store.add_increment(UID, SESSION, 60, 6000, b"first", follows=50)
+    assert store.add_increment(UID, SESSION, 70, 7000, b"", follows=60)
+    assert store.add_increment(UID, SESSION, 80, 8000, b"third", follows=70)
+    return storage, store
+
+
+def test_what_is_written_is_read() -> None:
+    storage, store = made()
+    assert store.read(UID, SESSION) is None
+    assert not store.add_increment(UID, SESSION, 1, 1, b"x", follows=0)
+    assert storage.files() == {}
+    _, store = filled()
+    assert store.read(UID, SESSION) == Snapshot(BASE, [b"first", b"", b"third"], 80, 8000, False)
+    store.write_base(UID, SESSION, 90, 9000, b"new")
+    assert store.read(UID, SESSION) == Snapshot(b"new", [], 90, 9000, False)
+    store.remove(UID, SESSION)
+    store.remove(UID, SESSION)
+    assert store.read(UID, SESSION) is None
+
+
+def test_the_base_is_due_when_the_increments_outgrow_it() -> None:
+    storage, store = made()
+    store.write_base(UID, SESSION, 1, 1, bytes(1000))
+    asked = [
+        store.add_increment(UID, SESSION, seq, seq, bytes(300), follows=seq - 1)
+        for seq in range(2, 7)
+    ]
+    assert asked == [True, True, True, False, False]
+    found = store.read(UID, SESSION)
+    assert found is not None
+    assert (len(found.deltas), found.is_due) == (5, True)
+    assert len(storage.files()[PATH]) < 2 * 1300 + 100
+
+
+def test_an_increment_that_does_not_follow_is_not_added() -> None:
+    _, store = filled()
+    for follows in (0, 50, 70, 81):
+        assert not store.add_increment(UID, SESSION, 90, 9000, b"again", follows=follows)
+    found = store.read(UID, SESSION)
+    assert found is not None
+    assert found.deltas == [b"first", b"", b"third"]
+
+
+def test_every_bit_and_every_length() -> None:
+    storage, store = filled()
+    content = storage.files()[PATH]
+    whole = [b"first", b"", b"third"]
+    seqs = [50, 60, 70, 80]
+    reads = []
+    for at in range(len(content) * 8):
+        changed = bytearray(content)
+        changed[at // 8] ^= 1 << at % 8
+        reads.append(bytes(changed))
+    reads += [content[:length] for length in range(len(content))]
+    reads += [content + b"\0" * 40, content + content[-30:]]
+    for text in reads:
+        storage.node(PATH).data[:] = text
+        found = store.read(UID, SESSION)
+        if found is not None:
+            count = len(found.deltas)
+            assert (found.base, found.deltas) == (BASE, whole[:count])
+            assert (found.covers_seq, found.covers_offset) == (seqs[count], seqs[count] * 100)
+        else:
+            assert len(text) < SNAPSHOT_HEADER_BYTES + len(BASE) or text != content
+
+
+def test_another_process_goes_on_behind_what_is_whole() -> None:
+    storage, _ = filled()
+    content = storage.files()[PATH]
+    for length in range(SNAPSHOT_HEADER_BYTES + len(BASE), len(content)):
+        storage.node(PATH).data[:] = content[:length]
+        later = SnapshotStore(SimulatedDisk(storage))
+        before = later.read(UID, SESSION)
+        assert before is not None
+        assert later.add_increment(UID, SESSION, 90, 9000, b"more", follows=before.covers_seq)
+        after = later.read(UID, SESSION)
+        assert after is not None
+        assert after.deltas == [*before.deltas, b"more"]
+        assert after.covers_seq == 90
+
+
+def test_a_write_that_failed_is_found_again() -> None:
+    storage, store = filled()
+    storage.room = 10
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            store.add_increment(UID, SESSION, 90, 9000, bytes(40), follows=80)
+    storage.room = 1000
+    assert store.add_increment(UID, SESSION, 90, 9000, bytes(40), follows=80)
+    found = store.read(UID, SESSION)
+    assert found is not None
+    assert found.deltas == [b"first", b"", b"third", bytes(40)]
+
+
+def test_a_disk_that_cannot_be_read_is_no_error() -> None:
+    storage, store = filled()
+    for verb in ("open", "read", "stat"):
+        storage.fail = lambda found, path, verb=verb: errno.EIO if found == verb else 0
+        assert store.read(UID, SESSION) is None

@@ -1,0 +1,1 @@
+"""Files of sessions: their events, their snapshots, their artifacts."""

@@ -1,0 +1,195 @@
+"""Artifacts of sessions: files named by the SHA-256 of what they hold.
+
+Owns: sessions/<uid>/<session>/artifacts/, and that one is whole, verified and durable before it has
+its name. Refuses: what mentions them (`sessions/`), types and previews.
+
+A piece at a time: what is not whole yet is a temporary file and a hash in memory. Nothing of it
+outlives the process; whoever sends begins again.
+
+Invariant A1: a file with the name of a hash was verified; read again, it is verified again.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from walld.errors import FormatError, ProtocolError
+from walld.ledger.files import write_whole
+from walld.ledger.names import ARTIFACTS_DIR, is_temporary, session_dir, temporary
+from walld.limits import ARTIFACT_BYTES_MAX, ARTIFACT_UPLOADS_PER_UID_MAX
+
+if TYPE_CHECKING:
+    from walld.disk.base import Disk, File
+
+__all__ = ["ArtifactStore"]
+
+_DIGEST_BYTES: Final = 32
+
+
+class _Upload:
+    """One that is not whole yet. Its file stays open: an error between two opens could be lost."""
+
+    __slots__ = ("digest", "file", "path", "received", "size")
+
+    def __init__(self, path: str, size: int, file: File) -> None:
+        self.path = path
+        self.size = size
+        self.file = file
+        self.received = 0
+        self.digest = sha256()
+
+
+class ArtifactStore:
+    """The artifacts below one data directory. Digests are 32 bytes, as on the wire."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._uploads: dict[int, dict[str, _Upload]] = {}
+        """By uid and path, in the order in which they were begun."""
+
+    def put(
+        self, uid: int, session_id: str, digest: bytes, size: int, offset: int, chunk: bytes
+    ) -> bool:
+        """Take a piece. True: the artifact is there, whole, verified and durable.
+
+        One that is there already is True at once. ProtocolError: "bad_artifact" (a digest that is
+        none, a size that cannot be), "artifact_offset" (`limit` is the one to go on from),
+        "artifact_size" and "artifact_hash" (what came is not what was said: begin again). After
+        OSError it is begun again as well.
+        """
+        path = _path(uid, session_id, _hex(digest))
+        uploads = self._uploads.setdefault(uid, {})
+        upload = uploads.get(path)
+        if (upload is None or offset == 0) and self._is_whole(path, digest):
+            self._drop(uid, path)
+            self._sync_name(path)
+            return True
+        _check_size(path, size)
+        if offset != (upload.received if upload is not None and offset else 0):
+            wanted = upload.received if upload is not None else 0
+            raise ProtocolError("artifact_offset", f"{path}: not the next piece", offset, wanted)
+        try:
+            if offset == 0:
+                upload = self._begin(uid, path, size)
+            assert upload is not None
+            self._add(upload, size, chunk)
+            if upload.received < size:
+                return False
+            self._place(upload, digest)
+        except BaseException:
+            self._drop(uid, path)
+            raise
+        uploads.pop(path).file.close()
+        return True
+
+    def read(self, uid: int, session_id: str, digest: bytes) -> bytes:
+        """Verified bytes. FileNotFoundError where there is none, FormatError where it changed."""
+        path = _path(uid, session_id, _hex(digest))
+        content = self._read(path)
+        found = sha256(content).hexdigest()
+        if found != digest.hex():
+            raise FormatError(
+                f"{path}: SHA-256 of its {len(content)} bytes is {found}, expected {digest.hex()}: "
+                "the artifact was changed or damaged; it is kept, and replaced when it is put again"
+            )
+        return content
+
+    def exists(self, uid: int, session_id: str, digest: bytes) -> bool:
+        """There is a file for it; what it holds is not looked at."""
+        try:
+            self._disk.open(_path(uid, session_id, _hex(digest))).close()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def list(self, uid: int, session_id: str) -> dict[bytes, int]:
+        """Digest -> bytes of all that are there."""
+        found = {}
+        for entry in self._disk.list_dir(f"{session_dir(uid, session_id)}/{ARTIFACTS_DIR}"):
+            if entry.kind == "file" and not is_temporary(entry.name):
+                with suppress(ValueError):
+                    found[bytes.fromhex(entry.name)] = entry.size
+        return found
+
+    def forget(self, uid: int, session_id: str) -> None:
+        """The session is deleted: what was begun for it is not finished."""
+        begin = f"{session_dir(uid, session_id)}/"
+        for path in [path for path in self._uploads.get(uid, ()) if path.startswith(begin)]:
+            self._drop(uid, path)
+
+    def _begin(self, uid: int, path: str, size: int) -> _Upload:
+        uploads = self._uploads[uid]
+        self._drop(uid, path)
+        while len(uploads) >= ARTIFACT_UPLOADS_PER_UID_MAX:
+            self._drop(uid, next(iter(uploads)))
+        self._disk.make_dir(path.rpartition("/")[0])
+        with suppress(FileNotFoundError):
+            self._disk.unlink(temporary(path))
+        upload = uploads[path] = _Upload(path, size, self._disk.create(temporary(path)))
+        return upload
+
+    def _add(self, upload: _Upload, size: int, chunk: bytes) -> None:
+        end = upload.received + len(chunk)
+        if size != upload.size or end > size:
+            raise ProtocolError(
+                "artifact_size",
+                f"{upload.path}: another size than was said",
+                size if size != upload.size else end,
+                upload.size,
+            )
+        write_whole(upload.file, chunk, upload.received)
+        upload.digest.update(chunk)
+        upload.received = end
+
+    def _place(self, upload: _Upload, digest: bytes) -> None:
+        found = upload.digest.digest()
+        if found != digest:
+            message = f"{upload.path}: what came has another SHA-256"
+            raise ProtocolError("artifact_hash", message, found.hex(), digest.hex())
+        upload.file.sync()
+        self._disk.rename(temporary(upload.path), upload.path)
+        self._disk.sync_dir(upload.path.rpartition("/")[0])
+
+    def _drop(self, uid: int, path: str) -> None:
+        upload = self._uploads[uid].pop(path, None)
+        if upload is not None:
+            with suppress(OSError):
+                upload.file.close()
+            with suppress(OSError):
+                self._disk.unlink(temporary(path))
+
+    def _is_whole(self, path: str, digest: bytes) -> bool:
+        try:
+            return sha256(self._read(path)).digest() == digest
+        except FileNotFoundError:
+            return False
+
+    def _read(self, path: str) -> bytes:
+        file = self._disk.open(path)
+        try:
+            return file.read_at(min(file.size(), ARTIFACT_BYTES_MAX + 1), 0)
+        finally:
+            file.close()
+
+    def _sync_name(self, path: str) -> None:
+        """A process that was killed may have left it with its name not durable."""
+        folder = path.rpartition("/")[0]
+        self._disk.make_dir(folder)
+        self._disk.sync_dir(folder)
+
+
+def _path(uid: int, session_id: str, name: str) -> str:
+    return f"{session_dir(uid, session_id)}/{ARTIFACTS_DIR}/{name}"
+
+
+def _hex(digest: bytes) -> str:
+    if len(digest) != _DIGEST_BYTES:
+        raise ProtocolError("bad_artifact", "a SHA-256 is 32 bytes", len(digest), _DIGEST_BYTES)
+    return digest.hex()
+
+
+def _check_size(path: str, size: int) -> None:
+    if not 0 <= size <= ARTIFACT_BYTES_MAX:
+        raise ProtocolError("bad_artifact", f"{path}: its size", size, ARTIFACT_BYTES_MAX)

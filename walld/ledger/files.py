@@ -1,0 +1,103 @@
+"""Verbs of a disk put together for files that are too long to hold in memory, and for quarantine.
+
+Owns: the order of the steps, which is what makes them atomic and durable. Refuses: what the files
+hold, and when any of it is done.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from walld.ledger.names import temporary
+from walld.wal.layout import QUARANTINE_DIR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from walld.disk.base import Disk, File
+
+__all__ = ["blocks_of", "erase_kept", "keep_bytes", "write_anew", "write_whole"]
+
+_BLOCK_BYTES: Final = 1024 * 1024
+
+
+def write_whole(file: File, content: bytes, offset: int) -> None:
+    """All of it, however much the kernel takes at a time."""
+    written = 0
+    while written < len(content):
+        rest = content[written:] if written else content
+        written += file.write_at(rest, offset + written)
+
+
+def blocks_of(file: File, start: int, end: int) -> Iterator[bytes]:
+    """The bytes [start, end) of a file, a block at a time."""
+    while start < end:
+        block = file.read_at(min(_BLOCK_BYTES, end - start), start)
+        if not block:
+            return
+        start += len(block)
+        yield block
+
+
+def write_anew(disk: Disk, path: str, blocks: Iterable[bytes]) -> None:
+    """Like `Disk.replace`, a block at a time: whole and durable, or what stood there before."""
+    unfinished = temporary(path)
+    with suppress(FileNotFoundError):
+        disk.unlink(unfinished)
+    file = disk.create(unfinished)
+    try:
+        try:
+            size = 0
+            for block in blocks:
+                write_whole(file, block, size)
+                size += len(block)
+            file.sync()
+        finally:
+            file.close()
+        disk.rename(unfinished, path)
+    except BaseException:
+        with suppress(OSError):
+            disk.unlink(unfinished)
+        raise
+    disk.sync_dir(path.rpartition("/")[0])
+
+
+def keep_bytes(disk: Disk, path: str, offset: int, damaged: bytes, reason: str) -> str:
+    """Copy bytes of a file to quarantine, durably, with a note of where they came from.
+
+    Returns the path of the copy. The note is there before the bytes are, so that they are never
+    unexplained; the same bytes of the same place are kept once, whatever crashes come between.
+    """
+    disk.make_dir(QUARANTINE_DIR)
+    taken = {entry.name: entry.size for entry in disk.list_dir(QUARANTINE_DIR)}
+    base = f"{path.replace('/', '+')}.{offset}.{len(damaged)}"
+    name, copy = base, 1
+    while name in taken and not _holds(disk, f"{QUARANTINE_DIR}/{name}", damaged):
+        copy += 1
+        name = f"{base}.{copy}"
+    kept = f"{QUARANTINE_DIR}/{name}"
+    note = f"from: {path}\noffset: {offset}\nbytes: {len(damaged)}\nreason: {reason}\n"
+    disk.replace(f"{kept}.note", note.encode("utf-8", "backslashreplace"))
+    disk.replace(kept, damaged)
+    return kept
+
+
+def erase_kept(disk: Disk, session_path: str) -> int:
+    """Remove what quarantine holds of a session, durably. Returns files."""
+    begin = session_path.replace("/", "+") + "+"
+    names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
+    names = [name for name in names if name.startswith((begin, "." + begin))]
+    for name in names:
+        disk.unlink(f"{QUARANTINE_DIR}/{name}")
+    if names:
+        disk.sync_dir(QUARANTINE_DIR)
+    return len(names)
+
+
+def _holds(disk: Disk, path: str, expected: bytes) -> bool:
+    file = disk.open(path)
+    try:
+        return file.read_at(len(expected) + 1, 0) == expected
+    finally:
+        file.close()

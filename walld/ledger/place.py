@@ -1,0 +1,151 @@
+"""Where in a session's file lines belong: behind those before them, over what a crash left of them.
+
+Owns: the decision, which reads and changes nothing. Refuses: carrying it out (`store.py`).
+
+A checkpoint that is repeated finds its own lines, or a part of them, or holes where a power cut
+left pages out. They are written once more in the same place, whatever is there: it may be in the
+page cache alone, and after another process's failed sync a sync proves nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from walld.errors import FormatError, LedgerGap, NewerVersion
+from walld.ledger.line import chain_of, chain_text, line_chain, read_header
+from walld.ledger.scan import Found, find_line, last_line, lines_between
+
+if TYPE_CHECKING:
+    from walld.disk.base import File
+
+__all__ = ["Place", "check_follows", "find_place", "whole_header"]
+
+
+class Place(NamedTuple):
+    """The bytes [start, end) of a file of `size` bytes give way to `content`.
+
+    lost: those of them that content does not bring back; to be kept before they go.
+    """
+
+    start: int
+    end: int
+    size: int
+    content: bytes
+    lost: bytes
+
+    @property
+    def fits(self) -> bool:
+        """It can be written where it stands: nothing behind it has to move."""
+        return self.end == self.size or self.end - self.start == len(self.content)
+
+
+def find_place(
+    file: File, header: bytes, first_seq: int, lines: list[bytes], *, allow_gap: bool
+) -> Place:
+    """Where `lines`, the first of seq first_seq, go.
+
+    LedgerGap where they do not follow what is there, FormatError where a line of the same seq is
+    there and another one, NewerVersion.
+    """
+    size = file.size()
+    found_header = whole_header(file, header)
+    last = last_line(file, size)
+    if found_header is None and last is None:
+        if not allow_gap:
+            check_follows(file.path, Found(0, 0, header), first_seq, lines[0])
+        there = file.read_at(size, 0)
+        content = header + b"".join(lines)
+        return Place(0, size, size, content, b"" if content.startswith(there) else there)
+    start = _start(file, size, found_header, last, first_seq, lines[0], allow_gap)
+    content = b"".join(lines)
+    there = file.read_at(min(len(content), size - start), start)
+    end = start + len(there)
+    if content.startswith(there) and (end == size or _goes_on(file, end, size, lines[-1])):
+        return Place(start, end, size, content, b"")
+    end = _compare(file, start, size, first_seq, lines)
+    lost = file.read_at(end - start, start)
+    return Place(start, end, size, content, b"" if content.startswith(lost) else lost)
+
+
+def whole_header(file: File, header: bytes) -> bytes | None:
+    """The header line of a file, None where it is damaged. NewerVersion."""
+    there = file.read_at(len(header), 0)
+    if there == header:
+        return header
+    there = file.read_at(len(header) + 4096, 0)
+    there = there[: there.find(b"\n") + 1]
+    expected = read_header(header)
+    try:
+        found = read_header(there, file.path)
+    except NewerVersion:
+        raise
+    except FormatError:
+        return None
+    return there if found == expected else None
+
+
+def _start(
+    file: File,
+    size: int,
+    header: bytes | None,
+    last: Found | None,
+    first_seq: int,
+    first_line: bytes,
+    allow_gap: bool,
+) -> int:
+    """The offset at which the first line belongs."""
+    if last is None:
+        assert header is not None
+        last = Found(0, 0, header)
+    if last.seq < first_seq:
+        if not allow_gap:
+            check_follows(file.path, last, first_seq, first_line)
+        return last.end
+    if first_seq == 1 and header is not None:
+        return len(header)
+    before = find_line(file, first_seq - 1, size) if first_seq > 1 else None
+    if before is not None:
+        return before.end
+    for found in lines_between(file, 0, size):
+        if found.seq == first_seq - 1:
+            return found.end
+        if found.seq >= first_seq:
+            return found.offset  # the one before is damaged, or missing since a gap was allowed
+    raise AssertionError(f"{file.path}: line {last.seq} was there a moment ago")
+
+
+def check_follows(path: str, last: Found, first_seq: int, line: bytes) -> None:
+    """LedgerGap where a line is not the one behind `last`."""
+    if first_seq > last.seq + 1:
+        raise LedgerGap(
+            f"{path}: line {first_seq} after {last.seq} at offset {last.offset}, expected "
+            f"{last.seq + 1}: what lies between is in neither the log nor the file"
+        )
+    if line_chain(line) != chain_text(chain_of(last.line)):
+        raise LedgerGap(
+            f"{path}: line {first_seq} was made for another line before it than {last.seq} "
+            f"at offset {last.offset}: chain is {line_chain(line)!r}, expected "
+            f"{chain_text(chain_of(last.line))!r}: the line in the file was changed"
+        )
+
+
+def _goes_on(file: File, end: int, size: int, line: bytes) -> bool:
+    """The file goes on behind `end` with the line that follows `line`."""
+    found = next(lines_between(file, end, size), None)
+    if found is None or found.offset != end:
+        return False
+    return line_chain(found.line) == chain_text(chain_of(line))
+
+
+def _compare(file: File, start: int, size: int, first_seq: int, lines: list[bytes]) -> int:
+    """Where what is behind `lines` begins. FormatError where one of them is there differently."""
+    for found in lines_between(file, start, size):
+        if found.seq >= first_seq + len(lines):
+            return found.offset
+        if found.seq >= first_seq and found.line != lines[found.seq - first_seq]:
+            raise FormatError(
+                f"{file.path}: line {found.seq} at offset {found.offset} is {found.line[:200]!r}, "
+                f"the log has {lines[found.seq - first_seq][:200]!r}: nothing was written; one of "
+                "them was changed behind walld's back"
+            )
+    return size

@@ -1,0 +1,119 @@
+"""Repair of a session's file: what is damaged goes to quarantine, and what it cost is written down.
+
+Owns: the file `repaired` beside the events, a JSON line for each break that is known. Refuses:
+inventing what is gone: its seqs stay missing, and whoever wants to know reads it there.
+
+A break is named by its seam, the hash of the line before it and the chain of the line behind. The
+two stay as they are, so a break that is damaged further, or another one, is reported again.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from walld.ledger.files import blocks_of, keep_bytes, write_anew
+from walld.ledger.names import REPAIRED_FILE, SNAPSHOT_FILE
+from walld.ledger.place import whole_header
+from walld.ledger.scan import lines_between
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from walld.disk.base import Disk, File
+    from walld.ledger.scan import Break
+
+__all__ = ["repair_file", "unknown_breaks"]
+
+
+class _Note(msgspec.Struct):
+    """A line of `repaired`: the seqs that are missing, where damaged bytes of them were kept."""
+
+    first_seq: int
+    last_seq: int
+    why: str
+    seam: str
+    kept: list[str]
+
+
+_decode = msgspec.json.Decoder(_Note).decode
+
+
+def unknown_breaks(disk: Disk, path: str, breaks: list[Break]) -> list[Break]:
+    """Those that no repair has written down. What is damaged now is never known."""
+    if not breaks:
+        return breaks
+    known = set()
+    for line in _read(disk, _notes_path(path)).splitlines():
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            known.add(_decode(line).seam)
+    return [
+        item for item in breaks if item.why not in ("missing", "chain") or item.seam not in known
+    ]
+
+
+def repair_file(disk: Disk, path: str, header: bytes, breaks: list[Break]) -> None:
+    """Leave whole lines alone in the file. The notes are there before it is; again is harmless."""
+    file = disk.open(path)
+    try:
+        size = file.size()
+        found_header = whole_header(file, header) or b""
+        holes = list(_holes(file, len(found_header), size))
+        kept = []
+        for start, end in holes:
+            damaged = file.read_at(end - start, start)
+            kept.append(keep_bytes(disk, path, start, damaged, "damaged: taken out by a repair"))
+        _note(disk, _notes_path(path), breaks, kept)
+        with suppress(FileNotFoundError):  # its offsets are of the file as it was
+            disk.unlink(f"{path.rpartition('/')[0]}/{SNAPSHOT_FILE}")
+        if holes:
+            write_anew(disk, path, _without(file, holes, size, b"" if found_header else header))
+    finally:
+        file.close()
+
+
+def _holes(file: File, start: int, size: int) -> Iterator[tuple[int, int]]:
+    """What is no line, or one that stood there before."""
+    last, clean = 0, start
+    for found in lines_between(file, start, size):
+        if found.seq <= last:
+            continue
+        if found.offset > clean:
+            yield clean, found.offset
+        last, clean = found.seq, found.end
+    if clean < size:
+        yield clean, size
+
+
+def _without(file: File, holes: list[tuple[int, int]], size: int, header: bytes) -> Iterator[bytes]:
+    if header:
+        yield header
+    clean = 0
+    for start, end in [*holes, (size, size)]:
+        yield from blocks_of(file, clean, start)
+        clean = end
+
+
+def _note(disk: Disk, path: str, breaks: list[Break], kept: list[str]) -> None:
+    notes = [_Note(item.first_seq, item.last_seq, item.why, item.seam, kept) for item in breaks]
+    lines = b"".join(msgspec.json.encode(note) + b"\n" for note in notes)
+    if lines:
+        before = _read(disk, path)
+        disk.replace(path, before + (b"" if before[-1:] in (b"", b"\n") else b"\n") + lines)
+
+
+def _read(disk: Disk, path: str) -> bytes:
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return b""
+    try:
+        return file.read_at(file.size(), 0)
+    finally:
+        file.close()
+
+
+def _notes_path(path: str) -> str:
+    return f"{path.rpartition('/')[0]}/{REPAIRED_FILE}"

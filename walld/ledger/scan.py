@@ -1,0 +1,250 @@
+"""Reading a session's file: where its lines are, which are whole, and what is missing between.
+
+Owns: finding a line by its seq without reading the file, and the verdict on what lies between two
+lines. Refuses: writing (`store.py`), what a line says (`line.py`, `sessions/`).
+
+Invariants
+- J1 A line is given out only when it is whole (its crc) and behind all that were given before; what
+  is missing or damaged between two of them is a Break, never skipped in silence.
+- J2 Bisection believes no line it has only glanced at: reading starts behind a line that is whole
+  and has the seq that was asked for, or at the beginning of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from walld.ledger.line import chain_of, chain_text, line_chain, line_seq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from walld.disk.base import File
+
+__all__ = [
+    "Break",
+    "Found",
+    "Reading",
+    "find_line",
+    "last_line",
+    "lines_between",
+    "read_lines",
+]
+
+_BLOCK_BYTES: Final = 64 * 1024
+_GLANCE_BYTES: Final = 2 * 1024
+"""Read at a time where a line is looked for: most lines are shorter."""
+_seq = re.compile(rb'\{"(?:seq":([0-9]{1,19}),|walld":)')
+
+
+class Break(NamedTuple):
+    """Something is wrong at `offset`; the events first_seq to last_seq are missing.
+
+    first_seq > last_seq: no event is. why: "damaged" (bytes that are no line), "missing" (nothing
+    lies there), "chain" (the line behind is whole and was made for another one before it), "order"
+    (a line that was there before; it is not given out), "header". seam: names the place by its two
+    neighbours, so that a repair of it can be written down.
+    """
+
+    offset: int
+    first_seq: int
+    last_seq: int
+    why: str
+    seam: str = ""
+
+
+class Reading(NamedTuple):
+    """Lines of a session in order, whole ones only.
+
+    size: offset behind the last of them, or behind all that was read. torn_bytes: what is no line
+    behind the last one of the file; 0 where `limit` ended the reading.
+    """
+
+    lines: list[bytes]
+    breaks: list[Break]
+    size: int
+    torn_bytes: int = 0
+
+
+class Found(NamedTuple):
+    """A whole line and where it stands. seq 0: the header."""
+
+    offset: int
+    seq: int
+    line: bytes
+
+    @property
+    def end(self) -> int:
+        """Where the next line begins."""
+        return self.offset + len(self.line)
+
+
+def lines_between(file: File, start: int, end: int) -> Iterator[Found]:
+    """Whole lines of events from `start`, where one may begin, to `end`. What is none is left out.
+
+    Who wants to know what was left out compares offsets.
+    """
+    for offset, piece in _pieces(file, start, end):
+        found = _whole(offset, piece)
+        if found is not None:
+            yield found
+
+
+def last_line(file: File, size: int) -> Found | None:
+    """The last whole line of an event before `size`, reading backwards from there."""
+    window = _GLANCE_BYTES
+    while True:
+        start = max(0, size - window)
+        text = file.read_at(size - start, start)
+        end = len(text)
+        while end > 0:
+            begin = text.rfind(b"\n", 0, end - 1) + 1
+            if begin == 0 and start > 0:
+                break  # it may begin before the window
+            found = _whole(start + begin, text[begin:end])
+            if found is not None:
+                return found
+            end = begin
+        if start == 0:
+            return None
+        window *= 8
+
+
+def find_line(file: File, seq: int, size: int) -> Found | None:
+    """The whole line of that seq before `size`, by bisection over offsets.
+
+    None where it is not found that way: it is not there, or damage misled the search.
+    """
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        begin = _line_start(file, middle, high)
+        if begin < 0:
+            high = middle
+            continue
+        glanced = _seq.match(file.read_at(32, begin))
+        if glanced is None:
+            return None
+        number = int(glanced[1] or 0)
+        if number == seq:
+            found = next(lines_between(file, begin, size), None)
+            return found if found is not None and found[:2] == (begin, seq) else None
+        if number < seq:
+            low = begin + 1
+        else:
+            high = middle
+    return None
+
+
+def read_lines(
+    file: File,
+    size: int,
+    header: bytes,
+    after: int = 0,
+    limit: int = 0,
+    from_offset: int | None = None,
+) -> Reading:
+    """The lines behind seq `after`, at most `limit` (0: all), with what is wrong between them.
+
+    header: the whole header line as it must be. from_offset: where the caller believes the line
+    `after` ends.
+    """
+    before = _landing(file, size, after, from_offset)
+    if before is None or before.seq == 0:
+        before = Found(0, 0, header)
+    lines: list[bytes] = []
+    breaks: list[Break] = []
+    last, clean, previous = before.seq, before.end, chain_text(chain_of(before.line))
+    for found in lines_between(file, clean, size):
+        chain = line_chain(found.line)
+        seam = f"{previous.decode()} {chain.decode('ascii', 'backslashreplace')}"
+        why = _why(found, last, clean, chain == previous)
+        if why == "order":
+            breaks.append(Break(found.offset, found.seq, found.seq - 1, why, seam))
+        else:
+            is_behind = found.seq > after + 1 or last == after
+            if why and is_behind:
+                breaks.append(Break(clean, max(last, after) + 1, found.seq - 1, why, seam))
+            if found.seq > after:
+                lines.append(found.line)
+            last, previous = found.seq, chain_text(chain_of(found.line))
+        clean = found.end
+        if limit and len(lines) == limit:
+            return Reading(lines, breaks, clean)
+    return Reading(lines, breaks, clean, size - clean)
+
+
+def _why(found: Found, last: int, clean: int, fits: bool) -> str:
+    """What is wrong between a line and the one before it; "" for nothing."""
+    if found.seq <= last:
+        return "order"
+    if found.offset > clean:
+        return "damaged"
+    if found.seq > last + 1:
+        return "missing"
+    return "" if fits else "chain"
+
+
+def _landing(file: File, size: int, after: int, from_offset: int | None) -> Found | None:
+    """The whole line of seq `after`; None where reading has to start at the beginning (J2)."""
+    if after <= 0:
+        return None
+    if from_offset is not None and 0 < from_offset <= size:
+        found = last_line(file, from_offset)
+        if found is not None and (found.end, found.seq) == (from_offset, after):
+            return found
+    found = last_line(file, size)
+    if found is not None and found.seq <= after:
+        return found
+    return find_line(file, after, size)
+
+
+def _whole(offset: int, piece: bytes) -> Found | None:
+    """The line in a piece that ends in a newline: all of it, or, behind damage, its end."""
+    seq = line_seq(piece)
+    if seq:
+        return Found(offset, seq, piece)
+    begin = piece.rfind(b'{"seq":', 1)
+    if begin < 0:
+        return None
+    seq = line_seq(piece[begin:])
+    return Found(offset + begin, seq, piece[begin:]) if seq else None
+
+
+def _line_start(file: File, at: int, high: int) -> int:
+    """Where the first line begins that does so in [at, high); -1 where none does."""
+    if at == 0:
+        return 0
+    at -= 1
+    while at < high - 1:
+        text = file.read_at(min(_GLANCE_BYTES, high - 1 - at), at)
+        cut = text.find(b"\n")
+        if cut >= 0:
+            return at + cut + 1
+        if not text:
+            break
+        at += len(text)
+    return -1
+
+
+def _pieces(file: File, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """What lies between newlines, newline included; the last may be without."""
+    held: list[bytes] = []
+    offset, at = start, start
+    while at < end:
+        block = file.read_at(min(_BLOCK_BYTES, end - at), at)
+        if not block:
+            break
+        at += len(block)
+        begin = 0
+        while cut := block.find(b"\n", begin) + 1:
+            held.append(block[begin:cut])
+            piece = b"".join(held)
+            held.clear()
+            yield offset, piece
+            offset, begin = offset + len(piece), cut
+        if begin < len(block):
+            held.append(block[begin:])
+    if held:
+        yield offset, b"".join(held)

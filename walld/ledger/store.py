@@ -1,0 +1,373 @@
+"""Sessions on disk: one file of lines each, which grows by checkpoints and never changes.
+
+Owns: sessions/<uid>/<session>/events.jsonl: appending, its torn end, a new file after a failed
+sync, reading, listing, deleting. Refuses: what the lines mean (`sessions/`), when a checkpoint is
+due (`daemon/`), threads: one at a time for a session.
+
+A checkpoint may be repeated at any time with the lines that are still in the log: it ends in the
+same bytes. What it is given must be synced in the log before, so that whatever a power cut leaves
+of it is given again.
+
+Invariants
+- E1 When `append` or `rewrite` has returned, its lines survive power loss: file, name, directories.
+- E2 Bytes that are no whole line, and are not written again as they were, are in quarantine before
+  they are cut off. A whole line is never cut off.
+- E3 A file whose sync or write failed is never synced again: the next lines go to a new one, with
+  what was whole before them, renamed over it (P8).
+- E4 A file of a later version is never written to.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from walld.errors import FormatError
+from walld.ledger.files import blocks_of, erase_kept, keep_bytes, write_anew, write_whole
+from walld.ledger.line import chain_of, header_line, line_seq, read_header, read_line
+from walld.ledger.names import (
+    ARTIFACTS_DIR,
+    EVENTS_FILE,
+    SESSIONS_DIR,
+    is_temporary,
+    session_dir,
+)
+from walld.ledger.place import check_follows, find_place, whole_header
+from walld.ledger.repaired import repair_file, unknown_breaks
+from walld.ledger.scan import Break, Found, Reading, last_line, read_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from walld.disk.base import Disk, File
+    from walld.ledger.place import Place
+
+__all__ = ["LedgerStore", "SessionRow", "Tail"]
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class Tail(NamedTuple):
+    """The end of a session's file. last_seq 0: it has a header and no line.
+
+    chain: what the next line's is. size: offset behind the last whole line. torn_bytes: what lies
+    there; the log has those lines, or they were damaged.
+    """
+
+    last_seq: int
+    chain: bytes
+    size: int
+    torn_bytes: int
+
+
+class SessionRow(NamedTuple):
+    """A session in the listing. bytes: of its events. trouble: why session_id is None."""
+
+    uid: int
+    session_name: str
+    session_id: str | None
+    last_seq: int
+    last_at_ms: int
+    bytes: int
+    trouble: str = ""
+
+
+class LedgerStore:
+    """The sessions below one data directory."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._failed: set[str] = set()
+        """Files that are never synced again (E3)."""
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def append(
+        self,
+        uid: int,
+        session_id: str,
+        first_seq: int,
+        lines: list[bytes],
+        *,
+        allow_gap: bool = False,
+    ) -> int:
+        """Add lines, durably (E1). Returns the seq of the last of them.
+
+        Those that are there already are compared and written once more in their place. LedgerGap
+        where they do not follow what is there, unless allow_gap (the break is then reported by each
+        reading); FormatError where another line has one of their seqs. After OSError: call it
+        again, with these lines and maybe more; where the file cannot be trusted any more that makes
+        a new one.
+        """
+        last_seq = _check(first_seq, lines)
+        path = _path(uid, session_id)
+        if path in self._failed:
+            return self.rewrite(uid, session_id, first_seq, lines, allow_gap=allow_gap)
+        header = header_line(uid, session_id)
+        try:
+            file = self._disk.reopen(path)
+        except FileNotFoundError:
+            return self._create(path, header, first_seq, lines, allow_gap)
+        try:
+            place = find_place(file, header, first_seq, lines, allow_gap=allow_gap)
+            self._keep(path, place)
+            if place.fits:
+                self._overwrite(file, place)
+            else:
+                self._write_anew(file, place)
+        finally:
+            file.close()
+        if place.start < place.size:
+            # Left by a process that may have died before the name was durable.
+            self._sync_name(path)
+        return last_seq
+
+    def rewrite(
+        self,
+        uid: int,
+        session_id: str,
+        first_seq: int,
+        lines: list[bytes],
+        *,
+        allow_gap: bool = False,
+    ) -> int:
+        """The same into a new file, with what is whole before the lines, renamed over (E3)."""
+        last_seq = _check(first_seq, lines)
+        path = _path(uid, session_id)
+        header = header_line(uid, session_id)
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return self._create(path, header, first_seq, lines, allow_gap)
+        try:
+            place = find_place(file, header, first_seq, lines, allow_gap=allow_gap)
+            self._keep(path, place)
+            self._write_anew(file, place)
+        finally:
+            file.close()
+        self._sync_name(path)
+        return last_seq
+
+    def repair(self, uid: int, session_id: str) -> list[Break]:
+        """Damaged bytes go to quarantine, and breaks are written down as known. Returns those.
+
+        A reading does not report them any more, nor skips anything that it gave before.
+        """
+        path = _path(uid, session_id)
+        reading = self.read(uid, session_id)
+        if reading.breaks or reading.torn_bytes:
+            repair_file(self._disk, path, header_line(uid, session_id), reading.breaks)
+        return reading.breaks
+
+    def delete(self, uid: int, session_id: str) -> bool:
+        """Remove all there is of a session, quarantine included, durably. False: nothing was there.
+
+        After a crash within it, it is called again: the events go last.
+        """
+        folder = session_dir(uid, session_id)
+        artifacts, parent = f"{folder}/{ARTIFACTS_DIR}", folder.rpartition("/")[0]
+        events = f"{folder}/{EVENTS_FILE}"
+        files = [*self._files(artifacts), *self._files(folder)]
+        files.sort(key=events.__eq__)
+        kept = erase_kept(self._disk, folder)
+        for path in files:
+            self._disk.unlink(path)
+        self._failed.discard(events)
+        for path in (artifacts, folder, parent):
+            self._disk.remove_dir(path)
+        for path in (folder, parent, SESSIONS_DIR):
+            with suppress(FileNotFoundError):
+                self._disk.sync_dir(path)
+        return bool(files or kept)
+
+    def sweep_temporary(self) -> int:
+        """Remove what a crash left unfinished, and empty directories. Returns files.
+
+        All names that are left are durable afterwards. Only for the owner of the data directory,
+        before anything is written.
+        """
+        swept = 0
+        for uid_path in self._folders(SESSIONS_DIR):
+            for folder in self._folders(uid_path):
+                swept += self._sweep(f"{folder}/{ARTIFACTS_DIR}") + self._sweep(folder)
+            if not self._disk.remove_dir(uid_path):
+                self._disk.sync_dir(uid_path)
+        with suppress(FileNotFoundError):
+            self._disk.sync_dir(SESSIONS_DIR)
+        return swept
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def exists(self, uid: int, session_id: str) -> bool:
+        """It was written."""
+        try:
+            self._disk.open(_path(uid, session_id)).close()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def tail(self, uid: int, session_id: str) -> Tail | None:
+        """Where it ends; None where it was never written. Reads the last line. NewerVersion."""
+        try:
+            file = self._disk.open(_path(uid, session_id))
+        except FileNotFoundError:
+            return None
+        try:
+            size = file.size()
+            expected = header_line(uid, session_id)
+            header = whole_header(file, expected)
+            found = last_line(file, size)
+        finally:
+            file.close()
+        if found is None:
+            end = len(header or b"")
+            return Tail(0, chain_of(header or expected), end, size - end)
+        return Tail(found.seq, chain_of(found.line), found.end, size - found.end)
+
+    def read(
+        self,
+        uid: int,
+        session_id: str,
+        after: int = 0,
+        limit: int = 0,
+        from_offset: int | None = None,
+    ) -> Reading:
+        """The lines behind seq `after`, at most `limit` (0: all), and every break among them.
+
+        from_offset: where the caller believes the line `after` ends (a snapshot says so); wrong
+        ones only cost time. FileNotFoundError where it was never written, NewerVersion.
+
+        Behind the last line that an append made durable a crash may have left holes. Who holds
+        lines of the log that are not appended yet takes those from there, and asks for `limit`
+        lines, up to the first of them.
+        """
+        path = _path(uid, session_id)
+        file = self._disk.open(path)
+        try:
+            expected = header_line(uid, session_id)
+            header = whole_header(file, expected)
+            reading = read_lines(file, file.size(), header or expected, after, limit, from_offset)
+        finally:
+            file.close()
+        breaks = unknown_breaks(self._disk, path, reading.breaks)
+        if header is None:
+            breaks = [Break(0, 1, 0, "header"), *breaks]
+        return reading._replace(breaks=breaks)
+
+    def tree(self) -> Iterator[SessionRow]:
+        """All sessions. Reads the first and the last line of each."""
+        for uid_path in self._folders(SESSIONS_DIR):
+            uid_name = uid_path.rpartition("/")[2]
+            if not (uid_name.isascii() and uid_name.isdigit()):
+                continue
+            for folder in self._folders(uid_path):
+                with suppress(FileNotFoundError):
+                    yield self._row(int(uid_name), folder)
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _create(
+        self, path: str, header: bytes, first_seq: int, lines: list[bytes], allow_gap: bool
+    ) -> int:
+        """A file is whole, with its first lines, from the moment it has its name."""
+        if not allow_gap:
+            check_follows(path, Found(0, 0, header), first_seq, lines[0])
+        self._disk.make_dir(path.rpartition("/")[0])
+        self._disk.replace(path, header + b"".join(lines))
+        self._failed.discard(path)
+        return first_seq + len(lines) - 1
+
+    def _keep(self, path: str, place: Place) -> None:
+        if place.lost:
+            reason = "the torn end of a session's file, or what a power cut left of it"
+            keep_bytes(self._disk, path, place.start, place.lost, reason)
+
+    def _overwrite(self, file: File, place: Place) -> None:
+        """Write and sync. A full disk costs nothing but the try; after any other error, E3."""
+        size = place.size
+        try:
+            if place.lost and place.end == place.size:
+                size = place.start
+                file.truncate(size)
+            write_whole(file, place.content, place.start)
+        except OSError as error:
+            self._failed.add(file.path)
+            if error.errno in _FULL:
+                with suppress(OSError):
+                    file.truncate(size)
+                    self._failed.discard(file.path)
+            raise
+        try:
+            file.sync()
+        except OSError:
+            self._failed.add(file.path)
+            raise
+
+    def _write_anew(self, file: File, place: Place) -> None:
+        def blocks() -> Iterator[bytes]:
+            yield from blocks_of(file, 0, place.start)
+            yield place.content
+            yield from blocks_of(file, place.end, place.size)
+
+        write_anew(self._disk, file.path, blocks())
+        self._failed.discard(file.path)
+
+    def _sync_name(self, path: str) -> None:
+        folder = path.rpartition("/")[0]
+        self._disk.make_dir(folder)
+        self._disk.sync_dir(folder)
+
+    def _row(self, uid: int, folder: str) -> SessionRow:
+        name = folder.rpartition("/")[2]
+        file = self._disk.open(f"{folder}/{EVENTS_FILE}")
+        try:
+            size = file.size()
+            first = file.read_at(16 * 1024, 0)
+            found = last_line(file, size)
+        finally:
+            file.close()
+        session_id, trouble = None, ""
+        try:
+            header = read_header(first[: first.find(b"\n") + 1], file.path)
+            if session_dir(header.uid, header.session_id) == folder:
+                session_id = header.session_id
+            else:
+                trouble = f"{file.path}: its header is of session {header.session_id!r}"
+        except FormatError as error:
+            trouble = str(error)
+        at_ms = 0
+        if found is not None:
+            with suppress(FormatError):
+                at_ms = read_line(found.line).at_ms
+        return SessionRow(uid, name, session_id, found.seq if found else 0, at_ms, size, trouble)
+
+    def _sweep(self, folder: str) -> int:
+        entries = self._disk.list_dir(folder)
+        swept = [item.name for item in entries if item.kind == "file" and is_temporary(item.name)]
+        for name in swept:
+            self._disk.unlink(f"{folder}/{name}")
+        if not self._disk.remove_dir(folder) and entries:
+            self._disk.sync_dir(folder)
+        return len(swept)
+
+    def _folders(self, path: str) -> list[str]:
+        entries = self._disk.list_dir(path)
+        return [f"{path}/{e.name}" for e in entries if e.kind == "dir" and e.name[0] != "."]
+
+    def _files(self, folder: str) -> list[str]:
+        """All that can be removed: names of NFS go by themselves."""
+        entries = self._disk.list_dir(folder)
+        names = [e.name for e in entries if e.kind != "dir" and not e.name.startswith(".nfs")]
+        return [f"{folder}/{name}" for name in names]
+
+
+def _check(first_seq: int, lines: list[bytes]) -> int:
+    assert lines, "a checkpoint of nothing"
+    for seq, line in enumerate(lines, first_seq):
+        assert line_seq(line) == seq, (seq, line)
+    return first_seq + len(lines) - 1
+
+
+def _path(uid: int, session_id: str) -> str:
+    return f"{session_dir(uid, session_id)}/{EVENTS_FILE}"
