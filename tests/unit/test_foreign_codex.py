@@ -1,0 +1,124 @@
+"""Rollouts of Codex."""
+
+from __future__ import annotations
+
+import json
+
+from walld.foreign import codex
+
+
+def line(type_: str, **payload: object) -> str:
+    value = {"timestamp": "2025-09-01T10:00:00.000Z", "type": type_, "payload": payload}
+    return json.dumps(value) + "\n"
+
+
+def item(**payload: object) -> str:
+    return line("response_item", **payload)
+
+
+def said(role: str, text: str) -> str:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return item(type="message", role=role, content=[{"type": kind, "text": text}])
+
+
+def turn(text: str) -> list[str]:
+    event = line("event_msg", type="user_message", message=text)
+    return [said("user", text), event, said("assistant", f"on {text}")]
+
+
+def test_a_rollout():
+    imported = codex.read(
+        [
+            line("session_meta", id="s", cwd="/home/someone", cli_version="0.1"),
+            line("turn_context", turn_id="1", model="gpt", cwd="/home/someone"),
+            said("developer", "rules"),
+            *turn("hi"),
+            item(type="reasoning", summary=[], encrypted_content="x"),
+            item(type="function_call", id="fc", name="shell", arguments='{"a":1}', call_id="c1"),
+            item(type="function_call_output", call_id="c1", output="done"),
+            item(type="custom_tool_call", name="apply_patch", input="*** Begin", call_id="c2"),
+            item(
+                type="custom_tool_call_output",
+                call_id="c2",
+                output={"content": "ok", "success": True},
+            ),
+            item(type="local_shell_call", call_id="c3", action={"command": ["ls"]}),
+            line("turn_context", turn_id="2", model="gpt"),
+        ]
+    )
+    assert imported.not_understood == 0
+    types = [one.type for one in imported.entries]
+    assert types.count("model_change") == 1
+    assert types[:3] == ["codex.session_meta", "codex.turn_context", "model_change"]
+    assert "codex.reasoning" in types
+    assert "codex.event" in types
+    messages = [one.payload for one in imported.entries if one.type == "message"]
+    roles = [one["role"] for one in messages]
+    assert roles == ["developer", "user", "assistant"] + ["assistant", "tool"] * 2 + ["assistant"]
+    calls = [one["tool_calls"][0]["function"] for one in messages if "tool_calls" in one]
+    assert calls[0] == {"name": "shell", "arguments": '{"a":1}'}
+    assert json.loads(calls[1]["arguments"]) == {"input": "*** Begin"}
+    assert calls[2] == {"name": "local_shell", "arguments": '{"command": ["ls"]}'}
+    assert (messages[4]["content"], messages[6]["content"]) == ("done", "ok")
+    assert messages[6]["_foreign"]["output"] == {"success": True}
+    assert "fc" in {one.id for one in imported.entries}
+
+
+def test_a_rollback_takes_turns_back():
+    rollback = line("event_msg", type="thread_rolled_back", num_turns=2)
+    imported = codex.read([said("user", "context"), *turn("a"), *turn("b"), *turn("c"), rollback])
+    undo = imported.entries[-1]
+    assert (undo.type, undo.payload["n"]) == ("undo", 4)
+    more = codex.read(
+        [said("user", "context"), *turn("a"), *turn("b"), rollback, *turn("d"), rollback]
+    )
+    undone = [one.payload["n"] for one in more.entries if one.type == "undo"]
+    assert undone == [4, 2]  # the context before the first turn stays
+
+
+def test_compactions():
+    history = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "so far"}]},
+        {"type": "compaction", "encrypted_content": "x"},
+    ]
+    imported = codex.read(
+        [
+            line("compacted", message="brief"),
+            line("compacted", message="", replacement_history=history),
+        ]
+    )
+    brief, whole = (one.payload for one in imported.entries)
+    assert brief["replacement"] == [{"role": "user", "content": "brief"}]
+    assert [one["role"] for one in whole["replacement"]] == ["user"]
+    assert whole["_foreign"]["replacement_history"] == history[1:]
+
+
+def test_lines_without_a_payload():
+    bare = [
+        {"id": "s", "timestamp": "2025-05-01T10:00:00Z", "instructions": None},
+        {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+    ]
+    imported = codex.read([json.dumps(one) + "\n" for one in bare])
+    types = [one.type for one in imported.entries]
+    assert types == ["codex.session_meta", "codex.state", "message"]
+
+
+def test_what_is_not_understood():
+    imported = codex.read(
+        [
+            line("hologram", x=1),
+            item(type="hologram"),
+            item(type="function_call", name="no call id"),
+            item(type=["list"]),
+            "oops\n",
+            line("event_msg", type="token_count")[:-4],
+        ]
+    )
+    assert imported.reasons == {
+        "malformed": 1,
+        "torn": 1,
+        "unknown_shape": 2,
+        "unknown_type": 2,
+    }
+    assert {one.type for one in imported.entries} == {"foreign.codex"}

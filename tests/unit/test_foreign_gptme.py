@@ -1,0 +1,129 @@
+"""Conversations and event logs of gptme."""
+
+from __future__ import annotations
+
+import json
+
+from walld.foreign import gptme
+
+
+def lines(*values: object) -> list[str]:
+    return [json.dumps(value) + "\n" for value in values]
+
+
+def said(role: str, content: str, **fields: object) -> dict[str, object]:
+    return {"role": role, "content": content, "timestamp": "2025-01-02T03:04:05"} | fields
+
+
+def event(seq: int, type_: str, **payload: object) -> dict[str, object]:
+    return {"seq": seq, "ts": "2025-01-02T03:04:05+00:00", "type": type_, "payload": payload}
+
+
+ONE, TWO, THREE = said("user", "one"), said("assistant", "two"), said("user", "three")
+
+
+def replayed(values: list[str]) -> list[str]:
+    """What the messages say in the end, folded as the ledger does."""
+    found: list[str] = []
+    for one in gptme.read(values).entries:
+        if one.type == "message":
+            found.append(one.payload["content"])
+        elif one.type == "undo":
+            del found[max(0, len(found) - one.payload["n"]) :]
+        elif one.type == "message_edit":
+            found = [message["content"] for message in one.payload["messages"]]
+    return found
+
+
+def test_a_conversation():
+    files = {"files": ["a.png"], "file_hashes": {"a.png": "00"}, "pinned": True}
+    imported = gptme.read(lines(said("system", "be kind"), said("user", "look", **files)))
+    assert (imported.format, imported.not_understood) == ("gptme", 0)
+    assert [one.payload["role"] for one in imported.entries] == ["system", "user"]
+    foreign = imported.entries[1].payload["_foreign"]
+    assert foreign == files | {"timestamp": "2025-01-02T03:04:05"}
+    assert imported.entries[1].at_ms == 1735787045000
+
+
+def test_a_call_in_the_text_and_its_result():
+    text = 'I look.\n@shell(call-1): {"command": "ls"}\nand @no(x): {1'
+    imported = gptme.read(
+        lines(
+            said("assistant", text),
+            said("system", "a.txt", call_id="call-1"),
+            said("system", "who?", call_id="call-2"),
+        )
+    )
+    call, result, orphan = (one.payload for one in imported.entries)
+    assert call["content"] == text
+    assert call["tool_calls"] == [
+        {
+            "id": "call-1",
+            "type": "function",
+            "function": {"name": "shell", "arguments": '{"command": "ls"}'},
+        }
+    ]
+    assert (result["role"], result["tool_call_id"]) == ("tool", "call-1")
+    assert result["_foreign"]["role"] == "system"
+    assert orphan["role"] == "system"
+
+
+def test_an_event_log():
+    log = lines(
+        event(1, "message_append", message=ONE),
+        event(2, "message_append", message=TWO),
+        event(3, "undo", n=1),
+        event(4, "message_append", message=THREE),
+        event(5, "checkpoint", messages=[ONE, THREE]),
+        event(6, "message_edit", messages=[ONE | {"content": "1"}, THREE]),
+    )
+    assert replayed(log) == ["1", "three"]
+    types = [one.type for one in gptme.read(log).entries]
+    assert types == ["message", "message", "undo", "message", "message_edit"]
+
+
+def test_a_compacted_log_begins_with_a_checkpoint():
+    log = lines(event(50, "checkpoint", messages=[ONE, TWO]), event(51, "undo"))
+    assert replayed(log) == ["one"]
+    assert [one.type for one in gptme.read(log).entries] == ["message", "message", "undo"]
+
+
+def test_a_checkpoint_that_knows_more_wins():
+    log = lines(event(1, "message_append", message=ONE), event(9, "checkpoint", messages=[TWO]))
+    assert replayed(log) == ["two"]
+
+
+def test_all_undone():
+    log = lines(event(1, "message_append", message=ONE), event(2, "undo", n=9))
+    assert replayed(log) == []
+
+
+def test_a_long_list_is_taken_back_and_appended():
+    long = said("user", "x" * 200_000)
+    log = lines(
+        event(1, "message_append", message=ONE),
+        event(2, "message_append", message=TWO),
+        event(3, "message_edit", messages=[ONE, long, THREE]),
+    )
+    assert replayed(log) == ["one", long["content"], "three"]
+    assert "message_edit" not in [one.type for one in gptme.read(log).entries]
+
+
+def test_what_is_not_understood():
+    imported = gptme.read(
+        [
+            *lines(event(1, "merge", x=1), event(2, "undo", n="two"), {"role": "pope"}),
+            "nonsense\n",
+            "[1]\n",
+            json.dumps(ONE)[:-3],
+        ]
+    )
+    assert imported.reasons == {
+        "malformed": 1,
+        "not_an_object": 1,
+        "torn": 1,
+        "unknown_shape": 2,
+        "unknown_type": 1,
+    }
+    assert [one.type for one in imported.entries] == ["foreign.gptme"] * 5
+    assert imported.entries[0].payload["line"] == json.dumps(event(1, "merge", x=1))

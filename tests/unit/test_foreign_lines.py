@@ -1,0 +1,286 @@
+"""Lines, detection, what every format has in common; and the way out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import test_foreign_claude
+import test_foreign_codex
+import test_foreign_gptme
+import test_foreign_pi
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from walld.errors import FormatError
+from walld.foreign.detect import FORMATS, detect, read
+from walld.foreign.entries import Draft
+from walld.foreign.export import to_jsonl, to_otel
+from walld.foreign.lines import Line, at_ms, parsed
+
+EXCERPT = Path(__file__).parents[1] / "golden/foreign/pi-v1.jsonl"
+
+
+def test_lines():
+    found = parsed(
+        ["\ufeff{}\r\n", "  \n", b'{"a": "\xff"}\n', "[]\n", "NaN\n", '{"a":1e999}\n', "{"]
+    )
+    assert [one.number for one in found] == [1, 3, 4, 5, 6, 7]
+    assert [one.problem for one in found] == [
+        None,
+        None,
+        "not_an_object",
+        "malformed",
+        "malformed",
+        "torn",
+    ]
+    assert found[1].value == {"a": "\udcff"}
+    assert parsed(["{\n"])[0].problem == "malformed"  # its writer did finish the line
+    assert parsed(['{"a":' * 500 + "1" + "}" * 500])[0].problem == "too_deep"
+    assert parsed([json.dumps({"a": "[" * 500})])[0].problem is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("2025-11-20T23:33:50.805Z", 1763681630805),
+        ("2025-11-20T23:33:50.805", 1763681630805),
+        (1763681630805, 1763681630805),
+        (-5, 0),
+        (1e300, 0),
+        (float("1e17"), 0),
+        ("yesterday", 0),
+        ("0001-01-01T00:00:00+14:00", 0),
+        (None, 0),
+        (True, 0),
+    ],
+)
+def test_times(value: object, expected: int):
+    assert at_ms(value) == expected
+
+
+def test_each_format_is_told_by_its_lines():
+    claude, codex = test_foreign_claude, test_foreign_codex
+    gptme, pi = test_foreign_gptme, test_foreign_pi
+    assert detect(EXCERPT.read_bytes().splitlines(keepends=True)) == "pi"
+    assert detect(pi.lines(pi.entry("a", None, message=pi.user("no header")))) == "pi"
+    assert detect([claude.user("u", None, "hi")]) == "claude"
+    assert detect(['{"type":"summary","summary":"s","leafUuid":"u"}\n']) == "claude"
+    assert detect([codex.line("session_meta", id="s")]) == "codex"
+    assert detect([codex.said("user", "hi")]) == "codex"
+    assert detect(gptme.lines(gptme.ONE)) == "gptme"
+    assert detect(gptme.lines(gptme.event(1, "undo", n=1))) == "gptme"
+    assert detect(["damaged\n", *gptme.lines(gptme.ONE)]) == "gptme"
+
+
+def test_what_is_none_of_them():
+    with pytest.raises(FormatError, match="none of the first 1 lines"):
+        read(['{"walld":1,"uid":1000,"session":"s"}\n'])
+    with pytest.raises(FormatError, match="none of the first 0 lines"):
+        read([])
+    with pytest.raises(FormatError, match="got 'word', limit pi, gptme, claude, codex or auto"):
+        read([], "word")
+    assert read([], "pi").entries == []
+
+
+def test_the_same_lines_give_the_same_ids():
+    """So that an import that is repeated can append once."""
+    text = EXCERPT.read_text()
+    assert read(text.splitlines(keepends=True)) == read(text.encode().splitlines(keepends=True))
+
+
+def test_ids_that_cannot_be_kept():
+    """Too long, empty, half a character, no text at all."""
+    draft = Draft("pi")
+    for number, id_ in enumerate(("", "x" * 2000, "\ud83d", 7, ["a"], {"a": 1}, None)):
+        assert draft.add(Line(number, ""), "setting", {}, id=id_).startswith("pi.")
+
+
+def test_a_parent_that_is_not_there_is_the_leaf():
+    """What was damaged or lost leaves no hole in the path."""
+    draft = Draft("pi")
+    first = draft.add(Line(1, ""), "setting", {}, id="a")
+    draft.add(Line(2, ""), "setting", {}, id="b", parent="nowhere")
+    assert draft.entries[-1].parent is None
+    assert draft.above(first, "b")
+
+
+words = st.sampled_from(
+    [
+        "a",
+        "b",
+        "c",
+        "user",
+        "assistant",
+        "message",
+        "toolResult",
+        "session",
+        "undo",
+        "label",
+        "summary",
+        "leaf",
+        "compaction",
+        "custom",
+        "response_item",
+        "event_msg",
+        "function_call",
+        "user_message",
+        "thread_rolled_back",
+        "tool_use",
+        "tool_result",
+        "message_append",
+        "message_edit",
+        "checkpoint",
+        "system",
+        "compacted",
+        "branch_summary",
+        "model_change",
+    ]
+)
+keys = st.sampled_from(
+    [
+        "type",
+        "id",
+        "parentId",
+        "uuid",
+        "parentUuid",
+        "leafUuid",
+        "message",
+        "role",
+        "content",
+        "payload",
+        "n",
+        "messages",
+        "seq",
+        "ts",
+        "timestamp",
+        "version",
+        "targetId",
+        "fromId",
+        "label",
+        "summary",
+        "firstKeptEntryId",
+        "firstKeptEntryIndex",
+        "name",
+        "call_id",
+        "output",
+        "input",
+        "arguments",
+        "tool_use_id",
+        "isSidechain",
+        "toolCallId",
+        "modelId",
+        "num_turns",
+        "replacement_history",
+        "isCompactSummary",
+        "isMeta",
+        "subtype",
+        "thinkingLevel",
+    ]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 9) | words | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=5),
+    max_leaves=12,
+)
+line = (
+    st.dictionaries(keys, values, max_size=8).map(json.dumps)
+    | st.builds(lambda one, cut: json.dumps(one)[:cut], values, st.integers(0, 40))
+    | st.text(max_size=20)
+    | st.binary(max_size=20)
+)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(st.data())
+@settings(deadline=None, max_examples=150)
+def test_any_lines_give_entries_or_are_counted(name: str, data: st.DataObject):
+    given_lines = data.draw(st.lists(line, max_size=12))
+    try:
+        imported = read(given_lines, name)
+    except FormatError:
+        assert name == "pi"  # a newer version
+        return
+    ids: set[str] = set()
+    for one in imported.entries:
+        assert one.id not in ids, "ids are unique"
+        assert one.parent is None or one.parent in ids, "parents are earlier"
+        for field in ("target", "first_kept"):
+            if one.type in ("label", "leaf", "branch_summary", "compaction"):
+                target = one.payload.get(field)
+                assert target is None or target in ids
+        ids.add(one.id)
+        json.dumps(one.payload, allow_nan=False)
+        if one.type == "message":
+            assert isinstance(one.payload["role"], str)
+            assert isinstance(one.payload["content"], (str, list))
+    kept = [one for one in imported.entries if one.type.startswith("foreign.")]
+    assert imported.not_understood == len(kept) + imported.reasons.get("torn", 0)
+    assert imported.reasons.get("torn", 0) <= 1
+
+
+def test_to_jsonl():
+    message = {"role": "user", "content": "\ud83d"}
+    lines = list(to_jsonl([b'{"walld":1}\n', '{"seq":1}', message]))
+    assert lines == [
+        b'{"walld":1}\n',
+        b'{"seq":1}\n',
+        b'{"role":"user","content":"\\ud83d"}\n',
+    ]
+
+
+def test_to_otel():
+    call = {"id": "c", "type": "function", "function": {"name": "ls", "arguments": '{"a":1}'}}
+    recovered = {"id": "d", "name": "rm", "arguments": '{"a', "outcome": "done", "result": 3}
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "well", "reasoning": "hm", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "a.txt"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "so"},
+                {"type": "text", "text": "done"},
+                {"type": "tool_use", "id": "d", "name": "rm", "input": {}},
+                {"type": "image", "source": 1},
+            ],
+            "tool_calls": [recovered],
+            "_partial": True,
+        },
+        {"role": "assistant", "content": "", "finish_reason": "length"},
+    ]
+    assert to_otel(messages) == [
+        {"role": "user", "parts": [{"type": "text", "content": "hi"}]},
+        {
+            "role": "assistant",
+            "parts": [
+                {"type": "reasoning", "content": "hm"},
+                {"type": "text", "content": "well"},
+                {"type": "tool_call", "id": "c", "name": "ls", "arguments": {"a": 1}},
+            ],
+            "finish_reason": "tool_call",
+        },
+        {
+            "role": "tool",
+            "parts": [{"type": "tool_call_response", "id": "c", "response": "a.txt"}],
+        },
+        {
+            "role": "assistant",
+            "parts": [
+                {"type": "reasoning", "content": "so"},
+                {"type": "text", "content": "done"},
+                {"type": "image", "source": 1},
+                {"type": "tool_call", "id": "d", "name": "rm", "arguments": '{"a'},
+                {"type": "tool_call_response", "id": "d", "response": 3},
+            ],
+            "finish_reason": "error",
+        },
+        {"role": "assistant", "parts": [], "finish_reason": "length"},
+    ]
+
+
+@given(st.lists(st.dictionaries(keys | st.just("tool_calls"), values), max_size=5))
+@settings(deadline=None, max_examples=100)
+def test_to_otel_takes_anything(messages: list[dict[str, object]]):
+    assert len(to_otel(messages)) == len(messages)

@@ -1,0 +1,178 @@
+"""Transcripts and trees on a terminal."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from walld.cli.session_view import render_show, render_tree
+from walld.escape import escaped
+
+TRANSCRIPT = {
+    "session": "chat-1",
+    "turns": [
+        {
+            "turn_id": "t1",
+            "state": "completed",
+            "at_ms": 1763681630000,
+            "ended_at_ms": 1763681637500,
+            "messages": [
+                {"role": "user", "content": "look at a.txt, please, and say what it holds"},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "text", "text": "I look."}],
+                    "tool_calls": [
+                        {"id": "c1", "function": {"name": "read", "arguments": "{}"}},
+                        {"id": "c2", "function": {"name": "rm", "arguments": '{"p":"a"}'}},
+                    ],
+                },
+            ],
+            "tools": [
+                {
+                    "call_id": "c1",
+                    "tool": "read",
+                    "state": "finished",
+                    "outcome": "unknown",
+                    "started_at_ms": 1000,
+                    "finished_at_ms": 1012,
+                }
+            ],
+        },
+        {"turn_id": "t2", "state": "interrupted", "reason": "agent_lost", "at_ms": 1},
+    ],
+    "messages_outside": [{"role": "system", "content": "be kind"}],
+}
+
+
+def test_show():
+    assert render_show(TRANSCRIPT, width=34, colour=False).split("\n") == [
+        "session chat-1",
+        "",
+        "turn 1  completed  2025-11-20 23:33:50Z  7.5 s  t1",
+        "  user",
+        "    look at a.txt, please, and say",
+        "    what it holds",
+        "  assistant",
+        "    I look.",
+        '    -> rm({"p":"a"})',
+        "  * read  unknown  finished  12 ms  c1",
+        "",
+        "turn 2  interrupted (agent_lost)  1970-01-01 00:00:00Z  t2",
+        "",
+        "outside of any turn",
+        "  system",
+        "    be kind",
+    ]
+
+
+def test_colour_changes_nothing_else():
+    coloured = render_show(TRANSCRIPT, width=80, colour=True)
+    assert "\x1b[32mcompleted\x1b[0m" in coloured
+    plain = coloured
+    for code in ("0", "1", "2", "31", "32", "33", "36"):
+        plain = plain.replace(f"\x1b[{code}m", "")
+    assert plain == render_show(TRANSCRIPT, width=80, colour=False)
+
+
+def test_a_long_message_is_cut_and_says_so():
+    message = {"role": "user", "content": "\n".join(["x"] * 100)}
+    shown = render_show({"messages_outside": [message]}, width=80, colour=False)
+    assert "... 60 more lines" in shown
+    assert len(shown.split("\n")) < 50
+
+
+def test_wide_characters_are_wrapped_by_their_columns():
+    shown = render_show({"messages_outside": [{"content": "日本" * 20}]}, width=34, colour=False)
+    assert [line.strip() for line in shown.split("\n")[-3:]] == [
+        "日本" * 7 + "日",
+        "本" + "日本" * 7,
+        "日本" * 5,
+    ]
+
+
+def test_tree():
+    nodes = [
+        {"id": "a", "parent": None, "type": "message", "summary": "user: hi"},
+        {"id": "b", "parent": "a", "type": "message", "summary": "assistant: well"},
+        {"id": "c", "parent": "b", "type": "message", "summary": "one", "label": "here"},
+        {"id": "d", "parent": "c", "type": "message", "summary": "two"},
+        {"id": "e", "parent": "b", "type": "message", "summary": "three"},
+        {"id": "f", "parent": "b", "type": "message", "summary": "four"},
+        {"id": "g", "parent": "f", "type": "undo"},
+    ]
+    assert render_tree({"leaf": "g", "nodes": nodes}).split("\n") == [
+        "message user: hi (a)",
+        "message assistant: well (b)",
+        "├─ message one [here] (c)",
+        "│  message two (d)",
+        "├─ message three (e)",
+        "└─ message four (f)",
+        "   undo (g) <- leaf",
+    ]
+
+
+def test_trees_at_the_edge():
+    assert render_tree({}) == "no entries"
+    nodes = [{"id": "a", "type": "message"}, {"id": "b", "type": "message"}]
+    assert render_tree({"leaf": None, "nodes": nodes}).split("\n") == [
+        "├─ message (a)",
+        "└─ message (b)",
+        "the leaf is before the first entry",
+    ]
+    loop = [{"id": "a", "parent": "b", "type": "x"}, {"id": "b", "parent": "a", "type": "x"}]
+    assert "hang on each other" in render_tree({"leaf": "a", "nodes": loop})
+
+
+def test_a_tree_deeper_than_the_stack():
+    nodes = [{"id": str(n), "parent": str(n - 1), "type": "m"} for n in range(20_000)]
+    assert render_tree({"leaf": "0", "nodes": nodes}).count("\n") == 19_999
+
+
+keys = st.sampled_from(
+    [
+        "session",
+        "turns",
+        "messages_outside",
+        "turn_id",
+        "state",
+        "reason",
+        "at_ms",
+        "ended_at_ms",
+        "messages",
+        "tools",
+        "role",
+        "content",
+        "tool_calls",
+        "id",
+        "function",
+        "name",
+        "arguments",
+        "call_id",
+        "tool",
+        "outcome",
+        "started_at_ms",
+        "type",
+        "text",
+        "finished_at_ms",
+        "leaf",
+        "nodes",
+        "parent",
+        "summary",
+        "label",
+        "children",
+        "thinking",
+        "_partial",
+    ]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=6),
+    max_leaves=25,
+)
+
+
+@given(st.dictionaries(keys, values), st.integers(0, 200))
+@settings(deadline=None)
+def test_anything_is_shown_and_nothing_acts(shape: dict[str, object], width: int):
+    for shown in (render_show(shape, width=width, colour=False), render_tree(shape)):
+        assert escaped(shown) == shown

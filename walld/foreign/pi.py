@@ -1,0 +1,309 @@
+"""pi coding agent: session JSONL, versions 1 to 3.
+
+Owns: the migrations 1 -> 2 -> 3, and what each type of version 3 becomes. Refuses: a newer version
+(FormatError); nothing of it is imported then.
+
+Version 1 is a line of entries without ids; 2 a tree of id and parentId; 3 calls the role
+`hookMessage` `custom`. In pi a label becomes the leaf and others hang on it; here it never does, so
+what hangs on a label hangs on what the label hangs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from walld.errors import FormatError
+from walld.foreign.entries import Draft, Imported, message, tool_call
+from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
+
+__all__ = ["VERSION_MAX", "read"]
+
+VERSION_MAX: Final = 3
+_PLACE: Final = ("type", "id", "parentId", "timestamp")
+_KEPT_LINE: Final = "firstKeptEntryIndex"
+"""In version 1 an index of the lines that could be read; after its migration a line number."""
+
+
+def read(lines: Iterable[str | bytes]) -> Imported:
+    """A session. Raises FormatError for a version that is newer than VERSION_MAX."""
+    found = parsed(lines)
+    version = _version(found)
+    for migrate in (_from_1_to_2, _from_2_to_3)[version - 1 :]:
+        found = migrate(found)
+    session = _Session(tree=version > 1)
+    for line in found:
+        if not session.draft.damaged(line):
+            assert line.value is not None
+            session.take(line, line.value)
+    session.end()
+    return session.draft.imported(version)
+
+
+def _version(lines: list[Line]) -> int:
+    for line in lines:
+        if line.value is not None and line.value.get("type") == "session":
+            version = line.value.get("version", 1)
+            if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+                return 1
+            if version > VERSION_MAX:
+                raise FormatError(
+                    f"line {line.number}: version of a pi session: got {version}, limit"
+                    f" {VERSION_MAX}; a newer walld may read it"
+                )
+            return version
+    # Without its header only the shape of the entries tells.
+    tree = any(line.value is not None and "parentId" in line.value for line in lines)
+    return VERSION_MAX if tree else 1
+
+
+def _from_1_to_2(lines: list[Line]) -> list[Line]:
+    """What a compaction keeps is named by its place; `_Session` gives it an id once it has one.
+
+    pi counts the lines it could read, so do we.
+    """
+    readable = [line for line in lines if line.value is not None]
+    migrated = []
+    for line in lines:
+        value = line.value
+        if value is not None and value.get("type") == "compaction":
+            kept = value.get(_KEPT_LINE)
+            if isinstance(kept, int) and not isinstance(kept, bool) and 0 <= kept < len(readable):
+                value = value | {_KEPT_LINE: readable[kept].number}
+            else:
+                value = rest(value, _KEPT_LINE)
+        migrated.append(msgspec.structs.replace(line, value=value))
+    return migrated
+
+
+def _from_2_to_3(lines: list[Line]) -> list[Line]:
+    migrated = []
+    for line in lines:
+        value = line.value
+        if value is not None and value.get("type") == "message":
+            said = value.get("message")
+            if isinstance(said, dict) and said.get("role") == "hookMessage":
+                value = value | {"message": said | {"role": "custom"}}
+        migrated.append(msgspec.structs.replace(line, value=value))
+    return migrated
+
+
+class _Session:
+    """A session as far as it was read."""
+
+    def __init__(self, *, tree: bool) -> None:
+        self.draft = Draft("pi")
+        self.tree = tree
+        self.leaf: str | None = None
+        """The last entry, or what it hangs on where that is a label: pi's leaf."""
+        self.instead: dict[str, str | None] = {}
+        """What stands for an entry that nothing can hang on here: a label."""
+        self.by_line: dict[int, str] = {}
+
+    def take(self, line: Line, value: dict[str, Any]) -> None:
+        kind = value.get("type")
+        if kind == "session":
+            self.header(line, value)
+            return
+        if kind == "leaf" and self.tree and self.move(line, value):
+            return
+        taker = _TAKERS.get(kind) if isinstance(kind, str) else None
+        made = taker(self, value) if taker is not None else None
+        if made is None:
+            reason = "unknown_type" if taker is None else "unknown_shape"
+            self.place(line, value, "", {}, not_understood=reason)
+        else:
+            self.place(line, value, *made)
+
+    def end(self) -> None:
+        """The leaf in pi, where that is not the last entry that was appended."""
+        if self.tree and self.draft.entries and self.leaf != self.draft.leaf:
+            self.draft.move_leaf(Line(0, self.draft.entries[-1].id), self.leaf)
+
+    def place(
+        self,
+        line: Line,
+        value: dict[str, Any],
+        type: str,  # noqa: A002
+        payload: dict[str, Any],
+        *,
+        not_understood: str | None = None,
+    ) -> None:
+        """Append it where it hangs."""
+        id = value.get("id")  # noqa: A001
+        parent = self.parent(value)
+        at = at_ms(value.get("timestamp"))
+        if not_understood is not None:
+            # Others may hang on it, so it is on the path as in pi.
+            kept = self.tree and isinstance(id, str) and id not in self.draft
+            made = self.draft.keep(line, not_understood, id=id, parent=parent, at_ms=at, leaf=kept)
+            if kept:
+                self.leaf = made
+            return
+        if isinstance(id, str) and id in self.draft:
+            self.draft.keep(line, "repeated_id", parent=parent, at_ms=at)
+            return
+        root = self.tree and "parentId" in value and parent is None and not self.unknown(value)
+        made = self.draft.add(
+            line, type, payload, id=id, parent=parent, root=root and type != "label", at_ms=at
+        )
+        self.by_line[line.number] = made
+        if type == "label":
+            self.instead[made] = self.leaf = None if root else parent or self.draft.leaf
+        else:
+            self.leaf = made
+
+    def move(self, line: Line, value: dict[str, Any]) -> bool:
+        """A move of the leaf, where its target is known."""
+        target = self.stands_for(value.get("targetId"))
+        if "targetId" not in value or (target is None and value["targetId"] is not None):
+            return False
+        at = at_ms(value.get("timestamp"))
+        made = self.draft.move_leaf(line, target, id=value.get("id"), at_ms=at)
+        self.leaf = self.instead[made] = target
+        return True
+
+    def parent(self, value: dict[str, Any]) -> str | None:
+        """What stands here for the entry it hangs on."""
+        return self.stands_for(value.get("parentId")) if self.tree else None
+
+    def unknown(self, value: dict[str, Any]) -> bool:
+        """Whether it hangs on what was never seen; then it hangs on the leaf."""
+        parent = value.get("parentId")
+        return parent is not None and not (isinstance(parent, str) and parent in self.draft)
+
+    def header(self, line: Line, value: dict[str, Any]) -> None:
+        """Its id is the session's. Version 1 says there what model it begins with."""
+        at = at_ms(value.get("timestamp"))
+        self.draft.add(line, "pi.session", value, at_ms=at, leaf=False)
+        if not self.tree and (change := self.model_change(value)) is not None:
+            self.draft.add(line, *change, at_ms=at)
+        if not self.tree and (setting := self.thinking_level(value)) is not None:
+            self.draft.add(line, *setting, at_ms=at)
+
+    def model_change(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        model = text_or_none(value.get("modelId"))
+        if model is None:
+            return None
+        payload: dict[str, Any] = {"model": model}
+        if provider := text_or_none(value.get("provider")):
+            payload["provider"] = provider
+        return "model_change", payload
+
+    def thinking_level(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        if "thinkingLevel" not in value:
+            return None
+        return "setting", {"key": "thinking_level", "value": value["thinkingLevel"]}
+
+    def session_info(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        foreign = _foreign(rest(value, *_PLACE, "name"))
+        return "setting", {"key": "name", "value": value.get("name")} | foreign
+
+    def compaction(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        summary = value.get("summary")
+        if not isinstance(summary, str):
+            return None
+        first_kept = value.get("firstKeptEntryId")
+        if not self.tree and _KEPT_LINE in value:
+            first_kept = self.by_line.get(value[_KEPT_LINE])
+        first_kept = self.stands_for(first_kept)
+        foreign = _foreign(rest(value, *_PLACE, "summary"))
+        below = self.parent(value) or self.draft.leaf
+        if first_kept is not None and self.draft.above(first_kept, below):
+            return "compaction", {"summary": summary, "first_kept": first_kept} | foreign
+        # pi keeps nothing then but the summary, which it sends as the user's.
+        replacement = [message("user", summary)]
+        return "compaction", {"replacement": replacement, "summary": summary} | foreign
+
+    def branch_summary(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        if not isinstance(value.get("summary"), str):
+            return None
+        payload = {"target": self.stands_for(value.get("fromId")), "text": value["summary"]}
+        return "branch_summary", payload | _foreign(rest(value, *_PLACE, "summary"))
+
+    def label(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        target = self.stands_for(value.get("targetId"))
+        text = value.get("label")
+        if target is None or not isinstance(text, (str, type(None))):
+            return None
+        payload = {"target": target, "text": text or None}
+        return "label", payload | _foreign(rest(value, *_PLACE, "label"))
+
+    def custom(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        return "pi.custom", rest(value, *_PLACE)
+
+    def custom_message(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """What an extension tells the model; pi sends it as the user's."""
+        foreign = rest(value, *_PLACE, "content") | {"type": "custom_message"}
+        return "message", message("user", value.get("content"), foreign=foreign)
+
+    def message(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        said = value.get("message")
+        if not isinstance(said, dict):
+            return None
+        role, content = said.get("role"), said.get("content")
+        foreign = rest(said, "role", "content")
+        if more := rest(value, *_PLACE, "message"):
+            foreign["entry"] = more
+        if role == "assistant":
+            return "message", message(role, content, tool_calls=_calls(content), foreign=foreign)
+        if role == "toolResult":
+            call_id = text_or_none(said.get("toolCallId"))
+            name = text_or_none(said.get("toolName"))
+            made = message("tool", content, tool_call_id=call_id, name=name, foreign=foreign)
+            return ("message", made) if call_id is not None else None
+        if role == "bashExecution":
+            if said.get("excludeFromContext") is True:
+                return "pi.bash_execution", said
+            return "message", message("user", _ran(said), foreign=foreign | {"role": role})
+        if role in ("user", "system"):
+            return "message", message(role, content, foreign=foreign)
+        if role == "custom":
+            return "message", message("user", content, foreign=foreign | {"role": role})
+        return None
+
+    def stands_for(self, id: object) -> str | None:  # noqa: A002
+        """The entry of that id here, None where there is none."""
+        if isinstance(id, str) and id in self.instead:
+            return self.instead[id]
+        return id if isinstance(id, str) and id in self.draft else None
+
+
+def _foreign(more: dict[str, Any]) -> dict[str, Any]:
+    return {"_foreign": more} if more else {}
+
+
+def _calls(content: object) -> list[dict[str, Any]]:
+    found = []
+    for block in content if isinstance(content, list) else []:
+        if isinstance(block, dict) and block.get("type") == "toolCall":
+            call_id, name = text_or_none(block.get("id")), text_or_none(block.get("name"))
+            if call_id and name:
+                found.append(tool_call(call_id, name, as_text(block.get("arguments", {}))))
+    return found
+
+
+def _ran(said: dict[str, Any]) -> str:
+    """A command the user ran, told to the model."""
+    told = f"Ran `{said.get('command')}`"
+    if output := said.get("output"):
+        told += f"\n```\n{output}\n```"
+    if said.get("exitCode"):
+        told += f"\n(exit code {said['exitCode']})"
+    return told
+
+
+_Taker = Callable[[_Session, dict[str, Any]], tuple[str, dict[str, Any]] | None]
+_TAKERS: Final[dict[str, _Taker]] = {
+    "message": _Session.message,
+    "model_change": _Session.model_change,
+    "thinking_level_change": _Session.thinking_level,
+    "session_info": _Session.session_info,
+    "compaction": _Session.compaction,
+    "branch_summary": _Session.branch_summary,
+    "label": _Session.label,
+    "custom": _Session.custom,
+    "custom_message": _Session.custom_message,
+}
