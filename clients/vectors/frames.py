@@ -212,6 +212,48 @@ def _requests() -> Vectors:
     yield "metrics", wire.Metrics(8), None
     yield "list", wire.List(9), None
     yield "list_prefix", wire.List(10, "chat-", 0), None
+    yield from _about_sessions()
+
+
+def _about_sessions() -> Vectors:
+    seen = [wire.Seen(PRODUCER, 1, 45)]
+    entry = wire.NewEntry("message", b'{"role":"user","content":"\\ud83d"}', "e-1")
+    full = wire.NewEntry(
+        "turn_submitted",
+        b'{"message_id":"m-1","content":"Gr\xc3\xbc\xc3\x9fe"}',
+        "t-1",
+        parent="e-1",
+        turn="t-1",
+        cause="e-0",
+        correlation="job-7",
+        key="m-1",
+        leaf=False,
+        once=True,
+        at_ms=1_790_000_000_123,
+    )
+    yield "append", wire.Append(11, "chat-7", [entry]), None
+    yield "append_full", wire.Append(12, "chat-7", [entry, full], 0, "synced", seen), None
+    yield "append_nothing", wire.Append(13, "..", []), None
+    yield "events", wire.Events(14, "chat-7"), None
+    yield "events_page", wire.Events(15, "chat-7", 2**32, 2048, 1000, seen), None
+    yield "project", wire.Project(16, "chat-7", "state"), None
+    arguments = b'{"format":"openai","compacted":true}'
+    yield "project_full", wire.Project(17, "chat-7", "messages", arguments, 0, seen), None
+    yield "sessions", wire.Sessions(18), None
+    yield "sessions_prefix", wire.Sessions(19, "chat-", 0), None
+    yield "delete", wire.Delete(20, "chat-7"), None
+    yield "delete_of_another", wire.Delete(21, "a/b", 1000), None
+    yield "fork", wire.Fork(22, "chat-7", "chat-8"), None
+    yield "fork_full", wire.Fork(23, "chat-7", "chat-8", "e-1", whole=True), None
+    hashed = bytes(range(32))
+    yield "put_artifact", wire.PutArtifact(24, "chat-7", hashed, 5, 0, b"Hello"), None
+    yield (
+        "put_artifact_later_piece",
+        wire.PutArtifact(25, "chat-7", hashed, 2**32, 2**31, b""),
+        None,
+    )
+    yield "get_artifact", wire.GetArtifact(26, "chat-7", hashed), None
+    yield "get_artifact_of_another", wire.GetArtifact(27, "chat-7", hashed, 0), None
 
 
 def _answers() -> Vectors:
@@ -221,6 +263,13 @@ def _answers() -> Vectors:
     yield "answer_first_piece", wire.Answer(2, one[:100], last=False), None
     yield "answer_last_piece", wire.Answer(2, one[100:]), None
     yield "error_of_a_request", wire.Error("recovering", "ask again", id=3), None
+    placed = msgspec.msgpack.encode([wire.Placed(1, "e-1"), wire.Placed(7, "t-0", is_new=False)])
+    yield "answer_placed", wire.Answer(12, placed), None
+    facts = [wire.SessionFacts("chat-7", 1000, 7, 1_790_000_000_123, 2**32)]
+    yield "answer_sessions", wire.Answer(18, msgspec.msgpack.encode(facts)), None
+    yield "answer_never_written", wire.Answer(14, b"\xc0"), None
+    yield "answer_json", wire.Answer(16, msgspec.msgpack.encode(b"{}")), None
+    yield "error_stale", wire.Error("stale", "another wrote", "3", "7", id=11), None
 
 
 def _recovered() -> wire.Recovered:

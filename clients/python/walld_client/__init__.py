@@ -12,27 +12,44 @@ Owns: the public names and nothing else.
 
 from __future__ import annotations
 
+from walld_client.audit import AuditedTurn, Finding, RepairStep, Report
 from walld_client.client import Client, check, connect
-from walld_client.errors import Refused, Unavailable, WalldError
+from walld_client.entries import Artifact, Entry
+from walld_client.errors import NotDurable, Refused, Unavailable, WalldError
+from walld_client.fingerprint import workspace_fingerprint
+from walld_client.ledger_steps import SessionInfo
 from walld_client.partial import Gap, PartialReply, ReplyError, Segment
 from walld_client.reply import Reply
+from walld_client.session import Session
 from walld_client.stats import Stats
+from walld_client.turn import Turn
 from walld_client.version import VERSION
 
 __all__ = [
+    "Artifact",
+    "AuditedTurn",
     "Client",
+    "Entry",
+    "Finding",
     "Gap",
+    "NotDurable",
     "PartialReply",
     "Refused",
+    "RepairStep",
     "Reply",
     "ReplyError",
+    "Report",
     "Segment",
+    "Session",
+    "SessionInfo",
     "Stats",
+    "Turn",
     "Unavailable",
     "WalldError",
     "__version__",
     "check",
     "connect",
+    "workspace_fingerprint",
 ]
 
 __version__ = VERSION

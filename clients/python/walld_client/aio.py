@@ -9,49 +9,29 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from contextlib import suppress
+from typing import Any, TypeVar
 
-from walld_client import shared
+from walld_client import ledger_steps, shared
+from walld_client.aio_pool import AsyncPool
 from walld_client.aio_query import AsyncQuery
+from walld_client.aio_reply import Reply, settler
+from walld_client.aio_session import Session
+from walld_client.aio_steps import run
+from walld_client.aio_turn import Turn
+from walld_client.audit import Present, RepairStep, Report
 from walld_client.client import ClientBase, is_enabled
 from walld_client.errors import Unavailable
+from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
+from walld_client.outbox import delivered
 from walld_client.partial import PartialReply, from_recovered
-from walld_client.reply import ReplyBase, check_level
 from walld_client.requests import decode_bool, decode_replies
+from walld_client.steps import Steps
 
-__all__ = ["Client", "Reply", "connect"]
+__all__ = ["Client", "Reply", "Session", "Turn", "connect"]
 
-
-class Reply(ReplyBase):
-    """A reply in an asyncio program: `async with` (or `with`), and a drain that is awaited."""
-
-    __slots__ = ()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.__exit__(exc_type, exc, traceback)
-
-    async def drain(self, timeout: float = TIMEOUT_SECONDS, level: str = "written") -> bool:  # noqa: ASYNC109
-        """Wait until all that was sent so far is at `level`. False: not within `timeout`."""
-        check_level(level)
-        reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        drain_id = self._link.drain(level, _settler(reached))
-        try:
-            async with asyncio.timeout(timeout):
-                return await reached
-        except TimeoutError:
-            return False
-        finally:
-            self._link.forget_drain(drain_id)
+_T = TypeVar("_T")
 
 
 class Client(ClientBase):
@@ -67,6 +47,7 @@ class Client(ClientBase):
     ) -> None:
         super().__init__(socket, data, timeout, backlog_bytes_max, redact)
         self._query = AsyncQuery(self._locate, timeout)
+        self._pool = AsyncPool(self._query, self._new_query, timeout)
 
     def reply(
         self,
@@ -115,24 +96,60 @@ class Client(ClientBase):
         """
         return decode_bool(await self._query.ask(self._resolve(stream_id, last_seq)))
 
+    def session(self, session_id: str) -> Session:
+        """The log of a session. Asks nothing."""
+        return Session(self._session(session_id), self._pool, self.reply)
+
+    async def sessions(self, prefix: str | None = None) -> list[SessionInfo]:
+        """Sessions that were written, whose id begins so."""
+        return await self._asked(ledger_steps.sessions(prefix))
+
+    async def delete(self, session_id: str) -> bool:
+        """Remove all there is of a session, replies and artifacts too. False: there was nothing.
+
+        When it returns nothing of it can be read back; its bytes leave the disk behind that.
+        """
+        return await self._asked(ledger_steps.delete(session_id))
+
+    async def audit(self, session_id: str | None = None, *, present: Present = None) -> Report:
+        """What the log holds against your own store; without an id, of every session.
+
+        present: the turn or message ids that your store holds, or a callable that says of a turn
+        True, False, or None: cannot know.
+        """
+        return await self._asked(ledger_steps.audited(session_id, present))
+
+    async def repair_plan(self, session_id: str, *, present: Present) -> list[RepairStep]:
+        """Steps for your own store, in order; one whose `key` was done before is passed over."""
+        return await self._asked(ledger_steps.plan(session_id, present))
+
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:  # noqa: ASYNC109
         """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go."""
         if self._closed:
             return True
         self._closed = True
-        self._query.close()
+        with suppress(Unavailable):
+            await run(self._pool, delivered(self._outbox, timeout))
+        self._outbox.close()
+        self._pool.close()
         loop = asyncio.get_running_loop()
         flushed: asyncio.Future[bool] = loop.create_future()
-        settle = _settler(flushed)
+        settle = settler(flushed)
         done = self._link.flush(lambda: settle(True))
         if not done and self._link.dialing.connections > 0:
             done = await _within(timeout, flushed)
         if shared.part(self._key, self._link):
             closed: asyncio.Future[bool] = loop.create_future()
-            tell = _settler(closed)
+            tell = settler(closed)
             self._link.shut(lambda: tell(True))
             await _within(CLOSE_SECONDS, closed)
         return done
+
+    async def _asked(self, steps: Steps[_T]) -> _T:
+        return await run(self._pool, ledger_steps.after_posts(self._outbox, steps))
+
+    def _new_query(self) -> AsyncQuery:
+        return AsyncQuery(self._locate, self._timeout)
 
     async def _replies(
         self, which: str, session_id: str | None, stream_id: str | None
@@ -160,23 +177,6 @@ def connect(
 
         return AsyncNullClient()
     return Client(socket, data, timeout, backlog_bytes_max, redact)
-
-
-def _settler(future: asyncio.Future[bool]) -> Callable[[bool], None]:
-    """Settles the future from any thread; too late, or in a loop that is closed, does nothing."""
-    loop = future.get_loop()
-
-    def settle(value: bool) -> None:
-        if not future.done():
-            future.set_result(value)
-
-    def done(value: bool) -> None:
-        try:
-            loop.call_soon_threadsafe(settle, value)
-        except RuntimeError:  # the loop is closed: nobody waits
-            return
-
-    return done
 
 
 async def _within(timeout: float, future: asyncio.Future[bool]) -> bool:  # noqa: ASYNC109

@@ -7,16 +7,23 @@ Owns: the colour. Refuses: everything `null.py` refuses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from walld_client.aio import Client, Reply
+from walld_client.aio_pool import AsyncPool
+from walld_client.aio_session import Session
+from walld_client.audit import Present, RepairStep, Report, report_of
+from walld_client.ids import checked_id
+from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
-from walld_client.null import NullMixin
+from walld_client.null import NullAnswers, NullMixin, NullSession
 from walld_client.partial import PartialReply
 from walld_client.reply import check_level
 from walld_client.stats import Stats
 
-__all__ = ["AsyncNullClient", "AsyncNullReply"]
+__all__ = ["AsyncNullClient", "AsyncNullPool", "AsyncNullReply"]
 
 
 class AsyncNullReply(NullMixin, Reply):
@@ -29,11 +36,28 @@ class AsyncNullReply(NullMixin, Reply):
         return True
 
 
+class AsyncNullPool(NullAnswers, AsyncPool):
+    """Asked by the sessions of an asyncio client."""
+
+    def __init__(self) -> None:
+        """Without connections."""
+
+    async def ask(
+        self,
+        make: Callable[[int], msgspec.Struct],
+        timeout: float | None = None,  # noqa: ASYNC109
+        *,
+        again: bool = True,
+    ) -> bytes:
+        return self.answer(make)
+
+
 class AsyncNullClient(Client):
     """A client that touches nothing."""
 
     def __init__(self) -> None:
         """Without what a client has: there is no link and no query."""
+        self._pool = AsyncNullPool()
 
     def reply(
         self,
@@ -72,6 +96,23 @@ class AsyncNullClient(Client):
 
     async def resolve(self, stream_id: str, last_seq: int | None = None) -> bool:
         return False
+
+    def session(self, session_id: str) -> Session:
+        return Session(NullSession(session_id), self._pool, self.reply)
+
+    async def sessions(self, prefix: str | None = None) -> list[SessionInfo]:
+        return []
+
+    async def delete(self, session_id: str) -> bool:
+        checked_id(session_id, "session_id")
+        return False
+
+    async def audit(self, session_id: str | None = None, *, present: Present = None) -> Report:
+        return report_of({}, present)
+
+    async def repair_plan(self, session_id: str, *, present: Present) -> list[RepairStep]:
+        checked_id(session_id, "session_id")
+        return []
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:  # noqa: ASYNC109
         return True

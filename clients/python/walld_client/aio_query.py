@@ -40,25 +40,32 @@ class AsyncQuery:
         self._was_there = False
         process.register(self)
 
-    async def ask(self, make: Callable[[int], msgspec.Struct]) -> bytes:
+    async def ask(
+        self,
+        make: Callable[[int], msgspec.Struct],
+        timeout: float | None = None,  # noqa: ASYNC109
+        *,
+        again: bool = True,
+    ) -> bytes:
         """Send the request that `make` builds for an id, and wait for its whole answer.
 
         Raises Unavailable (its cause is the OSError, where there is one) or Refused. A kept
-        connection that turns out to be dead is made anew, once.
+        connection that turns out to be dead is made anew, once. again: as in query.py.
         """
+        seconds = self._timeout if timeout is None else timeout
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self.close()
             self._loop = loop
             self._lock = asyncio.Lock()
         try:
-            async with asyncio.timeout(self._timeout), self._lock:
+            async with asyncio.timeout(seconds), self._lock:
                 try:
-                    return await self._exchange(loop, make)
+                    return await self._exchange(loop, make, again)
                 except _Stale:  # as in query.py
-                    return await self._exchange(loop, make)
+                    return await self._exchange(loop, make, again=False)
         except TimeoutError as error:
-            raise Unavailable(f"no answer from walld within {self._timeout} s") from error
+            raise Unavailable(f"no answer from walld within {seconds} s") from error
 
     def close(self) -> None:
         """End the connection; the next request makes another."""
@@ -74,22 +81,29 @@ class AsyncQuery:
         self._loop = None
 
     async def _exchange(
-        self, loop: asyncio.AbstractEventLoop, make: Callable[[int], msgspec.Struct]
+        self, loop: asyncio.AbstractEventLoop, make: Callable[[int], msgspec.Struct], again: bool
     ) -> bytes:
         try:
             if self._socket is None:
                 await self._open(loop)
-            conversation = self._conversation
-            await self._send(loop, framing.encode(make(conversation.next_id())))
-            while True:
-                answer = conversation.feed(await self._received(loop))
-                if answer is not None:
-                    return answer
+            await self._send(loop, framing.encode(make(self._conversation.next_id())))
+            try:
+                return await self._answer(loop)
+            except _Stale as error:
+                if again:
+                    raise
+                raise Unavailable(f"{error}; whether it did what was asked is not known") from error
         except Refused:
             raise  # an answer like any other: the connection is good
         except BaseException:
             self.close()
             raise
+
+    async def _answer(self, loop: asyncio.AbstractEventLoop) -> bytes:
+        while True:
+            answer = self._conversation.feed(await self._received(loop))
+            if answer is not None:
+                return answer
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         """Connect and be welcomed. One that ends before met a daemon on its way out: try again."""

@@ -14,32 +14,41 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from walld_client import offline, opaque, saying, shared
+from walld_client import ledger_steps, offline, opaque, saying, shared
+from walld_client.audit import Present, RepairStep, Report
 from walld_client.errors import Unavailable
 from walld_client.frames import ID
 from walld_client.ids import checked_id, new_stream_id
+from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import (
     BACKLOG_BYTES_MAX,
     BACKLOG_BYTES_MIN,
     CLOSE_SECONDS,
     TIMEOUT_SECONDS,
 )
+from walld_client.outbox import Outbox, delivered
 from walld_client.partial import PartialReply, from_recovered
+from walld_client.pool import Pool
 from walld_client.query import Query
 from walld_client.reply import Reply
 from walld_client.requests import decode_bool, decode_replies, own_stream
+from walld_client.session import Session
+from walld_client.session_steps import SessionSteps
 from walld_client.socket_path import find_socket
 from walld_client.stats import Stats, sentence, stats_of
+from walld_client.steps import Steps, run
 from walld_client.stream import Stream
 from walld_client.wire import messages
 
 __all__ = ["Ask", "Client", "ClientBase", "check", "connect", "is_enabled"]
 
 _log = logging.getLogger("walld")
+_T = TypeVar("_T")
 
 Ask = Callable[[int], msgspec.Struct]
 """Builds a request for the id that the connection gives it."""
@@ -72,6 +81,7 @@ class ClientBase:
         self._redact = redact
         self._locate = partial(find_socket, path)
         self._key, self._link = shared.join(path, backlog_bytes_max)
+        self._outbox = Outbox(self._locate, timeout)
         self._closed = False
 
     # --- sending ---
@@ -133,6 +143,10 @@ class ClientBase:
         seen = self._seen(session_id, None)
         return lambda request_id: messages.HasPartial(request_id, session_id, seen)
 
+    def _session(self, session_id: str) -> SessionSteps:
+        seen = partial(self._seen, stream_id=None)
+        return SessionSteps(session_id, self._redact, seen, self._outbox)
+
     def _resolve(self, stream_id: str, last_seq: int | None) -> Ask:
         checked_id(stream_id, "stream_id")
         seen = self._seen(None, stream_id)
@@ -188,6 +202,7 @@ class Client(ClientBase):
     ) -> None:
         super().__init__(socket, data, timeout, backlog_bytes_max, redact)
         self._query = Query(self._locate, timeout)
+        self._pool = Pool(self._query, self._new_query, timeout)
 
     def reply(
         self,
@@ -236,12 +251,42 @@ class Client(ClientBase):
         """
         return decode_bool(self._query.ask(self._resolve(stream_id, last_seq)))
 
+    def session(self, session_id: str) -> Session:
+        """The log of a session. Asks nothing."""
+        return Session(self._session(session_id), self._pool, self.reply)
+
+    def sessions(self, prefix: str | None = None) -> list[SessionInfo]:
+        """Sessions that were written, whose id begins so."""
+        return self._asked(ledger_steps.sessions(prefix))
+
+    def delete(self, session_id: str) -> bool:
+        """Remove all there is of a session, replies and artifacts too. False: there was nothing.
+
+        When it returns nothing of it can be read back; its bytes leave the disk behind that.
+        """
+        return self._asked(ledger_steps.delete(session_id))
+
+    def audit(self, session_id: str | None = None, *, present: Present = None) -> Report:
+        """What the log holds against your own store; without an id, of every session.
+
+        present: the turn or message ids that your store holds, or a callable that says of a turn
+        True, False, or None: cannot know.
+        """
+        return self._asked(ledger_steps.audited(session_id, present))
+
+    def repair_plan(self, session_id: str, *, present: Present) -> list[RepairStep]:
+        """Steps for your own store, in order; one whose `key` was done before is passed over."""
+        return self._asked(ledger_steps.plan(session_id, present))
+
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go."""
         if self._closed:
             return True
         self._closed = True
-        self._query.close()
+        with suppress(Unavailable):
+            run(self._pool, delivered(self._outbox, timeout))
+        self._outbox.close()
+        self._pool.close()
         deadline = time.monotonic() + timeout
         done = shared.flushed(self._link, timeout)
         if shared.part(self._key, self._link):
@@ -249,6 +294,12 @@ class Client(ClientBase):
             self._link.shut(closed.set)
             closed.wait(max(0.1, deadline - time.monotonic()))
         return done
+
+    def _asked(self, steps: Steps[_T]) -> _T:
+        return run(self._pool, ledger_steps.after_posts(self._outbox, steps))
+
+    def _new_query(self) -> Query:
+        return Query(self._locate, self._timeout)
 
     def _replies(
         self, which: str, session_id: str | None, stream_id: str | None

@@ -2,6 +2,7 @@
 
     WalldError
     +-- Unavailable   walld cannot answer now: no daemon, no answer in time, still recovering
+    |   +-- NotDurable   a submit of which nobody knows yet whether it survives
     +-- Refused       walld understood and says no (code, got, limit)
 
 Sending raises neither: it never raises for the daemon's sake. Misuse is ValueError or TypeError.
@@ -9,7 +10,7 @@ Sending raises neither: it never raises for the daemon's sake. Misuse is ValueEr
 
 from __future__ import annotations
 
-__all__ = ["Refused", "Unavailable", "WalldError"]
+__all__ = ["NotDurable", "Refused", "Unavailable", "WalldError"]
 
 
 class WalldError(Exception):
@@ -18,6 +19,36 @@ class WalldError(Exception):
 
 class Unavailable(WalldError):
     """There is no answer, which is not the answer "nothing there"."""
+
+
+class NotDurable(Unavailable):
+    """A submit was not known to be synced in time. It may have been taken and may become durable.
+
+    Submitting again with the same `message_id` and content gives the first turn where there is
+    one, so it is safe. A retry of a turn is looked for with `session.turn(turn_id)` instead.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        turn_id: str,
+        message_id: str,
+        waited: float,
+        reason: str,
+        *,
+        is_retry: bool = False,
+    ) -> None:
+        remedy = f"submit it again with message_id={message_id!r}"
+        if is_retry:
+            remedy = f"look for it with session.turn({turn_id!r}) before another retry"
+        super().__init__(
+            f"turn {turn_id!r} of session {session_id!r} is not known to be durable after"
+            f" {waited:.3f} s: {reason}; {remedy}"
+        )
+        self.session_id = session_id
+        self.turn_id = turn_id
+        self.message_id = message_id
+        self.waited = waited
 
 
 class Refused(WalldError):

@@ -8,12 +8,13 @@ the program's mistake, not the daemon's.
 
 from __future__ import annotations
 
+import base64
 import os
 import time
 
 from walld_client.limits import ID_BYTES_MAX
 
-__all__ = ["checked_id", "new_stream_id"]
+__all__ = ["checked_id", "new_entry_id", "new_stream_id"]
 
 
 def checked_id(id: str, field: str) -> str:  # noqa: A002 - it is one
@@ -32,6 +33,11 @@ def checked_id(id: str, field: str) -> str:  # noqa: A002 - it is one
 def new_stream_id() -> str:
     """32 hex digits: 12 of wall clock in milliseconds, so that ids sort by age, then random."""
     return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+def new_entry_id() -> str:
+    """16 characters of a-z and 2-7: enough chance that no session draws one twice."""
+    return base64.b32encode(os.urandom(10)).decode().lower()
 
 
 def _lone(text: str) -> int:

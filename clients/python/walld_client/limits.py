@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "APPEND_BYTES_MAX",
+    "ARTIFACT_CHUNK_BYTES",
     "BACKLOG_BYTES_MAX",
     "BACKLOG_BYTES_MIN",
     "BACKOFF_SECONDS_MAX",
@@ -17,13 +19,21 @@ __all__ = [
     "CHORES_EVERY_TOKENS",
     "CLOSE_SECONDS",
     "ENDED_STREAMS_MAX",
+    "EVENTS_PAGE",
     "FOLD_AFTER_EVENTS",
+    "GIT_SECONDS",
     "ID_BYTES_MAX",
     "INFO_BYTES_MAX",
     "NAME_BYTES_MAX",
+    "OUTBOX_BYTES_MAX",
+    "OUTBOX_ENTRIES_MAX",
+    "PAYLOAD_BYTES_MAX",
+    "PREVIEW_CHARS_MAX",
+    "QUERIES_MAX",
     "READ_BYTES_MAX",
     "SEEN_MAX",
     "SHORT_TEXT_BYTES_MAX",
+    "SUBMIT_SECONDS",
     "TEXT_BYTES_MAX",
     "TIMEOUT_SECONDS",
     "TRIM_FRAMES_MAX",
@@ -63,6 +73,26 @@ ENDED_STREAMS_MAX: Final = 4096
 """Replies that ended, are safe on disk and were not released: beyond, the oldest is forgotten."""
 SEEN_MAX: Final = 256
 """Streams of its own a request names, the latest ones."""
+
+PAYLOAD_BYTES_MAX: Final = 256 * KIB
+"""Longest payload of an entry; longer content of it becomes an artifact."""
+APPEND_BYTES_MAX: Final = 1 * MIB - 64 * KIB
+"""What all payloads of one append hold together: they travel in one frame."""
+ARTIFACT_CHUNK_BYTES: Final = 512 * KIB
+PREVIEW_CHARS_MAX: Final = 1024
+"""How much of an artifact's text stands in the event that names it."""
+EVENTS_PAGE: Final = 512
+"""Events asked for at once."""
+OUTBOX_BYTES_MAX: Final = 4 * MIB
+"""Payloads of what was appended without waiting and is not answered; beyond it an append raises."""
+OUTBOX_ENTRIES_MAX: Final = 4096
+"""How many of them."""
+QUERIES_MAX: Final = 64
+"""Requests of a client that are answered side by side; more of them wait."""
+SUBMIT_SECONDS: Final = 5.0
+"""What a submit waits until it is synced."""
+GIT_SECONDS: Final = 5.0
+"""What `git status` may take; then whether the tree is dirty is not known."""
 
 TIMEOUT_SECONDS: Final = 2.0
 CLOSE_SECONDS: Final = 1.0

@@ -11,17 +11,27 @@ raise here too, where that costs nothing: not in a token.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+from walld_client.audit import Present, RepairStep, Report, report_of
 from walld_client.client import Client
-from walld_client.ids import checked_id, new_stream_id
+from walld_client.errors import Refused
+from walld_client.ids import checked_id, new_entry_id, new_stream_id
+from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.partial import PartialReply
+from walld_client.pool import Pool
 from walld_client.reply import Reply, ReplyBase, check_level
+from walld_client.session import Session
+from walld_client.session_steps import SessionSteps
 from walld_client.stats import Stats
+from walld_client.steps import Steps
+from walld_client.wire import messages
 
-__all__ = ["NullClient", "NullMixin", "NullReply"]
+__all__ = ["NullAnswers", "NullClient", "NullMixin", "NullPool", "NullReply", "NullSession"]
 
 
 class NullMixin(ReplyBase):
@@ -135,11 +145,65 @@ class NullReply(NullMixin, Reply):
         return True
 
 
+class NullAnswers:
+    """What a session asks of a walld that is switched off: ids are real, answers are empty."""
+
+    def answer(self, make: Callable[[int], msgspec.Struct]) -> bytes:
+        request = make(1)
+        empty: object = None  # never written
+        if isinstance(request, messages.Append):
+            empty = [messages.Placed(0, entry.id) for entry in request.entries]
+        elif isinstance(request, (messages.Sessions, messages.Fork)):
+            empty = []
+        elif isinstance(request, (messages.PutArtifact, messages.Delete)):
+            empty = isinstance(request, messages.PutArtifact)
+        elif isinstance(request, messages.GetArtifact):
+            hashed = request.sha256.hex()
+            raise Refused("artifact_missing", hashed, "walld switched on (WALLD_ENABLED)")
+        return msgspec.msgpack.encode(empty)
+
+
+class NullPool(NullAnswers, Pool):
+    """Asked by the sessions of a client that blocks."""
+
+    def __init__(self) -> None:
+        """Without connections."""
+
+    def ask(
+        self,
+        make: Callable[[int], msgspec.Struct],
+        timeout: float | None = None,
+        *,
+        again: bool = True,
+    ) -> bytes:
+        return self.answer(make)
+
+
+class NullSession(SessionSteps):
+    """A session of nobody's link: every turn that is asked for is there."""
+
+    __slots__ = ()
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(session_id, None, lambda one: [], None)
+
+    def turns(self, turn_id: str | None, stream_id: str | None) -> Steps[list[dict[str, Any]]]:
+        yield from ()
+        facts = {
+            "turn_id": turn_id or new_entry_id(),
+            "message_id": new_entry_id(),
+            "stream_ids": [stream_id] if stream_id else [],
+            "state": "submitted",
+        }
+        return [facts]
+
+
 class NullClient(Client):
     """A client that touches nothing."""
 
     def __init__(self) -> None:
         """Without what a client has: there is no link and no query."""
+        self._pool = NullPool()
 
     def reply(
         self,
@@ -178,6 +242,23 @@ class NullClient(Client):
 
     def resolve(self, stream_id: str, last_seq: int | None = None) -> bool:
         return False
+
+    def session(self, session_id: str) -> Session:
+        return Session(NullSession(session_id), self._pool, self.reply)
+
+    def sessions(self, prefix: str | None = None) -> list[SessionInfo]:
+        return []
+
+    def delete(self, session_id: str) -> bool:
+        checked_id(session_id, "session_id")
+        return False
+
+    def audit(self, session_id: str | None = None, *, present: Present = None) -> Report:
+        return report_of({}, present)
+
+    def repair_plan(self, session_id: str, *, present: Present) -> list[RepairStep]:
+        checked_id(session_id, "session_id")
+        return []
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
         return True

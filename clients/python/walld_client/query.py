@@ -36,6 +36,7 @@ class Query:
         "__weakref__",
         "_conversation",
         "_lock",
+        "_patience",
         "_socket",
         "_timeout",
         "_was_there",
@@ -48,23 +49,32 @@ class Query:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._conversation = Conversation()
+        self._patience = timeout
         self._was_there = False
         process.register(self)
 
-    def ask(self, make: Callable[[int], msgspec.Struct]) -> bytes:
+    def ask(
+        self,
+        make: Callable[[int], msgspec.Struct],
+        timeout: float | None = None,
+        *,
+        again: bool = True,
+    ) -> bytes:
         """Send the request that `make` builds for an id, and wait for its whole answer.
 
         Raises Unavailable (its cause is the OSError, where there is one) or Refused. A kept
-        connection that turns out to be dead is made anew, once.
+        connection that turns out to be dead is made anew, once. again: the same request may be
+        asked twice; where not, one that was sent and not answered is Unavailable.
         """
-        deadline = time.monotonic() + self._timeout
-        if not self._lock.acquire(timeout=self._timeout):
-            raise Unavailable(f"another request took all of {self._timeout} s")
+        seconds = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        if not self._lock.acquire(timeout=seconds):
+            raise Unavailable(f"another request took all of {seconds} s")
         try:
             try:
-                return self._exchange(make, deadline)
+                return self._exchange(make, seconds, deadline, again)
             except _Stale:  # once: a request that ends daemons must not end them all
-                return self._exchange(make, deadline)
+                return self._exchange(make, seconds, deadline, again=False)
         finally:
             self._lock.release()
 
@@ -80,23 +90,45 @@ class Query:
             self._socket = None
         self._lock = threading.Lock()
 
-    def _exchange(self, make: Callable[[int], msgspec.Struct], deadline: float) -> bytes:
+    def _exchange(
+        self,
+        make: Callable[[int], msgspec.Struct],
+        seconds: float,
+        deadline: float,
+        again: bool,
+    ) -> bytes:
         try:
             if self._socket is None:
                 self._open(deadline)
-            conversation = self._conversation
-            self._send(framing.encode(make(conversation.next_id())))
-            read_bytes = _READ_BYTES
-            while True:
-                answer = conversation.feed(self._received(read_bytes, deadline))
-                if answer is not None:
-                    return answer
-                read_bytes = _LONG_READ_BYTES
+            if self._patience != seconds:
+                self._wait_at_most(seconds)
+            self._send(framing.encode(make(self._conversation.next_id())))
+            try:
+                return self._answer(deadline)
+            except _Stale as error:
+                if again:
+                    raise
+                raise Unavailable(f"{error}; whether it did what was asked is not known") from error
         except Refused:
             raise  # an answer like any other: the connection is good
         except BaseException:
             self._drop()
             raise
+
+    def _answer(self, deadline: float) -> bytes:
+        read_bytes = _READ_BYTES
+        while True:
+            answer = self._conversation.feed(self._received(read_bytes, deadline))
+            if answer is not None:
+                return answer
+            read_bytes = _LONG_READ_BYTES
+
+    def _wait_at_most(self, seconds: float) -> None:
+        """The kernel's limits of the connection at hand, where a request has its own."""
+        assert self._socket is not None, "opened before"
+        _limit(self._socket, socket.SO_SNDTIMEO, seconds)
+        _limit(self._socket, socket.SO_RCVTIMEO, seconds)
+        self._patience = seconds
 
     def _open(self, deadline: float) -> None:
         """Connect and be welcomed. One that ends before met a daemon on its way out: try again."""
@@ -113,6 +145,7 @@ class Query:
     def _greet(self, deadline: float) -> None:
         connection = self._connected(deadline)
         self._socket = connection
+        self._patience = self._timeout
         self._conversation = Conversation()
         self._send(self._conversation.hello())
         while self._conversation.welcome is None:
@@ -137,7 +170,7 @@ class Query:
         try:
             self._socket.sendall(frame, getattr(socket, "MSG_NOSIGNAL", 0))
         except BlockingIOError as error:
-            raise Unavailable(f"walld took no request within {self._timeout} s") from error
+            raise Unavailable(f"walld took no request within {self._patience} s") from error
         except OSError as error:
             raise _Stale(f"the connection to walld is gone: {error}") from error
 
@@ -146,13 +179,13 @@ class Query:
         try:
             received = self._socket.recv(bytes_max)
         except BlockingIOError as error:
-            raise Unavailable(f"no answer from walld within {self._timeout} s") from error
+            raise Unavailable(f"no answer from walld within {self._patience} s") from error
         except OSError as error:
             raise _Stale(f"the connection to walld is gone: {error}") from error
         if not received:
             raise _Stale("walld closed the connection before it answered")
         if time.monotonic() > deadline:
-            raise Unavailable(f"no whole answer from walld within {self._timeout} s")
+            raise Unavailable(f"no whole answer from walld within {self._patience} s")
         return received
 
     def _drop(self) -> None:

@@ -13,14 +13,40 @@ from walld_client import process
 from walld_client.errors import Refused, Unavailable
 from walld_client.version import CLIENT_NAME
 from walld_client.wire import framing
-from walld_client.wire.messages import Answer, Error, Hello, Recovered, Seen, ToQuery, Welcome
+from walld_client.wire.messages import (
+    Answer,
+    Error,
+    Hello,
+    Placed,
+    Recovered,
+    Seen,
+    SessionFacts,
+    ToQuery,
+    Welcome,
+)
 
-__all__ = ["Conversation", "decode_bool", "decode_replies", "own_stream"]
+__all__ = [
+    "CANNOT_KNOW",
+    "Conversation",
+    "decode_bool",
+    "decode_bytes",
+    "decode_json",
+    "decode_lines",
+    "decode_placed",
+    "decode_replies",
+    "decode_sessions",
+    "own_stream",
+]
 
 _messages = msgspec.msgpack.Decoder(ToQuery)
 _replies = msgspec.msgpack.Decoder(list[Recovered])
 _T = TypeVar("_T")
 _bool = msgspec.msgpack.Decoder(bool)
+_bytes = msgspec.msgpack.Decoder(bytes)
+_json: msgspec.msgpack.Decoder[bytes | None] = msgspec.msgpack.Decoder(bytes | None)
+_lines: msgspec.msgpack.Decoder[list[bytes] | None] = msgspec.msgpack.Decoder(list[bytes] | None)
+_placed = msgspec.msgpack.Decoder(list[Placed])
+_sessions = msgspec.msgpack.Decoder(list[SessionFacts])
 
 
 class Conversation:
@@ -88,8 +114,33 @@ def decode_replies(answer: bytes) -> list[Recovered]:
 
 
 def decode_bool(answer: bytes) -> bool:
-    """The answer to HasPartial and Resolve."""
+    """The answer to HasPartial, Resolve, Delete and PutArtifact."""
     return _decoded(_bool, answer)
+
+
+def decode_placed(answer: bytes) -> list[Placed]:
+    """The answer to Append and Fork."""
+    return _decoded(_placed, answer)
+
+
+def decode_lines(answer: bytes) -> list[bytes] | None:
+    """The answer to Events."""
+    return _decoded(_lines, answer)
+
+
+def decode_json(answer: bytes) -> bytes | None:
+    """The answer to Project."""
+    return _decoded(_json, answer)
+
+
+def decode_sessions(answer: bytes) -> list[SessionFacts]:
+    """The answer to Sessions."""
+    return _decoded(_sessions, answer)
+
+
+def decode_bytes(answer: bytes) -> bytes:
+    """The answer to GetArtifact."""
+    return _decoded(_bytes, answer)
 
 
 def own_stream(number: int, seq: int) -> Seen:
@@ -104,11 +155,11 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], answer: bytes) -> _T:
         raise Unavailable(f"walld answered what this client cannot read: {error}") from error
 
 
-_CANNOT_KNOW = ("recovering", "behind", "unreadable", "internal")
+CANNOT_KNOW = ("recovering", "behind", "unreadable", "internal")
 
 
 def _raise(error: Error) -> NoReturn:
-    if error.id and error.code in _CANNOT_KNOW:
+    if error.id and error.code in CANNOT_KNOW:
         raise Unavailable(f"walld cannot know now: {error.message} (code {error.code})")
     if error.id:
         raise Refused(error.code, error.got, error.limit, error.message)

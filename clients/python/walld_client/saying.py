@@ -106,7 +106,8 @@ def _put_release(link: Link, stream: Stream) -> None:
         stream,
         frames.place(frames.body_of(messages.Release(ID, ID)), stream.number, stream.next_seq),
     )
-    if not stream.introduced and not link.is_pushing_next():
+    is_wanted = stream.start.turn_id is not None  # its messages go to the session of its turn
+    if not stream.introduced and not link.is_pushing_next() and not is_wanted:
         # No daemon has heard of it and none needs to: what waits of it is never sent.
         stream.give_up()
     link.registry.tidy(stream)

@@ -1,0 +1,102 @@
+"""A session in an asyncio program.
+
+Owns: the methods that are awaited. Refuses: what they do (`session_steps.py`, `turn_steps.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from walld_client.aio_reply import Reply
+from walld_client.aio_steps import AsyncAsks, Awaited, awaited, run
+from walld_client.aio_turn import Turn
+from walld_client.artifacts import Source
+from walld_client.limits import SUBMIT_SECONDS
+from walld_client.session_steps import SessionSteps
+from walld_client.turn_steps import TurnSteps, find_turn, submit
+
+__all__ = ["Session"]
+
+
+class Session(Awaited[SessionSteps]):
+    """The log of one session. Making one asks nothing: it is there once something is appended."""
+
+    __slots__ = ("_open",)
+
+    def __init__(
+        self, steps: SessionSteps, query: AsyncAsks, open_reply: Callable[..., Reply]
+    ) -> None:
+        super().__init__(steps, query)
+        self._open = open_reply
+
+    @property
+    def session_id(self) -> str:
+        """Its id, as it was given."""
+        return self._steps.session_id
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.session_id!r}>"
+
+    append = awaited(SessionSteps.append)
+    append_many = awaited(SessionSteps.append_many)
+    message = awaited(SessionSteps.message)
+    edit = awaited(SessionSteps.edit)
+    undo = awaited(SessionSteps.undo)
+    label = awaited(SessionSteps.label)
+    setting = awaited(SessionSteps.setting)
+    change_model = awaited(SessionSteps.change_model)
+    branch = awaited(SessionSteps.branch)
+    compact = awaited(SessionSteps.compact)
+    artifact = awaited(SessionSteps.artifact)
+    read_artifact = awaited(SessionSteps.read_artifact)
+    messages = awaited(SessionSteps.messages)
+    find = awaited(SessionSteps.find)
+    events = awaited(SessionSteps.events)
+    state = awaited(SessionSteps.state)
+    project = awaited(SessionSteps.project)
+    checkpoint_workspace = awaited(SessionSteps.checkpoint_workspace)
+    resume_check = awaited(SessionSteps.resume_check)
+
+    async def submit(
+        self,
+        content: Any,
+        *,
+        message_id: str | None = None,
+        retry_of: str | None = None,
+        stream_id: str | None = None,
+        attachments: Sequence[Source | Mapping[str, Any]] = (),
+        model: str | None = None,
+        timeout: float = SUBMIT_SECONDS,  # noqa: ASYNC109
+        **meta: Any,
+    ) -> Turn:
+        """Take in the user's message; it survives the loss of power when this returns.
+
+        The same message_id and content give the first turn. retry_of: a new turn on the message of
+        that turn. attachments: bytes or paths, kept beside the session, or dicts of your own.
+        Raises NotDurable where that is not known within `timeout`.
+        """
+        made = submit(
+            self._steps,
+            content,
+            message_id=message_id,
+            retry_of=retry_of,
+            stream_id=stream_id,
+            attachments=attachments,
+            model=model,
+            timeout=timeout,
+            meta=meta,
+        )
+        return self._turn(await run(self._query, made))
+
+    async def turn(self, turn_id: str | None = None, *, stream_id: str | None = None) -> Turn:
+        """A turn by its id or by a stream of its replies. Refused where there is none."""
+        return self._turn(await run(self._query, find_turn(self._steps, turn_id, stream_id)))
+
+    async def fork(self, at: str | None, new_id: str, whole: bool = False) -> Session:
+        """A new session from the path to entry `at` (None: the leaf); whole: every branch."""
+        other = await run(self._query, self._steps.forked(at, new_id, whole))
+        return Session(other, self._query, self._open)
+
+    def _turn(self, steps: TurnSteps) -> Turn:
+        return Turn(steps, self._query, self._open)

@@ -1,0 +1,263 @@
+"""What a session's calls append, as steps.
+
+Owns: the meaning of each call in entries, and the one request behind them all. Refuses: reading
+(`session_steps.py`), sockets and waiting (`steps.py`), the forms of an entry (`entries.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from walld_client import artifacts, entries
+from walld_client.artifacts import Left
+from walld_client.entries import Artifact, Draft, Entry, draft
+from walld_client.errors import Unavailable
+from walld_client.ids import checked_id
+from walld_client.limits import TIMEOUT_SECONDS
+from walld_client.outbox import Outbox, delivered
+from walld_client.requests import decode_placed
+from walld_client.steps import Asked, Steps
+from walld_client.wire import messages as wire
+
+__all__ = ["Appending"]
+
+Redact = Callable[[str], str] | None
+Seen = Callable[[str], list[wire.Seen]]
+
+
+class Appending:
+    """A session of one client: its id, and how this process changes and sees what it sends."""
+
+    __slots__ = ("_outbox", "_redact", "_seen", "session_id")
+
+    def __init__(self, session_id: str, redact: Redact, seen: Seen, outbox: Outbox | None) -> None:
+        self.session_id = checked_id(session_id, "session_id")
+        self._redact = redact
+        self._seen = seen
+        self._outbox = outbox
+
+    # --- appending ---
+
+    def append(
+        self,
+        type: str,  # noqa: A002
+        payload: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,  # noqa: A002
+        parent: str | None = None,
+        turn: str | None = None,
+        key: str | None = None,
+        once: bool = False,
+        leaf: bool = True,
+        cause: str | None = None,
+        correlation: str | None = None,
+        expected_seq: int | None = None,
+        synced: bool = False,
+        wait: bool = True,
+    ) -> Steps[Entry]:
+        """Append an event; of a type of your own it is kept and in no message.
+
+        wait: False sends it like a token, in order, and gives an Entry of seq 0; where the daemon
+        is away it is kept and sent with the next call. What it is refused for is logged.
+        once: where its key (or, without one, its id) is there already, the first entry stands.
+        leaf: what is appended next hangs on it. expected_seq: Refused (`stale`) where the session
+        is at another. synced: wait until it survives the loss of power, not only of a process.
+        """
+        one = draft(
+            type,
+            payload or {},
+            id=id,
+            key=key,
+            once=once,
+            parent=parent,
+            turn=turn,
+            leaf=leaf,
+            cause=cause,
+            correlation=correlation,
+        )
+        if wait or self._outbox is None:
+            return (yield from self.appended([one], synced=synced, expected_seq=expected_seq))[0]
+        if synced or expected_seq is not None:
+            raise ValueError("synced and expected_seq want an answer: not with wait=False")
+        (entry,) = yield from self.made([one], lambda: None)
+        self._outbox.post(self.session_id, entry)
+        return Entry(entry.id, 0)
+
+    def append_many(
+        self,
+        entries: Sequence[Mapping[str, Any]],
+        *,
+        expected_seq: int | None = None,
+        synced: bool = False,
+    ) -> Steps[list[Entry]]:
+        """Append all of them or none. Each is a dict of the arguments of `append`."""
+        drafts = []
+        for one in entries:
+            fields = {"payload": {}, "leaf": True, **one}
+            if unknown := fields.keys() - _FIELDS:
+                raise TypeError(f"an entry has no {', '.join(sorted(unknown))}")
+            drafts.append(draft(**fields))
+        if not drafts:
+            return []
+        return (yield from self.appended(drafts, synced=synced, expected_seq=expected_seq))
+
+    def message(
+        self,
+        /,
+        role: str,
+        content: Any,
+        *,
+        id: str | None = None,  # noqa: A002
+        parent: str | None = None,
+        key: str | None = None,
+        once: bool = False,
+        synced: bool = False,
+        **meta: Any,
+    ) -> Steps[Entry]:
+        """Append a message; `meta` is kept beside its role and content."""
+        payload = {"role": role, "content": content, **meta}
+        return (
+            yield from self.append(
+                "message", payload, id=id, parent=parent, key=key, once=once, synced=synced
+            )
+        )
+
+    def edit(
+        self,
+        /,
+        target: str | Sequence[Mapping[str, Any]],
+        message: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> Steps[Entry]:
+        """Replace a message, named by its id or message_id; or the whole list by another.
+
+        The new message is given as a dict, or as role=, content= and what else there is of it.
+        What was there stays in the log.
+        """
+        if not isinstance(target, str):
+            return (yield from self.append("message_edit", {"messages": list(target)}))
+        new = {**(message or {}), **fields}
+        if "role" not in new:
+            raise TypeError("edit() of one message needs the message that takes its place")
+        payload = {"target": checked_id(target, "target"), "message": new}
+        return (yield from self.append("message_edit", payload))
+
+    def undo(self, n: int = 1) -> Steps[Entry]:
+        """Take the last n messages off; more than there are empties the session."""
+        if n < 1:
+            raise ValueError(f"undo takes at least 1 message, got {n}")
+        return (yield from self.append("undo", {"n": n}))
+
+    def label(self, id: str, text: str | None) -> Steps[Entry]:  # noqa: A002
+        """Name an entry; None takes the name off."""
+        payload = {"target": checked_id(id, "id"), "text": text}
+        return (yield from self.append("label", payload))
+
+    def setting(self, key: str, value: Any) -> Steps[Entry]:
+        """Set a value that belongs to the branch it is set on."""
+        return (yield from self.append("setting", {"key": key, "value": value}))
+
+    def change_model(self, model: str) -> Steps[Entry]:
+        """From here on the branch speaks with another model; in no message."""
+        return (yield from self.append("model_change", {"model": model}))
+
+    def branch(self, at: str | None, name: str | None = None) -> Steps[Entry]:
+        """What is appended next hangs on entry `at`; None: before the first one."""
+        payload = {"target": None if at is None else checked_id(at, "at")}
+        return (yield from self.append("leaf", payload | ({"name": name} if name else {})))
+
+    def compact(
+        self,
+        summary: str | None = None,
+        first_kept: str | None = None,
+        *,
+        replacement: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Steps[Entry]:
+        """Messages before `first_kept` read as a summary, or all so far as `replacement`.
+
+        Only `messages()` changes; every event stays.
+        """
+        payload: dict[str, Any]
+        if replacement is not None and summary is None:
+            payload = {"replacement": list(replacement)}
+        elif replacement is None and summary is not None and first_kept is not None:
+            payload = {"summary": summary, "first_kept": checked_id(first_kept, "first_kept")}
+        else:
+            raise TypeError("compact() takes a summary and first_kept, or a replacement")
+        return (yield from self.append("compaction", payload))
+
+    def artifact(
+        self,
+        source: artifacts.Source,
+        media_type: str | None = None,
+        *,
+        name: str | None = None,
+        turn: str | None = None,
+    ) -> Steps[Artifact]:
+        """Keep bytes, or the file of that path, beside the session; the event names them."""
+        uploaded = artifacts.upload(self.session_id, source, media_type, name)
+        described = yield from uploaded
+        entry = yield from self.append("artifact", described, turn=turn)
+        return Artifact(entry.id, entry.seq, entry.is_new, described["sha256"], described["size"])
+
+    # --- within ---
+
+    def appended(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        synced: bool = False,
+        expected_seq: int | None = None,
+        left: Left = lambda: None,
+    ) -> Steps[list[Entry]]:
+        """The one request behind every call that appends."""
+        made = yield from self.made(drafts, left)
+        return (yield from self.placed(made, synced=synced, expected_seq=expected_seq, left=left))
+
+    def delivered(self) -> Steps[None]:
+        """What was appended without waiting goes before whatever is asked now."""
+        if self._outbox is not None:
+            yield from delivered(self._outbox, TIMEOUT_SECONDS)
+
+    def made(self, drafts: Sequence[Draft], left: Left) -> Steps[list[wire.NewEntry]]:
+        """Drafts as they travel, what is too long put beside the session."""
+        travelling = []
+        for one in drafts:
+            payload = one.payload
+            if self._redact is not None:
+                payload = entries.redacted(payload, self._redact)
+            text = yield from artifacts.fitted(self.session_id, payload, left)
+            travelling.append(entries.as_entry(one, text))
+        return travelling
+
+    def placed(
+        self,
+        made: list[wire.NewEntry],
+        *,
+        synced: bool,
+        expected_seq: int | None = None,
+        left: Left,
+    ) -> Steps[list[Entry]]:
+        """Append what is ready to travel."""
+        entries.check_size(made)
+        yield from self.delivered()
+        session_id, level = self.session_id, "synced" if synced else "written"
+        seen = self._seen(session_id)
+        answer = yield Asked(
+            lambda request_id: wire.Append(request_id, session_id, made, expected_seq, level, seen),
+            left(),
+            again=expected_seq is None and all(entry.once for entry in made),
+        )
+        placed = decode_placed(answer)
+        if len(placed) != len(made):
+            raise Unavailable(f"walld placed {len(placed)} of {len(made)} entries")
+        return [Entry(one.id, one.seq, one.is_new) for one in placed]
+
+
+_FIELDS = frozenset(
+    (
+        *("type", "payload", "id", "parent", "turn", "key"),
+        *("once", "leaf", "cause", "correlation"),
+    )
+)

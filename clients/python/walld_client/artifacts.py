@@ -1,0 +1,209 @@
+"""Bytes that are too many for an event: put beside the session, named by their SHA-256.
+
+Owns: uploading in pieces, reading back, and what takes the place of content that is too long.
+Refuses: where they are kept (the daemon's), sockets.
+
+A payload above the limit gives up its longest field to an artifact until it fits; the field then
+holds {"_artifact": {sha256, size, media_type, preview}}.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+from walld_client import opaque, wtf8
+from walld_client.entries import json_text, read_json
+from walld_client.errors import Refused, Unavailable
+from walld_client.limits import ARTIFACT_CHUNK_BYTES, PAYLOAD_BYTES_MAX, PREVIEW_CHARS_MAX
+from walld_client.requests import decode_bool, decode_bytes
+from walld_client.steps import Asked, Done, Steps
+from walld_client.wire import messages
+
+__all__ = ["Left", "Source", "fitted", "read", "resolved", "upload"]
+
+_OFFSET_TRIES = 16
+_JSON = "application/json"
+_TEXT = "text/plain; charset=utf-8"
+Left = Callable[[], float | None]
+"""How long a request of a call may take; None for as long as ever."""
+
+
+Source = bytes | bytearray | memoryview | str | os.PathLike[str]
+"""Bytes, or the path of a file."""
+
+
+class _Pieces(Protocol):
+    """The bytes of an artifact, read a piece at a time."""
+
+    size: int
+    digest: bytes
+
+    def piece(self, offset: int) -> bytes:
+        """At most a chunk from there on."""
+
+
+class _Held:
+    """Bytes in memory."""
+
+    def __init__(self, held: bytes) -> None:
+        self._held = held
+        self.size = len(held)
+        self.digest = sha256(held).digest()
+
+    def piece(self, offset: int) -> bytes:
+        return self._held[offset : offset + ARTIFACT_CHUNK_BYTES]
+
+
+class _File:
+    """A file of the application's, read twice: once for its hash. One that changes is refused."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        with open(path, "rb") as file:
+            hashed = sha256()
+            self.size = 0
+            while chunk := file.read(ARTIFACT_CHUNK_BYTES):
+                hashed.update(chunk)
+                self.size += len(chunk)
+        self.digest = hashed.digest()
+
+    def piece(self, offset: int) -> bytes:
+        with open(self._path, "rb") as file:
+            file.seek(offset)
+            return file.read(min(ARTIFACT_CHUNK_BYTES, max(self.size - offset, 0)))
+
+
+def upload(
+    session_id: str,
+    source: Source,
+    media_type: str | None = None,
+    name: str | None = None,
+    left: Left = lambda: None,
+) -> Steps[dict[str, Any]]:
+    """Put bytes, or the file of that path, beside the session. Returns what names them."""
+    made: _Pieces
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        made = _Held(bytes(source))
+    else:
+        path = source
+        made = yield Done(lambda: _File(path))
+        name = Path(path).name if name is None else name
+    yield from _put(session_id, made, left)
+    kind = media_type or "application/octet-stream"
+    described: dict[str, Any] = {"sha256": made.digest.hex(), "size": made.size, "media_type": kind}
+    if name is not None:
+        described["name"] = wtf8.scrub(name)
+    if kind.startswith("text/") or kind == _JSON:
+        described["preview"] = _preview((yield Done(lambda: made.piece(0))))
+    return described
+
+
+def read(session_id: str, digest: str) -> Steps[bytes]:
+    """The artifact's bytes, verified by the daemon."""
+    raw = bytes.fromhex(digest)
+    if len(raw) != 32:
+        raise ValueError(f"sha256 is {len(raw)} bytes, must be 32 (64 hex digits)")
+    answer = yield Asked(lambda request_id: messages.GetArtifact(request_id, session_id, raw))
+    return decode_bytes(answer)
+
+
+def fitted(session_id: str, payload: dict[str, Any], left: Left = lambda: None) -> Steps[bytes]:
+    """The payload as JSON text that fits an entry; what is too long of it is put beside it."""
+    text = json_text(payload)
+    if len(text) <= PAYLOAD_BYTES_MAX:
+        return text
+    payload = _loose(payload)
+    while len(text) > PAYLOAD_BYTES_MAX:
+        holder, name = max(_places(payload), key=lambda place: len(json_text(place[0][place[1]])))
+        value = holder[name]
+        held = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else None
+        kind = _JSON if held is None else _TEXT
+        held = json_text(value) if held is None else held
+        if len(held) < 4 * PREVIEW_CHARS_MAX or _named(value) is not None:
+            raise ValueError(
+                f"the payload is {len(text)} bytes, limit {PAYLOAD_BYTES_MAX}, and no field of it"
+                f" is long ({name!r} is {len(held)}): put it into an artifact"
+            )
+        described = yield from upload(session_id, held, kind, left=left)
+        holder[name] = {"_artifact": described}
+        text = json_text(payload)
+    return text
+
+
+def resolved(session_id: str, message: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """A message whose content was put beside the session, with that content again."""
+    named = _named(message.get("content"))
+    if named is None:
+        return message
+    held = yield from read(session_id, str(named.get("sha256", "")))
+    whole = read_json(held) if named.get("media_type") == _JSON else wtf8.decode(held)
+    return message | {"content": whole}
+
+
+def _put(session_id: str, source: _Pieces, left: Left) -> Steps[None]:
+    offset, tries = 0, _OFFSET_TRIES
+    while True:
+        chunk = yield Done(lambda at=offset: source.piece(at))  # type: ignore[misc]
+        if not chunk and source.size > offset:
+            raise ValueError(f"the file became shorter while it was read: {offset} bytes")
+        given = (session_id, source.digest, source.size, offset, chunk)
+        try:
+            answer = yield Asked(
+                lambda request_id, given=given: messages.PutArtifact(request_id, *given),  # type: ignore[misc]
+                left(),
+            )
+        except Refused as refused:  # a piece whose answer was lost, or another who sends the same
+            tries -= 1
+            if refused.code != "artifact_offset" or not refused.limit.isdigit() or tries == 0:
+                raise
+            offset = int(refused.limit)
+            continue
+        offset += len(chunk)
+        if decode_bool(answer):
+            return
+        if offset >= source.size:
+            raise Unavailable(f"walld took all {offset} bytes of an artifact and has it not whole")
+
+
+_MESSAGES = frozenset(("messages", "replacement"))
+
+
+def _loose(payload: dict[str, Any]) -> dict[str, Any]:
+    """A copy whose `_places` may be changed."""
+    copy = dict(payload)
+    for name, value in payload.items():
+        if name == "message" and isinstance(value, dict):
+            copy[name] = dict(value)
+        elif name in _MESSAGES and isinstance(value, list):
+            copy[name] = [dict(one) if isinstance(one, dict) else one for one in value]
+    return copy
+
+
+def _places(payload: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Where an artifact may stand: fields, and those of messages, which folds look into."""
+    for name, value in payload.items():
+        if name == "message" and isinstance(value, dict):
+            yield from ((value, inner) for inner in value)
+        elif name in _MESSAGES and isinstance(value, list):
+            for one in value:
+                if isinstance(one, dict):
+                    yield from ((one, inner) for inner in one)
+        else:
+            yield payload, name
+
+
+def _named(value: object) -> Mapping[str, Any] | None:
+    """What names the artifact that stands for a value, or None."""
+    if isinstance(value, dict) and len(value) == 1:
+        named = value.get("_artifact")
+        return named if isinstance(named, dict) else None
+    return None
+
+
+def _preview(start: bytes) -> str:
+    text = wtf8.decode(opaque.cut(start, 4 * PREVIEW_CHARS_MAX))
+    return wtf8.scrub(text)[:PREVIEW_CHARS_MAX]

@@ -1,0 +1,157 @@
+"""Entries of a session: what an application appends, as the wire takes it.
+
+Owns: payloads as JSON text, the checks of an entry, what comes back of it. Refuses: asking
+(`session_steps.py`), what a type means (the daemon knows), content that is too long
+(`artifacts.py`).
+
+A lone surrogate survives: it travels as an escape, which every reader of JSON gives back as it
+was. What JSON cannot hold at all is its repr.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from walld_client import opaque
+from walld_client.errors import Unavailable
+from walld_client.ids import checked_id, new_entry_id
+from walld_client.limits import APPEND_BYTES_MAX
+from walld_client.wire import messages
+
+__all__ = [
+    "Artifact",
+    "Draft",
+    "Entry",
+    "as_entry",
+    "check_size",
+    "draft",
+    "json_text",
+    "read_json",
+    "redacted",
+]
+
+_DEPTH_MAX = 200
+_REPR_CHARS_MAX = 1024
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Where an entry stands in its session. is_new: False where it was there already."""
+
+    id: str
+    seq: int
+    is_new: bool = True
+
+
+class Artifact(Entry, frozen=True):
+    """An entry that names an artifact. sha256: hex, what `read_artifact` takes."""
+
+    sha256: str = ""
+    size: int = 0
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An entry before its payload is text. `fields` are those of the wire's NewEntry."""
+
+    type: str
+    payload: dict[str, Any]
+    fields: dict[str, Any]
+
+
+def draft(
+    type: str,  # noqa: A002
+    payload: Mapping[str, Any],
+    *,
+    id: str | None = None,  # noqa: A002
+    key: str | None = None,
+    once: bool = False,
+    **links: Any,
+) -> Draft:
+    """An entry to append. Raises TypeError or ValueError for what is none.
+
+    An id that is drawn here is the client's own, so the entry may be sent twice and added once;
+    not where it has a key, which `once` would look at instead.
+    """
+    if not isinstance(type, str):
+        raise TypeError(f"type must be a str, got {opaque.clean(repr(type), 100)}")
+    if not isinstance(payload, Mapping):
+        raise TypeError(f"payload of {type!r} must be a dict, got {payload.__class__.__name__}")
+    for name in ("parent", "turn", "cause", "correlation"):
+        if links.get(name) is not None:
+            checked_id(links[name], name)
+    fields = links | {
+        "id": new_entry_id() if id is None else checked_id(id, "id"),
+        "key": None if key is None else checked_id(key, "key"),
+        "once": once or (id is None and key is None),
+        "at_ms": time.time_ns() // 1_000_000,
+    }
+    return Draft(type, dict(payload), fields)
+
+
+def as_entry(one: Draft, payload: bytes) -> messages.NewEntry:
+    """The entry as it travels."""
+    return messages.NewEntry(one.type, payload, **one.fields)
+
+
+def check_size(entries: Sequence[messages.NewEntry]) -> None:
+    """ValueError where the entries do not fit one request."""
+    size = sum(len(entry.payload) for entry in entries)
+    if size > APPEND_BYTES_MAX:
+        raise ValueError(
+            f"{len(entries)} entries are {size} bytes together, limit {APPEND_BYTES_MAX}:"
+            " all or none are appended, so append fewer at once"
+        )
+
+
+def json_text(value: object) -> bytes:
+    """JSON text in one line. A lone surrogate becomes its escape."""
+    try:
+        return msgspec.json.encode(value, enc_hook=repr)
+    except Exception:  # a lone surrogate, a key that is no str, a loop: take it apart
+        return json.dumps(_plain(value, 0), separators=(",", ":")).encode()
+
+
+def read_json(text: bytes) -> Any:
+    """The value of JSON text of the daemon's, lone surrogates and long numbers included."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(text.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise Unavailable(f"walld answered what this client cannot read: {error}") from error
+
+
+def redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    """`value` with every text in it changed by `redact`; keys stay."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: redacted(one, redact) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted(one, redact) for one in value]
+    return value
+
+
+def _plain(value: object, depth: int) -> object:
+    """`value` out of nothing but what JSON holds, every text as it is."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if depth < _DEPTH_MAX:
+        if isinstance(value, Mapping):
+            return {
+                key if isinstance(key, str) else str(key): _plain(one, depth + 1)
+                for key, one in value.items()
+            }
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [_plain(one, depth + 1) for one in value]
+        if isinstance(value, msgspec.Struct):
+            return _plain(msgspec.structs.asdict(value), depth + 1)
+    return repr(value)[:_REPR_CHARS_MAX]

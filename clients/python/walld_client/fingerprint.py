@@ -1,0 +1,133 @@
+"""What a workspace is at a moment: its commit, whether it is dirty, the hashes of some files.
+
+Owns: reading git without starting it where that is simple (HEAD, loose and packed refs, worktrees),
+and hashing. Refuses: comparing (the resume gate of the daemon does), anything that changes a file.
+
+What cannot be known is None, never a guess: a file that is not there or cannot be read has no
+hash, and without git nobody says whether the tree is dirty.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from walld_client.limits import GIT_SECONDS
+
+__all__ = ["file_hashes", "workspace_fingerprint"]
+
+_CHUNK_BYTES = 1024 * 1024
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REFS_MAX = 5
+"""A symbolic ref may name another one, not for ever."""
+
+
+def workspace_fingerprint(
+    root: str | os.PathLike[str], files: Iterable[str | os.PathLike[str]] = ()
+) -> dict[str, Any]:
+    """{"head", "branch", "dirty", "files": {path: sha256 in hex, or None}} of the tree at `root`.
+
+    files: paths as they were named; a relative one is looked for below `root`.
+    """
+    folder = _git_folder(Path(root))
+    head, branch = (None, None) if folder is None else _head(folder)
+    return {
+        "head": head,
+        "branch": branch,
+        "dirty": None if folder is None else _is_dirty(root),
+        "files": file_hashes(files, root),
+    }
+
+
+def file_hashes(
+    files: Iterable[str | os.PathLike[str]], root: str | os.PathLike[str] = ""
+) -> dict[str, str | None]:
+    """The SHA-256 of each file by the path it was named by; None where it cannot be read."""
+    return {os.fspath(path): _hash(os.path.join(root, path)) for path in files}
+
+
+def _hash(path: str) -> str | None:
+    hashed = sha256()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                hashed.update(chunk)
+    except (OSError, ValueError):  # ValueError: a NUL in the name
+        return None
+    return hashed.hexdigest()
+
+
+def _git_folder(root: Path) -> Path | None:
+    """Where git keeps what it knows of the tree that `root` lies in."""
+    try:
+        root = root.resolve()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    for folder in (root, *root.parents):
+        git = folder / ".git"
+        if git.is_dir():
+            return git
+        if git.is_file():  # a worktree or a submodule names it
+            named = (_text(git) or "").removeprefix("gitdir:").strip()
+            return folder / named if named else None
+    return None
+
+
+def _head(folder: Path) -> tuple[str | None, str | None]:
+    """The commit and the branch; no branch where HEAD is a commit, no commit on a new branch."""
+    ref, branch = "HEAD", None
+    for _ in range(_REFS_MAX):
+        value = _ref(folder, ref)
+        if value is None or not value.startswith("ref:"):
+            commit = value if value and _COMMIT.fullmatch(value) else None
+            return commit, branch
+        ref = value.removeprefix("ref:").strip()
+        if branch is None:
+            branch = ref.removeprefix("refs/heads/")
+    return None, branch
+
+
+def _ref(folder: Path, name: str) -> str | None:
+    """What a ref says: its own file, else that of the main tree, else the packed ones."""
+    shared = folder / (_text(folder / "commondir") or ".")
+    for place in (folder, shared):
+        value = _text(place / name)
+        if value is not None:
+            return value
+    for line in (_text(shared / "packed-refs") or "").splitlines():
+        commit, _, packed = line.partition(" ")
+        if packed == name:
+            return commit
+    return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except (OSError, ValueError):
+        return None
+
+
+def _is_dirty(root: str | os.PathLike[str]) -> bool | None:
+    """True where `git status` lists anything; None where it does not say."""
+    import subprocess  # not with the client: only who asks for a fingerprint pays for it
+
+    # Nothing is written, and no program that the tree's own configuration names is run.
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false"]
+    command += ["-C", os.fspath(root), "status", "--porcelain"]
+    try:
+        told = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return bool(told.stdout.strip()) if told.returncode == 0 else None

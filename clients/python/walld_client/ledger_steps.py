@@ -1,0 +1,101 @@
+"""What a client asks of its sessions as a whole, as steps.
+
+Owns: listing, deleting, auditing. Refuses: one session's own calls (`session_steps.py`), the rules
+of an audit (`audit.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from walld_client import artifacts, audit, entries
+from walld_client.audit import Present, RepairStep, Report
+from walld_client.errors import Unavailable
+from walld_client.ids import checked_id
+from walld_client.limits import TIMEOUT_SECONDS
+from walld_client.outbox import Outbox, delivered
+from walld_client.requests import decode_bool, decode_json, decode_lines, decode_sessions
+from walld_client.steps import Asked, Steps
+from walld_client.wire import messages
+
+__all__ = ["SessionInfo", "after_posts", "audited", "delete", "plan", "sessions"]
+
+_T = TypeVar("_T")
+
+
+class SessionInfo(msgspec.Struct, frozen=True):
+    """A session that was written. last_at: seconds since the epoch. bytes: of its events."""
+
+    session_id: str
+    last_seq: int
+    last_at: float
+    bytes: int
+
+
+def after_posts(outbox: Outbox, steps: Steps[_T]) -> Steps[_T]:
+    """The steps, once all that was appended without waiting is there."""
+    yield from delivered(outbox, TIMEOUT_SECONDS)
+    return (yield from steps)
+
+
+def sessions(prefix: str | None) -> Steps[list[SessionInfo]]:
+    """Those of this user whose id begins so."""
+    answer = yield Asked(lambda request_id: messages.Sessions(request_id, prefix or ""))
+    return [
+        SessionInfo(one.session_id, one.last_seq, one.last_at_ms / 1000, one.bytes)
+        for one in decode_sessions(answer)
+    ]
+
+
+def delete(session_id: str) -> Steps[bool]:
+    """Remove all there is of a session."""
+    checked_id(session_id, "session_id")
+    answer = yield Asked(lambda request_id: messages.Delete(request_id, session_id))
+    return decode_bool(answer)
+
+
+def audited(session_id: str | None, present: Present) -> Steps[Report]:
+    """The report of one session, or of all."""
+    audit.presence(present)
+    ids = [session_id] if session_id is not None else None
+    if ids is None:
+        ids = [one.session_id for one in (yield from sessions(None))]
+    facts: dict[str, dict[str, Any]] = {}
+    for one in ids:
+        found = yield from _facts(one)
+        if found is not None:
+            facts[one] = found
+    return audit.report_of(facts, present)
+
+
+def plan(session_id: str, present: Present) -> Steps[list[RepairStep]]:
+    """The repair of one session, what was put beside it included."""
+    audit.presence(present)
+    facts = (yield from _facts(session_id)) or {}
+    steps = []
+    for one in audit.plan_of(session_id, facts, present):
+        message = one.message
+        if message["role"] == "user" and message["content"] is None and one.submitted_seq:
+            said = yield from _said(session_id, one.submitted_seq)
+            message = message | {"content": said}
+        message = yield from artifacts.resolved(session_id, message)
+        steps.append(msgspec.structs.replace(one, message=message))
+    return steps
+
+
+def _said(session_id: str, seq: int) -> Steps[Any]:
+    """The content of the turn that the event of that seq submitted."""
+    answer = yield Asked(lambda request_id: messages.Events(request_id, session_id, seq - 1, 1))
+    lines = decode_lines(answer)
+    event = entries.read_json(lines[0]) if lines else {}
+    if event.get("seq") != seq or event.get("type") != "turn_submitted":
+        raise Unavailable(f"event {seq} of session {session_id!r} is not to be had")
+    return event["payload"].get("content")
+
+
+def _facts(session_id: str) -> Steps[dict[str, Any] | None]:
+    checked_id(session_id, "session_id")
+    answer = yield Asked(lambda request_id: messages.Project(request_id, session_id, "audit"))
+    text = decode_json(answer)
+    return None if text is None else entries.read_json(text)

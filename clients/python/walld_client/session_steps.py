@@ -1,0 +1,199 @@
+"""One session's calls, as steps: what is read of it, and what is done to it as a whole.
+
+Owns: the meaning of each call in views. Refuses: sockets and waiting (`steps.py`), what is appended
+(`appending.py`), turns (`turn_steps.py`), folding (the daemon's).
+
+`session.py` and `aio_session.py` make methods of the functions here, so their texts are written
+for the application.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from walld_client import artifacts, entries
+from walld_client.appending import Appending
+from walld_client.artifacts import Left
+from walld_client.entries import Entry
+from walld_client.errors import Refused, Unavailable
+from walld_client.fingerprint import workspace_fingerprint
+from walld_client.ids import checked_id
+from walld_client.limits import EVENTS_PAGE
+from walld_client.requests import decode_json, decode_lines, decode_placed
+from walld_client.steps import Asked, Done, Steps
+from walld_client.wire import messages as wire
+
+__all__ = ["FORMATS", "SessionSteps", "deadline"]
+
+FORMATS = ("plain", "openai", "anthropic")
+
+
+def deadline(seconds: float) -> Left:
+    """What is left of that many seconds from now, at least a moment."""
+    until = time.monotonic() + seconds
+    return lambda: max(until - time.monotonic(), 0.001)
+
+
+class SessionSteps(Appending):
+    """A session of one client."""
+
+    __slots__ = ()
+
+    # --- reading ---
+
+    def messages(
+        self,
+        format: str = "plain",  # noqa: A002
+        branch: str | None = None,
+        compacted: bool = True,
+    ) -> Steps[list[dict[str, Any]] | None]:
+        """The messages up to the leaf, or up to entry `branch`. None: never written.
+
+        "plain": as they were appended, tool results included. "openai", "anthropic": safe to send.
+        """
+        if format not in FORMATS:
+            raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+        asked: dict[str, Any] = {"format": format, "compacted": compacted}
+        if branch is not None:
+            asked["branch"] = checked_id(branch, "branch")
+        found = yield from self.project("messages", **asked)
+        if found is None:
+            return None
+        whole = []
+        for one in found:
+            whole.append((yield from artifacts.resolved(self.session_id, one)))  # noqa: PERF401
+        return whole
+
+    def find(
+        self,
+        type: str,  # noqa: A002
+        key_prefix: str | None = None,
+        last: int | None = None,
+    ) -> Steps[list[dict[str, Any]]]:
+        """Events of a type, those whose key begins so, the last n of them, in order."""
+        if last is not None and last < 1:
+            raise ValueError(f"find gives at least 1 event, got last={last}")
+        arguments = {"type": type, "key_prefix": key_prefix, "last": last}
+        return (yield from self.project("find", **arguments)) or []
+
+    def events(self, after: int = 0, branch: str | None = None) -> Steps[list[dict[str, Any]]]:
+        """Events with seqs above `after`, as they stand in the log.
+
+        branch: only those on the path from the root to that entry.
+        """
+        found: list[dict[str, Any]] = []
+        at = after if branch is None else 0
+        while True:
+            page = yield from self._lines(at)
+            found += map(entries.read_json, page)
+            if len(page) < EVENTS_PAGE:
+                break
+            at = found[-1]["seq"]
+        if branch is None:
+            return found
+        return [one for one in _path(found, branch, self.session_id) if one["seq"] > after]
+
+    def state(self) -> Steps[dict[str, Any] | None]:
+        """Turns, tools, settings, model, leaf: where the session stands. None: never written."""
+        found: dict[str, Any] | None = yield from self.project("state")
+        return found
+
+    def project(self, /, name: str, **arguments: Any) -> Steps[Any]:
+        """A view of the session by name; None where it was never written.
+
+        messages, state, tree, transcript, trace, audit, eval, pending, resume, find.
+        """
+        yield from self.delivered()
+        text = entries.json_text(arguments)
+        session_id, seen = self.session_id, self._seen(self.session_id)
+        answer = yield Asked(
+            lambda request_id: wire.Project(request_id, session_id, name, text, None, seen)
+        )
+        found = decode_json(answer)
+        return None if found is None else entries.read_json(found)
+
+    def read_artifact(self, sha256: str) -> Steps[bytes]:
+        """The bytes of an artifact, by its hash in hex. Refused where it is gone or changed."""
+        return (yield from artifacts.read(self.session_id, sha256))
+
+    # --- the files beside it ---
+
+    def checkpoint_workspace(
+        self, root: str | os.PathLike[str], files: Iterable[str | os.PathLike[str]] = ()
+    ) -> Steps[Entry]:
+        """Remember what the workspace is now, for `resume_check` to compare."""
+        found = yield Done(lambda: workspace_fingerprint(root, files))
+        payload = {"kind": "workspace_checkpoint", "fingerprint": found}
+        return (yield from self.append("lifecycle", payload))
+
+    def resume_check(
+        self, workspace: str | os.PathLike[str] | Mapping[str, Any] | None = None
+    ) -> Steps[dict[str, Any] | None]:
+        """May the work go on? What the gate says; None where the session was never written.
+
+        workspace: its root, or a fingerprint made elsewhere, to compare with what it was.
+        """
+        arguments: dict[str, Any] = {}
+        if isinstance(workspace, Mapping):
+            arguments["workspace"] = workspace
+        elif workspace is not None:
+            root, named = workspace, _known_files((yield from self.project("resume")))
+            arguments["workspace"] = yield Done(lambda: workspace_fingerprint(root, named))
+        found: dict[str, Any] | None = yield from self.project("resume", **arguments)
+        return found
+
+    def forked(self, at: str | None, new_id: str, whole: bool) -> Steps[SessionSteps]:
+        """The session that `fork` makes."""
+        other = SessionSteps(new_id, self._redact, self._seen, self._outbox)
+        if at is not None:
+            checked_id(at, "at")
+        yield from self.delivered()
+        session_id = self.session_id
+        answer = yield Asked(
+            lambda request_id: wire.Fork(request_id, session_id, new_id, at, whole),
+            again=False,
+        )
+        decode_placed(answer)
+        return other
+
+    # --- within ---
+
+    def turns(self, turn_id: str | None, stream_id: str | None) -> Steps[list[dict[str, Any]]]:
+        """What the state says of its turns, those ids among them where there are such."""
+        return ((yield from self.state()) or {}).get("turns") or []
+
+    def line(self, seq: int) -> Steps[dict[str, Any]]:
+        """The event of that seq."""
+        found = yield from self._lines(seq - 1, 1)
+        if not found:
+            raise Unavailable(f"walld has no event {seq} of session {self.session_id!r} any more")
+        event: dict[str, Any] = entries.read_json(found[0])
+        return event
+
+    def _lines(self, after: int, limit: int = EVENTS_PAGE) -> Steps[list[bytes]]:
+        yield from self.delivered()
+        session_id, seen = self.session_id, self._seen(self.session_id)
+        answer = yield Asked(
+            lambda request_id: wire.Events(request_id, session_id, after, limit, None, seen)
+        )
+        return decode_lines(answer) or []
+
+
+def _known_files(gate: dict[str, Any] | None) -> list[str]:
+    """The files that the log has hashes of, as the gate says."""
+    then = ((gate or {}).get("workspace") or {}).get("then") or {}
+    return list(then.get("files") or ())
+
+
+def _path(events: Sequence[dict[str, Any]], branch: str, session_id: str) -> list[dict[str, Any]]:
+    """The events from the root to entry `branch`."""
+    by_id = {one["id"]: one for one in events}
+    if branch not in by_id:
+        raise Refused("unknown_entry", branch, f"an entry of session {session_id!r}")
+    path = [by_id[branch]]
+    while (parent := path[-1].get("parent")) is not None and parent in by_id:
+        path.append(by_id[parent])
+    return path[::-1]

@@ -1,0 +1,96 @@
+"""A call that takes several requests, written once for both colours.
+
+Owns: `Steps`, a generator that yields what it wants asked or done and gets the answers, and its
+blocking runner. Refuses: sockets (`query.py`), and what is asked (`session_steps.py`).
+
+A call of a session is a generator function. `blocking` and `aio_steps.awaited` make of it a method
+that blocks or is awaited; its signature and its text are those of the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import update_wrapper
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+__all__ = ["Asked", "Asks", "Blocking", "Done", "Steps", "blocking", "run"]
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Asked(NamedTuple):
+    """A request: `make` builds it for an id, the answer comes back as bytes.
+
+    timeout: of its own, in seconds. again: asking twice does what asking once does.
+    """
+
+    make: Callable[[int], msgspec.Struct]
+    timeout: float | None = None
+    again: bool = True
+
+
+class Done(NamedTuple):
+    """Work on the application's files: an event loop has a thread do it."""
+
+    work: Callable[[], Any]
+
+
+Steps = Generator[Asked | Done, Any, T]
+"""Yields what is to be asked or done, is sent what came of it, returns a T."""
+
+
+class Asks(Protocol):
+    """What the runner asks: a pool of query connections, or one that is switched off."""
+
+    def ask(
+        self,
+        make: Callable[[int], msgspec.Struct],
+        timeout: float | None = None,
+        *,
+        again: bool = True,
+    ) -> bytes:
+        """The whole answer to the request."""
+
+
+class Blocking(Generic[S]):
+    """Something whose methods are made by `blocking`."""
+
+    __slots__ = ("_query", "_steps")
+
+    def __init__(self, steps: S, query: Asks) -> None:
+        self._steps = steps
+        self._query = query
+
+
+def run(query: Asks, steps: Steps[T]) -> T:
+    """Take the steps one after another, waiting for each."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                if isinstance(step, Asked):
+                    came = query.ask(step.make, step.timeout, again=step.again)
+                else:
+                    came = step.work()
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(came)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+
+
+def blocking(
+    call: Callable[Concatenate[S, P], Steps[T]],
+) -> Callable[Concatenate[Blocking[S], P], T]:
+    """The call as a method that waits."""
+
+    def waits(self: Blocking[S], /, *given: P.args, **named: P.kwargs) -> T:
+        return run(self._query, call(self._steps, *given, **named))
+
+    return update_wrapper(waits, call)

@@ -1,0 +1,282 @@
+"""One turn's calls, as steps: from the message that was submitted to its end.
+
+Owns: submitting, finding a turn again, and the events of its work and its tools. Refuses: what is
+legal (the daemon says), a turn's reply (`turn.py` and `aio_turn.py` open it), sockets.
+
+`state` is what this object knows: it moves with the calls made here, and is looked up anew by
+`session.turn()`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from walld_client import artifacts, entries
+from walld_client.entries import Entry, draft
+from walld_client.errors import NotDurable, Refused, Unavailable
+from walld_client.fingerprint import file_hashes
+from walld_client.ids import checked_id, new_entry_id, new_stream_id
+from walld_client.session_steps import SessionSteps, deadline
+from walld_client.steps import Done, Steps
+
+__all__ = ["APPROVALS", "RESUME_POLICIES", "SIDE_EFFECTS", "TurnSteps", "find_turn", "submit"]
+
+SIDE_EFFECTS = ("none", "read", "workspace-write", "external-write")
+RESUME_POLICIES = (
+    "replay-from-event",
+    "rerun-after-check",
+    "require-user-confirmation",
+    "never-rerun",
+)
+APPROVALS = ("asked", "granted", "denied")
+_log = logging.getLogger("walld")
+_BEFORE_A_REPLY = ("submitted", "worker_started")
+_ENDS = ("completed", "interrupted")
+Files = Mapping[str, str | None] | Iterable[str | os.PathLike[str]]
+
+
+class TurnSteps:
+    """A turn of one session."""
+
+    __slots__ = ("_external", "_latest", "message_id", "session", "state", "stream_ids", "turn_id")
+
+    def __init__(
+        self,
+        session: SessionSteps,
+        turn_id: str,
+        message_id: str,
+        stream_ids: Sequence[str] = (),
+        state: str = "submitted",
+    ) -> None:
+        self.session = session
+        self.turn_id = turn_id
+        self.message_id = message_id
+        self.stream_ids = list(stream_ids)
+        self.state = state
+        self._latest: dict[str, str] = {}
+        self._external: set[str] = set()
+
+    def worker_started(self) -> Steps[Entry]:
+        """A worker has taken it up."""
+        return (yield from self._moved("worker_started", {}))
+
+    def assistant_started(self, stream_id: str | None) -> Steps[str]:
+        """The reply begins; returns its stream's id.
+
+        Without one it is that of the submit, while no reply has taken it.
+        """
+        if stream_id is not None:
+            checked_id(stream_id, "stream_id")
+        elif self.stream_ids and self.state in _BEFORE_A_REPLY:
+            stream_id = self.stream_ids[0]
+        else:
+            stream_id = new_stream_id()
+        try:
+            yield from self._moved("assistant_started", {"stream_id": stream_id})
+        except Unavailable as error:  # a reply never fails for the daemon's sake; it names its turn
+            _log.warning("turn %r: that its reply began is not in the log: %s", self.turn_id, error)
+        if stream_id not in self.stream_ids:
+            self.stream_ids.append(stream_id)
+        return stream_id
+
+    def completed(self) -> Steps[Entry]:
+        """It is done. A second end is kept in the log, changes nothing and is reported."""
+        return (yield from self._moved("completed", {}))
+
+    def interrupted(self, reason: str) -> Steps[Entry]:
+        """It ended before it was done."""
+        return (yield from self._moved("interrupted", {"reason": reason}))
+
+    # --- tools ---
+
+    def intent(
+        self,
+        tool: str,
+        arguments: Any,
+        *,
+        side_effect: str,
+        resume_policy: str,
+        call_id: str | None = None,
+    ) -> Steps[Entry]:
+        """A tool is about to be called. Without a call_id the entry's own id is it."""
+        _check("side_effect", side_effect, SIDE_EFFECTS)
+        _check("resume_policy", resume_policy, RESUME_POLICIES)
+        drawn = new_entry_id()
+        call_id = drawn if call_id is None else checked_id(call_id, "call_id")
+        if side_effect == "external-write":
+            self._external.add(call_id)
+        fields = {
+            "tool": tool,
+            "arguments": arguments,
+            "side_effect": side_effect,
+            "resume_policy": resume_policy,
+        }
+        return (yield from self._of_tool("tool_intent", call_id, fields, id=drawn))
+
+    def decision(self, call_id: str, verdict: str, reason: str | None = None) -> Steps[Entry]:
+        """What a policy said of the call."""
+        fields = {"verdict": verdict} | ({} if reason is None else {"reason": reason})
+        return (yield from self._of_tool("tool_decision", call_id, fields))
+
+    def approval(self, call_id: str, state: str) -> Steps[Entry]:
+        """A person was asked, or has said: "asked", "granted" or "denied"."""
+        _check("state", state, APPROVALS)
+        return (yield from self._of_tool("tool_approval", call_id, {"state": state}))
+
+    def tool_started(self, call_id: str) -> Steps[Entry]:
+        """The effect may happen from here on.
+
+        For an external write this waits until it is synced: a host that lost its power must not
+        believe that nothing was done.
+        """
+        synced = call_id in self._external
+        return (yield from self._of_tool("tool_started", call_id, {}, synced=synced))
+
+    def tool_finished(
+        self, call_id: str, result: Any = None, *, failed: bool = False, files: Files = ()
+    ) -> Steps[Entry]:
+        """What the call gave. files: those it wrote, which are hashed, or {path: sha256}."""
+        fields: dict[str, Any] = {"result": result}
+        if failed:
+            fields["failed"] = True
+        named = files if isinstance(files, Mapping) else list(files)
+        if named:
+            fields["files"] = (
+                dict(named)
+                if isinstance(named, Mapping)
+                else (yield Done(lambda: file_hashes(named)))
+            )
+        return (yield from self._of_tool("tool_finished", call_id, fields))
+
+    def observation(self, call_id: str, text: str) -> Steps[Entry]:
+        """What the model is told of the result."""
+        return (yield from self._of_tool("observation", call_id, {"text": text}))
+
+    # --- within ---
+
+    def _moved(self, state: str, payload: dict[str, Any]) -> Steps[Entry]:
+        entry = yield from self.session.append(f"turn_{state}", payload, turn=self.turn_id)
+        if self.state not in _ENDS:
+            self.state = state
+        return entry
+
+    def _of_tool(
+        self,
+        type: str,  # noqa: A002
+        call_id: str,
+        fields: dict[str, Any],
+        *,
+        id: str | None = None,  # noqa: A002
+        synced: bool = False,
+    ) -> Steps[Entry]:
+        """An event of a call; its cause is the call's event before, as far as this object saw."""
+        payload = {"call_id": checked_id(call_id, "call_id"), **fields}
+        cause = self._latest.get(call_id)
+        one = draft(type, payload, id=id, once=True, turn=self.turn_id, cause=cause)
+        (entry,) = yield from self.session.appended([one], synced=synced)
+        self._latest[call_id] = entry.id
+        return entry
+
+
+def submit(
+    session: SessionSteps,
+    content: Any,
+    *,
+    message_id: str | None,
+    retry_of: str | None,
+    stream_id: str | None,
+    attachments: Sequence[artifacts.Source | Mapping[str, Any]],
+    model: str | None,
+    timeout: float,
+    meta: dict[str, Any],
+) -> Steps[TurnSteps]:
+    """The user's message, synced before this returns. Its turn, or the first one of that id."""
+    began, left = time.monotonic(), deadline(timeout)
+    turn_id = new_entry_id()
+    told = new_entry_id() if message_id is None else checked_id(message_id, "message_id")
+    payload: dict[str, Any] = {"message_id": told, "content": content}
+    if stream_id is not None:
+        payload["stream_id"] = checked_id(stream_id, "stream_id")
+    if model is not None:
+        payload["model"] = model
+    if meta:
+        payload["meta"] = meta
+    try:
+        if retry_of is not None:
+            retried = yield from find_turn(session, retry_of, None)
+            payload |= {"message_id": retried.message_id, "retry_of": retried.turn_id}
+        described = yield from _attached(session, attachments, left)
+        if described:
+            payload["attachments"] = described
+        key = None if retry_of is not None else told
+        one = draft("turn_submitted", payload, id=turn_id, turn=turn_id, key=key, once=True)
+        made = yield from session.made([one], left)
+        (entry,) = yield from session.placed(made, synced=True, left=left)
+        if entry.is_new:
+            streams = [] if stream_id is None else [stream_id]
+            return TurnSteps(session, turn_id, payload["message_id"], streams)
+        return (yield from _first(session, entry, told, entries.read_json(made[0].payload)))
+    except Unavailable as error:
+        waited = time.monotonic() - began
+        is_retry = retry_of is not None
+        raise NotDurable(
+            session.session_id, turn_id, told, waited, str(error), is_retry=is_retry
+        ) from error
+
+
+def find_turn(
+    session: SessionSteps, turn_id: str | None, stream_id: str | None
+) -> Steps[TurnSteps]:
+    """The turn of that id, or the one that a stream replies to. Refused where there is none."""
+    if (turn_id is None) == (stream_id is None):
+        raise TypeError("turn() takes a turn_id or a stream_id")
+    for facts in (yield from session.turns(turn_id, stream_id)):
+        streams = facts.get("stream_ids") or []
+        if facts["turn_id"] == turn_id or (stream_id is not None and stream_id in streams):
+            message_id = facts.get("message_id") or ""
+            return TurnSteps(session, facts["turn_id"], message_id, streams, facts["state"])
+    raise Refused(
+        "unknown_turn",
+        turn_id if turn_id is not None else f"stream {stream_id}",
+        f"a turn of session {session.session_id}",
+    )
+
+
+def _first(
+    session: SessionSteps, entry: Entry, message_id: str, sent: dict[str, Any]
+) -> Steps[TurnSteps]:
+    """The turn that took this message id before. Refused where its content is another."""
+    line = yield from session.line(entry.seq)
+    kept = line.get("payload") or {}
+    if line.get("type") != "turn_submitted" or kept.get("content") != sent["content"]:
+        raise Refused(
+            "message_id_taken",
+            message_id,
+            f"the content it was first submitted with (entry {entry.id}, seq {entry.seq})",
+        )
+    return (yield from find_turn(session, line.get("turn") or entry.id, None))
+
+
+def _attached(
+    session: SessionSteps,
+    attachments: Sequence[artifacts.Source | Mapping[str, Any]],
+    left: artifacts.Left,
+) -> Steps[list[Any]]:
+    """Bytes and files become artifacts; a dict is the application's own description."""
+    described: list[Any] = []
+    for one in attachments:
+        if isinstance(one, Mapping):
+            described.append(dict(one))
+        else:
+            put = yield from artifacts.upload(session.session_id, one, left=left)
+            described.append({"_artifact": put})
+    return described
+
+
+def _check(name: str, given: str, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {given!r}")

@@ -1,0 +1,110 @@
+"""The fingerprint of a workspace: what git says, without starting it where that is simple."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from walld_client import fingerprint
+from walld_client.fingerprint import file_hashes, workspace_fingerprint
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
+
+
+def git(root: Path, *words: str) -> str:
+    who = ["-c", "user.name=w", "-c", "user.email=w@example.org", "-c", "init.defaultBranch=main"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(root), "GIT_CONFIG_NOSYSTEM": "1"}
+    told = subprocess.run(
+        ["git", *who, *words], cwd=root, env=env, check=True, capture_output=True, text=True
+    )
+    return told.stdout.strip()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    root.mkdir()
+    git(root, "init", "-q")
+    (root / "a").write_text("a")
+    git(root, "add", "a")
+    git(root, "commit", "-q", "-m", "one")
+    return root
+
+
+@needs_git
+def test_a_tree_as_it_is(tree: Path) -> None:
+    head = git(tree, "rev-parse", "HEAD")
+    found = workspace_fingerprint(tree, ["a", "none"])
+    hashed = sha256(b"a").hexdigest()
+    assert found == {
+        "head": head,
+        "branch": "main",
+        "dirty": False,
+        "files": {"a": hashed, "none": None},
+    }
+    (tree / "b").write_text("b")
+    assert workspace_fingerprint(str(tree))["dirty"] is True
+
+
+@needs_git
+def test_packed_refs_branches_and_no_branch(tree: Path) -> None:
+    head = git(tree, "rev-parse", "HEAD")
+    git(tree, "checkout", "-q", "-b", "feature/x")
+    git(tree, "pack-refs", "--all")
+    assert not (tree / ".git/refs/heads/feature/x").exists()
+    found = workspace_fingerprint(tree)
+    assert (found["head"], found["branch"]) == (head, "feature/x")
+    git(tree, "checkout", "-q", "--detach")
+    found = workspace_fingerprint(tree)
+    assert (found["head"], found["branch"]) == (head, None)
+
+
+@needs_git
+def test_a_worktree_a_folder_within_and_a_tree_without_commits(tree: Path, tmp_path: Path) -> None:
+    head = git(tree, "rev-parse", "HEAD")
+    git(tree, "worktree", "add", "-q", "-b", "side", str(tmp_path / "side"))
+    found = workspace_fingerprint(tmp_path / "side")
+    assert (found["head"], found["branch"], found["dirty"]) == (head, "side", False)
+    (tree / "sub").mkdir()
+    assert workspace_fingerprint(tree / "sub")["head"] == head
+    new = tmp_path / "new"
+    new.mkdir()
+    git(new, "init", "-q")
+    found = workspace_fingerprint(new)
+    assert (found["head"], found["branch"], found["dirty"]) == (None, "main", False)
+
+
+def test_what_is_no_tree_and_what_cannot_be_read(tmp_path: Path) -> None:
+    found = workspace_fingerprint(tmp_path / "none", ["a\0b"])
+    assert found == {"head": None, "branch": None, "dirty": None, "files": {"a\0b": None}}
+    (tmp_path / ".git").write_text("gitdir: nowhere\n")
+    assert workspace_fingerprint(tmp_path)["head"] is None
+    (tmp_path / ".git").write_text("")
+    assert workspace_fingerprint(tmp_path)["head"] is None
+    loop = tmp_path / "loop"
+    (loop / ".git").mkdir(parents=True)
+    (loop / ".git/HEAD").write_text("ref: HEAD\n")
+    assert workspace_fingerprint(loop)["head"] is None
+
+
+def test_git_that_hangs_or_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert workspace_fingerprint(tmp_path)["dirty"] is None
+    slow = tmp_path / "git"
+    slow.write_text("#!/bin/sh\nexec /bin/sleep 30\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(fingerprint, "GIT_SECONDS", 0.1)
+    assert workspace_fingerprint(tmp_path)["dirty"] is None
+
+
+def test_paths_are_named_as_they_were_given(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xff" * 3_000_000)
+    hashed = sha256(b"\xff" * 3_000_000).hexdigest()
+    full = tmp_path / "a"
+    assert file_hashes([full, "a"], tmp_path) == {str(full): hashed, "a": hashed}
+    assert file_hashes([tmp_path]) == {str(tmp_path): None}

@@ -1,0 +1,365 @@
+"""Sessions: what is appended, what is read, what is asked twice. Both colours, one script."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import walld_client
+from colours import Coloured, connect
+from fake_daemon import FakeDaemon, Peer, fake_daemon
+from fake_ledger import FakeLedger
+from walld_client import process
+from walld_client.limits import EVENTS_PAGE, PAYLOAD_BYTES_MAX
+from walld_client.wire import messages as wire
+
+HIGH, LOW = "\ud83d", "\ude00"
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(process, "_numbers", count(1))
+    return str(tmp_path / "s")
+
+
+@pytest.fixture
+def daemon(path: str) -> Iterator[FakeDaemon]:
+    with fake_daemon(path) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def ledger(daemon: FakeDaemon) -> FakeLedger:
+    return FakeLedger(daemon)
+
+
+@pytest.fixture(params=["sync", "aio"])
+def client(request: pytest.FixtureRequest, path: str, ledger: FakeLedger) -> Iterator[Coloured]:
+    client = connect(request.param, path)
+    yield client
+    client.finish()
+
+
+def test_a_session_asks_nothing_until_it_is_used(client: Coloured, daemon: FakeDaemon) -> None:
+    session = client.session("..")
+    assert session.session_id == ".."
+    assert ".." in repr(session.inner)
+    assert daemon.peers == []
+    with pytest.raises(ValueError, match="session_id is 0 bytes"):
+        client.session("")
+
+
+def test_what_appends_says_where(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    first = session.append("note", {"a": 1})
+    assert (first.seq, first.is_new) == (1, True)
+    own = session.append("note", id="mine", parent=first.id, leaf=False, cause="c", synced=True)
+    assert (own.id, own.seq) == ("mine", 2)
+    drawn, given = (request.entries[0] for request in ledger.asked)
+    assert (drawn.once, given.once) == (True, False)
+    assert (given.parent, given.leaf, given.cause) == (first.id, False, "c")
+    assert [request.level for request in ledger.asked] == ["written", "synced"]
+    assert 0 < drawn.at_ms < time.time() * 1000 + 1
+
+
+def test_all_or_none(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    entries = session.append_many([{"type": "a"}, {"type": "b", "payload": {"n": 1}, "key": "k"}])
+    assert [entry.seq for entry in entries] == [1, 2]
+    assert len(ledger.asked) == 1
+    assert session.append_many([]) == []
+    with pytest.raises(TypeError, match="an entry has no paylod"):
+        session.append_many([{"type": "a", "paylod": {}}])
+    with pytest.raises(TypeError, match="must be a dict"):
+        session.append("a", ["b"])
+    with pytest.raises(ValueError, match="append fewer at once"):
+        session.append_many([{"type": "a", "payload": {"x": "y" * 250_000}}] * 4)
+    assert ledger.types("S") == ["a", "b"]
+
+
+def test_once_and_expected_seq(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    first = session.append("a", key="k", once=True)
+    again = session.append("a", key="k", once=True)
+    assert (again.id, again.seq, again.is_new) == (first.id, 1, False)
+    assert session.append("a", key="k").seq == 2, "without once a key may come twice"
+    with pytest.raises(walld_client.Refused) as refused:
+        session.append("a", expected_seq=1)
+    assert (refused.value.code, refused.value.limit) == ("stale", "2")
+
+
+def test_messages_and_what_changes_them(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    assert session.messages() is None
+    entry = session.message("user", "hi", id="m1", name="Ada")
+    session.edit("m1", role="user", content="hello")
+    session.edit("m1", {"role": "user", "content": "hello"})
+    session.edit([{"role": "user", "content": "new"}])
+    session.undo(2)
+    session.label(entry.id, "here")
+    session.setting("mode", "fast")
+    session.change_model("m-2")
+    session.branch(entry.id, "b")
+    session.branch(None)
+    session.compact("so far", entry.id)
+    session.compact(replacement=[{"role": "user", "content": "x"}])
+    payloads = [(event["type"], event["payload"]) for event in ledger.sessions["S"]]
+    assert payloads == [
+        ("message", {"role": "user", "content": "hi", "name": "Ada"}),
+        ("message_edit", {"target": "m1", "message": {"role": "user", "content": "hello"}}),
+        ("message_edit", {"target": "m1", "message": {"role": "user", "content": "hello"}}),
+        ("message_edit", {"messages": [{"role": "user", "content": "new"}]}),
+        ("undo", {"n": 2}),
+        ("label", {"target": "m1", "text": "here"}),
+        ("setting", {"key": "mode", "value": "fast"}),
+        ("model_change", {"model": "m-2"}),
+        ("leaf", {"target": "m1", "name": "b"}),
+        ("leaf", {"target": None}),
+        ("compaction", {"summary": "so far", "first_kept": "m1"}),
+        ("compaction", {"replacement": [{"role": "user", "content": "x"}]}),
+    ]
+    assert session.messages("openai", branch="m1", compacted=False)[0]["content"] == "hi"
+    assert ledger.asked[-1].arguments == b'{"format":"openai","compacted":false,"branch":"m1"}'
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "error"),
+    [
+        ("undo", (0,), ValueError),
+        ("edit", ("m1",), TypeError),
+        ("compact", (), TypeError),
+        ("compact", ("so far",), TypeError),
+        ("edit", ("m1", {"content": "no role"}), TypeError),
+        ("messages", ("xml",), ValueError),
+        ("find", ("a", "", 0), ValueError),
+        ("turn", (), TypeError),
+        ("read_artifact", ("ab",), ValueError),
+        ("append", (7,), TypeError),
+        ("append", ("a", {}), None),
+    ],
+)
+def test_mistakes_are_said_at_once(
+    client: Coloured, call: str, given: tuple[Any, ...], error: type[Exception] | None
+) -> None:
+    session = client.session("S")
+    if error is None:
+        getattr(session, call)(*given)
+        return
+    with pytest.raises(error):
+        getattr(session, call)(*given)
+
+
+def test_half_an_emoji_survives(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    session.message("user", HIGH, other=[1 << 70, float("nan"), {1: object}])
+    sent = ledger.asked[0].entries[0].payload
+    assert b"\\ud83d" in sent
+    assert b"\n" not in sent
+    (message,) = session.messages()
+    assert message["content"] == HIGH
+    session.message("user", HIGH + LOW)
+    assert session.messages()[1]["content"] == "\U0001f600"
+
+
+def test_long_content_is_put_beside_the_session(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    text = ("Grüße " + HIGH) * 100_000
+    session.message("user", text)
+    named = ledger.sessions["S"][0]["payload"]["content"]["_artifact"]
+    assert named["size"] == len(text.encode("utf-8", "surrogatepass"))
+    assert named["preview"].startswith("Grüße \ufffdGrüße")
+    assert len(named["preview"]) == 1024
+    assert session.messages()[0]["content"] == text
+    blocks = [{"type": "text", "text": "x" * 1000}] * 400
+    session.message("user", blocks)
+    session.edit([{"role": "user", "content": "a"}, {"role": "user", "content": "y" * 300_000}])
+    edited = ledger.sessions["S"][2]["payload"]["messages"]
+    assert [list(one["content"]) if one["content"] != "a" else "a" for one in edited] == [
+        "a",
+        ["_artifact"],
+    ]
+    assert session.messages()[1]["content"] == blocks
+    chunks = [one for one in ledger.asked if isinstance(one, wire.PutArtifact)]
+    assert max(len(one.chunk) for one in chunks) == 512 * 1024
+    appends = [one for one in ledger.asked if isinstance(one, wire.Append)]
+    assert max(len(one.entries[0].payload) for one in appends) <= PAYLOAD_BYTES_MAX
+    with pytest.raises(ValueError, match="no field of it is long"):
+        session.append("a", {f"k{n}": n for n in range(40_000)})
+
+
+def test_artifacts(client: Coloured, ledger: FakeLedger, tmp_path: Path) -> None:
+    session = client.session("S")
+    kept = session.artifact(b"\x00\x01", "image/png")
+    assert (kept.seq, kept.size, session.read_artifact(kept.sha256)) == (1, 2, b"\x00\x01")
+    assert session.artifact(b"").size == 0
+    file = tmp_path / "long.txt"
+    file.write_text("é" * 600_000)
+    found = session.artifact(file, "text/plain", turn="t")
+    event = ledger.sessions["S"][2]
+    assert (event["payload"]["name"], event["turn"]) == ("long.txt", "t")
+    assert event["payload"]["preview"] == "é" * 1024
+    assert session.read_artifact(found.sha256) == file.read_bytes()
+    with pytest.raises(walld_client.Refused, match="artifact_missing"):
+        session.read_artifact("00" * 32)
+    with pytest.raises(FileNotFoundError):
+        session.artifact(tmp_path / "none")
+
+
+def test_events_come_in_pages_and_by_branch(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    assert session.events() == []
+    session.append_many([{"type": "a"}] * (EVENTS_PAGE + 5))
+    assert [one["seq"] for one in session.events(3)] == list(range(4, EVENTS_PAGE + 6))
+    second = session.events(1)[0]["id"]
+    side = session.append("b", parent=second, leaf=False)
+    assert [one["seq"] for one in session.events(1, branch=side.id)] == [2, side.seq]
+    with pytest.raises(walld_client.Refused, match="unknown_entry"):
+        session.events(branch="none")
+
+
+def test_views(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    assert session.state() is None
+    assert session.project("tree") is None
+    assert session.find("a") == []
+    for n in range(4):
+        session.append("a", {"n": n}, key=f"x/{n}")
+    assert [one["payload"]["n"] for one in session.find("a", "x/", last=2)] == [2, 3]
+    assert session.find("a", "x/1")[0]["key"] == "x/1"
+    assert len(session.find("a")) == 4
+    ledger.views["pending"] = [{"what": HIGH}]
+    assert session.project("pending") == [{"what": HIGH}]
+    assert session.state()["last_seq"] == 4
+
+
+def test_fork_sessions_and_delete(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("chat-1")
+    first = session.append("a")
+    session.append("b")
+    other = session.fork(first.id, "chat-2")
+    assert other.session_id == "chat-2"
+    assert [one["type"] for one in other.events()] == ["a"]
+    client.session("x").append("a")
+    found = client.sessions("chat-")
+    assert [(one.session_id, one.last_seq, one.last_at, one.bytes) for one in found] == [
+        ("chat-1", 2, 1.5, 9),
+        ("chat-2", 1, 1.5, 9),
+    ]
+    assert len(client.sessions()) == 3
+    assert client.delete("chat-1")
+    assert not client.delete("chat-1")
+
+
+def test_redact_sees_every_text(path: str, ledger: FakeLedger) -> None:
+    client = walld_client.connect(path, redact=lambda text: text.replace("secret", "***"))
+    client.session("S").message("user", [{"text": "my secret"}], note="secret", key="secret")
+    (event,) = ledger.sessions["S"]
+    assert event["payload"] == {"role": "user", "content": [{"text": "my ***"}], "note": "***"}
+    assert event["key"] == "secret"
+    client.close()
+
+
+# --- a connection that dies, and many at once -----------------------------------------------------
+
+
+def dies_once_after_taking(ledger: FakeLedger) -> None:
+    """The first append is taken, and the connection ends before its answer."""
+    left = [1]
+
+    def before(peer: Peer, request: Any) -> bool:
+        if isinstance(request, wire.Append) and left:
+            left.pop()
+            ledger._append(request)
+            peer.socket.shutdown(2)
+            return True
+        return False
+
+    ledger.before = before
+
+
+def test_an_answer_that_was_lost_adds_once(client: Coloured, ledger: FakeLedger) -> None:
+    dies_once_after_taking(ledger)
+    entry = client.session("S").append("a")
+    assert (entry.seq, entry.is_new) == (1, False)
+    assert ledger.types("S") == ["a"]
+
+
+def test_an_answer_that_was_lost_puts_a_piece_once(client: Coloured, ledger: FakeLedger) -> None:
+    left = [False, True, False]
+
+    def before(peer: Peer, request: Any) -> bool:
+        if isinstance(request, wire.PutArtifact) and left and left.pop():
+            ledger._putartifact(request)
+            peer.socket.shutdown(2)
+            return True
+        return False
+
+    ledger.before = before
+    session = client.session("S")
+    kept = session.artifact(b"x" * 3_000_000)
+    assert session.read_artifact(kept.sha256) == b"x" * 3_000_000
+
+
+@pytest.mark.parametrize("given", [{"id": "mine"}, {"key": "k"}, {"expected_seq": 0}])
+def test_what_cannot_be_asked_twice_is_not(
+    client: Coloured, ledger: FakeLedger, given: dict[str, Any]
+) -> None:
+    dies_once_after_taking(ledger)
+    session = client.session("S")
+    with pytest.raises(walld_client.Unavailable, match="whether it did what was asked"):
+        session.append("a", **given)
+    assert session.append("b").seq == 2, "the next call has a connection of its own"
+
+
+def test_a_daemon_that_went_while_nobody_asked_costs_nothing(
+    client: Coloured, ledger: FakeLedger, daemon: FakeDaemon
+) -> None:
+    session = client.session("S")
+    session.append("a")
+    daemon.peers[0].socket.shutdown(2)
+    daemon.until(lambda: daemon.peers[0].ended)
+    assert session.append("b", id="mine").seq == 2
+
+
+def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
+    client = walld_client.connect(tmp_path / "nobody")
+    with pytest.raises(walld_client.Unavailable, match="no walld at"):
+        client.session("S").append("a")
+    client.close(0.0)
+
+
+def test_threads_do_not_wait_for_each_other(path: str, ledger: FakeLedger) -> None:
+    together = threading.Barrier(8, timeout=10)
+
+    def before(peer: Peer, request: Any) -> bool:
+        together.wait()  # no answer before all eight have asked
+        return False
+
+    ledger.before = before
+    client = walld_client.connect(path)
+    seqs: list[int] = []
+    threads = [
+        threading.Thread(target=lambda n=n: seqs.append(client.session(f"S{n}").append("a").seq))  # type: ignore[misc]
+        for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert seqs == [1] * 8
+    client.close()
+
+
+def test_a_call_of_one_thread_uses_one_connection(
+    client: Coloured, ledger: FakeLedger, daemon: FakeDaemon
+) -> None:
+    session = client.session("S")
+    for _ in range(5):
+        session.append("a")
+        client.sessions()
+    assert len(daemon.peers) == 1

@@ -1,0 +1,162 @@
+"""append(wait=False): sent like a token, in order, and never dropped in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import walld_client
+from colours import Coloured, connect
+from fake_daemon import FakeDaemon, Peer, fake_daemon
+from fake_ledger import FakeLedger
+from walld_client import outbox, process
+from walld_client.wire import messages as wire
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
+    monkeypatch.setattr(process, "_numbers", count(1))
+    with fake_daemon(str(tmp_path / "s")) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def ledger(daemon: FakeDaemon) -> FakeLedger:
+    return FakeLedger(daemon)
+
+
+@pytest.fixture(params=["sync", "aio"])
+def client(request: pytest.FixtureRequest, daemon: FakeDaemon) -> Iterator[Coloured]:
+    client = connect(request.param, daemon.path)
+    yield client
+    client.finish()
+
+
+def numbers(ledger: FakeLedger) -> list[int]:
+    return [event["payload"]["n"] for event in ledger.sessions["S"]]
+
+
+def test_it_arrives_without_another_call(
+    client: Coloured, ledger: FakeLedger, daemon: FakeDaemon
+) -> None:
+    session = client.session("S")
+    entries = [session.append("a", {"n": n}, wait=False) for n in range(5)]
+    assert {entry.seq for entry in entries} == {0}
+    daemon.until(lambda: len(ledger.sessions.get("S", [])) == 5)
+    assert [event["id"] for event in ledger.sessions["S"]] == [entry.id for entry in entries]
+    assert session.append("a", {"n": 5}).seq == 6
+    assert len(session.events()) == 6
+    assert len(daemon.peers) == 2
+
+
+def test_it_goes_before_what_is_asked_next(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    for n in range(300):
+        session.append("a", {"n": n, "text": "x" * 5000}, wait=False)
+    assert session.append("a", {"n": 300}).seq == 301
+    assert numbers(ledger) == list(range(301))
+
+
+def test_a_daemon_that_is_away_gets_it_later(
+    client: Coloured, ledger: FakeLedger, daemon: FakeDaemon
+) -> None:
+    session = client.session("S")
+    session.append("a", {"n": 0}, wait=False)
+    daemon.until(lambda: ledger.sessions.get("S"))
+    daemon.stop()
+    for n in (1, 2):
+        session.append("a", {"n": n}, wait=False)
+    daemon.start()
+    assert session.append("a", {"n": 3}).seq == 4
+    assert numbers(ledger) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("given", [{}, {"id": "mine"}, {"key": "k"}])
+def test_an_answer_that_was_lost_adds_once(
+    client: Coloured,
+    ledger: FakeLedger,
+    given: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left = [1]
+
+    def before(peer: Peer, request: Any) -> bool:
+        if left:
+            left.pop()
+            ledger._append(request)
+            peer.socket.shutdown(2)
+        return not left and len(ledger.asked) == 1
+
+    ledger.before = before
+    session = client.session("S")
+    session.append("a", {"n": 0}, wait=False, **given)
+    session.append("a", {"n": 1}, wait=False)
+    assert session.append("a", {"n": 2}).seq == 3
+    assert numbers(ledger) == [0, 1, 2]
+    assert "not appended" not in caplog.text
+
+
+def test_a_refusal_is_logged(
+    client: Coloured, ledger: FakeLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = client.session("S")
+    session.append("a", {"n": 0}, id="mine")
+    session.append("a", {"n": 1}, id="mine", wait=False)
+    assert session.append("a", {"n": 2}).seq == 2
+    assert "is not appended: code duplicate_id, got mine" in caplog.text
+
+
+def test_a_daemon_that_is_not_ready_gets_it_again(client: Coloured, ledger: FakeLedger) -> None:
+    left = [1]
+
+    def before(peer: Peer, request: Any) -> bool:
+        if left:
+            left.pop()
+            peer.say(wire.Error("recovering", "wait", id=request.id))
+            return True
+        return False
+
+    ledger.before = before
+    session = client.session("S")
+    session.append("a", {"n": 0}, wait=False)
+    assert session.append("a", {"n": 1}).seq == 2
+    assert numbers(ledger) == [0, 1]
+
+
+def test_what_does_not_fit_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(outbox, "OUTBOX_ENTRIES_MAX", 3)
+    client = walld_client.connect(tmp_path / "nobody")
+    session = client.session("S")
+    for _ in range(3):
+        session.append("a", wait=False)
+    with pytest.raises(walld_client.Unavailable, match="3 entries of 6 bytes wait for walld"):
+        session.append("a", wait=False)
+    for _ in range(2):
+        with pytest.raises(walld_client.Unavailable, match="no walld at"):
+            session.append("a")
+    client.close(0.1)
+    assert "3 entries that were posted never reached walld" in caplog.text
+
+
+def test_what_has_an_answer_waits(client: Coloured) -> None:
+    with pytest.raises(ValueError, match="not with wait=False"):
+        client.session("S").append("a", wait=False, synced=True)
+
+
+def test_it_goes_before_a_delete(client: Coloured, ledger: FakeLedger) -> None:
+    for n in range(50):
+        client.session("S").append("a", {"n": n}, wait=False)
+    assert client.delete("S")
+    assert client.sessions() == []
+
+
+def test_closing_delivers(daemon: FakeDaemon, ledger: FakeLedger) -> None:
+    client = walld_client.connect(daemon.path)
+    client.session("S").append("a", {"n": 0}, wait=False)
+    client.close()
+    assert numbers(ledger) == [0]
