@@ -206,11 +206,12 @@ class Virtual:
         self.home = home
         self.faults = Faults()
         self.background, self.worker, self.syncer = Slow(), Slow(), Slow()
+        self.sessions = Slow()
         home.data.mkdir(mode=0o700, exist_ok=True)
         self.disk = FaultyDisk(str(home.data), self.faults)
         self._owner = Owner(str(home.data), os.urandom(16))
         self._listener = sockets.bind(home.socket_path, 0o600, None)
-        workers = iter([self.background, self.worker, self.syncer])
+        workers = iter([self.background, self.worker, self.syncer, self.sessions])
         self.daemon = Daemon(
             home.settings,
             self.disk,

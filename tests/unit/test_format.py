@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from array import array
@@ -15,6 +16,7 @@ from walld_client import paths
 from walld import limits
 from walld.disk import owner
 from walld.engine import rules
+from walld.ledger import line, names, repaired, snapshot
 from walld.partials import store
 from walld.wal import layout, records, verdict
 
@@ -50,6 +52,8 @@ def fields(title: str) -> list[Row]:
         ("Settled row", layout.settled.format, layout.SETTLED_BYTES),
         ("Record body", "<I", records.BODY_CRC_BYTES),
         ("Partial", store._header.format + "I", store.PARTIAL_HEADER_BYTES),
+        ("Snapshot", snapshot._header.format + "I", snapshot.SNAPSHOT_HEADER_BYTES),
+        ("Increment", snapshot._frame.format + "I", snapshot.INCREMENT_BYTES),
     ],
 )
 def test_fields_have_the_offsets_and_types_of_the_code(title: str, packed: str, size: int) -> None:
@@ -93,7 +97,7 @@ def test_fields_have_the_names_and_order_of_the_code(title: str, names: tuple[st
 def test_values_in_the_tables_are_those_of_the_code() -> None:
     meaning = {
         (title, row.field): row.meaning
-        for title in ("Segment header", "Batch header", "Partial")
+        for title in ("Segment header", "Batch header", "Partial", "Snapshot", "Increment")
         for row in fields(title)
         if row.field != "reserved"
     }
@@ -105,6 +109,13 @@ def test_values_in_the_tables_are_those_of_the_code() -> None:
     assert meaning["Partial", "magic"] == f"`{store.PARTIAL_MAGIC.decode()}`"
     assert meaning["Partial", "version"] == str(store.PARTIAL_VERSION)
     assert meaning["Partial", "header_bytes"] == str(store.PARTIAL_HEADER_BYTES)
+    assert meaning["Snapshot", "magic"] == f"`{snapshot.SNAPSHOT_MAGIC.decode()}`"
+    assert meaning["Snapshot", "version"] == str(snapshot.SNAPSHOT_VERSION)
+    assert meaning["Snapshot", "header_bytes"] == str(snapshot.SNAPSHOT_HEADER_BYTES)
+    before = snapshot.SNAPSHOT_HEADER_BYTES - 4
+    assert meaning["Snapshot", "header_crc"] == f"CRC of the {before} bytes before it"
+    before = snapshot.INCREMENT_BYTES - 4
+    assert meaning["Increment", "frame_crc"].startswith(f"CRC of the {before} bytes before it")
     limit = limits.BATCH_BYTES_MAX // limits.MIB
     assert f"at most {limit} MiB" in meaning["Batch header", "payload_bytes"]
     aligned = f"a multiple of {layout.BATCH_ALIGNMENT}"
@@ -179,3 +190,29 @@ def test_names_and_lock() -> None:
     assert f"{layout.WAL_DIR}/{layout.segment_name(1)}" in TEXT
     assert f"    {store.PARTIALS_DIR}/<uid>" in TEXT
     assert f"    {store.QUARANTINE_DIR}/" in TEXT
+    for name in (names.EVENTS_FILE, names.SNAPSHOT_FILE, names.REPAIRED_FILE):
+        assert f"    {names.SESSIONS_DIR}/<uid>/<session>/{name} " in TEXT
+    assert f"    {names.SESSIONS_DIR}/<uid>/<session>/{names.ARTIFACTS_DIR}/<sha256>" in TEXT
+
+
+def test_the_line_of_an_event() -> None:
+    rows = table("Session")
+    given = {"parent": "p", "turn": "t", "cause": "c", "correlation": "o", "key": "k"}
+    owner: dict[str, str | int] = {"boot": "b", "pid": 1, "inode": 2, "start": 3}
+    header = line.header_line(1000, "chat/7")
+    assert f"    {header.decode()}" in TEXT
+    previous = line.chain_of(header)
+    full = line.make_line(1, "e1", 0, "m", b"{}", previous, leaf=False, owner=owner, **given)
+    assert list(json.loads(full)) == [row[0] for row in rows]
+    least = line.make_line(1, "e1", 1_795_353_611_123, "message", b"{}", previous)
+    assert list(json.loads(least)) == [row[0] for row in rows if row[1] == "yes"]
+    assert least.split(b"{}")[0].decode() in TEXT
+    meaning = {row[0]: row[3] for row in rows}
+    assert f"{len(line.chain_text(previous))} characters" in meaning["chain"]
+    assert f"first {line.CHAIN_BYTES} bytes of the SHA-256" in meaning["chain"]
+    assert meaning["owner"].endswith(": " + ", ".join(owner))
+    assert json.loads(header)["walld"] == line.LEDGER_VERSION
+    assert "The header names the version, 1, and" in TEXT
+    assert set(repaired._Note.__struct_fields__) == set(
+        re.findall(r"acknowledged: (.*?)\n\(", TEXT, re.DOTALL)[0].split(", ")
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -260,5 +261,38 @@ def test_segments_roll_by_age(tmp_path: Path) -> None:
                 ages = [segment.created_at for segment in virtual.engine.segments]
                 assert len(ages) >= 3
                 assert all(b - a > limits.SEGMENT_SECONDS_MAX for a, b in pairwise(ages))
+
+    run(main)
+
+
+def test_what_jumps_the_queue_takes_nobodys_place_in_a_flush(tmp_path: Path) -> None:
+    """A tombstone is sealed first: whoever waited before it came must not be left out for it."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with (
+                Peer(virtual) as first,
+                Peer(virtual) as waits,
+                Peer(virtual) as a,
+                Peer(virtual) as b,
+            ):
+                first.send(wire.Start(1, 0, "first", "s"), wire.Token(1, 1, b"x"))
+                await first.drain("synced")
+                virtual.worker.seconds = 1.0
+                waits.send(wire.Start(1, 0, "waits", "s"), wire.Drain(1, "written"))
+                await anyio.sleep(0.1)  # that flush takes a second: the next one holds the rest
+                for long in (a, b):
+                    long.send(wire.Start(1, 0, "a" if long is a else "b", "s"))
+                    for begin in range(1, 200, 40):
+                        said = [wire.Token(1, at, b"y" * 1000) for at in range(begin, begin + 40)]
+                        long.send(*said)
+                        await anyio.sleep(0.05)
+                waits.send(wire.Token(1, 1, b"z"), wire.Drain(2, "written"))
+                await anyio.sleep(1.0)  # the first of its two batches is on its way
+                first.send(wire.End(1, 2, clean=True), wire.Release(1, 3))
+                while (await waits.hear(wire.Drained)).id != 2:
+                    pass
+                stream = virtual.engine.registry.by_key[os.getuid(), "waits"]
+                assert stream.written_seq == 1
 
     run(main)

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from virtual_daemon import Home, Peer, living, recovered, run, text_of
+from virtual_daemon import Home, Peer, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
 from walld.errors import FormatError
@@ -83,6 +83,31 @@ def test_an_idle_daemon_finds_room_again_by_itself(
                     assert virtual.daemon.state.word == "disk_full"
                 await anyio.sleep(5)
                 assert virtual.daemon.state.word == "ok"
+
+    run(main)
+
+
+def test_on_a_full_disk_who_has_ended_does_not_wait_for_who_has_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as ended, Peer(virtual) as goes_on:
+                goes_on.send(wire.Start(1, 0, "other", "s"), *tokens(1, 10))
+                await goes_on.drain("synced")
+                with monkeypatch.context() as patch:
+                    patch.setattr(virtual.disk, "free_bytes", lambda: 0)
+                    virtual.faults.next["write"] = [errno.ENOSPC, errno.ENOSPC]
+                    ended.send(START, *tokens(1, 10))
+                    await until(lambda: virtual.daemon.state.word == "disk_full")
+                    goes_on.send(*tokens(11, 20), wire.Drain(9, "synced"))
+                    await anyio.sleep(1)
+                    ended.send(wire.End(1, 11, clean=True))
+                    await ended.drain("synced")
+                    assert virtual.daemon.state.word == "disk_full"
+                    with pytest.raises(TimeoutError):
+                        await goes_on.hear(wire.Drained, 5)
+                assert (await goes_on.hear(wire.Drained)).id == 9
 
     run(main)
 

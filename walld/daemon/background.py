@@ -1,10 +1,12 @@
 """The background: what nobody waits for, one thing at a time.
 
 Owns: the round in which the daemon's background work takes turns, and when the next one begins.
-Refuses: the work itself (`keeper.py`: partials; `reclaimer.py`: room in the log), and hurry: until
-a partial is synced the segment serves it and stays.
+Refuses: the work itself (`keeper.py`: partials; `checkpoints.py`, `turns.py`: sessions;
+`reclaimer.py`: room in the log), and hurry: until a partial is synced the segment serves it.
 
+    turns of the dead are interrupted; replies of turns go to their sessions
     partials nobody wants are removed; each orphan is kept, queries first
+    sessions whose lines have waited are checkpointed
     long indexes are folded; the oldest segment is emptied, a piece a round; the dead are unlinked
     every ten minutes partials past their retention age go
 
@@ -21,9 +23,11 @@ import anyio
 from walld import limits
 
 if TYPE_CHECKING:
+    from walld.daemon.checkpoints import Checkpoints
     from walld.daemon.keeper import Keeper
     from walld.daemon.reading import Reader
     from walld.daemon.reclaimer import Reclaimer
+    from walld.daemon.turns import Turns
     from walld.engine.engine import Engine
 
 __all__ = ["Background"]
@@ -41,12 +45,20 @@ class Background:
     """The background task of a daemon."""
 
     def __init__(
-        self, engine: Engine, keeper: Keeper, reclaimer: Reclaimer, reader: Reader
+        self,
+        engine: Engine,
+        keeper: Keeper,
+        reclaimer: Reclaimer,
+        reader: Reader,
+        checkpoints: Checkpoints,
+        turns: Turns,
     ) -> None:
         self._engine = engine
         self._keeper = keeper
         self._reclaimer = reclaimer
         self._reader = reader
+        self._checkpoints = checkpoints
+        self._turns = turns
         self._retained_at = 0.0
         self._wanted = anyio.Event()
 
@@ -68,11 +80,16 @@ class Background:
             await anyio.sleep(_PAUSE_SECONDS)
 
     async def _round(self) -> None:
+        await self._turns.interrupt_lost()
+        await self._turns.settle()
         # First what goes: a reply that is kept next may have the name of one that goes.
         await self._keeper.remove_unwanted()
         for stream in list(self._engine.orphans.values()):
             await self._give_way()
             await self._keeper.keep(stream)
+        await self._checkpoints.round(anyio.current_time())
+        if self._checkpoints.has_older:
+            self.wake()
         await self._reclaimer.thin_out()
         if await self._reclaimer.empty_oldest():
             self.wake()

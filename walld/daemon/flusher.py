@@ -133,9 +133,10 @@ class Flusher:
         while left > 0 or sealing.is_building:
             sealing.now = anyio.current_time()
             begun = time.perf_counter()
-            done = sealing.seal_some(min(left, _SEAL_RECORDS))
-            left -= done
-            more = left > 0 and done == _SEAL_RECORDS
+            asked = min(left, _SEAL_RECORDS)
+            done = sealing.seal_some(asked)
+            left += sealing.take_jumped() - done
+            more = left > 0 and done == asked
             sealed = None if more else sealing.finish()
             cost += time.perf_counter() - begun
             if more:

@@ -5,7 +5,8 @@ Refuses: sockets and what follows from a death (`intake.py`), the questions to t
 (`peers.py`).
 
 Invariants
-- L1 A process is watched while it has a connection or an unreleased stream, and no longer.
+- L1 A process is watched while it has a connection, an unreleased stream or an open turn, and no
+  longer.
 - L2 Alive or gone is the kernel's word (its pidfd is readable once it has exited). A clock decides
   only for a peer whose pid cannot be seen from here.
 """
@@ -112,7 +113,7 @@ class Processes:
             if not process.connections:
                 self._graces[process] = now + limits.RECONNECT_GRACE_SECONDS
             return
-        if process.connections or process.streams:
+        if process.connections or process.streams or process.turns:
             return
         _, pidfd = self._watched.pop(self._key(process))
         del self._pidfds[pidfd]

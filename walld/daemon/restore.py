@@ -53,6 +53,9 @@ def restore(
     corrupt_until = max((damage.last_no for damage in verdict.corrupt), default=0)
     for no, found in mended.streams.items():
         partial = partials.get(no)
+        if found.begin is not None and not found.begin.producer:
+            _ledger_stream(engine, no, found)
+            continue
         if found.begin is not None and (partial is None or partial[1] < found.index.last_seq):
             stream = _stream(engine, no, found, boot, watch)
             last_batch = max(stream.where, default=0) >> OFFSET_BITS
@@ -116,6 +119,17 @@ def _stream(
     if process is None:
         engine.orphan(stream, "agent_lost" if owner.boot_id == boot else "host_restart")
     return stream
+
+
+def _ledger_stream(engine: Engine, no: int, found: Found) -> None:
+    """Lines of a session that are not in its file, as far as is known: `sessions.py` reads them."""
+    assert found.begin is not None
+    stream = Stream(no, found.begin, None)
+    stream.terminal = True
+    stream.next_seq = found.index.last_seq + 1
+    stream.restored_seq = stream.written_seq = stream.synced_seq = found.index.last_seq
+    stream.where, stream.sizes = found.index.where, found.index.sizes
+    engine.registry.add(stream)
 
 
 def _live_bytes(engine: Engine, mended: Mended) -> None:

@@ -30,6 +30,7 @@ from walld import __version__, limits
 from walld.daemon import itself, peers
 from walld.daemon import listener as sockets
 from walld.daemon.background import Background
+from walld.daemon.checkpoints import Checkpoints
 from walld.daemon.connections import Connections
 from walld.daemon.door import Door
 from walld.daemon.flusher import Flusher
@@ -41,13 +42,17 @@ from walld.daemon.notify import Notifier, listen_fds
 from walld.daemon.processes import Processes
 from walld.daemon.reading import Reader
 from walld.daemon.reclaimer import Reclaimer
+from walld.daemon.recovery import Recovery
 from walld.daemon.requests import Requests
 from walld.daemon.reserve import Reserve
 from walld.daemon.restore import restore
+from walld.daemon.session_requests import SessionRequests
+from walld.daemon.sessions import Files, Sessions
 from walld.daemon.shares import Shares
 from walld.daemon.signals import StopSignals
 from walld.daemon.state import State
 from walld.daemon.syncer import Syncer
+from walld.daemon.turns import Turns
 from walld.daemon.workers import ThreadWorker, Worker
 from walld.daemon.writer import Writer
 from walld.disk.owner import Owner
@@ -55,6 +60,9 @@ from walld.disk.real import RealDisk
 from walld.engine.commit import GroupCommit
 from walld.engine.engine import Engine
 from walld.errors import ConfigError, DirectoryTaken, WalldError
+from walld.ledger.artifacts import ArtifactStore
+from walld.ledger.snapshot import SnapshotStore
+from walld.ledger.store import LedgerStore
 from walld.partials.store import PartialStore
 from walld.wal.files import SegmentFiles
 from walld.wal.scan import good_headers, list_segments
@@ -140,18 +148,16 @@ class Daemon:
             settings.reclaim_seconds,
             settings.release_hold_seconds,
         )
-        self.background = Background(engine, keeper, self.reclaimer, reader)
+        files_of = Files(LedgerStore(disk), SnapshotStore(disk), ArtifactStore(disk), make_worker())
+        sessions = Sessions(engine, flusher, files_of, self._boot, processes.of_owner)
+        self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)
+        turns = Turns(engine, flusher, files_of, reader, sessions, _wall_ms)
+        self.background = Background(engine, keeper, self.reclaimer, reader, checkpoints, turns)
+        recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
+        asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, _wall_ms)
+        answers = recovery.answers | asked.answers
         self.requests = Requests(
-            engine,
-            self.intake,
-            connections,
-            flusher,
-            reader,
-            keeper,
-            state.status,
-            metrics.exposition,
-            lambda: state.doubt,
-            self._ready,
+            engine, connections, answers, state.status, metrics.exposition, self._ready
         )
 
     def _hand_over(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
@@ -230,6 +236,7 @@ class Daemon:
             await self.writer.settle(mended.not_synced.rows())
             await self.syncer.sync_all()
         self.writer.settled()
+        await self._checkpoints.restore()
         self.state.mended(mended, time.perf_counter() - begun)
         self.engine.gap_word = self.state.gap_word
         # What a start made stays for good: it need not be looked at by each collection.
@@ -242,7 +249,7 @@ class Daemon:
         took = time.perf_counter() - begun
         _log.info(
             "ready: %d streams, %d partials, %d bytes of log read in %.3f s",
-            len(self.engine.registry.by_no),
+            len(self.engine.registry.replies),
             len(self.engine.kept),
             mended.scanned_bytes,
             took,
@@ -289,9 +296,15 @@ class Daemon:
         if self._ready.is_set():
             await self.intake.read_to_end()
             await self.flusher.finish()
+            if await self._checkpoints.finish():
+                await self.flusher.finish()
         self.intake.close()
         self._files.close()
         self.metrics.close()
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _own(data: str, disk: RealDisk) -> Owner:

@@ -108,7 +108,7 @@ class State:
     def gauges(self) -> Gauges:
         """The moment of a scrape."""
         engine = self._engine
-        streams = list(engine.registry.by_no.values())
+        streams = engine.registry.replies
         live = sum(1 for stream in streams if stream.lost_reason is None)
         return Gauges(
             queue_events=engine.sealing.waiting,

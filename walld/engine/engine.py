@@ -20,6 +20,7 @@ from walld.engine.commit import GroupCommit
 from walld.engine.counters import Counters
 from walld.engine.feed import Feed
 from walld.engine.kept import Kept, KeptFacts
+from walld.engine.ledgers import Ledgers
 from walld.engine.registry import Registry
 from walld.engine.rules import Rules
 from walld.engine.sealing import Carry, Sealed, Sealing, Tombstone
@@ -27,7 +28,7 @@ from walld.engine.segments import Segments
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from walld.engine.peer import Connection, Process
     from walld.engine.stream import Stream
@@ -37,10 +38,15 @@ __all__ = ["Engine", "Waiter"]
 
 
 class Waiter(NamedTuple):
-    """Somebody waits until all that is queued now is at `level` ("written" or "synced")."""
+    """Somebody waits until all that is queued now is at `level` ("written" or "synced").
+
+    streams: those it waits for. A full disk writes what has ended and leaves the rest: whoever
+    waits for nothing of the rest does not wait with it (P7).
+    """
 
     level: str
     tell: Callable[[], None]
+    streams: Callable[[], Iterable[Stream]]
 
 
 class Engine:
@@ -55,6 +61,9 @@ class Engine:
         self.sealing = Sealing(self.segments)
         self.rules = Rules(self)
         self.feed = Feed(self)
+        self.ledgers = Ledgers(self)
+        self.settling: dict[int, Stream] = {}
+        """Replies of turns, ended and released: their messages go to the session first."""
         self.log_uuid = bytes(16)
         self.disk_full = False
         self.gap_word = "dropped"
@@ -105,7 +114,10 @@ class Engine:
             self._lost(connection.uid, start.stream_id, stream.next_seq, resume.synced)
             connection.dirty.add(stream)
             return
-        if resume.released or resume.next_seq <= 0:
+        # Released is done with, but for a turn's reply that is held whole: nobody knows whether its
+        # messages have reached their session. It is taken once more; they are added once.
+        is_whole_reply = start.turn_id is not None and resume.held_from <= 0
+        if (resume.released and not is_whole_reply) or resume.next_seq <= 0:
             producer.number_max = max(producer.number_max, start.stream)
             self.when("synced", partial(self._done_with, connection, resume), self.since)
         else:
@@ -117,7 +129,8 @@ class Engine:
                 self._lost(connection.uid, start.stream_id, kept.last_seq + 1, resume.synced)
                 self.rules.revive(connection, start, kept, at_ms)
             else:
-                self._lost(connection.uid, start.stream_id, 0, resume.synced)
+                if not resume.released:
+                    self._lost(connection.uid, start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)
 
     def _done_with(self, connection: Connection, resume: wire.Resume) -> None:
@@ -164,11 +177,23 @@ class Engine:
             self.acknowledge(connection)
             connection.post(answer)
 
-        self.when(drain.level, tell, self.since)
+        def streams() -> Iterable[Stream]:
+            return () if connection.producer is None else connection.producer.streams.values()
 
-    def when(self, level: str, tell: Callable[[], None], now: float) -> None:
-        """Call `tell` once all that is queued or being written now is at `level`."""
-        self._flush_waiters.append(Waiter(level, tell))
+        self.when(drain.level, tell, self.since, streams)
+
+    def when(
+        self,
+        level: str,
+        tell: Callable[[], None],
+        now: float,
+        streams: Callable[[], Iterable[Stream]] = tuple,
+    ) -> None:
+        """Call `tell` once all that is queued or being written now is at `level`.
+
+        streams: whose events it is about, where not only about what ends and frees.
+        """
+        self._flush_waiters.append(Waiter(level, tell, streams))
         self.commit.offered(now)
         self.commit.hurry_flush()
 
@@ -181,7 +206,7 @@ class Engine:
     def begin_flush(self) -> tuple[int, list[Waiter]]:
         """(how many of what waits belongs to this flush, who waits for it)."""
         waiters, self._flush_waiters = self._flush_waiters, []
-        return self.sealing.waiting, waiters
+        return self.sealing.begin_flush(), waiters
 
     def written(self, sealed: Sealed, offset: int, now: float) -> None:
         """write(2) returned for a batch."""
@@ -208,7 +233,9 @@ class Engine:
 
     def not_flushed(self, waiters: list[Waiter], oldest: float | None) -> None:
         """Something of a flush was left for want of room: it waits on, and whoever waits for it."""
-        self._flush_waiters[:0] = waiters
+        held = [one for one in waiters if any(each.has_waiting for each in one.streams())]
+        self.flushed([one for one in waiters if one not in held])
+        self._flush_waiters[:0] = held
         self.commit.flush_returned(oldest)
 
     def synced(self, batch_no: int) -> None:
@@ -274,6 +301,27 @@ class Engine:
         self.sealing.bury(Tombstone(stream.no, seq, flag, stream))
         self.commit.offered(now)
 
+    def settle(self, stream: Stream, behind: Stream | None, now: float) -> None:
+        """The messages of a turn's reply are in the ledger, in `behind`: now it may go.
+
+        What it said is written by then: whoever drained is told that it is, and it must not be on
+        its way in another shape. Its owner is told of the release once the messages are as safe as
+        the tombstone, which stands in their batch or in a later one.
+        """
+        self.settling.pop(stream.no, None)
+        if stream.gone:
+            return
+        assert not stream.has_waiting, stream.no
+        stream.gone = True
+        self.registry.remove(stream)
+        self.orphans.pop(stream.no, None)
+        kept = self.kept.by_no.get(stream.no)
+        if kept is not None:
+            self.unwanted.append(kept)
+        tombstone = Tombstone(stream.no, stream.next_seq - 1, Flag.RELEASED, stream)
+        self.sealing.bury(tombstone, behind)
+        self.commit.offered(now)
+
     def bury(self, kept: KeptFacts, now: float) -> None:
         """A partial is resolved whose records may still be in the WAL."""
         self.sealing.bury(Tombstone(kept.stream_no, kept.last_seq, Flag.RESOLVED, None))
@@ -300,6 +348,7 @@ class Engine:
         for stream in list(process.streams.values()):
             self.orphan(stream, reason)
         process.streams.clear()
+        self.ledgers.lose(process, reason)
 
     def orphan(self, stream: Stream, reason: str) -> None:
         """The stream's owner is gone: keep it."""

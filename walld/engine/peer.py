@@ -20,7 +20,7 @@ __all__ = ["Connection", "Process", "Producer"]
 class Process:
     """A peer's process, as the kernel names it. `visible` is False where its pid cannot be seen."""
 
-    __slots__ = ("connections", "owner", "streams", "uid", "visible")
+    __slots__ = ("connections", "owner", "streams", "turns", "uid", "visible")
 
     def __init__(self, uid: int, owner: Owner, *, visible: bool) -> None:
         self.uid = uid
@@ -29,6 +29,8 @@ class Process:
         self.streams: dict[int, Stream] = {}
         """By stream_no: what it produces and has not released."""
         self.connections: set[Connection] = set()
+        self.turns: set[tuple[int, str, str]] = set()
+        """Open turns that it advanced last: uid, session, turn."""
 
 
 class Producer:

@@ -4,7 +4,8 @@ Owns: the tables by stream number, by (uid, stream_id), by (uid, session_id), an
 Refuses: what an event may do (`rules.py`), disk.
 
 Invariant R1: a stream is in all tables or in none; one that is released is in none (P12: keys hold
-the uid, so one user's streams do not exist for another).
+the uid, so one user's streams do not exist for another). Those of ledgers have a number alone: no
+producer, no stream id, and no reply to recover.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ class Registry:
 
     def add(self, stream: Stream) -> None:
         """A stream that has begun."""
+        if stream.is_ledger:
+            self.last_no = max(self.last_no, stream.no)
+            self.by_no[stream.no] = stream
+            return
         assert stream.key not in self.by_key, stream.key
         self.last_no = max(self.last_no, stream.no)
         self.by_no[stream.no] = stream
@@ -60,6 +65,8 @@ class Registry:
     def remove(self, stream: Stream) -> None:
         """A stream that is released, resolved or kept as a partial."""
         del self.by_no[stream.no]
+        if stream.is_ledger:
+            return
         del self.by_key[stream.key]
         self._leave_session(stream)
         producer = self.producers.get((stream.begin.uid, stream.begin.producer))
@@ -89,6 +96,11 @@ class Registry:
         stream.owner = process
         stream.lost_reason = None
         process.streams[stream.no] = stream
+
+    @property
+    def replies(self) -> list[Stream]:
+        """All streams that are replies, in start order but for those that came back."""
+        return [stream for stream in self.by_no.values() if not stream.is_ledger]
 
     def of_session(self, uid: int, session_id: str) -> list[Stream]:
         """Its streams in start order (stream numbers only grow: order is never by clock)."""

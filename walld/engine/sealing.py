@@ -12,12 +12,14 @@ Invariants
 - B3 `appended >= written >= synced`; synced is contiguous. A batch stays in memory until synced, so
   it can be written again elsewhere and read meanwhile (P8).
 - B4 A tombstone lies at or after every record of its stream: a carried record is checked once more
-  when it is sealed, and nothing of a released stream waits.
+  when it is sealed, and nothing of a released stream waits. That of a turn's reply lies behind its
+  messages in the ledger, mostly in one batch with them.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -88,6 +90,10 @@ class Sealing:
         self._queue: deque[Stream] = deque()
         self._carries: deque[Carry] = deque()
         self._tombstones: deque[Tombstone] = deque()
+        self._behind: dict[int, list[Tombstone]] = {}
+        """By stream number: tombstones of replies whose messages wait in that stream."""
+        self._jumped = 0
+        """Tombstones and carries since the last look: they are sealed before what waited longer."""
         self.queue_bytes = 0
         self.carry_bytes = 0
         """Carried records that are not written yet, counted as live bytes are."""
@@ -126,25 +132,46 @@ class Sealing:
         """What waited of a stream will never be written."""
         self.queue_bytes -= freed
 
-    def bury(self, tombstone: Tombstone) -> None:
-        """A tombstone to write."""
-        self._tombstones.append(tombstone)
+    def bury(self, tombstone: Tombstone, behind: Stream | None = None) -> None:
+        """A tombstone to write; not before all that waits of `behind` is sealed (B4)."""
+        if behind is not None and behind.queued:
+            self._behind.setdefault(behind.no, []).append(tombstone)
+        else:
+            self._tombstones.append(tombstone)
+            self._jumped += 1
 
     def carry(self, carry: Carry) -> None:
         """Old records to write again."""
         self._carries.append(carry)
+        self._jumped += 1
         self.carry_bytes += ENTRY_BYTES + len(carry.body)
         self.queue_bytes += len(carry.body)
 
     @property
     def waiting(self) -> int:
         """How many streams, carried records and tombstones wait now."""
+        behind = sum(map(len, self._behind.values())) if self._behind else 0
+        return len(self._queue) + len(self._carries) + len(self._tombstones) + behind
+
+    def begin_flush(self) -> int:
+        """How much of what waits belongs to a flush that begins now."""
+        self._jumped = 0
         return len(self._queue) + len(self._carries) + len(self._tombstones)
+
+    def take_jumped(self) -> int:
+        """What has come since and goes first: the flush holds that much more.
+
+        Else it would take the places of streams whose waiters are told, at its end, that all they
+        had said is written.
+        """
+        jumped, self._jumped = self._jumped, 0
+        return jumped
 
     @property
     def buried(self) -> list[Stream]:
         """Streams whose tombstone is not sealed yet: their records still count."""
-        waiting = [t.stream for t in self._tombstones if t.stream is not None]
+        tombstones = [*self._tombstones, *chain.from_iterable(self._behind.values())]
+        waiting = [t.stream for t in tombstones if t.stream is not None]
         built = [part.stream for part, _ in self._parts if part.is_tombstone and part.stream]
         return waiting + built
 
@@ -239,6 +266,10 @@ class Sealing:
             self.queue_bytes -= stream.waiting_bytes
             stream.waiting_bytes = 0
             stream.queued = False
+            if self._behind:
+                freed = self._behind.pop(stream.no, ())
+                self._tombstones.extend(freed)
+                self._jumped += len(freed)
             return True
         freed = min(size, stream.waiting_bytes)
         del waiting[:count]

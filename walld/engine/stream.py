@@ -147,6 +147,11 @@ class Stream:
         return self.no
 
     @property
+    def is_ledger(self) -> bool:
+        """Lines of a session's ledger on their way to its file, not a reply: nobody produces it."""
+        return not self.begin.producer
+
+    @property
     def known_seq(self) -> int:
         """The highest seq it is known, or must be feared, to have had."""
         return self.next_seq if self.tail_is_lost else self.next_seq - 1

@@ -16,9 +16,9 @@ MUTANTS = (
     ),
     Mutant(
         "one user is shown what is another's",
-        DAEMON + "requests.py",
-        "            streams = [s for s in registry.by_no.values() if s.begin.uid == uid]\n",
-        "            streams = list(registry.by_no.values())\n",
+        DAEMON + "recovery.py",
+        "            streams = [s for s in registry.replies if s.begin.uid == uid]\n",
+        "            streams = registry.replies\n",
         "P12",
     ),
     Mutant(
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "a resolved orphan gets no tombstone",
-        DAEMON + "requests.py",
+        DAEMON + "recovery.py",
         "            self._engine.release(stream, Flag.RESOLVED, now)\n",
         "            stream.gone = True\n"
         "            self._engine.sealing.dropped(stream.drop_waiting())\n"

@@ -42,7 +42,7 @@ MUTANTS = (
     ),
     Mutant(
         "a query does not wait for what its process has sent",
-        DAEMON + "requests.py",
+        DAEMON + "recovery.py",
         "        if not seen or all(self._has_taken(connection, item) for item in seen):\n",
         "        if not seen or any(self._has_taken(connection, item) for item in seen) or seen:\n",
         "Q1",

@@ -1,0 +1,147 @@
+"""Turns and the processes that advance them: interrupted by the kernel's word alone (N5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from agents.process import Obedient
+from daemon_process import DaemonProcess, until
+
+SUBMIT = """
+session = client.session("s")
+turn = session.submit("hello", message_id="m")
+turn.worker_started()
+turn.turn_id
+"""
+
+
+def state_of(daemon: DaemonProcess, turn_id: str) -> tuple[str, str | None]:
+    state = daemon.reader.session("s").state()
+    assert state is not None
+    (turn,) = [one for one in state["turns"] if one["turn_id"] == turn_id]
+    return turn["state"], turn.get("reason")
+
+
+def test_a_killed_process_interrupts_its_turn_at_once(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    agent = make_agent(daemon)
+    turn_id = agent.do(SUBMIT)
+    agent.kill()
+    until(lambda: state_of(daemon, turn_id) == ("interrupted", "agent_lost"), "an interruption")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_silent_process_keeps_its_turn(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], restarted: bool
+) -> None:
+    agent = make_agent(daemon)
+    turn_id = agent.do(SUBMIT)
+    if restarted:
+        daemon.restart()
+    time.sleep(3)
+    assert state_of(daemon, turn_id) == ("worker_started", None)
+    agent.do("turn.completed()")
+    assert state_of(daemon, turn_id) == ("completed", None)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_process_killed_while_no_daemon_runs(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], orderly: bool
+) -> None:
+    agent = make_agent(daemon)
+    turn_id = agent.do(SUBMIT)
+    if orderly:
+        assert daemon.terminate() == 0
+    else:
+        daemon.kill()
+    agent.kill()
+    daemon.start()
+    until(lambda: state_of(daemon, turn_id) == ("interrupted", "agent_lost"), "an interruption")
+
+
+def test_who_advances_a_turn_owns_it(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    first, second = make_agent(daemon), make_agent(daemon)
+    turn_id = first.do(SUBMIT.replace("turn.worker_started()", ""))
+    second.do(f'turn = client.session("s").turn({turn_id!r})\nturn.worker_started()')
+    first.kill()
+    time.sleep(1)
+    assert state_of(daemon, turn_id) == ("worker_started", None)
+    second.kill()
+    until(lambda: state_of(daemon, turn_id) == ("interrupted", "agent_lost"), "an interruption")
+
+
+def test_the_end_of_a_turns_reply_appends_its_messages(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    turn = session.submit("what is it?", message_id="m")
+    turn.worker_started()
+    with turn.reply() as reply:
+        reply.reasoning("hm")
+        reply.token("it is ")
+        reply.tool("look", {"at": 1}, call_id="c")
+        reply.tool_result("seen", call_id="c")
+        reply.step()
+        reply.token("this")
+        reply.end()
+    turn.completed()
+
+    def told() -> list[str]:
+        return [one["content"] for one in session.messages() or []]
+
+    assert told() == ["what is it?", "it is ", "this"], "what is asked for is behind what was said"
+    assert [one["type"] for one in session.events()][-1] == "turn_completed"
+    messages = session.messages() or []
+    assert messages[1]["_wal_stream"] == reply.stream_id
+    assert messages[1]["_wal_seq"] < messages[2]["_wal_seq"]
+    until(lambda: daemon.reader.recover("s") is None, "the reply's end")
+    daemon.restart()
+    until(lambda: told() == ["what is it?", "it is ", "this"], "the messages again")
+    assert daemon.reader.recover("s") is None
+
+
+def test_leaving_a_turns_reply_without_an_end_appends_nothing(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    turn = session.submit("what is it?")
+    with turn.reply() as reply:
+        reply.token("it is")
+    assert [one["content"] for one in session.messages() or []] == ["what is it?"]
+    kept = daemon.reader.recover("s")
+    assert kept is not None
+    assert (kept.text, kept.status, kept.turn_id) == ("it is", "complete", turn.turn_id)
+
+
+@pytest.mark.parametrize("power", ["daemon", "both"])
+def test_killed_at_the_end_of_a_reply_its_text_is_somewhere(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], power: str
+) -> None:
+    """In the session or still a reply, never neither, and once where it is asked by its stamps."""
+    agent = make_agent(daemon)
+    agent.do(SUBMIT)
+    for at in range(10):
+        source = f"""
+        with turn.reply(stream_id="r{at}") as reply:
+            reply.token("answer {at}")
+            reply.end()
+            assert reply.drain(10, level="synced")
+        reply.stream_id
+        """
+        stream_id = agent.do(source)
+        daemon.kill()
+        if power == "both":
+            agent.kill()
+        daemon.start()
+        left = daemon.reader.recover(stream_id=stream_id)  # first: what goes there is here then
+        found = [
+            one["content"]
+            for one in daemon.reader.session("s").messages() or []
+            if one.get("_wal_stream") == stream_id
+        ]
+        assert found == [f"answer {at}"] or (left is not None and left.text == f"answer {at}")
+        assert len(found) <= 1
+        if power == "both":
+            agent = make_agent(daemon)
+            agent.do(SUBMIT.replace('message_id="m"', f'message_id="m{at}"'))

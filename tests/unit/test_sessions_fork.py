@@ -1,0 +1,106 @@
+"""Case 22: what a fork copies."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from session_log import Log, contents
+
+from walld.sessions.fork import BEFORE_FIRST, forked
+from walld.sessions.messages import messages
+from walld.sessions.path import path_events
+from walld.sessions.refusals import BadArgument
+from walld.sessions.tree import labels_of
+
+
+@pytest.fixture
+def log() -> Log:
+    log = Log()
+    log.say("user", "a")
+    aside = log.say("assistant", "wrong")
+    log.add("leaf", {"target": "e1"})
+    log.add("branch_summary", {"target": aside, "text": "a dead end"})
+    log.say("assistant", "right")
+    log.add("label", {"target": aside, "text": "not copied"})
+    log.add("label", {"target": "e1", "text": "old"})
+    log.add("label", {"target": "e1", "text": "start"})
+    log.say("user", "c")
+    return log
+
+
+def test_case_22_only_the_path_with_its_labels_and_nothing_twice(log: Log) -> None:
+    source = copy.deepcopy(log.events)
+    copies = forked(log.events)
+    assert log.events == source
+    assert [event.id for event in copies] == ["e1", "e4", "e5", "e9", "e8"]
+    assert [event.parent for event in copies[:4]] == [None, "e1", "e4", "e5"]
+    assert [event.seq for event in copies] == [1, 2, 3, 4, 5]
+    assert labels_of(copies) == {"e1": "start"}
+    assert contents(messages(copies)) == ["a", "right", "c"]
+    assert copies[1].payload == {"target": "e1", "text": "a dead end"}
+
+
+def test_at_an_entry_and_before_the_first(log: Log) -> None:
+    assert contents(messages(forked(log.events, at="e2"))) == ["a", "wrong"]
+    assert forked(log.events, at=BEFORE_FIRST) == []
+    log.add("leaf", {"target": None})
+    assert forked(log.events) == []
+    assert forked([]) == []
+    with pytest.raises(BadArgument, match=r"argument at .*got e99") as error:
+        forked(log.events, at="e99")
+    assert error.value.code == "unknown_entry"
+
+
+def test_the_whole_is_every_branch(log: Log) -> None:
+    copies = forked(log.events, whole=True)
+    assert [event.id for event in copies] == [event.id for event in log.events]
+    assert contents(messages(copies, branch="e2")) == ["a", "wrong"]
+    lost = forked([log.events[0], *log.events[2:]], whole=True)
+    assert [event.seq for event in lost] == list(range(1, 9))
+    ids = {event.id for event in lost}
+    assert all(event.parent is None or event.parent in ids for event in lost)
+
+
+def test_undos_and_edits_stay_what_they_were(log: Log) -> None:
+    log.add("message_edit", {"target": "e9", "message": {"role": "user", "content": "C"}})
+    at = log.add("undo", {"n": 2})
+    log.say("user", "later")
+    assert contents(messages(forked(log.events, at=at))) == ["a"]
+    assert contents(messages(forked(log.events))) == ["a", "later"]
+
+
+def test_a_compaction_that_keeps_what_is_not_copied(log: Log) -> None:
+    log.add("compaction", {"summary": "s", "first_kept": "e2"})
+    copies = forked(log.events)
+    assert contents(messages(copies)) == contents(messages(log.events)) == ["s"]
+
+
+def test_turns_are_copied_without_owners() -> None:
+    log = Log()
+    log.submit("t", "q")
+    log.add("turn_worker_started", {}, turn="t", owner={"pid": 1})
+    log.add("turn_completed", {}, turn="t", leaf=False)
+    copies = forked(log.events)
+    assert [event.type for event in copies] == ["turn_submitted", "turn_worker_started"]
+    assert [event.owner for event in copies] == [None, None]
+    assert contents(messages(copies)) == ["q"]
+
+
+def test_what_hangs_on_a_turn_that_is_not_copied_stays_out() -> None:
+    log = Log()
+    log.say("user", "a")
+    log.submit("t", "q")
+    log.add("leaf", {"target": "e1"})
+    log.add("turn_completed", {}, turn="t")
+    log.say("assistant", "b")
+    assert [event.id for event in path_events(log.events)] == ["e1", "e4", "e5"]
+    copies = forked(log.events)
+    assert [(event.id, event.parent) for event in copies] == [("e1", None), ("e5", "e1")]
+
+
+def test_an_entry_that_was_no_leaf_is_one_where_it_is_forked() -> None:
+    log = Log()
+    log.say("user", "a")
+    at = log.add("message", {"role": "user", "content": "aside"}, leaf=False)
+    assert contents(messages(forked(log.events, at=at))) == ["a", "aside"]

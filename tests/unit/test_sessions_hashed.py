@@ -1,0 +1,61 @@
+"""Tables of hashes: what is found in the block, beside it and after it was written anew."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from walld.errors import FormatError
+from walld.sessions.hashed import Records, Seqs
+
+
+def test_seqs_are_found_in_the_block_and_beside_it() -> None:
+    seqs = Seqs()
+    for seq in range(1, 1000):
+        seqs[f"id {seq}"] = seq
+    seqs = Seqs(seqs.block())
+    seqs["é\ud83d"] = 1000
+    assert all(seqs.get(f"id {seq}") == seq for seq in range(1, 1000))
+    assert seqs["é\ud83d"] == Seqs(seqs.block())["é\ud83d"] == 1000
+    assert "id 1000" not in seqs
+    with pytest.raises(KeyError):
+        seqs["id 0"]
+    assert len(seqs) == 1000
+
+
+def test_the_same_content_is_the_same_bytes() -> None:
+    one, two = Seqs(), Seqs()
+    for seq, name in enumerate("abc", 1):
+        one[name] = seq
+        one.block()
+    for name, seq in (("c", 3), ("a", 1), ("b", 2)):
+        two[name] = seq
+    assert one.block() == two.block()
+
+
+def test_what_is_new_can_be_taken_away() -> None:
+    seqs = Seqs()
+    seqs["a"] = 1
+    del seqs["a"]
+    assert "a" not in seqs
+
+
+def test_records_are_replaced_and_kept() -> None:
+    records = Records()
+    records.block({"a": b"1", "b": b"", "c": b"333"})
+    records = Records(records.block({"b": b"22", "d": b"4"}))
+    found = [records.get(name) for name in "abcde"]
+    assert found == [b"1", b"22", b"333", b"4", None]
+    assert len(records) == 4
+
+
+def test_a_block_of_another_machine_or_of_no_sense_is_refused() -> None:
+    seqs = Seqs()
+    seqs["a"] = 1
+    block = seqs.block()
+    for changed in ({"order": b"\0" * 12}, {"hashes": block.hashes[:-1]}, {"seqs": b""}):
+        with pytest.raises(FormatError):
+            Seqs(msgspec.structs.replace(block, **changed))
+    records = Records().block({"a": b"12"})
+    with pytest.raises(FormatError):
+        Records(msgspec.structs.replace(records, records=b"1"))

@@ -1,0 +1,164 @@
+"""What a provider is sent: case 16, and the shapes messages come in."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from walld.sessions.provider import anthropic_messages, openai_messages
+
+CALL = {"id": "c1", "name": "bash", "arguments": '{"x": 1}'}
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: Any = "", *calls: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, "tool_calls": list(calls), **more}
+
+
+def result(content: Any = "ok", call_id: str = "c1", **more: Any) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content, **more}
+
+
+def openai_call(call_id: str = "c1", arguments: str = '{"x": 1}') -> dict[str, Any]:
+    function = {"name": "bash", "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def test_a_call_and_its_result() -> None:
+    told = [user("q"), assistant("let me", CALL), result(), assistant("done ")]
+    assert openai_messages(told) == [
+        user("q"),
+        {"role": "assistant", "content": "let me", "tool_calls": [openai_call()]},
+        {"role": "tool", "tool_call_id": "c1", "content": "ok"},
+        {"role": "assistant", "content": "done"},
+    ]
+    assert anthropic_messages(told) == [
+        user([{"type": "text", "text": "q"}]),
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "let me"},
+                {"type": "tool_use", "id": "c1", "name": "bash", "input": {"x": 1}},
+            ],
+        },
+        user([{"type": "tool_result", "tool_use_id": "c1", "content": "ok"}]),
+        {"role": "assistant", "content": [{"type": "text", "text": "done"}]},
+    ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        CALL | {"outcome": "done", "result": "ok"},
+        openai_call(),
+        {"id": "c1", "type": "tool_use", "name": "bash", "input": {"x": 1}},
+    ],
+)
+def test_each_shape_of_a_call_is_sent_the_same(call: dict[str, Any]) -> None:
+    if call.get("type") == "tool_use":
+        block = {
+            "type": "tool_result",
+            "tool_use_id": "c1",
+            "content": [{"type": "text", "text": "ok"}],
+        }
+        told = [assistant([call]), user([block, {"type": "text", "text": "and?"}])]
+    else:
+        told = [assistant("", call), *([] if "outcome" in call else [result()]), user("and?")]
+    sent = openai_messages(told)
+    assert sent[0]["tool_calls"] == [openai_call()]
+    assert sent[1:] == [{"role": "tool", "tool_call_id": "c1", "content": "ok"}, user("and?")]
+
+
+@pytest.mark.parametrize(
+    "interrupted",
+    [
+        [],
+        [assistant("a partial", _wal_recovered=True, reasoning="secret")],
+        [assistant("", CALL)],
+        [result(call_id="c9")],
+        [assistant(None, CALL | {"name": None}), result()],
+        [assistant("", CALL | {"arguments": "[1]"}), result()],
+        [assistant([{"type": "thinking", "thinking": "secret", "signature": "s"}],
+                   _wal_recovered=True)],
+        [{"role": "note", "content": "secret"}],
+    ],
+)  # fmt: skip
+def test_case_16_no_equal_roles_and_no_orphan(interrupted: list[dict[str, Any]]) -> None:
+    told = [user("one"), *interrupted, user("two"), assistant("x"), assistant("y")]
+    for sent in (openai_messages(told), anthropic_messages(told)):
+        assert all(one["role"] != two["role"] for one, two in pairwise(sent))
+        assert {one["role"] for one in sent} == {"user", "assistant"}
+        for word in ("secret", "c1", "c9"):
+            assert word not in str(sent)
+        for word in ("one", "two", "x", "y"):
+            assert word in str(sent)
+
+
+def test_a_result_that_came_late_stands_with_its_call() -> None:
+    sent = openai_messages([assistant("", CALL), user("still there?"), result()])
+    assert [one["role"] for one in sent] == ["assistant", "tool", "user"]
+
+
+def test_a_call_id_that_comes_again_is_another_call() -> None:
+    sent = openai_messages([assistant("", CALL), result("1"), assistant("", CALL), result("2")])
+    ids = [one["tool_calls"][0]["id"] for one in sent if one["role"] == "assistant"]
+    assert ids[0] == "c1"
+    assert ids[1].startswith("call_")
+    answered = {one["tool_call_id"]: one["content"] for one in sent if one["role"] == "tool"}
+    assert answered == {ids[0]: "1", ids[1]: "2"}
+    unanswered = openai_messages([assistant("", CALL), assistant("", CALL), result("2")])
+    assert [one["content"] for one in unanswered] == [None, "2"]
+
+
+def test_ids_and_names_are_what_providers_take() -> None:
+    call = CALL | {"id": "fn:1/é", "name": "my tool!"}
+    sent = openai_messages([assistant("", call), result(call_id="fn:1/é")])
+    told = sent[0]["tool_calls"][0]
+    assert told["id"] == sent[1]["tool_call_id"]
+    assert told["id"].startswith("call_")
+    assert told["function"]["name"] == "my_tool_"
+
+
+def test_system_messages() -> None:
+    told = [
+        {"role": "system", "content": "be"},
+        {"role": "developer", "content": "kind"},
+        user("q"),
+    ]
+    assert openai_messages(told)[0] == {"role": "system", "content": "be\n\nkind"}
+    (sent,) = anthropic_messages(told)
+    assert [block["text"] for block in sent["content"]] == ["<system>\nbe\n\nkind\n</system>", "q"]
+
+
+def test_images_go_as_they_are_and_empty_text_does_not() -> None:
+    image = {"type": "image", "source": {"data": "x"}}
+    assert openai_messages([user([image, {"type": "text", "text": " "}]), user("")]) == [
+        user([image])
+    ]
+    assert openai_messages([user(""), assistant(" \n")]) == []
+
+
+def test_signed_thinking_goes_to_anthropic_alone() -> None:
+    blocks = [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "thinking", "thinking": "unsigned"},
+        {"type": "text", "text": "a"},
+    ]
+    (sent,) = anthropic_messages([assistant(blocks)])
+    assert sent["content"] == [blocks[0], blocks[2]]
+    assert openai_messages([assistant(blocks)]) == [{"role": "assistant", "content": "a"}]
+
+
+def test_a_failed_or_empty_result() -> None:
+    told = [assistant("", CALL), result("", is_error=True)]
+    (block,) = anthropic_messages(told)[1]["content"]
+    assert block == {"type": "tool_result", "tool_use_id": "c1", "content": '""', "is_error": True}
+
+
+def test_half_characters_are_replaced() -> None:
+    assert openai_messages([user("a\ud83d")]) == [user("a�")]

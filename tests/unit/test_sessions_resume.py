@@ -1,0 +1,182 @@
+"""The resume gate: boundaries, what may be done with a call, reasons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from session_log import Log
+
+from walld.sessions.budget import is_exhausted
+from walld.sessions.resume import resume
+from walld.sessions.workspace import compare, fingerprint_then
+
+A, B = "a" * 64, "b" * 64
+THEN = {"head": "h1", "dirty": False, "files": {"x.py": A}}
+
+
+def working(*types: str, fingerprint: bool = True, **intent: Any) -> Log:
+    log = Log()
+    if fingerprint:
+        log.add("lifecycle", {"fingerprint": THEN})
+    log.submit("t")
+    if types or intent:
+        log.tool("t", "c", *types, **intent)
+    return log
+
+
+def codes(gate: dict[str, Any]) -> list[str]:
+    assert (gate["status"] == "blocked") == bool(gate["reasons"])
+    return [reason["code"] for reason in gate["reasons"]]
+
+
+@pytest.mark.parametrize(
+    ("types", "boundary"),
+    [
+        (("approval:asked",), "intended"),
+        (("approval:denied",), "intended"),
+        (("approval:granted",), "approved"),
+        (("started",), "started"),
+        (("started", "finished"), "finished"),
+        (("started", "finished:failed"), "finished"),
+        (("started", "finished", "observation"), "observed"),
+    ],
+)
+def test_the_boundary_the_work_stopped_at(types: tuple[str, ...], boundary: str) -> None:
+    gate = resume(working(*types).events)
+    assert (gate["boundary"], gate["turn"]) == (boundary, "t")
+
+
+def test_boundaries_without_a_call() -> None:
+    log = working()
+    assert resume(log.events)["boundary"] == "before_intent"
+    log.add("turn_completed", {}, turn="t")
+    assert (resume(log.events)["boundary"], resume(log.events)["turn"]) == ("idle", None)
+    assert resume([])["boundary"] == "idle"
+
+
+def test_one_of_several_calls_that_is_unknown_is_the_boundary() -> None:
+    log = working("started")
+    log.tool("t", "c2", "started", "finished", "observation")
+    assert resume(log.events)["boundary"] == "started"
+
+
+REPLAY, CHECK = "replay-from-event", "rerun-after-check"
+CONFIRM, NEVER = "require-user-confirmation", "never-rerun"
+
+
+@pytest.mark.parametrize(
+    ("types", "side_effect", "policy", "may"),
+    [
+        ((), "external-write", REPLAY, "replay"),
+        ((), "external-write", NEVER, "replay"),
+        ((), "read", CONFIRM, "ask_user"),
+        (("approval:granted",), "external-write", CONFIRM, "replay"),
+        (("approval:asked",), "none", REPLAY, "ask_user"),
+        (("started",), "none", REPLAY, "replay"),
+        (("started",), "read", REPLAY, "replay"),
+        (("started",), "read", CHECK, "rerun_after_check"),
+        (("started",), "read", CONFIRM, "ask_user"),
+        (("started",), "read", NEVER, "never"),
+        (("started",), "workspace-write", REPLAY, "rerun_after_check"),
+        (("started",), "workspace-write", CHECK, "rerun_after_check"),
+        (("started",), "workspace-write", CONFIRM, "ask_user"),
+        (("started",), "workspace-write", NEVER, "never"),
+        (("started",), "external-write", REPLAY, "ask_user"),
+        (("started",), "external-write", CHECK, "rerun_after_check"),
+        (("started",), "external-write", CONFIRM, "ask_user"),
+        (("started",), "external-write", NEVER, "never"),
+    ],
+)
+def test_what_may_be_done(types: tuple[str, ...], side_effect: str, policy: str, may: str) -> None:
+    log = working(*types, side_effect=side_effect, resume_policy=policy)
+    gate = resume(log.events, THEN)
+    assert [tool["may"] for tool in gate["tools"]] == [may]
+    assert (gate["status"] == "blocked") == (may in ("ask_user", "never"))
+    for reason in gate["reasons"]:
+        assert reason["call_id"] == "c"
+
+
+@pytest.mark.parametrize("now", [None, THEN | {"files": {"x.py": B}}])
+@pytest.mark.parametrize("policy", [REPLAY, CHECK])
+def test_a_write_nobody_can_check_asks(now: dict[str, Any] | None, policy: str) -> None:
+    log = working("started", side_effect="workspace-write", resume_policy=policy)
+    gate = resume(log.events, now)
+    assert [tool["may"] for tool in gate["tools"]] == ["ask_user"]
+
+
+def test_it_is_unknown_even_when_the_turn_was_interrupted_and_others_followed() -> None:
+    log = working("started", side_effect="external-write", resume_policy=NEVER)
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t")
+    log.submit("t2")
+    log.add("turn_completed", {}, turn="t2")
+    gate = resume(log.events)
+    assert codes(gate) == ["tool_unknown"]
+    assert (gate["turn"], gate["boundary"]) == ("t", "started")
+    log.add("observation", {"call_id": "c", "text": "was sent"}, turn="t")
+    assert resume(log.events)["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("now", "changed"),
+    [
+        (THEN, []),
+        (THEN | {"head": "h2"}, ["head (then h1, now h2)"]),
+        (THEN | {"dirty": True}, ["dirty (then false, now true)"]),
+        (THEN | {"files": {"x.py": B}}, ["file x.py"]),
+        (THEN | {"files": {}}, ["file x.py"]),
+        (THEN | {"files": {"x.py": None}}, ["file x.py"]),
+    ],
+)
+def test_a_workspace_that_changed_blocks(now: dict[str, Any], changed: list[str]) -> None:
+    gate = resume(working().events, now)
+    assert gate["workspace"]["changed"] == changed
+    assert codes(gate) == (["workspace_changed"] if changed else [])
+
+
+def test_nothing_is_compared_with_nothing() -> None:
+    assert resume(working().events)["workspace"]["verdict"] == "not_compared"
+    gate = resume(working(fingerprint=False).events, THEN)
+    assert gate["workspace"]["verdict"] == "not_compared"
+    assert gate["status"] == "ok"
+
+
+def test_what_the_agent_wrote_itself_is_expected() -> None:
+    log = working("started", side_effect="workspace-write")
+    log.add("tool_finished", {"call_id": "c", "files": {"x.py": B, "y.py": None}}, turn="t")
+    now = {"head": "h1", "dirty": True, "files": {"x.py": B, "y.py": None}}
+    assert codes(resume(log.events, now)) == []
+    assert codes(resume(log.events, now | {"files": {"x.py": A, "y.py": None}})) != []
+    log.add("lifecycle", {"fingerprint": now | {"dirty": False}})
+    assert codes(resume(log.events, now)) == ["workspace_changed"], "clean since it wrote"
+    assert fingerprint_then(log.events) == now | {"dirty": False}
+
+
+def test_files_alone_are_a_fingerprint() -> None:
+    then = {"files": {"x": A}}
+    assert compare(then, {"head": "h", "dirty": True, "files": {"x": A}}, False).verdict == "same"
+
+
+def test_missing_artifacts_and_budget_block() -> None:
+    log = working()
+    assert codes(resume(log.events, missing_artifacts=[A])) == ["artifact_missing"]
+    log.add("budget", {"used": 5, "limit": 5})
+    assert codes(resume(log.events)) == ["budget_exhausted"]
+    assert codes(resume(log.events, budget={"used": 5, "limit": 9})) == []
+
+
+@pytest.mark.parametrize(
+    ("budget", "exhausted"),
+    [
+        ({}, False),
+        ({"exhausted": True}, True),
+        ({"remaining": 0}, True),
+        ({"remaining": 0.5}, False),
+        ({"used": 1, "limit": 2}, False),
+        ({"used": 3, "limit": 2}, True),
+        ({"used": "many", "limit": 2}, False),
+        ({"remaining": False}, False),
+    ],
+)
+def test_when_a_budget_is_used_up(budget: dict[str, Any], exhausted: bool) -> None:
+    assert is_exhausted(budget) == exhausted

@@ -1,0 +1,166 @@
+"""What may be appended, where it hangs, and the state as bytes."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+import pytest
+from session_log import Log
+
+from walld.errors import FormatError
+from walld.sessions.events import Event, Problem
+from walld.sessions.state import SessionState
+
+
+def refused(problem: Problem | None, code: str, got: str) -> None:
+    assert problem is not None
+    assert problem.code == code
+    assert problem.got == got
+    assert problem.limit
+
+
+def test_an_entry_hangs_on_the_leaf_of_its_moment() -> None:
+    log = Log()
+    first = log.say("user", "a")
+    aside = log.add("note", {}, leaf=False)
+    second = log.say("assistant", "b")
+    assert [event.parent for event in log.events] == [None, first, first]
+    log.add("label", {"target": aside, "text": "x"})
+    assert log.state.leaf == second
+    log.add("leaf", {"target": aside})
+    third = log.say("user", "c")
+    assert log.events[-1].parent == aside
+    log.add("leaf", {"target": None})
+    assert log.state.leaf is None
+    log.say("user", "d")
+    assert log.events[-1].parent is None
+    log.add("note", {}, parent=third)
+    assert log.events[-1].parent == third
+
+
+def test_what_is_refused_by_its_place() -> None:
+    log = Log()
+    log.say("user", "a")
+    refused(log.offer("note", {}, id="e1"), "duplicate_id", "e1")
+    refused(log.offer("note", {}, id="n", parent="n"), "cycle", "n")
+    refused(log.offer("note", {}, parent="e9"), "unknown_parent", "e9")
+    refused(log.offer("note", {}, id=""), "bad_id", "''")
+    assert log.state.last_seq == 1
+
+
+@pytest.mark.parametrize(
+    ("type", "payload"),
+    [
+        ("label", {"target": "e9", "text": "x"}),
+        ("message_edit", {"target": "e9", "message": {"role": "user"}}),
+        ("leaf", {"target": "e9"}),
+        ("compaction", {"summary": "s", "first_kept": "e9"}),
+        ("branch_summary", {"target": "e9", "text": "s"}),
+    ],
+)
+def test_an_unknown_target(type: str, payload: dict[str, object]) -> None:  # noqa: A002
+    log = Log()
+    log.say("user", "a")
+    refused(log.offer(type, payload), "unknown_target", "e9")
+
+
+def test_an_edit_may_name_a_message() -> None:
+    log = Log()
+    log.submit("t")
+    log.add("message_edit", {"target": "m-t", "message": {"role": "user", "content": "x"}})
+    refused(log.offer("label", {"target": "m-t"}), "unknown_target", "m-t")
+
+
+def test_keys_remember_their_first_entry() -> None:
+    log = Log()
+    log.add("note", {}, key="k")
+    log.add("note", {}, key="k")
+    log.add("other", {}, key="k")
+    state = SessionState.from_base(log.state.to_base())
+    assert (state.seq_of_key("k"), state.seq_of_key("k", "other")) == (1, 3)
+    assert (state.seq_of_key("k", "note"), state.seq_of_key("k", "third")) == (1, None)
+    assert state.seq_of_key("nokey") is None
+
+
+def test_the_newest_is_reverted_and_no_other() -> None:
+    log = Log()
+    log.submit("t")
+    before = log.state.to_base()
+    log.add("turn_completed", {}, turn="t", key="k")
+    log.add("note", {})
+    with pytest.raises(AssertionError, match="not the newest"):
+        log.state.revert(log.undos[1])
+    log.state.revert(log.undos[2])
+    log.state.revert(log.undos[1])
+    assert log.state.to_base() == before
+    with pytest.raises(AssertionError, match="snapshot"):
+        log.state.revert(log.undos[0])
+
+
+def test_turns_at_rest_wake_with_their_tools() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c", "started", "finished")
+    log.add("turn_completed", {}, turn="t")
+    log.submit("t2")
+    state = SessionState.from_base(log.state.to_base())
+    assert [turn.turn_id for turn in state.journal.open_turns()] == ["t2"]
+    repeated = state.submitted({"message_id": "m-t", "content": "hello"})
+    assert repeated is not None
+    assert (repeated.turn_id, repeated.terminal_seq) == ("t", 5)
+    tool = state.journal.tool("t", "c")
+    assert tool is not None
+    assert tool.outcome == "done"
+    end = Event(seq=7, id="e7", parent="e6", type="turn_completed", turn="t")
+    assert state.check(end) is None
+    state.apply(end)
+    woken = SessionState.from_base(state.to_base()).journal.turn("t")
+    assert woken is not None
+    assert woken.collisions == [7]
+
+
+def test_a_delta_is_small_and_holds_what_is_new() -> None:
+    log = Log()
+    for _ in range(50):
+        log.say("user", "x" * 1000)
+    assert len(log.state.take_delta()) < 50 * 20
+    log.say("user", "y")
+    delta = log.state.take_delta()
+    behind = SessionState()
+    for event in log.events[:50]:
+        behind.apply(event)
+    behind.apply_delta(delta)
+    assert behind.to_base() == log.state.to_base()
+    with pytest.raises(FormatError, match="limit 52"):
+        behind.apply_delta(delta)
+
+
+def test_bytes_that_are_no_snapshot() -> None:
+    base = Log().state.to_base()
+    for broken in (b"", b"\xc1", base[:-1], base + b"x", msgspec.msgpack.encode([2])):
+        with pytest.raises(FormatError):
+            SessionState.from_base(broken)
+    with pytest.raises(FormatError, match="version 9, limit 1"):
+        SessionState.from_base(msgspec.msgpack.encode([9, "of the future"]))
+    with pytest.raises(FormatError):
+        SessionState().apply_delta(b"\xc1")
+
+
+def test_a_base_of_a_hundred_thousand_loads_in_a_moment() -> None:
+    """20 ms is the limit; what is asserted leaves room for a machine that is busy."""
+    state = SessionState()
+    parent = None
+    for seq in range(1, 100_001):
+        state.apply(Event(seq=seq, id=os.urandom(11).hex(), parent=parent, type="note"))
+        parent = state.leaf
+    base = state.to_base()
+    assert len(base) < 100_000 * 13
+    seconds = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        loaded = SessionState.from_base(base)
+        seconds.append(time.perf_counter() - begun)
+    assert min(seconds) < 0.02
+    assert (loaded.leaf, loaded.last_seq, len(loaded.ids)) == (parent, 100_000, 100_000)

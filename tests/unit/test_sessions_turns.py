@@ -1,0 +1,130 @@
+"""The turn machine, its ends, and what makes two submissions the same."""
+
+from __future__ import annotations
+
+import pytest
+from session_log import Log
+
+from walld.sessions.turns import TurnState, content_hash
+
+STEPS = ("worker_started", "assistant_started", "completed", "interrupted")
+PAYLOADS = {"assistant_started": {"stream_id": "s"}, "interrupted": {"reason": "r"}}
+
+
+def stepped(*steps: str) -> Log:
+    log = Log()
+    log.submit("t")
+    for step in steps:
+        log.add(f"turn_{step}", PAYLOADS.get(step, {}), turn="t")
+    return log
+
+
+def code(log: Log, step: str, **payload: str) -> str | None:
+    problem = log.offer(f"turn_{step}", payload or PAYLOADS.get(step, {}), turn="t")
+    return problem and problem.code
+
+
+def turn_of(log: Log, turn: str = "t") -> TurnState:
+    found = log.state.journal.turn(turn)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("last", range(len(STEPS)))
+def test_skipping_forward_is_legal(last: int) -> None:
+    assert turn_of(stepped(STEPS[last])).state == STEPS[last]
+
+
+@pytest.mark.parametrize(
+    ("taken", "refused"),
+    [
+        (("worker_started",), "worker_started"),
+        (("assistant_started",), "worker_started"),
+        (("assistant_started",), "assistant_started"),
+        (("completed",), "worker_started"),
+        (("interrupted",), "assistant_started"),
+    ],
+)
+def test_going_back_is_refused_with_both_values(taken: tuple[str, ...], refused: str) -> None:
+    log = stepped(*taken)
+    problem = log.offer(f"turn_{refused}", PAYLOADS.get(refused, {}), turn="t")
+    assert problem is not None
+    assert problem.code == "illegal_turn"
+    assert problem.got == refused
+    assert taken[-1] in problem.limit
+    assert turn_of(log).state == taken[-1]
+
+
+def test_a_turn_may_have_several_replies() -> None:
+    log = stepped("assistant_started")
+    assert code(log, "assistant_started", stream_id="s2") is None
+    assert turn_of(log).stream_ids == ["s", "s2"]
+
+
+@pytest.mark.parametrize("first", ["completed", "interrupted"])
+@pytest.mark.parametrize("second", ["completed", "interrupted"])
+def test_a_second_end_is_kept_and_changes_nothing(first: str, second: str) -> None:
+    log = stepped(first)
+    reason = turn_of(log).reason
+    assert code(log, second, reason="other") is None
+    turn = turn_of(log)
+    assert (turn.state, turn.reason, turn.terminal_seq) == (first, reason, 2)
+    assert turn.collisions == [3]
+    assert len(log.events) == 3
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_unknown_turn(step: str) -> None:
+    assert code(Log(), step) == "unknown_turn"
+
+
+def test_a_turn_is_submitted_once() -> None:
+    log = stepped()
+    assert code(log, "submitted", message_id="m2", content="x") == "illegal_turn"
+
+
+def test_a_message_is_submitted_once_but_may_be_tried_again() -> None:
+    log = stepped("interrupted")
+    again = {"message_id": "m-t", "content": "hello"}
+    found = log.state.submitted(again)
+    assert found is not None
+    assert found.turn_id == "t"
+    assert log.state.submitted(again | {"content": "other"}) is None
+    problem = log.offer("turn_submitted", again | {"content": "other"}, turn="t2")
+    assert problem is not None
+    assert (problem.code, problem.got) == ("message_id_taken", "m-t")
+    log.add("turn_submitted", {"retry_of": "t", "content": "hello"}, turn="t2")
+    assert (turn_of(log, "t2").message_id, turn_of(log, "t2").retry_of) == ("m-t", "t")
+    assert log.state.journal.turn_id_of("m-t") == "t"
+    problem = log.offer("turn_submitted", {"retry_of": "t9", "content": ""}, turn="t3")
+    assert problem is not None
+    assert problem.code == "unknown_turn"
+
+
+def test_the_owner_is_of_whoever_last_advanced_it() -> None:
+    log = Log()
+    log.submit("t")
+    log.add("turn_worker_started", {}, turn="t", owner={"pid": 7})
+    assert turn_of(log).owner == {"pid": 7}
+    log.add("turn_completed", {}, turn="t")
+    assert turn_of(log).owner == {"pid": 7}
+
+
+def test_what_makes_two_submissions_the_same() -> None:
+    one = content_hash({"content": {"a": 1, "b": 2}, "attachments": []})
+    assert len(one) == 8
+    assert one == content_hash({"content": {"b": 2, "a": 1}, "message_id": "any"})
+    assert one != content_hash({"content": {"a": 1, "b": 2}, "attachments": ["x"]})
+    assert content_hash({"content": "\ud83d"}) != content_hash({"content": "\ud83c"})
+
+
+def test_a_value_that_nests_too_deep_is_refused() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    log = Log()
+    problem = log.offer("turn_submitted", {"message_id": "m", "content": deep}, turn="t")
+    assert problem is not None
+    assert (problem.code, log.events) == ("bad_payload", [])
+    while deep:
+        deep = deep.pop()  # type: ignore[assignment]

@@ -1,0 +1,201 @@
+"""Lines of sessions on their way out of the log and into their files.
+
+Owns: when a session's lines are due, the checkpoint itself, its snapshot, and what a start does
+with lines it found in the log. Refuses: which lines there are (`engine/ledgers.py`), the files
+(`ledger/`), folding (`sessions.py`).
+
+Two steps, so that the background never waits for a sync: a checkpoint is begun, and once the log's
+sync has passed its lines they go to the file. What a power cut leaves half written there stands in
+the log.
+
+Invariants
+- N4 A checkpoint is durable before the log lets go of its lines; repeated, it adds nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.engine.ledgers import LINE_KIND, Pending
+from walld.errors import FormatError
+from walld.escape import escaped_line
+from walld.wal import records
+
+if TYPE_CHECKING:
+    from walld.daemon.flusher import Flusher
+    from walld.daemon.reading import BadRecord, Reader
+    from walld.daemon.sessions import Files, Sessions
+    from walld.engine.engine import Engine
+    from walld.engine.ledgers import Ledger
+    from walld.ledger.store import SessionRow
+
+__all__ = ["Checkpoints"]
+
+_log = logging.getLogger("walld.checkpoints")
+_LOOKED_AT_A_ROUND = 20
+
+
+class _Begun(NamedTuple):
+    """A checkpoint whose lines are known. delta: what they do to the fold, behind seq `follows`."""
+
+    ledger: Ledger
+    lines: list[Pending]
+    delta: bytes | None
+    follows: int
+
+    @property
+    def is_synced(self) -> bool:
+        """All its lines stand in the log, durably."""
+        return all(one.synced_seq >= one.next_seq - 1 for one in self.ledger.closing)
+
+
+class Checkpoints:
+    """The checkpoints of one daemon."""
+
+    def __init__(
+        self, engine: Engine, flusher: Flusher, files: Files, reader: Reader, sessions: Sessions
+    ) -> None:
+        self._engine = engine
+        self._flusher = flusher
+        self._files = files
+        self._reader = reader
+        self._sessions = sessions
+        self._begun: dict[tuple[int, str], _Begun] = {}
+        self._older: list[tuple[int, str]] | None = None
+        """Sessions of before this daemon whose turns nobody has looked at yet; None: not listed."""
+
+    # --- in turn --------------------------------------------------------------------------------
+
+    async def round(self, now: float) -> None:
+        """Begin what is due, write what is synced, close what is idle."""
+        if self._older is None:
+            await self._list_older()
+        ledgers = self._engine.ledgers
+        for key, ledger in list(ledgers.open.items()):
+            if key not in self._begun and self._is_due(ledger, now):
+                self._begin(key, ledger)
+            idle = now - ledger.touched > limits.CHECKPOINT_SECONDS
+            if idle and not ledger.pending and not ledger.closing:
+                ledgers.open.pop(key, None)
+        for key, begun in list(self._begun.items()):
+            if begun.is_synced:
+                await self._write(key, begun)
+        await self._look_at_older()
+
+    def _is_due(self, ledger: Ledger, now: float) -> bool:
+        if not ledger.pending:
+            return bool(ledger.closing)
+        waited = 0.0 if ledger.since is None else now - ledger.since
+        return (
+            ledger.since is None
+            or waited >= limits.CHECKPOINT_SECONDS
+            or ledger.pending_bytes >= limits.CHECKPOINT_BYTES
+            or len(ledger.pending) >= limits.CHECKPOINT_LINES
+            or self._engine.ledgers.pending_bytes > limits.LEDGER_BYTES_MAX // 2
+        )
+
+    def _begin(self, key: tuple[int, str], ledger: Ledger) -> None:
+        lines = self._engine.ledgers.begin_checkpoint(ledger)
+        # In the same step as the lines: it covers exactly those.
+        delta, follows = None, ledger.snapped_seq
+        if ledger.state is not None and ledger.state.last_seq > follows:
+            delta, ledger.snapped_seq = ledger.state.take_delta(), ledger.state.last_seq
+        self._begun[key] = _Begun(ledger, lines, delta, follows)
+        self._engine.commit.hurry_sync()
+
+    async def _write(self, key: tuple[int, str], begun: _Begun) -> None:
+        """OSError: the lines stay pending, and in the log, and are begun anew."""
+        ledger, lines = begun.ledger, begun.lines
+        del self._begun[key]
+        if lines:
+            ledger.since = None  # due again at once, should this fail
+            await self._files.thread.run(partial(self._put, *key, begun))
+        if self._engine.ledgers.open.get(key) is not ledger:
+            return  # deleted meanwhile: the files went, or go, behind this job
+        self._engine.ledgers.checkpointed(ledger, len(lines), anyio.current_time())
+        self._flusher.wake()
+
+    def _put(self, uid: int, session_id: str, begun: _Begun) -> None:
+        """For the thread: lines, then the snapshot, which nobody relies on."""
+        store, snapshots = self._files.ledgers, self._files.snapshots
+        lines = [one.line for one in begun.lines]
+        store.append(uid, session_id, begun.lines[0].seq, lines, allow_gap=True)
+        tail = store.tail(uid, session_id)
+        if begun.delta is None or tail is None:
+            return
+        if not snapshots.add_increment(
+            uid, session_id, tail.last_seq, tail.size, begun.delta, follows=begun.follows
+        ):
+            state = self._sessions.fold(uid, session_id, []).state
+            base = state.to_base()
+            snapshots.write_base(uid, session_id, state.last_seq, tail.size, base)
+
+    async def finish(self) -> bool:
+        """At the end, all being synced: what is pending goes to its file. True: there was some."""
+        for key, ledger in list(self._engine.ledgers.open.items()):
+            if ledger.pending and key not in self._begun:
+                self._begin(key, ledger)
+        waiting = list(self._begun.items())
+        for key, begun in waiting:
+            try:
+                await self._write(key, begun)
+            except (OSError, FormatError) as error:
+                _log.error("session of uid %d stays in the log: %s", key[0], error)
+        return bool(waiting)
+
+    # --- a start --------------------------------------------------------------------------------
+
+    async def restore(self) -> None:
+        """Lines that a start found in the log are pending again."""
+        engine, now = self._engine, anyio.current_time()
+        for stream in [one for one in engine.registry.by_no.values() if one.is_ledger]:
+            damaged: list[BadRecord] = []
+            items = await self._files.thread.run(self._reader.job(stream, damaged))
+            for bad in damaged:
+                _log.error("%s; lines of a session, its chain is broken there", bad.why)
+            lines = [
+                Pending(stream.begin.number + item.event.seq, item.event.payload)
+                for item in items
+                if isinstance(item, records.Happened)
+                and isinstance(item.event, wire.Custom)
+                and item.event.kind == LINE_KIND
+            ]
+            ledger = engine.ledgers.restored(stream.begin.uid, stream.begin.session_id)
+            engine.ledgers.hold(ledger, stream, lines, now)
+
+    async def _list_older(self) -> None:
+        rows = await self._files.thread.run(self._sweep)
+        older = [(row.uid, row.session_id) for row in rows if row.session_id is not None]
+        # Those with lines in the log are last, and so the first to be looked at.
+        self._older = older + list(self._engine.ledgers.open)
+        for row in rows:
+            if row.session_id is None:
+                _log.error("a session cannot be read: %s", row.trouble)
+            elif row.trouble:
+                _log.error("session %s: %s", escaped_line(row.session_id), row.trouble)
+
+    def _sweep(self) -> list[SessionRow]:
+        """For the thread, before any file of a session is written."""
+        self._files.ledgers.sweep_temporary()
+        return list(self._files.ledgers.tree())
+
+    async def _look_at_older(self) -> None:
+        """Whose turns were open when an earlier daemon ended: some sessions a round."""
+        assert self._older is not None
+        for _ in range(min(len(self._older), _LOOKED_AT_A_ROUND)):
+            uid, session_id = self._older.pop()
+            try:
+                await self._sessions.open(uid, session_id)
+            except FormatError as error:
+                _log.error("a session of uid %d cannot be read: %s", uid, error)
+
+    @property
+    def has_older(self) -> bool:
+        """Some sessions of before this daemon are still to be looked at."""
+        return self._older is None or bool(self._older)

@@ -1,0 +1,261 @@
+"""Requests about sessions: append, read, views, fork, delete, artifacts.
+
+Owns: what they mean and when they are answered. Refuses: connections (`requests.py`), what an entry
+means (`engine/ledgers.py`), files (`sessions.py`).
+
+Invariants: those of `recovery.py` (Q1, Q2) hold here too; "never written" is nil, an empty session
+an empty list.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.engine.entries import events_of, line_event
+from walld.errors import FormatError, ProtocolError, Refusal
+from walld.sessions.fork import forked
+from walld.sessions.projections import project
+from walld.wal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from walld.daemon.keeper import Keeper
+    from walld.daemon.recovery import Recovery
+    from walld.daemon.sessions import Files, Lines, Sessions
+    from walld.daemon.turns import Turns
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Connection
+
+__all__ = ["SessionRequests"]
+
+_LEVELS = ("taken", "written", "synced")
+_WITH_DAMAGE = ("audit", "resume", "state")
+"""Views that say where the session's file is damaged (P9)."""
+
+
+class SessionRequests:
+    """Answers what is asked of sessions."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        sessions: Sessions,
+        turns: Turns,
+        recovery: Recovery,
+        keeper: Keeper,
+        files: Files,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._sessions = sessions
+        self._turns = turns
+        self._recovery = recovery
+        self._keeper = keeper
+        self._files = files
+        self._wall_ms = wall_ms
+        self.answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
+            wire.Append: self._append,
+            wire.Events: self._events,
+            wire.Project: self._project,
+            wire.Sessions: self._list,
+            wire.Delete: self._delete,
+            wire.Fork: self._fork,
+            wire.PutArtifact: self._put,
+            wire.GetArtifact: self._get,
+        }
+
+    # --- writing --------------------------------------------------------------------------------
+
+    async def _append(self, connection: Connection, request: wire.Append) -> list[wire.Placed]:
+        if request.level not in _LEVELS:
+            levels = ", ".join(_LEVELS)
+            raise Refusal("bad_level", "there is no such level", request.level[:40], levels)
+        _check_id("session_id", request.session_id)
+        for entry in request.entries:
+            _check_id("id", entry.id)
+        uid = connection.uid
+        await self._recovery.taken(connection, request.seen)
+        await self._turns.settle(uid, request.session_id)
+        ledger = await self._sessions.open(uid, request.session_id, create=True)
+        assert ledger is not None
+        now = anyio.current_time()
+        placed = self._engine.ledgers.append(
+            ledger, request.entries, request.expected_seq, connection.process, self._wall_ms(), now
+        )
+        await self._sessions.until(request.level)
+        return [await self._named(uid, request.session_id, one) for one in placed]
+
+    async def _named(self, uid: int, session_id: str, placed: wire.Placed) -> wire.Placed:
+        """With its id, also where it was found by its key."""
+        if placed.id:
+            return placed
+        found = await self._sessions.lines(uid, session_id, placed.seq - 1, 1)
+        assert found is not None
+        return wire.Placed(placed.seq, line_event(found.lines[0]).id, is_new=False)
+
+    async def _fork(self, connection: Connection, request: wire.Fork) -> list[wire.Placed]:
+        uid = connection.uid
+        _check_id("new_id", request.new_id)
+        found = await self._sessions.lines(uid, request.session_id)
+        if found is None:
+            raise Refusal("unknown_session", "there is no such session", request.session_id, "")
+        if await self._sessions.exists(uid, request.new_id):
+            raise Refusal("session_exists", "a session of that id is there", request.new_id, "")
+        try:
+            copies = forked(events_of(found.lines), request.at, request.whole)
+        except ProtocolError as error:
+            raise Refusal(error.code, error.message, error.got, error.limit) from None
+        source = {"session": request.session_id, "at": request.at, "whole": request.whole}
+        first = wire.NewEntry("forked", _dumps(source), f"forked:{request.new_id}", leaf=False)
+        entries = [first]
+        entries += [
+            wire.NewEntry(
+                event.type,
+                _dumps(event.payload),
+                event.id,
+                event.parent,
+                event.turn,
+                event.cause,
+                event.correlation,
+                event.key,
+                event.leaf,
+                at_ms=event.at_ms,
+            )
+            for event in copies
+        ]
+        ledger = await self._sessions.open(uid, request.new_id, create=True)
+        assert ledger is not None
+        if ledger.state is not None and ledger.state.last_seq:
+            raise Refusal("session_exists", "a session of that id is there", request.new_id, "")
+        now = anyio.current_time()
+        placed = self._engine.ledgers.append(ledger, entries, 0, None, self._wall_ms(), now)
+        await self._sessions.until("written")
+        return placed[-1:]
+
+    async def _delete(self, connection: Connection, request: wire.Delete) -> bool:
+        uid = self._recovery.uid_of(connection, request.uid)
+        engine, session_id, now = self._engine, request.session_id, anyio.current_time()
+        there = False
+        for stream in engine.registry.of_session(uid, session_id):
+            engine.settling.pop(stream.no, None)
+            engine.release(stream, Flag.RESOLVED, now)
+            there = True
+        for session, name in self._recovery.kept_of(uid, session_id):
+            await self._keeper.resolve_partial(uid, session, name)
+            there = True
+        there |= await self._sessions.delete(uid, session_id)
+        await self._sessions.until("written")
+        return there
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def _found(
+        self, uid: int, session_id: str, after: int = 0, limit: int = 0
+    ) -> Lines | None:
+        try:
+            return await self._sessions.lines(uid, session_id, after, limit)
+        except FormatError as error:
+            raise Refusal("unreadable", str(error)) from None
+
+    async def _events(self, connection: Connection, request: wire.Events) -> list[bytes] | None:
+        uid = self._recovery.uid_of(connection, request.uid)
+        await self._recovery.taken(connection, request.seen)
+        await self._turns.settle(uid, request.session_id)
+        found = await self._found(uid, request.session_id, request.after, request.limit)
+        return None if found is None else found.lines
+
+    async def _project(self, connection: Connection, request: wire.Project) -> bytes | None:
+        uid = self._recovery.uid_of(connection, request.uid)
+        await self._recovery.taken(connection, request.seen)
+        await self._turns.settle(uid, request.session_id)
+        try:
+            arguments = msgspec.json.decode(request.arguments, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Refusal("bad_argument", str(error), "", "a JSON object") from None
+        found = await self._found(uid, request.session_id)
+        if found is None:
+            return None
+        if request.name == "resume" and "missing_artifacts" not in arguments:
+            missing = await self._files.thread.run(partial(self._missing, uid, request, found))
+            arguments["missing_artifacts"] = [one["sha256"] for one in missing]
+
+        def job() -> bytes:
+            told: Any = project(request.name, events_of(found.lines), arguments)
+            if request.name in _WITH_DAMAGE:
+                told["chain_breaks"] = [broken._asdict() for broken in found.breaks]
+            if request.name == "audit":
+                told["artifacts_missing"] = self._missing(uid, request, found)
+            return _dumps(told)
+
+        try:
+            return await self._files.thread.run(job)
+        except ProtocolError as error:
+            raise Refusal(error.code, error.message, error.got, error.limit) from None
+
+    def _missing(self, uid: int, request: wire.Project, found: Lines) -> list[dict[str, Any]]:
+        """Artifacts that entries name and that are missing or changed. For the thread."""
+        named: Any = project("audit", events_of(found.lines), {})
+        missing = []
+        for one in named["artifacts"]:
+            try:
+                digest = bytes.fromhex(one["sha256"])
+                self._files.artifacts.read(uid, request.session_id, digest)
+            except FileNotFoundError:
+                missing.append(one | {"why": "missing"})
+            except FormatError:
+                missing.append(one | {"why": "changed"})
+        return missing
+
+    async def _list(
+        self, connection: Connection, request: wire.Sessions
+    ) -> list[wire.SessionFacts]:
+        uid = self._recovery.uid_of(connection, request.uid)
+        return await self._sessions.facts(uid, request.prefix)
+
+    # --- artifacts ------------------------------------------------------------------------------
+
+    async def _put(self, connection: Connection, request: wire.PutArtifact) -> bool:
+        _check_id("session_id", request.session_id)
+        job = partial(
+            self._files.artifacts.put,
+            connection.uid,
+            request.session_id,
+            request.sha256,
+            request.size,
+            request.offset,
+            request.chunk,
+        )
+        try:
+            return await self._files.thread.run(job)
+        except ProtocolError as error:
+            raise Refusal(error.code, error.message, error.got, error.limit) from None
+
+    async def _get(self, connection: Connection, request: wire.GetArtifact) -> bytes:
+        uid = self._recovery.uid_of(connection, request.uid)
+        job = partial(self._files.artifacts.read, uid, request.session_id, request.sha256)
+        name = request.sha256.hex()
+        try:
+            return await self._files.thread.run(job)
+        except FileNotFoundError:
+            raise Refusal("artifact_missing", "there is no such artifact", name, "") from None
+        except FormatError as error:
+            raise Refusal("artifact_changed", str(error), name, "") from None
+
+
+def _check_id(name: str, ident: str) -> None:
+    length = len(ident.encode("utf-8", "surrogatepass"))
+    if not 1 <= length <= limits.ID_BYTES_MAX:
+        text = f"{name} is empty or too long"
+        raise Refusal("id_length", text, f"{length} bytes", f"1..{limits.ID_BYTES_MAX}")
+
+
+def _dumps(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")

@@ -1,0 +1,177 @@
+"""Turns of processes that are gone, and replies of turns that have ended.
+
+Owns: interrupting a turn, and moving a reply's messages into its session before it goes. Refuses:
+whose turn it is (`engine/ledgers.py`), folding replies (`reading.py`), opening (`sessions.py`).
+
+Invariants
+- N5 A turn is interrupted by the kernel's word alone: its owner has exited, or the boot is another.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from walld_client.partial import from_recovered
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.errors import FormatError, Refusal
+from walld.wal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walld.daemon.flusher import Flusher
+    from walld.daemon.reading import Reader
+    from walld.daemon.sessions import Files, Sessions
+    from walld.engine.engine import Engine
+    from walld.engine.ledgers import Ledger
+    from walld.engine.stream import Stream
+
+__all__ = ["Turns"]
+
+_log = logging.getLogger("walld.turns")
+_PREVIEW_CHARS = 200
+_RECOVERY_MARKS = ("_wal_recovered", "_partial", "_partial_reason")
+
+
+class Turns:
+    """The turns of one daemon's sessions, where their owners do not act themselves."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        flusher: Flusher,
+        files: Files,
+        reader: Reader,
+        sessions: Sessions,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._flusher = flusher
+        self._files = files
+        self._reader = reader
+        self._sessions = sessions
+        self._wall_ms = wall_ms
+        self._moving = anyio.Lock()
+
+    async def interrupt_lost(self) -> None:
+        """Turns whose owner is gone are interrupted, once."""
+        lost = self._engine.ledgers.lost_turns
+        while lost:
+            turn = lost[-1]
+            ledger = await self._sessions.open(turn.uid, turn.session_id)
+            state = None if ledger is None else ledger.state
+            known = None if state is None else state.journal.turn(turn.turn_id)
+            if ledger is not None and state is not None and known is not None and not known.ended:
+                payload = json.dumps({"reason": turn.reason, "by": "daemon"}).encode()
+                entry = wire.NewEntry(
+                    "turn_interrupted",
+                    payload,
+                    f"{turn.turn_id}:{turn.reason}:{state.last_seq + 1}",
+                    turn=turn.turn_id,
+                    leaf=False,
+                )
+                self._append(ledger, [entry])
+            lost.remove(turn)
+
+    def _append(self, ledger: Ledger, entries: list[wire.NewEntry]) -> list[wire.Placed]:
+        """The daemon's own entries."""
+        now = anyio.current_time()
+        placed = self._engine.ledgers.append(ledger, entries, None, None, self._wall_ms(), now)
+        self._flusher.wake()
+        return placed
+
+    # --- replies of turns -----------------------------------------------------------------------
+
+    async def settle(self, uid: int | None = None, session_id: str | None = None) -> None:
+        """Replies of turns that ended and were released: messages to the session, then they go.
+
+        Of one session for who asks about it, so that what it is told is behind what it has said.
+        """
+        for stream in list(self._engine.settling.values()):
+            named = (stream.begin.uid, stream.session_id)
+            if session_id is not None and named != (uid, session_id):
+                continue
+            if stream.has_waiting and session_id is not None:
+                await self._sessions.until("written")
+            if stream.has_waiting:
+                continue  # its flush is on its way, and wakes the background
+            async with self._moving:
+                if stream.no not in self._engine.settling:
+                    continue
+                try:
+                    await self._settle(stream)
+                except (OSError, FormatError, Refusal) as error:
+                    # It stays a complete reply that was not released; its owner was told nothing.
+                    self._engine.settling.pop(stream.no, None)
+                    _log.error("reply of a turn cannot be moved to its session: %s", error)
+
+    async def _settle(self, stream: Stream) -> None:
+        engine, uid, turn_id = self._engine, stream.begin.uid, stream.begin.turn_id
+        assert turn_id is not None
+        ledger = await self._sessions.open(uid, stream.session_id)
+        state = None if ledger is None else ledger.state
+        if ledger is None or state is None or state.journal.turn(turn_id) is None:
+            self._let_go(stream)
+            return
+        found = await self._reader.replies(uid, [stream], [])
+        reply = from_recovered(found[-1][1]) if found else None
+        if reply is None or reply.status != "complete":
+            self._let_go(stream)
+            return
+        entries = []
+        for message in reply.messages():
+            payload = await self._message(uid, ledger.session_id, turn_id, message)
+            entry_id = f"{reply.stream_id}:{message['_wal_seq']}"
+            entries.append(wire.NewEntry("message", payload, entry_id, turn=turn_id, once=True))
+        current = await self._sessions.open(uid, stream.session_id)
+        if current is not None and not stream.gone:
+            self._append(current, entries)
+            engine.settle(stream, current.stream, anyio.current_time())
+            self._flusher.wake()
+
+    def _let_go(self, stream: Stream) -> None:
+        self._engine.settling.pop(stream.no, None)
+        if not stream.gone:
+            self._engine.release(stream, Flag.RELEASED, anyio.current_time())
+            self._flusher.wake()
+
+    async def _message(
+        self, uid: int, session_id: str, turn_id: str, message: dict[str, Any]
+    ) -> bytes:
+        """A message of a reply that is whole, as payload; long content is an artifact."""
+        told = {key: value for key, value in message.items() if key not in _RECOVERY_MARKS}
+        told["_turn"] = turn_id
+        payload = _dumps(told)
+        if len(payload) <= limits.LEDGER_PAYLOAD_BYTES_MAX:
+            return payload
+        content = _dumps({"content": message["content"], "tool_calls": message.get("tool_calls")})
+        digest = sha256(content)
+
+        size = len(content)
+
+        def job() -> None:
+            for at in range(0, size, limits.ANSWER_CHUNK_BYTES):
+                piece = content[at : at + limits.ANSWER_CHUNK_BYTES]
+                self._files.artifacts.put(uid, session_id, digest.digest(), size, at, piece)
+
+        await self._files.thread.run(job)
+        told.pop("tool_calls", None)
+        told["content"] = {
+            "_artifact": {
+                "sha256": digest.hexdigest(),
+                "size": len(content),
+                "preview": str(message["content"])[:_PREVIEW_CHARS],
+            }
+        }
+        return _dumps(told)
+
+
+def _dumps(value: object) -> bytes:
+    """JSON of one line; lone surrogates as escapes."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")

@@ -1,0 +1,144 @@
+"""Between an entry as it was asked for, the event it is, and the line it stands in.
+
+Owns: reading a payload, and the three forms of one thing. Refuses: whether it may come
+(`sessions/state.py`), where it goes (`ledgers.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from walld import limits
+from walld.errors import FormatError, Refusal
+from walld.ledger.line import AT_MS_MAX, make_line, read_line
+from walld.sessions.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from walld_client.wire import messages as wire
+
+    from walld.engine.peer import Process
+    from walld.ledger.line import Line
+    from walld.sessions.state import SessionState
+
+__all__ = ["entry_event", "event_line", "events_of", "line_event", "owner_fields"]
+
+
+def entry_event(
+    state: SessionState, entry: wire.NewEntry, process: Process | None, at_ms: int
+) -> Event:
+    """The event that an entry would be, as the session's next. Refusal where it cannot be read."""
+    if not 0 <= entry.at_ms <= AT_MS_MAX:
+        raise Refusal("bad_at", "at_ms is no time", entry.at_ms, f"0..{AT_MS_MAX}")
+    owned = process is not None and entry.type.startswith("turn_")
+    event = Event(
+        seq=state.last_seq + 1,
+        id=entry.id,
+        parent=entry.parent,
+        at_ms=entry.at_ms or at_ms,
+        type=entry.type,
+        turn=entry.turn,
+        cause=entry.cause,
+        correlation=entry.correlation,
+        key=entry.key,
+        leaf=entry.leaf,
+        owner=owner_fields(process) if owned and process is not None else None,
+        payload=_checked_payload(entry.payload),
+    )
+    return msgspec.structs.replace(event, parent=state.parent_for(event))
+
+
+def event_line(event: Event, payload: bytes, previous: bytes) -> bytes:
+    """The bytes of an accepted event. payload: as it was given. previous: chain of the line before.
+
+    Made once (N1).
+    """
+    return make_line(
+        event.seq,
+        event.id,
+        event.at_ms,
+        event.type,
+        payload,
+        previous,
+        parent=event.parent,
+        turn=event.turn,
+        cause=event.cause,
+        correlation=event.correlation,
+        key=event.key,
+        leaf=event.leaf,
+        owner=event.owner,
+    )
+
+
+def line_event(line: bytes) -> Event:
+    """What a line says. FormatError."""
+    read: Line = read_line(line)
+    try:
+        payload = _payload(read.payload)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"line {read.seq}: its payload is no JSON: {error}") from None
+    return Event(
+        seq=read.seq,
+        id=read.id,
+        parent=read.parent,
+        at_ms=read.at_ms,
+        type=read.type,
+        turn=read.turn,
+        cause=read.cause,
+        correlation=read.correlation,
+        key=read.key,
+        leaf=read.leaf,
+        owner=read.owner,
+        payload=payload if isinstance(payload, dict) else {},
+    )
+
+
+def events_of(lines: Iterable[bytes]) -> list[Event]:
+    """Lines as events. FormatError."""
+    return [line_event(line) for line in lines]
+
+
+def owner_fields(process: Process) -> dict[str, Any]:
+    """Who advances a turn, so that a later boot can ask the kernel about it."""
+    owner = process.owner
+    return {
+        "boot": owner.boot_id,
+        "pid": owner.pid,
+        "inode": owner.pidfd_inode,
+        "start": owner.start_ticks,
+    }
+
+
+def _checked_payload(text: bytes) -> dict[str, Any]:
+    if len(text) > limits.LEDGER_PAYLOAD_BYTES_MAX:
+        raise Refusal(
+            "payload_length",
+            "the payload is too long: make it an artifact",
+            f"{len(text)} bytes",
+            f"{limits.LEDGER_PAYLOAD_BYTES_MAX} bytes",
+        )
+    if b"\n" in text or b"\r" in text:
+        raise Refusal("bad_payload", "a payload is one line of JSON", "a line break", "none")
+    try:
+        payload = _payload(text)
+    except (ValueError, RecursionError) as error:
+        raise Refusal("bad_payload", "the payload is not JSON", str(error)[:200], "JSON") from None
+    if not isinstance(payload, dict):
+        got = type(payload).__name__
+        raise Refusal("bad_payload", "the payload is no JSON object", got, "an object")
+    return payload
+
+
+def _payload(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(text, parse_constant=_refuse)  # lone surrogates: msgspec refuses them
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON")

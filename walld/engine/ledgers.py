@@ -1,0 +1,302 @@
+"""Sessions that are open: what is appended to them, and how far it is on its way to its file.
+
+Owns: taking an entry in, its line made in the same step; the lines that are not
+checkpointed; whose turns are open. Refuses: files and opening (`daemon/ledgers.py`), what an event
+means (`sessions/`), batches (`sealing.py`).
+
+A line is an item of an internal stream of the session (a Custom event of kind "line", seq counted
+from the stream's Begin, whose number is the last seq before it), so that batching, syncing,
+carrying and a start treat it as they treat a reply's events. A checkpoint ends that stream: its
+lines are in the session's file, durably, and a tombstone says so. The next line begins another one.
+
+Invariants
+- N1 A seq is given once, in the step that makes the line; the bytes never change after that: the
+  log and the file hold the same.
+- N2 All entries of a request or none: `append` queues nothing before the last one is accepted.
+- N3 A line is in `pending` until its file is synced: what is read is the file and `pending`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.engine.entries import entry_event, event_line
+from walld.engine.stream import Stream
+from walld.errors import Refusal
+from walld.ledger.line import chain_of, header_line
+from walld.sessions.state import SessionState
+from walld.wal import records
+from walld.wal.layout import Flag
+
+if TYPE_CHECKING:
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Process
+    from walld.sessions.events import Event
+
+__all__ = ["LINE_KIND", "Ledger", "Ledgers", "LostTurn", "Pending"]
+
+LINE_KIND = "line"
+_NOBODY = records.Owner("", 0, 0, 0)
+_TURN_ENDS = ("turn_completed", "turn_interrupted")
+
+
+class Pending(NamedTuple):
+    """A line that is not in its session's file, as far as is known."""
+
+    seq: int
+    line: bytes
+
+
+class LostTurn(NamedTuple):
+    """A turn whose owner's process is gone."""
+
+    uid: int
+    session_id: str
+    turn_id: str
+    reason: str
+
+
+class Ledger:
+    """One open session."""
+
+    __slots__ = (
+        "chain",
+        "closing",
+        "pending",
+        "pending_bytes",
+        "session_id",
+        "since",
+        "snapped_seq",
+        "state",
+        "stream",
+        "touched",
+        "uid",
+    )
+
+    def __init__(self, uid: int, session_id: str, state: SessionState, chain: bytes) -> None:
+        """chain: of its last line."""
+        self.uid = uid
+        self.session_id = session_id
+        self.state: SessionState | None = state
+        """None: it must be folded first."""
+        self.snapped_seq = 0
+        """Up to here a snapshot has been told, or is being told now."""
+        self.chain = chain
+        self.pending: list[Pending] = []
+        self.pending_bytes = 0
+        self.since: float | None = None
+        """When the oldest of `pending` was taken."""
+        self.stream: Stream | None = None
+        """Takes the next line."""
+        self.closing: list[Stream] = []
+        """Streams that a checkpoint is at: they go once it is durable."""
+        self.touched = 0.0
+
+    @staticmethod
+    def first_chain(uid: int, session_id: str) -> bytes:
+        """What the first line of a session is chained to."""
+        return chain_of(header_line(uid, session_id))
+
+
+class Ledgers:
+    """All open sessions of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.open: dict[tuple[int, str], Ledger] = {}
+        self.pending_bytes = 0
+        self.lost_turns: list[LostTurn] = []
+        self._turns: dict[tuple[int, str, str], Process] = {}
+        """Open turns by uid, session and turn: who last advanced each."""
+
+    # --- appending ------------------------------------------------------------------------------
+
+    def append(
+        self,
+        ledger: Ledger,
+        entries: list[wire.NewEntry],
+        expected_seq: int | None,
+        process: Process | None,
+        at_ms: int,
+        now: float,
+    ) -> list[wire.Placed]:
+        """Take entries in, all or none. process: who says so, None for the daemon itself. Refusal.
+
+        What was there already (`once`, a message id that was submitted) is given back as it stands;
+        without its id where only its key was known.
+        """
+        state = ledger.state
+        assert state is not None
+        if expected_seq is not None and expected_seq != state.last_seq:
+            text = "the session has moved on: read what is new, then append again"
+            raise Refusal("stale", text, expected_seq, state.last_seq)
+        self._check_room(entries)
+        chain, undos = ledger.chain, []
+        placed: list[wire.Placed] = []
+        lines: list[Pending] = []
+        turns: list[tuple[str, str]] = []
+        try:
+            for entry in entries:
+                event = entry_event(state, entry, process, at_ms)
+                known = _known(state, entry, event)
+                if known is not None:
+                    placed.append(known)
+                    continue
+                line = event_line(event, entry.payload, chain)
+                undos.append(state.apply(event))
+                chain = chain_of(line)
+                lines.append(Pending(event.seq, line))
+                placed.append(wire.Placed(event.seq, event.id))
+                if event.turn is not None and event.type.startswith("turn_"):
+                    turns.append((event.turn, event.type))
+        except BaseException:
+            for undo in reversed(undos):  # N2
+                state.revert(undo)
+            raise
+        if lines:
+            ledger.chain = chain
+            self._take(ledger, lines, at_ms, now)
+            for turn_id, kind in turns:
+                self._advance(ledger, turn_id, kind, process)
+        return placed
+
+    def _check_room(self, entries: list[wire.NewEntry]) -> None:
+        """Memory is bounded (P10); a full disk takes what ends something alone (P7)."""
+        size = sum(len(entry.payload) for entry in entries)
+        if self.pending_bytes + size > limits.LEDGER_BYTES_MAX:
+            text = "lines that wait for their session's file fill the memory for them; try again"
+            raise Refusal("ledger_full", text, self.pending_bytes + size, limits.LEDGER_BYTES_MAX)
+        ends = all(entry.type in (*_TURN_ENDS, "turn_submitted") for entry in entries)
+        if self._engine.disk_full and not ends:
+            raise Refusal("disk_full", "the disk is full: only turns are begun and ended", "", "")
+
+    def _take(self, ledger: Ledger, lines: list[Pending], at_ms: int, now: float) -> None:
+        """Queue lines for the WAL."""
+        stream = ledger.stream
+        if stream is None:
+            stream = ledger.stream = self._begin(ledger, lines[0].seq - 1, at_ms)
+        if ledger.since is None:
+            ledger.since = now
+        ledger.touched = now
+        size = sum(len(pending.line) for pending in lines)
+        ledger.pending += lines
+        ledger.pending_bytes += size
+        self.pending_bytes += size
+        after_ms = at_ms - stream.begin.at_ms
+        for seq, line in lines:
+            own_seq = seq - stream.begin.number
+            event = wire.Custom(0, own_seq, LINE_KIND, line)
+            item = records.encode_item(records.Happened(after_ms, event))
+            self._engine.queued(stream, stream.take_item(own_seq, 0, item))
+
+    def _begin(self, ledger: Ledger, base: int, at_ms: int) -> Stream:
+        begin = records.Begin(
+            ledger.uid, b"", base, "", ledger.session_id, None, None, None, at_ms, _NOBODY
+        )
+        registry = self._engine.registry
+        stream = Stream(registry.last_no + 1, begin, None)
+        stream.terminal = True  # written from the reserve, too, where the disk is full
+        registry.add(stream)
+        self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, records.encode_item(begin)))
+        return stream
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def begin_checkpoint(self, ledger: Ledger) -> list[Pending]:
+        """What is to go to the session's file now; lines from here on begin another stream."""
+        if ledger.stream is not None:
+            ledger.closing.append(ledger.stream)
+            ledger.stream = None
+        ledger.since = None
+        return list(ledger.pending)
+
+    def checkpointed(self, ledger: Ledger, count: int, now: float) -> None:
+        """The first `count` of `pending` are in the file, durably: the WAL may let go of them."""
+        size = sum(len(pending.line) for pending in ledger.pending[:count])
+        del ledger.pending[:count]
+        ledger.pending_bytes -= size
+        self.pending_bytes -= size
+        for stream in ledger.closing:
+            self._engine.release(stream, Flag.RELEASED, now)
+        ledger.closing.clear()
+
+    def restored(self, uid: int, session_id: str) -> Ledger:
+        """The ledger of lines that a start found; it is folded when somebody asks for it."""
+        key = (uid, session_id)
+        ledger = self.open.get(key)
+        if ledger is None:
+            ledger = self.open[key] = Ledger(uid, session_id, SessionState(), b"")
+            ledger.state = None
+        return ledger
+
+    def hold(self, ledger: Ledger, stream: Stream, lines: list[Pending], now: float) -> None:
+        """Lines of a stream that a start found, of an open ledger: in the order of their seqs."""
+        ledger.closing.append(stream)
+        ledger.pending = sorted({one.seq: one for one in [*ledger.pending, *lines]}.values())
+        size = sum(len(pending.line) for pending in ledger.pending)
+        self.pending_bytes += size - ledger.pending_bytes
+        ledger.pending_bytes = size
+        ledger.since = now
+
+    def forget(self, ledger: Ledger, now: float) -> None:
+        """The session is deleted: nothing of it is written any more."""
+        self.open.pop((ledger.uid, ledger.session_id), None)
+        self.begin_checkpoint(ledger)
+        self.checkpointed(ledger, len(ledger.pending), now)
+        for key in [key for key in self._turns if key[:2] == (ledger.uid, ledger.session_id)]:
+            self._disown(key)
+
+    # --- whose turns ----------------------------------------------------------------------------
+
+    def _advance(self, ledger: Ledger, turn_id: str, kind: str, process: Process | None) -> None:
+        key = (ledger.uid, ledger.session_id, turn_id)
+        self._disown(key)
+        if process is not None and kind not in _TURN_ENDS:
+            self.own(key, process)
+
+    def own(self, key: tuple[int, str, str], process: Process) -> None:
+        """The process advances this turn: it is interrupted when the process is gone."""
+        self._turns[key] = process
+        process.turns.add(key)
+
+    def _disown(self, key: tuple[int, str, str]) -> None:
+        process = self._turns.pop(key, None)
+        if process is not None:
+            process.turns.discard(key)
+
+    def is_owned(self, key: tuple[int, str, str]) -> bool:
+        """Some living process advances the turn."""
+        return key in self._turns
+
+    def lost(self, key: tuple[int, str, str], reason: str) -> None:
+        """The turn's owner is gone: it is to be interrupted."""
+        turn = LostTurn(*key, reason)
+        if turn not in self.lost_turns:
+            self.lost_turns.append(turn)
+
+    def lose(self, process: Process, reason: str) -> None:
+        """The process is gone: its turns are to be interrupted."""
+        for key in list(process.turns):
+            self._disown(key)
+            self.lost(key, reason)
+
+
+def _known(state: SessionState, entry: wire.NewEntry, event: Event) -> wire.Placed | None:
+    """Where the entry stands already, None where it is new. Refusal where it may not come."""
+    if entry.type == "turn_submitted":
+        turn = state.submitted(event.payload)
+        if turn is not None:
+            return wire.Placed(turn.submitted_seq, turn.turn_id, is_new=False)
+    elif entry.once and entry.key is not None:
+        seq = state.seq_of_key(entry.key, entry.type)
+        if seq is not None:
+            return wire.Placed(seq, "", is_new=False)
+    if entry.once and entry.id in state.ids:
+        return wire.Placed(state.ids[entry.id], entry.id, is_new=False)
+    problem = state.check(event)
+    if problem is not None:
+        raise Refusal(problem.code, problem.message, problem.got, problem.limit)
+    return None
