@@ -1,0 +1,139 @@
+"""The facts an audit needs of the ledger; it judges them where the application's store is seen.
+
+Owns: facts of each turn, calls without an answer, events that are malformed, artifacts named.
+Refuses: what is present elsewhere and what that means (the client), the chain and the artifacts'
+bytes (the daemon adds them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from walld.sessions.account import Account, account_of
+from walld.sessions.events import Event, check_payload
+
+__all__ = ["audit"]
+
+
+def audit(events: Sequence[Event]) -> dict[str, Any]:
+    """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts."""
+    account = account_of(events)
+    unanswered = _unanswered(account)
+    return {
+        "last_seq": events[-1].seq if events else 0,
+        "turns": [
+            {
+                "turn_id": turn.state.turn_id,
+                "message_id": turn.state.message_id,
+                "state": turn.state.state,
+                "reason": turn.state.reason,
+                "retry_of": turn.state.retry_of,
+                "collisions": turn.state.collisions.copy(),
+                "stream_ids": turn.state.stream_ids.copy(),
+                "content_hash": turn.state.content_hash.hex(),
+                "submitted_seq": turn.submitted.seq,
+                "submitted_at_ms": turn.submitted.at_ms,
+                "terminal_seq": turn.state.terminal_seq,
+                "unanswered": unanswered.pop(turn_id, []),
+            }
+            for turn_id, turn in account.turns.items()
+        ],
+        "unanswered": [one for calls in unanswered.values() for one in calls],
+        "malformed": [
+            {
+                "seq": event.seq,
+                "id": event.id,
+                "type": event.type,
+                "turn": event.turn,
+                **problem._asdict(),
+            }
+            for event, problem in account.malformed
+        ],
+        "artifacts": _artifacts(events),
+    }
+
+
+def _unanswered(account: Account) -> dict[str | None, list[dict[str, Any]]]:
+    """Turn -> its calls without a result, those of the journal and those of messages, each once."""
+    found: dict[str | None, dict[str, dict[str, Any]]] = {}
+    journalled: set[tuple[str | None, str]] = set()
+    for tool in account.tools:
+        journalled.add((tool.turn, tool.call_id))
+        calls = found.setdefault(tool.turn, {})
+        calls.pop(tool.call_id, None)
+        if not tool.state.closed:
+            calls[tool.call_id] = {
+                "call_id": tool.call_id,
+                "tool": tool.state.tool,
+                "state": tool.state.state,
+                "outcome": tool.state.outcome,
+                "seq": tool.intent.seq,
+                "id": tool.intent.id,
+            }
+    for turn_id, turn in account.turns.items():
+        _of_messages(turn_id, turn.said, found.setdefault(turn_id, {}), journalled)
+    _of_messages(None, account.loose, found.setdefault(None, {}), journalled)
+    return {turn: list(calls.values()) for turn, calls in found.items() if calls}
+
+
+def _of_messages(
+    turn_id: str | None,
+    said: Iterable[Event],
+    calls: dict[str, dict[str, Any]],
+    journalled: set[tuple[str | None, str]],
+) -> None:
+    for event in said:
+        message = event.payload
+        for one in _named_calls(message):
+            call_id = one["id"]
+            if (turn_id, call_id) in journalled:
+                continue
+            calls.pop(call_id, None)
+            if one.get("outcome") not in ("done", "failed"):
+                function = one.get("function")
+                name = function.get("name") if isinstance(function, dict) else one.get("name")
+                calls[call_id] = {
+                    "call_id": call_id,
+                    "tool": name,
+                    "state": "said",
+                    "outcome": "unknown",
+                    "seq": event.seq,
+                    "id": event.id,
+                }
+        for call_id in _answered_calls(message):
+            if (turn_id, call_id) not in journalled:
+                calls.pop(call_id, None)
+
+
+def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    content = message.get("content")
+    found = content if isinstance(content, list) else []
+    return [one for one in found if isinstance(one, dict) and one.get("type") == kind]
+
+
+def _named_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    listed = message.get("tool_calls")
+    found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [
+        one for one in (*found, *_blocks(message, "tool_use")) if isinstance(one.get("id"), str)
+    ]
+
+
+def _answered_calls(message: dict[str, Any]) -> list[str]:
+    """The calls whose results a message brings."""
+    found: list[Any] = [block.get("tool_use_id") for block in _blocks(message, "tool_result")]
+    if message.get("role") == "tool":
+        found += [message.get(name) for name in ("tool_call_id", "tool_use_id", "call_id", "id")]
+    return [one for one in found if isinstance(one, str)]
+
+
+def _artifacts(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Artifacts that events name, each once, by the event that first did."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in events:
+        if event.type == "artifact" and check_payload(event.type, event.payload) is None:
+            sha256, size = event.payload["sha256"], event.payload["size"]
+            named = {"sha256": sha256, "size": size, "seq": event.seq, "id": event.id}
+            found.setdefault(sha256, named)
+    return list(found.values())

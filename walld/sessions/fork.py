@@ -1,0 +1,115 @@
+"""What a new session gets of an old one.
+
+Owns: which events are copied, and how they hang together there. Refuses: the `forked` event
+itself and the lines (the daemon), artifacts (they are not copied: the same bytes serve both).
+
+Invariants: the source is not touched. The copies tell the same messages as the path they were
+copied from, could each be appended in their order, and are numbered from 1. Nobody owns them: who
+worked on a turn of the source does not work on its copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from walld.sessions.events import Event, check_payload
+from walld.sessions.path import NO_PLACE, path, places
+from walld.sessions.refusals import BadArgument
+from walld.sessions.state import SessionState
+from walld.sessions.tree import labels_of
+
+__all__ = ["BEFORE_FIRST", "forked"]
+
+BEFORE_FIRST: Final = ""
+"""As `at`: before the first entry."""
+_NOT_COPIED: Final = frozenset(("label", "leaf"))
+"""Of a path: a move of the leaf leads elsewhere, labels follow at the end."""
+
+
+def forked(events: Sequence[Event], at: str | None = None, whole: bool = False) -> list[Event]:
+    """Copies of the path to entry `at` (None: to the leaf), or of all events, with their labels.
+
+    Raises BadArgument for an `at` that is not there. whole: nothing is left out, and whoever wants
+    `at` to be the leaf hangs the `forked` event there.
+    """
+    found = places(events)
+    if at not in (None, BEFORE_FIRST) and at not in found.by_id:
+        limit = "the id of an entry that is there"
+        raise BadArgument("at", at, limit, "unknown_entry")
+    if whole:
+        return [
+            msgspec.structs.replace(
+                event,
+                seq=place + 1,
+                parent=None if (parent := found.parents[place]) == NO_PLACE else events[parent].id,
+                owner=None,
+            )
+            for place, event in enumerate(events)
+        ]
+    if at == BEFORE_FIRST:
+        return []
+    on_path = [events[place] for place in path(found, at)]
+    copies = _Copies()
+    for event in on_path:
+        if event.type not in _NOT_COPIED:
+            copies.take(event)
+    named = labels_of(events)
+    last_of = {
+        event.payload["target"]: event
+        for event in events
+        if event.type == "label" and check_payload(event.type, event.payload) is None
+    }
+    for target, event in last_of.items():
+        if target in named and target in copies.state.ids:
+            copies.take(msgspec.structs.replace(event, parent=copies.state.leaf))
+    return copies.events
+
+
+class _Copies:
+    """The new session while it is filled."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.state = SessionState()
+        self.last: str | None = None
+
+    def take(self, event: Event) -> None:
+        """A copy of the next one; one that could not be appended had no effect and stays out."""
+        leads = event.type not in _NOT_COPIED
+        copy = msgspec.structs.replace(
+            event,
+            seq=self.state.last_seq + 1,
+            parent=self.last if leads else event.parent,
+            leaf=True if leads else event.leaf,
+            owner=None,
+        )
+        copy = self._retargeted(copy)
+        if self.state.check(copy) is not None:
+            return
+        self.state.apply(copy)
+        self.events.append(copy)
+        if leads:
+            self.last = copy.id
+
+    def _retargeted(self, event: Event) -> Event:
+        """A summary of what is not copied still says what it says."""
+        payload = event.payload
+        if check_payload(event.type, payload) is not None:
+            return event
+        if event.type == "branch_summary" and payload["target"] not in self.state.ids:
+            if self.last is not None:
+                return msgspec.structs.replace(event, payload=payload | {"target": self.last})
+        elif event.type == "compaction" and not self._knows(payload.get("first_kept")):
+            said = [{"role": "user", "content": payload.get("summary"), "_compaction": event.id}]
+            kept = {"replacement": said} | payload
+            kept.pop("first_kept")
+            return msgspec.structs.replace(event, payload=kept)
+        return event
+
+    def _knows(self, name: str | None) -> bool:
+        if name is None or name in self.state.ids:
+            return True
+        return self.state.journal.turn_id_of(name) is not None

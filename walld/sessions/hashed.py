@@ -1,0 +1,154 @@
+"""Tables that load as one block: what a session remembers of everything that came before.
+
+Owns: `Seqs` (name -> seq) and `Records` (name -> bytes), each a sorted block of hashes beside what
+changed since. Refuses: giving the names back; the ledger has them.
+
+Invariants: a block is read by bisection and never taken apart, so loading costs a copy and not an
+object a name. 64 bits of SHA-256 stand for a name: two names of one session that share them (one in
+10^9 sessions of 100,000 names, by chance) count as one. Blocks are sorted: the same content is the
+same bytes. Bytes of another machine's order are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from bisect import bisect_left
+from typing import Final
+
+import msgspec
+
+from walld.errors import FormatError
+
+__all__ = ["Records", "RecordsBlock", "Seqs", "SeqsBlock"]
+
+_ORDER: Final = array("Q", [1]).tobytes() + array("I", [1]).tobytes()
+
+
+class SeqsBlock(msgspec.Struct, array_like=True, frozen=True):
+    """Sorted hashes, and the seq of each. order: how this machine writes 1."""
+
+    hashes: bytes
+    seqs: bytes
+    order: bytes = _ORDER
+
+
+class RecordsBlock(msgspec.Struct, array_like=True, frozen=True):
+    """Sorted hashes, where the record of each ends, and the records."""
+
+    hashes: bytes
+    ends: bytes
+    records: bytes
+    order: bytes = _ORDER
+
+
+class Seqs:
+    """Name -> seq."""
+
+    __slots__ = ("_hashes", "_new", "_seqs")
+
+    def __init__(self, block: SeqsBlock | None = None) -> None:
+        self._new: dict[str, int] = {}
+        self._hashes, self._seqs = array("Q"), array("I")
+        if block is not None:
+            self._hashes = _loaded("Q", block.hashes, block.order)
+            self._seqs = _loaded("I", block.seqs, block.order)
+            if len(self._hashes) != len(self._seqs):
+                raise FormatError(f"{len(self._hashes)} hashes stand for {len(self._seqs)} seqs")
+
+    def __len__(self) -> int:
+        return len(self._hashes) + len(self._new)
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def __getitem__(self, name: str) -> int:
+        seq = self.get(name)
+        if seq is None:
+            raise KeyError(name)
+        return seq
+
+    def __setitem__(self, name: str, seq: int) -> None:
+        self._new[name] = seq
+
+    def __delitem__(self, name: str) -> None:
+        """Only of what is in no block."""
+        del self._new[name]
+
+    def get(self, name: str) -> int | None:
+        """The seq of a name, None where it is not there."""
+        seq = self._new.get(name)
+        if seq is None and self._hashes:
+            at = _found(self._hashes, _hash(name))
+            seq = None if at < 0 else self._seqs[at]
+        return seq
+
+    def block(self) -> SeqsBlock:
+        """All of it; what was new is part of the block from now on."""
+        if self._new:
+            pairs = [key << 32 | seq for key, seq in zip(self._hashes, self._seqs, strict=True)]
+            pairs += [_hash(name) << 32 | seq for name, seq in self._new.items()]
+            pairs.sort()
+            self._hashes = array("Q", [pair >> 32 for pair in pairs])
+            self._seqs = array("I", [pair & 0xFFFFFFFF for pair in pairs])
+            self._new.clear()
+        return SeqsBlock(self._hashes.tobytes(), self._seqs.tobytes())
+
+
+class Records:
+    """Name -> bytes, never changed in place."""
+
+    __slots__ = ("_ends", "_hashes", "_records")
+
+    def __init__(self, block: RecordsBlock | None = None) -> None:
+        self._hashes, self._ends, self._records = array("Q"), array("I"), b""
+        if block is not None:
+            self._hashes = _loaded("Q", block.hashes, block.order)
+            self._ends = _loaded("I", block.ends, block.order)
+            self._records = block.records
+            end = self._ends[-1] if self._ends else 0
+            if len(self._hashes) != len(self._ends) or end != len(block.records):
+                raise FormatError(f"{len(block.records)} bytes of records, limit {end}")
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def get(self, name: str) -> bytes | None:
+        """The record of a name, None where it is not there."""
+        at = _found(self._hashes, _hash(name)) if self._hashes else -1
+        return None if at < 0 else self._at(at)
+
+    def block(self, changed: dict[str, bytes]) -> RecordsBlock:
+        """All of it with what changed, which is part of it from now on."""
+        if changed:
+            records = {key: self._at(at) for at, key in enumerate(self._hashes)}
+            records |= {_hash(name): record for name, record in changed.items()}
+            hashes = sorted(records)
+            self._hashes = array("Q", hashes)
+            self._ends = array("I")
+            end = 0
+            for key in hashes:
+                end += len(records[key])
+                self._ends.append(end)
+            self._records = b"".join([records[key] for key in hashes])
+        return RecordsBlock(self._hashes.tobytes(), self._ends.tobytes(), self._records)
+
+    def _at(self, at: int) -> bytes:
+        return self._records[self._ends[at - 1] if at else 0 : self._ends[at]]
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8])
+
+
+def _found(hashes: array[int], wanted: int) -> int:
+    at = bisect_left(hashes, wanted)
+    return at if at < len(hashes) and hashes[at] == wanted else -1
+
+
+def _loaded(kind: str, packed: bytes, order: bytes) -> array[int]:
+    loaded: array[int] = array(kind)
+    if order != _ORDER or len(packed) % loaded.itemsize:
+        raise FormatError(f"a block of {len(packed)} bytes is not of this machine's numbers")
+    loaded.frombytes(packed)
+    return loaded

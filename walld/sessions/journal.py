@@ -1,0 +1,147 @@
+"""The turns and tool calls of a session: those at work in memory, those at rest as bytes.
+
+Owns: which turns and calls there are, and by which message id. Refuses: their transitions
+(`turns.py`, `tools.py`), who may come next (`state.py`).
+
+Invariants: a turn is at rest when it has ended and each of its calls is closed. `pack` puts those
+to rest; asking for one wakes it, with its calls, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from walld.errors import FormatError
+from walld.sessions.hashed import Records, RecordsBlock
+from walld.sessions.tools import ToolState
+from walld.sessions.turns import TurnState
+
+__all__ = ["Journal", "JournalPack"]
+
+
+class JournalPack(msgspec.Struct, array_like=True):
+    """turns, tools: at work. rest: turn id -> turn and calls. message_ids: -> turn id, at rest."""
+
+    turns: list[TurnState]
+    tools: list[tuple[str, str, ToolState]]
+    rest: RecordsBlock
+    message_ids: RecordsBlock
+
+
+class _AtRest(msgspec.Struct, array_like=True):
+    turn: TurnState
+    tools: dict[str, ToolState]
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(_AtRest)
+
+
+class Journal:
+    """See the top."""
+
+    __slots__ = ("_message_ids", "_named", "_rest", "_tools", "_turns")
+
+    def __init__(self, packed: JournalPack | None = None) -> None:
+        self._turns: dict[str, TurnState] = {}
+        self._tools: dict[str, dict[str, ToolState]] = {}
+        self._named: dict[str, str] = {}
+        """Message id -> turn id, of turns at work."""
+        self._rest = Records(None if packed is None else packed.rest)
+        self._message_ids = Records(None if packed is None else packed.message_ids)
+        if packed is not None:
+            self._turns = {turn.turn_id: turn for turn in packed.turns}
+            for turn_id, call_id, tool in packed.tools:
+                self._tools.setdefault(turn_id, {})[call_id] = tool
+            for turn in packed.turns:
+                self._name(turn)
+
+    def turn(self, turn_id: str | None) -> TurnState | None:
+        """The turn of that id, None where there is none."""
+        turn = self._turns.get(turn_id or "")
+        return self._wake(turn_id) if turn is None and turn_id else turn
+
+    def tool(self, turn_id: str, call_id: str) -> ToolState | None:
+        """The newest call of that id in that turn."""
+        self.turn(turn_id)
+        return self._tools.get(turn_id, {}).get(call_id)
+
+    def turn_id_of(self, message_id: str | None) -> str | None:
+        """The turn that first submitted that message."""
+        if not message_id:
+            return None
+        turn_id = self._named.get(message_id)
+        if turn_id is None and (packed := self._message_ids.get(message_id)) is not None:
+            turn_id = packed.decode("utf-8", "surrogatepass")
+        return turn_id
+
+    def open_turns(self) -> list[TurnState]:
+        """Turns that have not ended, in the order they were submitted."""
+        return sorted(
+            (turn for turn in self._turns.values() if not turn.ended),
+            key=lambda turn: turn.submitted_seq,
+        )
+
+    def put_turn(self, turn_id: str, turn: TurnState | None) -> None:
+        """None takes the newest turn away again."""
+        if turn is not None:
+            self._turns[turn_id] = turn
+            self._name(turn)
+            return
+        gone = self._turns.pop(turn_id)
+        if gone.message_id is not None and self._named.get(gone.message_id) == turn_id:
+            del self._named[gone.message_id]
+
+    def put_tool(self, turn_id: str, call_id: str, tool: ToolState | None) -> None:
+        """None takes the newest call away again."""
+        tools = self._tools.setdefault(turn_id, {})
+        if tool is not None:
+            tools[call_id] = tool
+        else:
+            tools.pop(call_id, None)
+
+    def pack(self) -> JournalPack:
+        """All of it; whoever holds a turn asks for it again."""
+        rest: dict[str, bytes] = {}
+        named: dict[str, bytes] = {}
+        for turn_id, turn in list(self._turns.items()):
+            tools = self._tools.get(turn_id, {})
+            if not turn.ended or not all(tool.closed for tool in tools.values()):
+                continue
+            rest[turn_id] = _encoder.encode(_AtRest(turn, tools))
+            if turn.message_id is not None and self._named.get(turn.message_id) == turn_id:
+                named[turn.message_id] = turn_id.encode("utf-8", "surrogatepass")
+                del self._named[turn.message_id]
+            del self._turns[turn_id]
+            self._tools.pop(turn_id, None)
+        tools_at_work = [
+            (turn_id, call_id, tool)
+            for turn_id, tools in self._tools.items()
+            for call_id, tool in tools.items()
+        ]
+        return JournalPack(
+            sorted(self._turns.values(), key=lambda turn: turn.submitted_seq),
+            sorted(tools_at_work, key=lambda one: one[2].seqs["intended"]),
+            self._rest.block(rest),
+            self._message_ids.block(named),
+        )
+
+    def _name(self, turn: TurnState) -> None:
+        """The first turn of a message id keeps it."""
+        if turn.message_id is not None and self.turn_id_of(turn.message_id) is None:
+            self._named[turn.message_id] = turn.turn_id
+
+    def _wake(self, turn_id: str) -> TurnState | None:
+        packed = self._rest.get(turn_id)
+        if packed is None:
+            return None
+        try:
+            found = _decoder.decode(packed)
+        except msgspec.MsgspecError as error:
+            raise FormatError(f"turn {turn_id} of a snapshot cannot be read: {error}") from None
+        self._turns[turn_id] = found.turn
+        if found.tools:
+            self._tools[turn_id] = found.tools
+        return found.turn

@@ -1,0 +1,185 @@
+"""The conversation a path tells: its messages, as edits, undos and compactions left them.
+
+Owns: what each entry on a path does to the list. Refuses: which path (`path.py`), what a provider
+takes (`provider.py`).
+
+Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
+counts messages as they were seen at its place: one that takes a summary off takes what the summary
+stood for. A message of a reply that was said anew stands where it first stood; one that was
+undone or edited meanwhile stays as that left it. An entry whose payload is malformed does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from walld.sessions.events import Event, check_payload
+from walld.sessions.path import path_events
+from walld.sessions.provider import anthropic_messages, openai_messages
+from walld.sessions.refusals import BadArgument
+
+__all__ = ["FORMATS", "messages", "submitted_message"]
+
+FORMATS: Final = ("plain", "openai", "anthropic")
+
+
+def messages(
+    events: Sequence[Event],
+    format: str = "plain",  # noqa: A002
+    branch: str | None = None,
+    compacted: bool = True,
+) -> list[dict[str, Any]] | None:
+    """The messages on the path to the leaf, or to entry `branch`; None of no events at all.
+
+    compacted: False shows what compactions hide. Raises BadArgument.
+    """
+    if format not in FORMATS:
+        raise BadArgument("format", format, " | ".join(FORMATS))
+    if not events:
+        return None
+    conversation = _Conversation()
+    for place, event in enumerate(path_events(events, branch)):
+        conversation.take(place, event)
+    told = conversation.seen() if compacted else conversation.whole()
+    if format == "openai":
+        return openai_messages(told)
+    return anthropic_messages(told) if format == "anthropic" else told
+
+
+def submitted_message(event: Event) -> dict[str, Any]:
+    """The user message of a turn_submitted."""
+    payload = event.payload
+    message = {"role": "user", "content": payload.get("content")}
+    if payload.get("attachments"):
+        message["attachments"] = payload["attachments"]
+    return message | {"_turn": event.turn, "_message_id": payload.get("message_id")}
+
+
+class _Item:
+    """A message of the list. place: of its entry on the path."""
+
+    __slots__ = ("edited", "message", "place")
+
+    def __init__(self, place: int, message: dict[str, Any]) -> None:
+        self.place = place
+        self.message = message
+        self.edited = False
+
+
+class _Conversation:
+    """The list while a path is walked. What is seen: `prefix`, then `items` from `kept_from`."""
+
+    def __init__(self) -> None:
+        self.items: list[_Item] = []
+        self.prefix: list[_Item] = []
+        self.kept_from = 0
+        self.by_name: dict[str, list[_Item]] = {}
+        """Entry id or message id -> its items."""
+        self.by_reply: dict[tuple[object, object], _Item] = {}
+        self.place_of: dict[str, int] = {}
+
+    def seen(self) -> list[dict[str, Any]]:
+        return [item.message for item in (*self.prefix, *self.items[self.kept_from :])]
+
+    def whole(self) -> list[dict[str, Any]]:
+        return [item.message for item in self.items]
+
+    def take(self, place: int, event: Event) -> None:
+        """The next entry of the path."""
+        self.place_of[event.id] = place
+        kind, payload = event.type, event.payload
+        if kind not in _SAID or check_payload(kind, payload) is not None:
+            return
+        if kind == "message":
+            self._say(place, event.id, payload)
+        elif kind == "turn_submitted":
+            if payload.get("retry_of") is None:
+                self._say(place, event.id, submitted_message(event))
+        elif kind == "message_edit":
+            self._edit(place, payload)
+        elif kind == "undo":
+            self._undo(payload["n"])
+        else:
+            self._compact(place, event)
+
+    def _say(self, place: int, entry_id: str, message: dict[str, Any]) -> None:
+        reply = _reply_of(message)
+        item = None if reply is None else self.by_reply.get(reply)
+        if item is None:
+            item = self._item(place, message)
+            self.items.append(item)
+        elif not item.edited:
+            item.message = message
+        self.by_name.setdefault(entry_id, []).append(item)
+
+    def _item(self, place: int, message: dict[str, Any]) -> _Item:
+        item = _Item(place, message)
+        message_id = message.get("_message_id")
+        if isinstance(message_id, str):
+            self.by_name.setdefault(message_id, []).append(item)
+        reply = _reply_of(message)
+        if reply is not None:
+            self.by_reply[reply] = item
+        return item
+
+    def _edit(self, place: int, payload: dict[str, Any]) -> None:
+        if "messages" in payload:
+            self.by_name.clear()
+            self.items = [self._item(place, message) for message in payload["messages"]]
+            self.prefix, self.kept_from = [], 0
+            return
+        for item in self.by_name.get(payload["target"], ()):
+            item.message = payload["message"]
+            item.edited = True
+
+    def _undo(self, count: int) -> None:
+        kept = len(self.items) - self.kept_from
+        if count <= kept:
+            del self.items[len(self.items) - count :]
+            return
+        del self.items[self.kept_from :]
+        del self.prefix[max(len(self.prefix) - (count - kept), 0) :]
+        if not self.prefix:
+            self.items.clear()
+            self.kept_from = 0
+
+    def _compact(self, place: int, event: Event) -> None:
+        payload = event.payload
+        if "replacement" in payload:
+            said, self.kept_from = payload["replacement"], len(self.items)
+        else:
+            said = [{"role": "user", "content": payload["summary"], "_compaction": event.id}]
+            self.kept_from = self._place_in_items(payload["first_kept"])
+        self.prefix = [_Item(place, message) for message in said]
+        for item in self.prefix:
+            message_id = item.message.get("_message_id")
+            if isinstance(message_id, str):
+                self.by_name.setdefault(message_id, []).append(item)
+
+    def _place_in_items(self, name: str) -> int:
+        """The first item at or behind an entry of the path or a message; the end for any other."""
+        place = self.place_of.get(name)
+        if place is None:
+            place = min((item.place for item in self.by_name.get(name, ())), default=None)
+        if place is None:
+            return len(self.items)
+        low, high = 0, len(self.items)
+        while low < high:
+            middle = (low + high) // 2
+            if self.items[middle].place < place:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+_SAID: Final = frozenset(("message", "turn_submitted", "message_edit", "undo", "compaction"))
+
+
+def _reply_of(message: dict[str, Any]) -> tuple[object, object] | None:
+    """Which step of which reply a message is, None where it is of none."""
+    stream_id, seq = message.get("_wal_stream"), message.get("_wal_seq")
+    if isinstance(stream_id, str) and isinstance(seq, int):
+        return stream_id, seq
+    return None

@@ -1,0 +1,62 @@
+"""What waits for somebody: approvals, calls that did not run, calls nobody knows about, turns.
+
+Owns: which actions are pending. Refuses: whether it is safe to take them (`resume.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from walld.sessions.account import Account, ToolAccount, account_of
+from walld.sessions.events import Event
+
+__all__ = ["open_tools", "pending"]
+
+_ACTIONS: Final = {"asked": "approve", "approved": "run_tool", "intended": "decide_tool"}
+
+
+def open_tools(account: Account) -> list[ToolAccount]:
+    """Calls without a result, in order, of turns that were not completed."""
+    return [
+        tool
+        for tool in account.tools
+        if not tool.state.closed and account.turns[tool.turn or ""].state.state != "completed"
+    ]
+
+
+def pending(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """In order of seq. action: approve | decide_tool | run_tool | settle_tool | answer_turn.
+
+    settle_tool: it started and has no result, so somebody has to look what became of it.
+    answer_turn: a turn that was submitted and has not ended.
+    """
+    account = account_of(events)
+    found: list[dict[str, Any]] = [
+        {
+            "action": "answer_turn",
+            "seq": turn.submitted.seq,
+            "since_ms": turn.submitted.at_ms,
+            "turn": turn.state.turn_id,
+            "message_id": turn.state.message_id,
+            "state": turn.state.state,
+        }
+        for turn in account.turns.values()
+        if not turn.state.ended
+    ]
+    for tool in open_tools(account):
+        state = tool.state.state
+        found.append(
+            {
+                "action": _ACTIONS.get(state, "settle_tool"),
+                "seq": tool.intent.seq,
+                "since_ms": tool.at_ms[state],
+                "turn": tool.turn,
+                "call_id": tool.call_id,
+                "tool": tool.state.tool,
+                "state": state,
+                "side_effect": tool.state.side_effect,
+                "resume_policy": tool.state.resume_policy,
+            }
+        )
+    return sorted(found, key=lambda one: one["seq"])

@@ -1,0 +1,155 @@
+"""Whether it is safe to go on, and what may be done with each call that has no result.
+
+Owns: the boundary the work stopped at, the rules of what may run again, the comparison of the
+workspace then and now. Refuses: running anything, computing a fingerprint (the client), looking for
+artifacts (the daemon says which are missing).
+
+Rules, for a call that has not started: what waits for an approval, or wants one, asks the user; the
+rest runs as if never tried. For one that started and has no result (it is unknown whether it took
+effect): never-rerun is never, require-user-confirmation asks; replay-from-event holds for calls
+without an effect alone, a write to the workspace is checked first and any other asks. A check needs
+a workspace to look at: without one, or with one that changed, it asks as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from walld.sessions.account import Account, ToolAccount, account_of
+from walld.sessions.budget import is_exhausted, last_budget
+from walld.sessions.events import Event
+from walld.sessions.pending import open_tools
+from walld.sessions.workspace import Compared, compare, fingerprint_then
+
+__all__ = ["may_do", "resume"]
+
+_BOUNDARIES: Final = {
+    "intended": "intended",
+    "asked": "intended",
+    "denied": "intended",
+    "approved": "approved",
+    "started": "started",
+    "finished": "finished",
+    "failed": "finished",
+    "observed": "observed",
+}
+_ASKS: Final = {
+    "ask_user": "the user must say whether it may run",
+    "never": "it may have run and must not run again: record what became of it",
+}
+
+
+def resume(
+    events: Sequence[Event],
+    workspace: Mapping[str, Any] | None = None,
+    missing_artifacts: Sequence[str] = (),
+    budget: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The gate. status: ok | blocked, blocked exactly where there are reasons.
+
+    workspace: {"head", "dirty", "files": {path: sha256}} as it is now, None where nobody looked.
+    boundary: before_intent | intended | approved | started | finished | observed | idle.
+    tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never.
+    budget: instead of that of the last budget event.
+    """
+    account = account_of(events)
+    compared = compare(fingerprint_then(events), workspace, _has_written(account, events))
+    tools = [_judged(tool, compared) for tool in open_tools(account)]
+    reasons = [
+        _reason(
+            "approval_pending" if tool["state"] == "asked" else "tool_" + tool["outcome"],
+            f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}",
+            turn=tool["turn"],
+            call_id=tool["call_id"],
+        )
+        for tool in tools
+        if tool["may"] in _ASKS
+    ]
+    if compared.changed:
+        named = ", ".join(compared.changed)
+        reasons.append(_reason("workspace_changed", f"since the work stopped changed: {named}"))
+    reasons += [
+        _reason("artifact_missing", f"artifact {sha256} is missing or changed", sha256=sha256)
+        for sha256 in missing_artifacts
+    ]
+    spent = dict(budget) if budget is not None else last_budget(events)
+    if spent is not None and is_exhausted(spent):
+        reasons.append(_reason("budget_exhausted", "the budget is used up"))
+    turn, boundary = _stopped_at(account)
+    return {
+        "status": "blocked" if reasons else "ok",
+        "boundary": boundary,
+        "turn": turn,
+        "reasons": reasons,
+        "tools": tools,
+        "workspace": compared._asdict(),
+        "budget": spent,
+    }
+
+
+def may_do(tool: ToolAccount, compared: Compared) -> str:
+    """What may be done with a call that has no result; see the top."""
+    state = tool.state
+    if state.outcome != "unknown":
+        if state.state == "asked":
+            return "ask_user"
+        unasked = state.state == "intended" and state.resume_policy == "require-user-confirmation"
+        return "ask_user" if unasked else "replay"
+    if state.resume_policy == "never-rerun":
+        return "never"
+    if state.resume_policy == "require-user-confirmation":
+        return "ask_user"
+    if state.side_effect in ("none", "read"):
+        replay = state.resume_policy == "replay-from-event"
+        return "replay" if replay else "rerun_after_check"
+    if state.resume_policy == "replay-from-event" and state.side_effect != "workspace-write":
+        return "ask_user"
+    unseen = state.side_effect == "workspace-write" and compared.verdict != "same"
+    return "ask_user" if unseen else "rerun_after_check"
+
+
+def _judged(tool: ToolAccount, compared: Compared) -> dict[str, Any]:
+    return {
+        "turn": tool.turn,
+        "call_id": tool.call_id,
+        "tool": tool.state.tool,
+        "state": tool.state.state,
+        "outcome": tool.state.outcome,
+        "side_effect": tool.state.side_effect,
+        "resume_policy": tool.state.resume_policy,
+        "may": may_do(tool, compared),
+    }
+
+
+def _reason(code: str, message: str, **more: Any) -> dict[str, Any]:
+    return {"code": code, "message": message, **more}
+
+
+def _has_written(account: Account, events: Sequence[Event]) -> bool:
+    """Whether a call may have written to the workspace since the last fingerprint."""
+    since = 0
+    for event in events:
+        if event.type == "lifecycle" and isinstance(event.payload.get("fingerprint"), dict):
+            since = event.seq
+    return any(
+        tool.state.side_effect == "workspace-write"
+        and max(tool.state.seqs.get(name, 0) for name in ("started", "finished", "failed")) > since
+        for tool in account.tools
+    )
+
+
+def _stopped_at(account: Account) -> tuple[str | None, str]:
+    """The newest turn that was not completed, and how far its calls got."""
+    turns = list(account.turns.values())
+    if not turns or turns[-1].state.state == "completed":
+        unsettled = [tool for tool in open_tools(account) if tool.state.outcome == "unknown"]
+        if not unsettled:
+            return None, "idle"
+        return unsettled[-1].turn, "started"
+    turn = turns[-1]
+    if any(tool.state.outcome == "unknown" and not tool.state.closed for tool in turn.tools):
+        return turn.state.turn_id, "started"
+    newest = max(turn.tools, key=lambda tool: max(tool.state.seqs.values()), default=None)
+    boundary = "before_intent" if newest is None else _BOUNDARIES[newest.state.state]
+    return turn.state.turn_id, boundary

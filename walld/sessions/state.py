@@ -1,0 +1,362 @@
+"""What the daemon knows of an open session: enough to say whether the next event may come.
+
+Owns: ids, parents, the leaf, keys, turns and tools, event by event. Refuses: payloads beyond what
+it needs of them (the projections read those), seqs and lines (the daemon gives them), disks.
+
+Invariants: `check` decides and changes nothing; `apply` takes what was checked, or what stands in
+the ledger anyway, and never refuses. `revert` takes the newest event back. A base, its deltas in
+order and the events behind them give the state that all events give. Lines that were lost to
+damage leave holes: an entry whose parent is lost hangs on the newest one before it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from walld.errors import FormatError
+from walld.sessions.events import Event, Problem, check_payload
+from walld.sessions.hashed import Seqs
+from walld.sessions.journal import Journal
+from walld.sessions.snapshot import (
+    BASE_VERSION,
+    Base,
+    Step,
+    decode_base,
+    decode_steps,
+    encode_base,
+    encode_steps,
+)
+from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, take_tool
+from walld.sessions.turns import TURN_STATES, TurnState, check_turn, content_hash, take_turn
+
+__all__ = ["SessionState", "Undo"]
+
+_NEVER_LEAF: Final = frozenset(("label", "leaf"))
+_TARGETS: Final = {
+    "label": "target",
+    "branch_summary": "target",
+    "leaf": "target",
+    "message_edit": "target",
+    "compaction": "first_kept",
+}
+"""Type -> the field that names an earlier entry (of an edit and a compaction also a message)."""
+_BY_MESSAGE: Final = frozenset(("message_edit", "compaction"))
+_FACTS: Final = (
+    "message_id",
+    "retry_of",
+    "stream_id",
+    "reason",
+    "call_id",
+    "tool",
+    "side_effect",
+    "resume_policy",
+    "state",
+    "verdict",
+    "failed",
+)
+"""Of a turn's or a tool's payload, what its state needs."""
+
+
+class Undo(NamedTuple):
+    """What `revert` needs to take an event back."""
+
+    step: Step
+    last_seq: int
+    leaf: str | None
+    turn: TurnState | None
+    tool: ToolState | None
+
+
+class SessionState:
+    """The state of one session; see the top."""
+
+    __slots__ = (
+        "_pending",
+        "ids",
+        "journal",
+        "keys",
+        "last_seq",
+        "leaf",
+        "parents",
+    )
+
+    def __init__(self) -> None:
+        self.last_seq = 0
+        self.leaf: str | None = None
+        self.ids = Seqs()
+        self.parents = array("I", [0])
+        """By seq; 0 for none."""
+        self.keys = Seqs()
+        """The first seq of a key, and of a type and a key, by `_key_name`."""
+        self.journal = Journal()
+        self._pending: list[Step] = []
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def parent_for(self, event: Event) -> str | None:
+        """The parent that belongs into the event's line."""
+        return self.leaf if event.parent is None else event.parent
+
+    def seq_of_key(self, key: str, type: str | None = None) -> int | None:  # noqa: A002
+        """The first event of that key, and of that type where one is given."""
+        return self.keys.get(_key_name(key, type))
+
+    def submitted(self, payload: dict[str, Any]) -> TurnState | None:
+        """The turn that a submission repeats: the same message id, content and attachments."""
+        if payload.get("retry_of") is not None:
+            return None
+        turn = self.journal.turn(self.journal.turn_id_of(payload.get("message_id")))
+        return turn if turn is not None and turn.content_hash == content_hash(payload) else None
+
+    def check(self, event: Event) -> Problem | None:
+        """Why the event may not come next, None where it may. A parent that is None is the leaf."""
+        return (
+            check_payload(event.type, event.payload)
+            or self._check_place(event)
+            or self._check_target(event)
+            or self._check_turn(event)
+        )
+
+    def _check_place(self, event: Event) -> Problem | None:
+        if event.id in self.ids:
+            limit = f"an id that is new: seq {self.ids[event.id]} has this one"
+            return Problem("duplicate_id", "id is taken", event.id, limit)
+        if not event.id:
+            return Problem("bad_id", "id is empty", "''", "a text that is not empty")
+        if event.parent == event.id:
+            limit = "the id of an earlier entry"
+            return Problem("cycle", "parent is the entry itself", event.id, limit)
+        if event.parent is not None and event.parent not in self.ids:
+            return _unknown("unknown_parent", "parent", event.parent)
+        return None
+
+    def _check_target(self, event: Event) -> Problem | None:
+        name = _TARGETS.get(event.type)
+        target = None if name is None else event.payload.get(name)
+        if name is None or target is None or target in self.ids:
+            return None
+        if event.type in _BY_MESSAGE and self.journal.turn_id_of(target) is not None:
+            return None
+        return _unknown("unknown_target", f"{name} of {event.type}", target)
+
+    def _check_turn(self, event: Event) -> Problem | None:
+        if event.type == "turn_submitted":
+            return self._check_submitted(event)
+        if event.type in TURN_STATES:
+            turn = self.journal.turn(event.turn)
+            return _unknown_turn(event.turn) if turn is None else check_turn(turn, event)
+        if event.type in TOOL_TYPES and event.payload.get("call_id") is not None:
+            if event.turn is None or self.journal.turn(event.turn) is None:
+                return _unknown_turn(event.turn)
+            return check_tool(self.journal.tool(event.turn, event.payload["call_id"]), event)
+        return None
+
+    def _check_submitted(self, event: Event) -> Problem | None:
+        if not event.turn:
+            return Problem("bad_payload", "turn of turn_submitted is missing", "nothing", "an id")
+        if (turn := self.journal.turn(event.turn)) is not None:
+            limit = f"a new turn id: this one is {turn.state}"
+            return Problem("illegal_turn", f"turn {event.turn} is there", "submitted", limit)
+        if not content_hash(event.payload):
+            limit = "what the JSON encoder of Python takes"
+            return Problem("bad_payload", "content nests too deep", "a deep value", limit)
+        retry_of = event.payload.get("retry_of")
+        if retry_of is not None:
+            known = self.journal.turn(retry_of) is not None
+            return None if known else _unknown_turn(retry_of, "retry_of")
+        message_id = event.payload["message_id"]
+        if (taken_by := self.journal.turn_id_of(message_id)) is not None:
+            limit = f"an id that is new: turn {taken_by} has it (retry_of?)"
+            return Problem("message_id_taken", "message_id is taken", message_id, limit)
+        return None
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> Undo:
+        """Take an event in, its parent as its line says it."""
+        step = self._step(event)
+        self._pending.append(step)
+        return self._take(step)
+
+    def revert(self, undo: Undo) -> None:
+        """Take the newest event back: its line was not written. No delta may hold it."""
+        step = undo.step
+        assert self.last_seq == step.seq, f"{step.seq} is not the newest, {self.last_seq} is"
+        newest = self._pending.pop() if self._pending else None
+        assert newest is step, f"seq {step.seq} is in a snapshot already"
+        del self.ids[step.id]
+        del self.parents[undo.last_seq + 1 :]
+        self.last_seq, self.leaf = undo.last_seq, undo.leaf
+        for name in _key_names(step):
+            if self.keys[name] == step.seq:
+                del self.keys[name]
+        if step.turn is None:
+            return
+        if step.type in TOOL_TYPES:
+            self.journal.put_tool(step.turn, step.facts["call_id"], undo.tool)
+        else:
+            self.journal.put_turn(step.turn, undo.turn)
+
+    def _step(self, event: Event) -> Step:
+        seq, kind, payload = event.seq, event.type, event.payload
+        parent = 0 if event.parent is None else (self.ids.get(event.parent) or self.last_seq)
+        moves_to: str | msgspec.UnsetType | None = msgspec.UNSET
+        turn: str | None = None
+        facts: dict[str, Any] | None = None
+        sound = check_payload(kind, payload) is None
+        if (
+            kind == "leaf"
+            and sound
+            and (payload["target"] is None or payload["target"] in self.ids)
+        ):
+            moves_to = payload["target"]
+        if event.turn and sound:
+            facts = self._facts(event)
+            turn = event.turn if facts is not None else None
+        return Step(
+            id=event.id,
+            seq=seq,
+            back=seq - parent,
+            stays=not event.leaf or kind in _NEVER_LEAF,
+            moves_to=moves_to,
+            type=kind if turn is not None or event.key is not None else None,
+            key=event.key,
+            turn=turn,
+            facts=facts or {},
+            owner=event.owner if turn is not None else None,
+        )
+
+    def _facts(self, event: Event) -> dict[str, Any] | None:
+        """What the state needs of a turn's or a tool's event; None of any other."""
+        payload = event.payload
+        if event.type in TOOL_TYPES:
+            if payload.get("call_id") is None:
+                return None
+        elif event.type not in TURN_STATES:
+            return None
+        facts = {name: payload[name] for name in _FACTS if payload.get(name) is not None}
+        if event.type == "turn_submitted":
+            facts["hash"] = content_hash(payload)
+        return facts
+
+    def _take(self, step: Step) -> Undo:
+        undo = Undo(step, self.last_seq, self.leaf, *self._before(step))
+        seq = step.seq
+        assert seq > self.last_seq, f"seq {seq} after {self.last_seq}"
+        if seq > self.last_seq + 1:
+            self.parents.extend([0] * (seq - self.last_seq - 1))
+        self.ids[step.id] = seq
+        self.parents.append(seq - step.back)
+        self.last_seq = seq
+        if step.moves_to is not msgspec.UNSET:
+            self.leaf = step.moves_to
+        elif not step.stays:
+            self.leaf = step.id
+        for name in _key_names(step):
+            if name not in self.keys:
+                self.keys[name] = seq
+        if step.turn is not None and step.type is not None:
+            if step.type in TOOL_TYPES:
+                self._take_tool(step.turn, step.type, step)
+            else:
+                self._take_turn(step.turn, step.type, step)
+        return undo
+
+    def _before(self, step: Step) -> tuple[TurnState | None, ToolState | None]:
+        if step.turn is None:
+            return None, None
+        if step.type in TOOL_TYPES:
+            tool = self.journal.tool(step.turn, step.facts["call_id"])
+            return None, None if tool is None else tool.copy()
+        turn = self.journal.turn(step.turn)
+        return None if turn is None else turn.copy(), None
+
+    def _take_turn(self, turn_id: str, type: str, step: Step) -> None:  # noqa: A002
+        turn = self.journal.turn(turn_id)
+        if turn is not None:
+            take_turn(turn, type, step.seq, step.facts, step.owner)
+            return
+        facts = step.facts
+        retry_of = facts.get("retry_of")
+        retried = self.journal.turn(retry_of)
+        message_id = facts.get("message_id") if retried is None else retried.message_id
+        new = TurnState(turn_id, message_id, "submitted", step.seq, facts.get("hash", b""), [])
+        new.retry_of = retry_of
+        take_turn(new, type, step.seq, facts, step.owner)
+        self.journal.put_turn(turn_id, new)
+
+    def _take_tool(self, turn_id: str, type: str, step: Step) -> None:  # noqa: A002
+        facts = step.facts
+        tool = self.journal.tool(turn_id, facts["call_id"])
+        if type == "tool_intent" and (tool is None or tool.closed):
+            names = (facts["tool"], facts["side_effect"], facts["resume_policy"])
+            new = ToolState("intended", *names, {"intended": step.seq})
+            self.journal.put_tool(turn_id, facts["call_id"], new)
+        elif tool is not None:
+            take_tool(tool, type, step.seq, facts)
+
+    # --- snapshots --------------------------------------------------------------------------------
+
+    def to_base(self) -> bytes:
+        """All of it. Deltas go on from here."""
+        self._pending.clear()
+        parents: list[int] = []
+        for seq, parent in enumerate(self.parents):
+            if parent != seq - 1 and seq:
+                parents += (seq, parent)
+        blocks = (self.ids.block(), parents, self.keys.block(), self.journal.pack())
+        return encode_base(Base(BASE_VERSION, self.last_seq, self.leaf, *blocks))
+
+    @classmethod
+    def from_base(cls, encoded: bytes) -> SessionState:
+        """Raises FormatError where the bytes are no base."""
+        base = decode_base(encoded)
+        self = cls()
+        self.last_seq, self.leaf = base.last_seq, base.leaf
+        self.ids, self.keys = Seqs(base.ids), Seqs(base.keys)
+        if len(self.ids) > base.last_seq:
+            raise FormatError(f"snapshot has {len(self.ids)} ids, limit {base.last_seq}")
+        self.parents.extend(range(base.last_seq))
+        try:
+            for seq, parent in zip(base.parents[::2], base.parents[1::2], strict=True):
+                self.parents[seq] = parent
+        except (IndexError, ValueError, OverflowError) as error:
+            raise FormatError(f"snapshot has parents of no entry: {error}") from None
+        self.journal = Journal(base.journal)
+        return self
+
+    def take_delta(self) -> bytes:
+        """What came since the last base or delta."""
+        encoded = encode_steps(self._pending)
+        self._pending = []
+        return encoded
+
+    def apply_delta(self, encoded: bytes) -> None:
+        """What `take_delta` gave, in the same order. Raises FormatError."""
+        for step in decode_steps(encoded):
+            if step.seq <= self.last_seq:
+                raise FormatError(f"delta begins at seq {step.seq}, limit {self.last_seq + 1}")
+            self._take(step)
+
+
+def _key_name(key: str, type: str | None) -> str:  # noqa: A002
+    """No type has a zero in it."""
+    return f"{type or ''}\0{key}"
+
+
+def _key_names(step: Step) -> tuple[str, ...]:
+    if step.key is None:
+        return ()
+    return _key_name(step.key, None), _key_name(step.key, step.type)
+
+
+def _unknown(code: str, field: str, got: object) -> Problem:
+    return Problem(code, f"{field} names no entry", str(got), "the id of an entry that is there")
+
+
+def _unknown_turn(got: str | None, field: str = "turn") -> Problem:
+    limit = "the id of a turn that was submitted"
+    return Problem("unknown_turn", f"{field} names no turn", str(got), limit)

@@ -1,0 +1,114 @@
+"""Who said and did what, turn by turn.
+
+Owns: the shape of the transcript. Refuses: what a provider is sent (`messages.py`), gathering
+(`account.py`), drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from walld.sessions.account import Account, ToolAccount, TurnAccount, account_of
+from walld.sessions.events import Event
+from walld.sessions.messages import submitted_message
+from walld.sessions.path import path, places
+
+__all__ = ["tool_view", "transcript", "turn_view"]
+
+
+def transcript(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Turns in the order they were submitted, on every branch; messages of no turn between them.
+
+    A message that was said anew (of the same step of the same reply) is shown once, as it was last.
+    """
+    account = account_of(events)
+    found = places(events)
+    on_path = {events[place].id for place in path(found)}
+    told = [
+        (turn.submitted.seq, turn_view(turn, on_path)) for turn in account.turns.values()
+    ] + _loose(account, on_path)
+    return [one for _, one in sorted(told, key=lambda one: one[0])]
+
+
+def turn_view(turn: TurnAccount, on_path: set[str]) -> dict[str, Any]:
+    """A turn with its messages and tools."""
+    state = turn.state
+    view: dict[str, Any] = {
+        "turn_id": state.turn_id,
+        "message_id": state.message_id,
+        "state": state.state,
+        "reason": state.reason,
+        "retry_of": state.retry_of,
+        "stream_ids": state.stream_ids.copy(),
+        "collisions": state.collisions.copy(),
+        "submitted_at_ms": turn.submitted.at_ms,
+        "ended_at_ms": None if turn.ended is None else turn.ended.at_ms,
+        "duration_ms": turn.duration_ms,
+        "on_path": turn.submitted.id in on_path,
+        "messages": _messages(turn.said, on_path),
+        "tools": [tool_view(tool) for tool in turn.tools],
+    }
+    return view
+
+
+def tool_view(tool: ToolAccount) -> dict[str, Any]:
+    """A call with its outcome and how long it took."""
+    payload = tool.intent.payload
+    view: dict[str, Any] = {
+        "call_id": tool.call_id,
+        "tool": tool.state.tool,
+        "arguments": payload.get("arguments"),
+        "side_effect": tool.state.side_effect,
+        "resume_policy": tool.state.resume_policy,
+        "state": tool.state.state,
+        "outcome": tool.state.outcome,
+        "at_ms": tool.at_ms.copy(),
+        "duration_ms": tool.duration_ms,
+        "decisions": tool.decisions,
+        "observations": tool.observations,
+    }
+    if tool.result is not None:
+        view["result"] = tool.result.payload.get("result")
+        if tool.result.payload.get("files"):
+            view["files"] = tool.result.payload["files"]
+    return view
+
+
+def _messages(said: Sequence[Event], on_path: set[str]) -> list[dict[str, Any]]:
+    """Messages with their places; one that was said anew stands where it first stood."""
+    shown: dict[object, dict[str, Any]] = {}
+    for event in said:
+        message = event.payload
+        if event.type == "turn_submitted":
+            if event.payload.get("retry_of") is not None:
+                continue
+            message = submitted_message(event)
+        reply = (message.get("_wal_stream"), message.get("_wal_seq"))
+        name = reply if isinstance(reply[0], str) and isinstance(reply[1], int) else event.id
+        shown[name] = {
+            "id": event.id,
+            "seq": event.seq,
+            "at_ms": event.at_ms,
+            "on_path": event.id in on_path,
+            "message": message,
+        }
+    return list(shown.values())
+
+
+def _loose(account: Account, on_path: set[str]) -> list[tuple[int, dict[str, Any]]]:
+    """Messages of no turn, those between the same two turns together."""
+    starts = sorted(turn.submitted.seq for turn in account.turns.values())
+    groups: list[list[Event]] = []
+    passed, before = 0, -1
+    for event in account.loose:
+        while passed < len(starts) and starts[passed] < event.seq:
+            passed += 1
+        if passed != before:
+            groups.append([])
+            before = passed
+        groups[-1].append(event)
+    return [
+        (group[0].seq, {"turn_id": None, "messages": _messages(group, on_path), "tools": []})
+        for group in groups
+    ]

@@ -1,0 +1,117 @@
+"""The life of a turn: submitted, worker_started, assistant_started, completed or interrupted.
+
+Owns: `TurnState` and which event moves it where. Refuses: which turns there are (`state.py`),
+whether an owner lives (the daemon), tools (`tools.py`).
+
+Invariants: a turn only goes forward, and skipping is going forward. Both ends are terminal: a
+second one is kept in the ledger, changes nothing and is counted as a collision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final
+
+import msgspec
+
+from walld.sessions.events import Event, Problem
+
+__all__ = ["TURN_STATES", "TurnState", "check_turn", "content_hash", "take_turn"]
+
+TURN_STATES: Final = {
+    "turn_submitted": "submitted",
+    "turn_worker_started": "worker_started",
+    "turn_assistant_started": "assistant_started",
+    "turn_completed": "completed",
+    "turn_interrupted": "interrupted",
+}
+"""Type of event -> the state it leads to."""
+
+_RANKS: Final = {"submitted": 0, "worker_started": 1, "assistant_started": 2}
+_ENDS: Final = ("completed", "interrupted")
+
+
+class TurnState(msgspec.Struct, array_like=True):
+    """A turn as far as it got.
+
+    content_hash: what a resubmit of the same message is compared by. owner: of the process that
+    last advanced it. terminal_seq: of its end, 0 while it has none. collisions: seqs of further
+    ends. reason: of an interruption.
+    """
+
+    turn_id: str
+    message_id: str | None
+    state: str
+    submitted_seq: int
+    content_hash: bytes
+    stream_ids: list[str]
+    owner: dict[str, Any] | None = None
+    terminal_seq: int = 0
+    collisions: list[int] = []
+    retry_of: str | None = None
+    reason: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Completed or interrupted."""
+        return self.state in _ENDS
+
+    def copy(self) -> TurnState:
+        """One that does not change with this one."""
+        return msgspec.structs.replace(
+            self, stream_ids=self.stream_ids.copy(), collisions=self.collisions.copy()
+        )
+
+
+def content_hash(payload: dict[str, Any]) -> bytes:
+    """8 bytes that tell what was submitted: content and attachments, as canonical JSON.
+
+    None at all for a value that nests too deep.
+    """
+    said = {"content": payload.get("content"), "attachments": payload.get("attachments") or []}
+    try:
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    except RecursionError:
+        return b""
+    return hashlib.sha256(text.encode("ascii")).digest()[:8]
+
+
+def check_turn(turn: TurnState, event: Event) -> Problem | None:
+    """Whether the event, not a submission, may come now."""
+    state = TURN_STATES[event.type]
+    if state in _ENDS:
+        return None  # a second end is a collision, and is kept
+    if turn.ended:
+        return _illegal(turn, state, f"nothing after {turn.state}, submit with retry_of")
+    again = state == turn.state == "assistant_started"
+    if again and event.payload["stream_id"] not in turn.stream_ids:
+        return None  # another reply of the same turn
+    if _RANKS[state] <= _RANKS[turn.state]:
+        later = [name for name, rank in _RANKS.items() if rank > _RANKS[turn.state]]
+        return _illegal(turn, state, f"after {turn.state}: {', '.join((*later, *_ENDS))}")
+    return None
+
+
+def _illegal(turn: TurnState, got: str, limit: str) -> Problem:
+    return Problem("illegal_turn", f"turn {turn.turn_id} does not go back", got, limit)
+
+
+def take_turn(turn: TurnState, type: str, seq: int, facts: dict[str, Any], owner: Any) -> None:  # noqa: A002
+    """What an event does to its turn; one that may not come does nothing."""
+    state = TURN_STATES[type]
+    if turn.ended:
+        if state in _ENDS:
+            turn.collisions.append(seq)
+        return
+    if state not in _ENDS and _RANKS[state] < _RANKS[turn.state]:
+        return
+    stream_id = facts.get("stream_id")
+    if stream_id is not None and stream_id not in turn.stream_ids:
+        turn.stream_ids.append(stream_id)
+    if owner is not None:
+        turn.owner = owner
+    if state in _ENDS:
+        turn.terminal_seq = seq
+        turn.reason = facts.get("reason")
+    turn.state = state
