@@ -5,7 +5,10 @@
     +-- DirectoryTaken   another daemon owns the data directory
     +-- UnsafePath       a directory or socket somebody else could have planted
     +-- FormatError      bytes on disk are not what FORMAT.md says
+    |   +-- NewerVersion a later walld wrote them: kept, never written to
+    |   +-- LedgerGap    lines that do not follow what a session's file ends with
     +-- ProtocolError    a peer broke the protocol (code, message, got, limit)
+    +-- Refusal          a request cannot be done (the same four); its connection goes on
 
 Peers get `code`; people get the sentence. Our own bugs are AssertionError and stop the daemon.
 """
@@ -16,7 +19,10 @@ __all__ = [
     "ConfigError",
     "DirectoryTaken",
     "FormatError",
+    "LedgerGap",
+    "NewerVersion",
     "ProtocolError",
+    "Refusal",
     "UnsafePath",
     "WalldError",
 ]
@@ -42,6 +48,14 @@ class FormatError(WalldError):
     """A file is damaged or of another version."""
 
 
+class NewerVersion(FormatError):
+    """A file that a later walld wrote."""
+
+
+class LedgerGap(FormatError):
+    """Lines for a session's file that do not follow its last one: what lay between is lost."""
+
+
 class ProtocolError(WalldError):
     """A peer sent what the protocol does not allow."""
 
@@ -51,3 +65,11 @@ class ProtocolError(WalldError):
         self.message = message
         self.got = str(got)
         self.limit = str(limit)
+
+
+class Refusal(WalldError):
+    """A request cannot be answered, or what it asks for not be done."""
+
+    def __init__(self, code: str, message: str, got: object = "", limit: object = "") -> None:
+        super().__init__(message)
+        self.code, self.got, self.limit = code, str(got), str(limit)

@@ -71,6 +71,15 @@ QUEUE_BYTES_MAX: Final = 64 * MIB
 QUEUE_HIGH_SHARE: Final = 0.75
 """Intake stops reading above this share of the queue and goes on below half of it."""
 UNSYNCED_BYTES_MAX: Final = 8 * MIB
+LEDGER_BYTES_MAX: Final = 8 * MIB
+"""Lines of sessions, all together, that are not in their files yet."""
+LEDGER_PAYLOAD_BYTES_MAX: Final = 256 * KIB
+"""Payload of one entry of a session: what is longer is an artifact."""
+CHECKPOINT_BYTES: Final = 64 * KIB
+"""So many bytes of a session's lines wait for its file at most, and not longer than: """
+CHECKPOINT_SECONDS: Final = 60.0
+CHECKPOINT_LINES: Final = 50
+"""Or so many of them: what is folded again behind a snapshot."""
 INDEX_ENTRIES_MAX: Final = 128
 """Records of one stream before those behind them are folded into one."""
 
@@ -86,6 +95,12 @@ DISK_RETRY_SECONDS_MAX: Final = 8.0
 """Between two tries at a new segment, each of which may leave one behind: doubled up to here."""
 RECLAIM_SECONDS_DEFAULT: Final = 30.0
 RETENTION_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
+
+# --- sessions ---
+ARTIFACT_BYTES_MAX: Final = 64 * MIB
+"""Largest artifact: it is verified, and answered, as a whole in memory."""
+ARTIFACT_UPLOADS_PER_UID_MAX: Final = 16
+"""Artifacts of one uid that are not whole yet: the one that was begun first makes room."""
 
 assert TEXT_BYTES_MAX < FRAME_BYTES_MAX < BATCH_BYTES_MAX // 2 + 1, "a frame must fit a batch"
 assert BATCH_BYTES_CUT < BATCH_BYTES_MAX < UNSYNCED_BYTES_MAX < QUEUE_BYTES_MAX

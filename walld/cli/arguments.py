@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from walld.cli.session_arguments import add_session_commands
 from walld.escape import escaped_line
 
 __all__ = ["SETTINGS", "parse"]
@@ -211,6 +212,13 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds", metavar="N", type=_timeout, default=20.0, help="be done after about this (20)"
     )
     _add_json(selftest)
+
+    def common(command: argparse.ArgumentParser) -> None:
+        _add_daemon(command)
+        _add_uid(command)
+        _add_json(command)
+
+    add_session_commands(add, common, _prefix, _id)
 
     config = add("config", "Print every setting with its origin, and the fixed limits.")
     _add_settings(config)

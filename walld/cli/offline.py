@@ -157,6 +157,8 @@ class _Reading:
         if begin is None:
             self._doubts.append(f"{where}: {len(items)} items and no word on whose they are")
             return []
+        if not begin.producer:
+            return []  # lines of a session on their way to its file: no reply
         try:
             return [self._reply(begin, items, stream)]
         except FormatError as error:

@@ -55,7 +55,7 @@ def run(argv: Sequence[str] | None) -> int:
         complain("standard output is closed: nothing can be printed; not run")
         return CANNOT
     try:
-        command = importlib.import_module(f"walld.cli.{options.command}")
+        command = importlib.import_module(f"walld.cli.{options.command.replace('-', '_')}")
         code: int = command.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # `walld dump | head`; what is left has no reader
