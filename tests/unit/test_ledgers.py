@@ -181,7 +181,7 @@ def test_memory_for_lines_is_bounded(world: World, monkeypatch: pytest.MonkeyPat
     ledger = opened(world)
     append(world, ledger, entry("a", "x" * 100))
     with pytest.raises(Refusal) as refused:
-        append(world, ledger, entry("b", "x" * 200))
+        append(world, ledger, entry("b", "x" * 200), process=world.process())
     assert refused.value.code == "ledger_full"
     assert refused.value.limit == "300"
 
@@ -190,7 +190,7 @@ def test_on_a_full_disk_turns_are_taken_and_other_entries_are_not(world: World) 
     ledger = opened(world)
     world.engine.disk_full = True
     with pytest.raises(Refusal) as refused:
-        append(world, ledger, entry("a"))
+        append(world, ledger, entry("a"), process=world.process())
     assert refused.value.code == "disk_full"
     submit = wire.NewEntry("turn_submitted", b'{"message_id":"m","content":"x"}', "t", turn="t")
     append(world, ledger, submit)
@@ -251,16 +251,33 @@ def test_a_turns_reply_gets_its_tombstone_behind_its_messages(world: World) -> N
     world.say(agent, wire.End(1, 2, clean=True), wire.Release(1, 3))
     assert agent.producer is not None
     stream = agent.producer.streams[1]
-    assert list(world.engine.settling) == [stream.no]
+    assert list(world.engine.settling.streams) == [stream.no]
     world.flush()
     append(world, ledger, entry("r1:1", "hi"))
-    world.engine.settle(stream, ledger.stream, 0.0)
+    world.engine.settling.finish(stream, ledger.stream, 0.0)
     (batch,) = world.flush()
     flags = [part.is_tombstone for part in batch.parts]
     assert flags == [False, True]
     assert stream.synced_seq < 3
     world.sync()
     assert stream.synced_seq == 3
+
+
+def test_a_drain_behind_the_release_of_a_turns_reply_waits_for_its_messages(world: World) -> None:
+    agent, ledger = world.connect(), opened(world)
+    world.say(agent, wire.Start(1, 0, "r1", "s", "t"), wire.Token(1, 1, b"hi"))
+    world.say(agent, wire.End(1, 2, clean=True), wire.Release(1, 3), wire.Drain(9, "synced"))
+    stream = agent.producer.streams[1] if agent.producer is not None else None
+    assert stream is not None
+    assert world.engine.commit.flush_at() == 0.0, "what it said is written at once"
+    world.flush()
+    world.sync()
+    assert wire.Drained(9, "synced") not in world.heard(agent)
+    append(world, ledger, entry("r1:1", "hi"))
+    world.engine.settling.finish(stream, ledger.stream, 0.0)
+    world.flush()
+    world.sync()
+    assert wire.Drained(9, "synced") in world.heard(agent)
 
 
 def test_what_is_forgotten_leaves_nothing_to_write(world: World) -> None:
@@ -286,3 +303,26 @@ def test_a_line_is_an_event_of_its_own_kind(world: World) -> None:
     assert item.event.kind == LINE_KIND
     assert Pending(item.event.seq, item.event.payload) == ledger.pending[0]
     assert msgspec.json.decode(item.event.payload)["seq"] == 1
+
+
+def test_an_entry_waits_since_it_came(world: World) -> None:
+    """Not since agents were last read: nobody may stream for an hour."""
+    ledger = opened(world)
+    world.engine.since = 1.0
+    now = 5000.0
+    world.engine.ledgers.append(ledger, [entry("a")], None, None, 1, now)
+    assert world.engine.commit.oldest == now
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b'{"a":' + b"[" * 250 + b"]" * 250 + b"}", b'{"a":1e999}', b'{"a":"\xed\xa0\x80"}'],
+    ids=["deep", "beyond", "half"],
+)
+def test_what_no_view_could_tell_again_is_not_taken(world: World, payload: bytes) -> None:
+    ledger = opened(world)
+    with pytest.raises(Refusal) as refused:
+        append(world, ledger, wire.NewEntry("app.x", payload, "a"))
+    assert refused.value.code == "bad_payload"
+    many = b'{"a":[' + b",".join([b"[]"] * 300) + b"]}"
+    append(world, ledger, wire.NewEntry("app.x", many, "b"))

@@ -70,3 +70,6 @@ class Gauges:
     wal_segments: int = 0
     reclaim_lag_seconds: float = 0.0
     connections: int = 0
+    sessions_open: int = 0
+    ledger_pending_bytes: int = 0
+    """Lines that are not in their session's file, as far as is known."""

@@ -25,6 +25,7 @@ from walld.engine.registry import Registry
 from walld.engine.rules import Rules
 from walld.engine.sealing import Carry, Sealed, Sealing, Tombstone
 from walld.engine.segments import Segments
+from walld.engine.settling import Settling
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ class Engine:
         self.rules = Rules(self)
         self.feed = Feed(self)
         self.ledgers = Ledgers(self)
-        self.settling: dict[int, Stream] = {}
-        """Replies of turns, ended and released: their messages go to the session first."""
+        self.settling = Settling(self)
         self.log_uuid = bytes(16)
         self.disk_full = False
         self.gap_word = "dropped"
@@ -92,10 +92,10 @@ class Engine:
 
     # --- taking in ------------------------------------------------------------------------------
 
-    def queued(self, stream: Stream, grown: int) -> None:
-        """A stream has more to write."""
+    def queued(self, stream: Stream, grown: int, since: float | None = None) -> None:
+        """A stream has more to write. since: it came then, None for the sweep that is at work."""
         self.sealing.queued(stream, grown)
-        self.commit.offered(self.since)
+        self.commit.offered(self.since if since is None else since)
 
     def resume(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
         """A returning client says what it still holds of a stream."""
@@ -114,10 +114,11 @@ class Engine:
             self._lost(connection.uid, start.stream_id, stream.next_seq, resume.synced)
             connection.dirty.add(stream)
             return
-        # Released is done with, but for a turn's reply that is held whole: nobody knows whether its
-        # messages have reached their session. It is taken once more; they are added once.
-        is_whole_reply = start.turn_id is not None and resume.held_from <= 0
-        if (resume.released and not is_whole_reply) or resume.next_seq <= 0:
+        # Released is done with, but for a turn's reply held whole, nothing of it known synced: have
+        # its messages reached their session? It is taken once more; they are added once.
+        is_whole = start.turn_id is not None and max(resume.held_from, resume.synced + 1) <= 0
+        is_done = not is_whole or self.registry.is_leaving(producer, start.stream)
+        if (resume.released and is_done) or resume.next_seq <= 0:
             producer.number_max = max(producer.number_max, start.stream)
             self.when("synced", partial(self._done_with, connection, resume), self.since)
         else:
@@ -180,7 +181,12 @@ class Engine:
         def streams() -> Iterable[Stream]:
             return () if connection.producer is None else connection.producer.streams.values()
 
-        self.when(drain.level, tell, self.since, streams)
+        ask = partial(self.when, drain.level, tell, self.since, streams)
+        released = self.settling.of(connection)
+        if released:
+            self.settling.hold(released, ask)
+        else:
+            ask()
 
     def when(
         self,
@@ -254,6 +260,8 @@ class Engine:
         Mostly that is one. After a reconnect the old one is read to its end while the new one is
         open already: whichever brought the last event, the producer listens on the new one.
         """
+        if stream.gone:
+            self.registry.left(stream)
         producer = self.registry.producers.get((stream.begin.uid, stream.begin.producer))
         if producer is not None:
             for connection in producer.connections:
@@ -279,9 +287,8 @@ class Engine:
     # --- the ends of a stream ---------------------------------------------------------------------
 
     def release(self, stream: Stream, flag: int, now: float) -> None:
-        """Nobody needs the stream any more: released by its owner, or resolved by a reader.
-
-        One that has no record yet is never written at all; of another a tombstone is.
+        """Nobody needs the stream any more: released by its owner, or resolved by a reader. One
+        that has no record yet is never written at all; of another a tombstone is.
         """
         assert not stream.gone
         stream.gone = True
@@ -298,28 +305,8 @@ class Engine:
             stream.written_seq = stream.synced_seq = seq
             self._moved(stream)
             return
+        self.registry.leaves(stream)
         self.sealing.bury(Tombstone(stream.no, seq, flag, stream))
-        self.commit.offered(now)
-
-    def settle(self, stream: Stream, behind: Stream | None, now: float) -> None:
-        """The messages of a turn's reply are in the ledger, in `behind`: now it may go.
-
-        What it said is written by then: whoever drained is told that it is, and it must not be on
-        its way in another shape. Its owner is told of the release once the messages are as safe as
-        the tombstone, which stands in their batch or in a later one.
-        """
-        self.settling.pop(stream.no, None)
-        if stream.gone:
-            return
-        assert not stream.has_waiting, stream.no
-        stream.gone = True
-        self.registry.remove(stream)
-        self.orphans.pop(stream.no, None)
-        kept = self.kept.by_no.get(stream.no)
-        if kept is not None:
-            self.unwanted.append(kept)
-        tombstone = Tombstone(stream.no, stream.next_seq - 1, Flag.RELEASED, stream)
-        self.sealing.bury(tombstone, behind)
         self.commit.offered(now)
 
     def bury(self, kept: KeptFacts, now: float) -> None:
@@ -345,6 +332,7 @@ class Engine:
 
     def lose(self, process: Process, reason: str) -> None:
         """A process is gone and all it sent is read: its streams are orphans."""
+        process.is_lost = True
         for stream in list(process.streams.values()):
             self.orphan(stream, reason)
         process.streams.clear()

@@ -7,6 +7,7 @@ Owns: reading a payload, and the three forms of one thing. Refuses: whether it m
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +18,7 @@ from walld.ledger.line import AT_MS_MAX, make_line, read_line
 from walld.sessions.events import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from walld_client.wire import messages as wire
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from walld.ledger.line import Line
     from walld.sessions.state import SessionState
 
-__all__ = ["entry_event", "event_line", "events_of", "line_event", "owner_fields"]
+__all__ = ["entry_event", "event_line", "events_of", "free_id", "line_event", "owner_fields"]
 
 
 def entry_event(
@@ -102,6 +103,13 @@ def events_of(lines: Iterable[bytes]) -> list[Event]:
     return [line_event(line) for line in lines]
 
 
+def free_id(state: SessionState, wanted: str) -> str:
+    """An id for an entry of the daemon's own: no application can have taken it before."""
+    while wanted in state.ids:
+        wanted += "'"
+    return wanted
+
+
 def owner_fields(process: Process) -> dict[str, Any]:
     """Who advances a turn, so that a later boot can ask the kernel about it."""
     owner = process.owner
@@ -111,6 +119,18 @@ def owner_fields(process: Process) -> dict[str, Any]:
         "inode": owner.pidfd_inode,
         "start": owner.start_ticks,
     }
+
+
+def _finite(number: str) -> float:
+    """A number that no view could tell again is not taken."""
+    if not math.isfinite(float(number)):
+        raise ValueError(f"{number[:40]} is beyond all numbers")
+    return float(number)
+
+
+def _finite_or_none(number: str) -> float | None:
+    """Of a line that is there already."""
+    return float(number) if math.isfinite(float(number)) else None
 
 
 def _checked_payload(text: bytes) -> dict[str, Any]:
@@ -124,20 +144,40 @@ def _checked_payload(text: bytes) -> dict[str, Any]:
     if b"\n" in text or b"\r" in text:
         raise Refusal("bad_payload", "a payload is one line of JSON", "a line break", "none")
     try:
-        payload = _payload(text)
+        text.decode("utf-8")
+        payload = _payload(text, _finite)
     except (ValueError, RecursionError) as error:
         raise Refusal("bad_payload", "the payload is not JSON", str(error)[:200], "JSON") from None
     if not isinstance(payload, dict):
         got = type(payload).__name__
         raise Refusal("bad_payload", "the payload is no JSON object", got, "an object")
+    if text.count(b"[") + text.count(b"{") > limits.LEDGER_DEPTH_MAX:
+        _check_depth(payload)
     return payload
 
 
-def _payload(text: bytes) -> Any:
+def _check_depth(payload: dict[str, Any]) -> None:
+    """What is read here is told again with more around it, and by a deeper stack."""
+    level: list[Any] = [payload]
+    for _ in range(limits.LEDGER_DEPTH_MAX):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    got, limit = f"more than {limits.LEDGER_DEPTH_MAX} levels", f"{limits.LEDGER_DEPTH_MAX} levels"
+    raise Refusal("bad_payload", "the payload nests too deep", got, limit)
+
+
+def _payload(text: bytes, number: Callable[[str], float | None] = _finite_or_none) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(text, parse_constant=_refuse)  # lone surrogates: msgspec refuses them
+    except (msgspec.DecodeError, UnicodeDecodeError):  # lone surrogates: msgspec refuses them
+        whole = text.decode("utf-8", "surrogatepass")
+        return json.loads(whole, parse_constant=_refuse, parse_float=number)
 
 
 def _refuse(constant: str) -> object:

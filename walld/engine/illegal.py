@@ -25,6 +25,7 @@ from walld_client.wire.framing import PROTOCOL_VERSION
 
 __all__ = [
     "CLOSING_CODES",
+    "LEDGER_CODES",
     "REFUSED_CODES",
     "REQUEST_CODES",
     "check_hello",
@@ -64,9 +65,52 @@ REFUSED_CODES: Final = frozenset(
 )
 """Codes of a Refused: that event is not kept, everything else goes on."""
 
-REQUEST_CODES: Final = frozenset(
-    {"bad_request", "behind", "internal", "foreign_uid", "recovering", "refused", "unreadable"}
+LEDGER_CODES: Final = frozenset(
+    {
+        "artifact_changed",
+        "artifact_hash",
+        "artifact_missing",
+        "artifact_offset",
+        "artifact_size",
+        "bad_argument",
+        "bad_artifact",
+        "bad_at",
+        "bad_id",
+        "bad_level",
+        "bad_payload",
+        "bad_type",
+        "cycle",
+        "disk_full",
+        "duplicate_id",
+        "entries_count",
+        "id_length",
+        "illegal_tool",
+        "illegal_turn",
+        "ledger_full",
+        "message_id_taken",
+        "payload_length",
+        "session_exists",
+        "stale",
+        "unknown_entry",
+        "unknown_parent",
+        "unknown_projection",
+        "unknown_session",
+        "unknown_target",
+        "unknown_tool",
+        "unknown_turn",
+    }
 )
+"""Of a request about a session: what it names, or its entries, cannot be."""
+
+REQUEST_CODES: Final = LEDGER_CODES | {
+    "bad_request",
+    "behind",
+    "foreign_uid",
+    "internal",
+    "recovering",
+    "refused",
+    "unreadable",
+}
 """Codes of an Error with the id of a request: the request failed, the connection goes on."""
 
 _ROLES: Final = ("agent", "query")

@@ -108,7 +108,8 @@ class Ledgers:
         self._engine = engine
         self.open: dict[tuple[int, str], Ledger] = {}
         self.pending_bytes = 0
-        self.lost_turns: list[LostTurn] = []
+        self.lost_turns: dict[LostTurn, None] = {}
+        """Turns to be interrupted, in the order they were lost."""
         self._turns: dict[tuple[int, str, str], Process] = {}
         """Open turns by uid, session and turn: who last advanced each."""
 
@@ -133,7 +134,8 @@ class Ledgers:
         if expected_seq is not None and expected_seq != state.last_seq:
             text = "the session has moved on: read what is new, then append again"
             raise Refusal("stale", text, expected_seq, state.last_seq)
-        self._check_room(entries)
+        if process is not None:
+            self._check_room(entries)
         chain, undos = ledger.chain, []
         placed: list[wire.Placed] = []
         lines: list[Pending] = []
@@ -177,7 +179,7 @@ class Ledgers:
         """Queue lines for the WAL."""
         stream = ledger.stream
         if stream is None:
-            stream = ledger.stream = self._begin(ledger, lines[0].seq - 1, at_ms)
+            stream = ledger.stream = self._begin(ledger, lines[0].seq - 1, at_ms, now)
         if ledger.since is None:
             ledger.since = now
         ledger.touched = now
@@ -190,9 +192,9 @@ class Ledgers:
             own_seq = seq - stream.begin.number
             event = wire.Custom(0, own_seq, LINE_KIND, line)
             item = records.encode_item(records.Happened(after_ms, event))
-            self._engine.queued(stream, stream.take_item(own_seq, 0, item))
+            self._engine.queued(stream, stream.take_item(own_seq, 0, item), now)
 
-    def _begin(self, ledger: Ledger, base: int, at_ms: int) -> Stream:
+    def _begin(self, ledger: Ledger, base: int, at_ms: int, now: float) -> Stream:
         begin = records.Begin(
             ledger.uid, b"", base, "", ledger.session_id, None, None, None, at_ms, _NOBODY
         )
@@ -200,7 +202,8 @@ class Ledgers:
         stream = Stream(registry.last_no + 1, begin, None)
         stream.terminal = True  # written from the reserve, too, where the disk is full
         registry.add(stream)
-        self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, records.encode_item(begin)))
+        item = records.encode_item(begin)
+        self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item), now)
         return stream
 
     # --- checkpoints ----------------------------------------------------------------------------
@@ -259,6 +262,9 @@ class Ledgers:
 
     def own(self, key: tuple[int, str, str], process: Process) -> None:
         """The process advances this turn: it is interrupted when the process is gone."""
+        if process.is_lost:  # while its request was on its way
+            self.lost(key, "agent_lost")
+            return
         self._turns[key] = process
         process.turns.add(key)
 
@@ -274,8 +280,7 @@ class Ledgers:
     def lost(self, key: tuple[int, str, str], reason: str) -> None:
         """The turn's owner is gone: it is to be interrupted."""
         turn = LostTurn(*key, reason)
-        if turn not in self.lost_turns:
-            self.lost_turns.append(turn)
+        self.lost_turns.setdefault(turn)
 
     def lose(self, process: Process, reason: str) -> None:
         """The process is gone: its turns are to be interrupted."""

@@ -20,7 +20,7 @@ __all__ = ["Connection", "Process", "Producer"]
 class Process:
     """A peer's process, as the kernel names it. `visible` is False where its pid cannot be seen."""
 
-    __slots__ = ("connections", "owner", "streams", "turns", "uid", "visible")
+    __slots__ = ("connections", "is_lost", "owner", "queries", "streams", "turns", "uid", "visible")
 
     def __init__(self, uid: int, owner: Owner, *, visible: bool) -> None:
         self.uid = uid
@@ -29,6 +29,10 @@ class Process:
         self.streams: dict[int, Stream] = {}
         """By stream_no: what it produces and has not released."""
         self.connections: set[Connection] = set()
+        self.queries = 0
+        """Connections of it that only ask: they may begin a turn at any time."""
+        self.is_lost = False
+        """It is gone, and all it sent is read."""
         self.turns: set[tuple[int, str, str]] = set()
         """Open turns that it advanced last: uid, session, turn."""
 

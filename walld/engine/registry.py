@@ -31,6 +31,8 @@ class Registry:
         self.producers: dict[tuple[int, bytes], Producer] = {}
         self.last_no = 0
         """Highest stream number ever given."""
+        self._leaving: dict[tuple[int, bytes, int], Stream] = {}
+        """Replies of turns whose tombstone is not synced, by uid, producer and its number."""
 
     def producer(self, uid: int, producer_id: bytes) -> Producer:
         """The producer of that name, made known where it is new."""
@@ -76,6 +78,20 @@ class Registry:
         if stream.owner is not None:
             stream.owner.streams.pop(stream.no, None)
 
+    def leaves(self, stream: Stream) -> None:
+        """Its tombstone is on its way: until `left` a resume of it is about that one."""
+        if stream.begin.turn_id is not None:
+            self._leaving[_sent_as(stream)] = stream
+
+    def left(self, stream: Stream) -> None:
+        """Its tombstone is synced."""
+        if self._leaving.get(_sent_as(stream)) is stream:
+            del self._leaving[_sent_as(stream)]
+
+    def is_leaving(self, producer: Producer, number: int) -> bool:
+        """The reply of that number is released here, and not yet durably."""
+        return (producer.uid, producer.id, number) in self._leaving
+
     def move(self, stream: Stream, session_id: str) -> None:
         """The stream belongs to another session from here on."""
         self._leave_session(stream)
@@ -106,3 +122,7 @@ class Registry:
         """Its streams in start order (stream numbers only grow: order is never by clock)."""
         found = self.by_session.get((uid, session_id))
         return [found[no] for no in sorted(found)] if found else []
+
+
+def _sent_as(stream: Stream) -> tuple[int, bytes, int]:
+    return stream.begin.uid, stream.begin.producer, stream.begin.number

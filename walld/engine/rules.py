@@ -345,6 +345,8 @@ class Rules:
             return
         stream.next_seq = event.seq + 1
         if stream.begin.turn_id is not None and stream.terminal:
-            self._engine.settling[stream.no] = stream  # its messages go to the session first
+            self._engine.settling.streams[stream.no] = (
+                stream  # its messages go to the session first
+            )
             return
         self._engine.release(stream, Flag.RELEASED, self._engine.since)

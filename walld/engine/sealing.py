@@ -12,14 +12,12 @@ Invariants
 - B3 `appended >= written >= synced`; synced is contiguous. A batch stays in memory until synced, so
   it can be written again elsewhere and read meanwhile (P8).
 - B4 A tombstone lies at or after every record of its stream: a carried record is checked once more
-  when it is sealed, and nothing of a released stream waits. That of a turn's reply lies behind its
-  messages in the ledger, mostly in one batch with them.
+  when it is sealed, and nothing of a released stream waits; of a turn's reply, behind messages.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -92,11 +90,10 @@ class Sealing:
         self._tombstones: deque[Tombstone] = deque()
         self._behind: dict[int, list[Tombstone]] = {}
         """By stream number: tombstones of replies whose messages wait in that stream."""
-        self._jumped = 0
-        """Tombstones and carries since the last look: they are sealed before what waited longer."""
+        self._jumped = 0  # tombstones and carries since the last look: they go first
         self.queue_bytes = 0
         self.carry_bytes = 0
-        """Carried records that are not written yet, counted as live bytes are."""
+        """Of carried records that are not written yet, counted as live bytes are."""
         self.ends_only = False
         """The disk lives on its reserve: only streams that have ended are written."""
         self.crowded: dict[int, Stream] = {}
@@ -136,9 +133,9 @@ class Sealing:
         """A tombstone to write; not before all that waits of `behind` is sealed (B4)."""
         if behind is not None and behind.queued:
             self._behind.setdefault(behind.no, []).append(tombstone)
-        else:
-            self._tombstones.append(tombstone)
-            self._jumped += 1
+            return
+        self._tombstones.append(tombstone)
+        self._jumped += 1
 
     def carry(self, carry: Carry) -> None:
         """Old records to write again."""
@@ -150,28 +147,24 @@ class Sealing:
     @property
     def waiting(self) -> int:
         """How many streams, carried records and tombstones wait now."""
-        behind = sum(map(len, self._behind.values())) if self._behind else 0
-        return len(self._queue) + len(self._carries) + len(self._tombstones) + behind
+        held = sum(map(len, self._behind.values()))
+        return len(self._queue) + len(self._carries) + len(self._tombstones) + held
 
     def begin_flush(self) -> int:
         """How much of what waits belongs to a flush that begins now."""
-        self._jumped = 0
+        self.take_jumped()
         return len(self._queue) + len(self._carries) + len(self._tombstones)
 
     def take_jumped(self) -> int:
-        """What has come since and goes first: the flush holds that much more.
-
-        Else it would take the places of streams whose waiters are told, at its end, that all they
-        had said is written.
-        """
+        """What has come since and goes first: it must take no place of what waited longer (B1)."""
         jumped, self._jumped = self._jumped, 0
         return jumped
 
     @property
     def buried(self) -> list[Stream]:
         """Streams whose tombstone is not sealed yet: their records still count."""
-        tombstones = [*self._tombstones, *chain.from_iterable(self._behind.values())]
-        waiting = [t.stream for t in tombstones if t.stream is not None]
+        held = [tombstone for each in self._behind.values() for tombstone in each]
+        waiting = [t.stream for t in (*self._tombstones, *held) if t.stream]
         built = [part.stream for part, _ in self._parts if part.is_tombstone and part.stream]
         return waiting + built
 
@@ -183,10 +176,8 @@ class Sealing:
     # --- sealing --------------------------------------------------------------------------------
 
     def seal_some(self, records_max: int) -> int:
-        """Add up to `records_max` waiting records to the batch being built.
-
-        Returns how many of what waited was used up; fewer than asked where the batch is full or
-        nothing is left.
+        """Add up to `records_max` of what waits to the batch being built. Returns how many were
+        used up: fewer where the batch is full or nothing is left.
         """
         if self._builder is None:
             self._builder = BatchBuilder()
@@ -267,12 +258,11 @@ class Sealing:
             stream.waiting_bytes = 0
             stream.queued = False
             if self._behind:
-                freed = self._behind.pop(stream.no, ())
-                self._tombstones.extend(freed)
-                self._jumped += len(freed)
+                for tombstone in self._behind.pop(stream.no, ()):
+                    self.bury(tombstone)
             return True
-        freed = min(size, stream.waiting_bytes)
         del waiting[:count]
+        freed = min(size, stream.waiting_bytes)
         stream.waiting_bytes -= freed
         self.queue_bytes -= freed
         return False
@@ -343,7 +333,7 @@ class Sealing:
 
     @property
     def is_building(self) -> bool:
-        """True while a batch is begun and not sealed."""
+        """A batch is begun and not sealed."""
         return bool(self._parts)
 
     # --- fates ----------------------------------------------------------------------------------
