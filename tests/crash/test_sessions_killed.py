@@ -144,6 +144,18 @@ def test_a_session_deleted_leaves_no_byte(make_daemon: Callable[..., DaemonProce
     assert lines(daemon, "gone") == []
 
 
+def test_what_is_deleted_while_its_checkpoint_waits_stays_deleted(daemon: DaemonProcess) -> None:
+    for attempt in range(15):
+        name = f"gone{attempt}"
+        append(daemon, name, *[message(f"m{n}", "x" * 50) for n in range(60)], level="written")
+        with Peer(daemon, "query") as peer:  # type: ignore[arg-type]
+            peer.ask(wire.Delete(1, name))
+    time.sleep(0.5)
+    for attempt in range(15):
+        assert lines(daemon, f"gone{attempt}") == []
+    assert not list((daemon.data / "sessions").rglob("events.jsonl"))
+
+
 def test_a_torn_end_of_the_file_is_cut_and_kept(daemon: DaemonProcess) -> None:
     append(daemon, "s", *[message(f"m{n}", "x") for n in range(5)])
     before = lines(daemon, "s")

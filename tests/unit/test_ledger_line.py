@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from datetime import UTC, datetime
 
 import pytest
@@ -164,3 +165,12 @@ def test_a_session_verifies_without_walld() -> None:
     events = verify(header_line(UID, SESSION) + b"".join(lines))
     assert [event["id"] for event in events] == ["e1", "e2", "e3", "e4", "e5"]
     assert read_line(lines[1]).chain == chain_of(lines[0])
+
+
+def test_a_line_with_two_seqs_is_none() -> None:
+    """Whoever looks for a line goes by the first, JSON by the last."""
+    body = make_line(5, "a", 0, "message", b"{}", PREVIOUS).replace(b'"type"', b'"seq":1,"type"')
+    body = body.rpartition(b',"crc"')[0]
+    line = b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
+    with pytest.raises(FormatError, match="a second seq is 1, expected 5"):
+        read_line(line)

@@ -45,18 +45,19 @@ def test_what_is_written_is_read() -> None:
     assert store.read(UID, SESSION) is None
 
 
-def test_the_base_is_due_when_the_increments_outgrow_it() -> None:
+@pytest.mark.parametrize(("base", "delta"), [(80_000, 3000), (1000, 2500)])
+def test_the_base_is_due_when_the_increments_outgrow_their_share(base: int, delta: int) -> None:
     storage, store = made()
-    store.write_base(UID, SESSION, 1, 1, bytes(1000))
+    store.write_base(UID, SESSION, 1, 1, bytes(base))
     asked = [
-        store.add_increment(UID, SESSION, seq, seq, bytes(300), follows=seq - 1)
+        store.add_increment(UID, SESSION, seq, seq, bytes(delta), follows=seq - 1)
         for seq in range(2, 7)
     ]
     assert asked == [True, True, True, False, False]
     found = store.read(UID, SESSION)
     assert found is not None
     assert (len(found.deltas), found.is_due) == (5, True)
-    assert len(storage.files()[PATH]) < 2 * 1300 + 100
+    assert len(storage.files()[PATH]) < base + 5 * delta + 250
 
 
 def test_an_increment_that_does_not_follow_is_not_added() -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from walld import limits
+from walld.errors import FormatError
 
 if TYPE_CHECKING:
     from walld.daemon.checkpoints import Checkpoints
@@ -74,8 +75,8 @@ class Background:
             self._wanted = anyio.Event()
             try:
                 await self._round()
-            except OSError as error:
-                _log.error("background work: %s: %s", error.filename, error.strerror or error)
+            except (OSError, FormatError) as error:
+                _log.error("background work: %s", error)
                 await anyio.sleep(limits.DISK_RETRY_SECONDS)
             await anyio.sleep(_PAUSE_SECONDS)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -25,6 +26,7 @@ from walld import limits
 from walld.engine.ledgers import LINE_KIND, Pending
 from walld.errors import FormatError
 from walld.escape import escaped_line
+from walld.ledger.store import SessionRow
 from walld.wal import records
 
 if TYPE_CHECKING:
@@ -33,12 +35,13 @@ if TYPE_CHECKING:
     from walld.daemon.sessions import Files, Sessions
     from walld.engine.engine import Engine
     from walld.engine.ledgers import Ledger
-    from walld.ledger.store import SessionRow
 
 __all__ = ["Checkpoints"]
 
 _log = logging.getLogger("walld.checkpoints")
 _LOOKED_AT_A_ROUND = 20
+_FINISH_SECONDS = 3.0
+_LISTED_AT_ONCE = 20
 
 
 class _Begun(NamedTuple):
@@ -69,6 +72,8 @@ class Checkpoints:
         self._begun: dict[tuple[int, str], _Begun] = {}
         self._older: list[tuple[int, str]] | None = None
         """Sessions of before this daemon whose turns nobody has looked at yet; None: not listed."""
+        self._retry_at = 0.0
+        """After an error nothing is written for a moment."""
 
     # --- in turn --------------------------------------------------------------------------------
 
@@ -84,20 +89,31 @@ class Checkpoints:
             if idle and not ledger.pending and not ledger.closing:
                 ledgers.open.pop(key, None)
         for key, begun in list(self._begun.items()):
-            if begun.is_synced:
-                await self._write(key, begun)
+            if begun.is_synced and now >= self._retry_at:
+                await self._try_to_write(key, begun)
         await self._look_at_older()
+
+    async def _try_to_write(self, key: tuple[int, str], begun: _Begun) -> None:
+        """A session whose file fails, or is another's by now, holds up no other work."""
+        try:
+            await self._write(key, begun)
+        except (OSError, FormatError) as error:
+            _log.error("session of uid %d stays in the log: %s", key[0], error)
+            self._retry_at = anyio.current_time() + limits.DISK_RETRY_SECONDS
 
     def _is_due(self, ledger: Ledger, now: float) -> bool:
         if not ledger.pending:
             return bool(ledger.closing)
         waited = 0.0 if ledger.since is None else now - ledger.since
+        ledgers = self._engine.ledgers
+        # Where memory gets short those go that hold it: the file of one line costs as many syncs.
+        is_large = ledger.pending_bytes * len(ledgers.open) >= ledgers.pending_bytes
         return (
             ledger.since is None
             or waited >= limits.CHECKPOINT_SECONDS
             or ledger.pending_bytes >= limits.CHECKPOINT_BYTES
             or len(ledger.pending) >= limits.CHECKPOINT_LINES
-            or self._engine.ledgers.pending_bytes > limits.LEDGER_BYTES_MAX // 2
+            or (is_large and ledgers.pending_bytes > limits.LEDGER_BYTES_MAX // 2)
         )
 
     def _begin(self, key: tuple[int, str], ledger: Ledger) -> None:
@@ -113,6 +129,8 @@ class Checkpoints:
         """OSError: the lines stay pending, and in the log, and are begun anew."""
         ledger, lines = begun.ledger, begun.lines
         del self._begun[key]
+        if self._engine.ledgers.open.get(key) is not ledger:
+            return  # deleted since it was begun: it must not be written again
         if lines:
             ledger.since = None  # due again at once, should this fail
             await self._files.thread.run(partial(self._put, *key, begun))
@@ -123,9 +141,11 @@ class Checkpoints:
 
     def _put(self, uid: int, session_id: str, begun: _Begun) -> None:
         """For the thread: lines, then the snapshot, which nobody relies on."""
+        if self._engine.ledgers.open.get((uid, session_id)) is not begun.ledger:
+            return  # deleted since it was begun, and its files with it
         store, snapshots = self._files.ledgers, self._files.snapshots
-        lines = [one.line for one in begun.lines]
-        store.append(uid, session_id, begun.lines[0].seq, lines, allow_gap=True)
+        for first, lines in _runs(begun.lines):
+            store.append(uid, session_id, first, lines, allow_gap=True)
         tail = store.tail(uid, session_id)
         if begun.delta is None or tail is None:
             return
@@ -137,12 +157,19 @@ class Checkpoints:
             snapshots.write_base(uid, session_id, state.last_seq, tail.size, base)
 
     async def finish(self) -> bool:
-        """At the end, all being synced: what is pending goes to its file. True: there was some."""
+        """At the end, all being synced: what is pending goes to its file. True: there was some.
+
+        Each takes syncs of its own: what is left when the time is over is safe in the log.
+        """
+        until = anyio.current_time() + _FINISH_SECONDS
         for key, ledger in list(self._engine.ledgers.open.items()):
             if ledger.pending and key not in self._begun:
                 self._begin(key, ledger)
         waiting = list(self._begun.items())
-        for key, begun in waiting:
+        for at, (key, begun) in enumerate(waiting):
+            if anyio.current_time() >= until:
+                _log.info("%d sessions stay in the log until the next start", len(waiting) - at)
+                break
             try:
                 await self._write(key, begun)
             except (OSError, FormatError) as error:
@@ -170,7 +197,12 @@ class Checkpoints:
             engine.ledgers.hold(ledger, stream, lines, now)
 
     async def _list_older(self) -> None:
-        rows = await self._files.thread.run(self._sweep)
+        sweeping = self._files.ledgers.sweeping(self._files.artifacts.is_begun)
+        while await self._files.thread.run(lambda: list(islice(sweeping, 1))):
+            pass  # it may wait for the disk, and whoever opens a session not for all the others
+        tree, rows = self._files.ledgers.tree(), list[SessionRow]()
+        while some := await self._files.thread.run(lambda: list(islice(tree, _LISTED_AT_ONCE))):
+            rows += some
         older = [(row.uid, row.session_id) for row in rows if row.session_id is not None]
         # Those with lines in the log are last, and so the first to be looked at.
         self._older = older + list(self._engine.ledgers.open)
@@ -180,11 +212,6 @@ class Checkpoints:
             elif row.trouble:
                 _log.error("session %s: %s", escaped_line(row.session_id), row.trouble)
 
-    def _sweep(self) -> list[SessionRow]:
-        """For the thread, before any file of a session is written."""
-        self._files.ledgers.sweep_temporary()
-        return list(self._files.ledgers.tree())
-
     async def _look_at_older(self) -> None:
         """Whose turns were open when an earlier daemon ended: some sessions a round."""
         assert self._older is not None
@@ -192,10 +219,21 @@ class Checkpoints:
             uid, session_id = self._older.pop()
             try:
                 await self._sessions.open(uid, session_id)
-            except FormatError as error:
+            except (OSError, FormatError) as error:
                 _log.error("a session of uid %d cannot be read: %s", uid, error)
+        self._sessions.has_older = bool(self._older)
 
     @property
     def has_older(self) -> bool:
         """Some sessions of before this daemon are still to be looked at."""
         return self._older is None or bool(self._older)
+
+
+def _runs(pending: list[Pending]) -> list[tuple[int, list[bytes]]]:
+    """Lines of which none is missing, each run with its first seq: damage to the log parts them."""
+    runs: list[tuple[int, list[bytes]]] = []
+    for seq, line in pending:
+        if not runs or seq != runs[-1][0] + len(runs[-1][1]):
+            runs.append((seq, []))
+        runs[-1][1].append(line)
+    return runs

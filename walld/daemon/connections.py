@@ -104,6 +104,7 @@ class Connections:
         self._forget(peer)
         self._queries += 1
         self._by_uid[peer.connection.uid] += 1
+        peer.connection.process.queries += 1
 
     def collects(self, connection: Connection, begun_bytes: int) -> None:
         """So many bytes of a frame that is not whole are held. ProtocolError: too many do that.
@@ -125,6 +126,10 @@ class Connections:
         self._queries -= 1
         self._by_uid[connection.uid] -= 1
         self.collects(connection, 0)
+        process = connection.process
+        process.queries -= 1
+        if not process.is_lost:
+            self._processes.leave(process, anyio.current_time())
 
     def _forget(self, peer: Peer) -> None:
         connection = peer.connection

@@ -66,7 +66,7 @@ class Keeper:
         """Make the partial of an orphan; later, while something of it is not written."""
         if stream.gone or stream.lost_reason is None or stream.has_waiting or stream.carrying:
             return
-        if stream.no in self._engine.settling:
+        if stream.no in self._engine.settling.streams:
             return
         if stream.written_seq < stream.next_seq - 1 and stream.records:
             return

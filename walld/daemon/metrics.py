@@ -128,6 +128,12 @@ class _Numbers:
                 now.reclaim_lag_seconds,
             ),
             ("walld_connections", "Open connections, agents and queries.", now.connections),
+            ("walld_sessions_open", "Sessions held in memory.", now.sessions_open),
+            (
+                "walld_ledger_pending_bytes",
+                "Lines of sessions that are in the log and not yet in their session's file.",
+                now.ledger_pending_bytes,
+            ),
         ):
             yield GaugeMetricFamily(name, help_text, value=value)
 

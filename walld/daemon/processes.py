@@ -110,11 +110,13 @@ class Processes:
     def leave(self, process: Process, now: float) -> None:
         """A connection of it ended: it may be of no interest now, or have to come back in time."""
         if not process.visible:
-            if not process.connections:
+            if not process.connections and not process.queries:
                 self._graces[process] = now + limits.RECONNECT_GRACE_SECONDS
             return
-        if process.connections or process.streams or process.turns:
+        if process.connections or process.queries or process.streams or process.turns:
             return
+        if self._key(process) not in self._watched:
+            return  # by the end of another of its connections
         _, pidfd = self._watched.pop(self._key(process))
         del self._pidfds[pidfd]
         if pidfd in self._exited:
@@ -131,7 +133,7 @@ class Processes:
         """Processes that cannot be seen and have not come back in time."""
         late = []
         for process, until in list(self._graces.items()):
-            if process.connections:
+            if process.connections or process.queries:
                 del self._graces[process]
             elif now >= until:
                 del self._graces[process]

@@ -84,17 +84,23 @@ class Requests:
                 if len(buffer) >= frame_bytes(buffer):
                     # Looked at when a frame is whole, and not at each of its bytes that comes.
                     bodies, left = split(bytes(buffer))
-                    buffer, since = bytearray(left), anyio.current_time()
+                    buffer = bytearray(left)
+                    if buffer:
+                        since = anyio.current_time()
                     for body in bodies:
                         await self._answer(peer, connection, body)
                 self._connections.collects(connection, len(buffer))
-                with anyio.fail_after(self._left(since) if buffer else None):
+                if buffer:
+                    with anyio.fail_after(self._left(since)):
+                        data = await _receive(peer)
+                else:
                     data = await _receive(peer)
                 if not data:
                     return
-                if not buffer:
-                    since = anyio.current_time()
+                is_first = not buffer
                 buffer += data
+                if is_first and len(buffer) < frame_bytes(buffer):
+                    since = anyio.current_time()
         except FrameTooLong as error:
             await self._close_with(
                 peer, "frame_too_long", "a frame is longer than is taken", error.got, error.limit

@@ -47,7 +47,7 @@ from walld.daemon.requests import Requests
 from walld.daemon.reserve import Reserve
 from walld.daemon.restore import restore
 from walld.daemon.session_requests import SessionRequests
-from walld.daemon.sessions import Files, Sessions
+from walld.daemon.sessions import Files, Sessions, wall_ms
 from walld.daemon.shares import Shares
 from walld.daemon.signals import StopSignals
 from walld.daemon.state import State
@@ -137,32 +137,28 @@ class Daemon:
         # Back from it, and what nobody waits for.
         reader = Reader(engine, files, store, worker)
         keeper = Keeper(engine, flusher, store, reader, worker, settings.retention_seconds)
+        hold = settings.release_hold_seconds
         self.reclaimer = Reclaimer(
-            engine,
-            flusher,
-            writer,
-            syncer,
-            files,
-            reader,
-            worker,
-            settings.reclaim_seconds,
-            settings.release_hold_seconds,
+            engine, flusher, writer, syncer, files, reader, worker, settings.reclaim_seconds, hold
         )
-        files_of = Files(LedgerStore(disk), SnapshotStore(disk), ArtifactStore(disk), make_worker())
+        stores = (LedgerStore(disk), SnapshotStore(disk), ArtifactStore(disk))
+        files_of = Files(*stores, make_worker(), make_worker())
         sessions = Sessions(engine, flusher, files_of, self._boot, processes.of_owner)
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)
-        turns = Turns(engine, flusher, files_of, reader, sessions, _wall_ms)
+        turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
         self.background = Background(engine, keeper, self.reclaimer, reader, checkpoints, turns)
         recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
-        asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, _wall_ms)
+        asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
         answers = recovery.answers | asked.answers
         self.requests = Requests(
             engine, connections, answers, state.status, metrics.exposition, self._ready
         )
 
     def _hand_over(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
-        assert self._tasks is not None
-        self._tasks.start_soon(self.requests.serve, peer, connection, rest)
+        if self._tasks is not None:
+            self._tasks.start_soon(self.requests.serve, peer, connection, rest)
+        else:  # the end
+            peer.close()
 
     def _swept(self) -> None:
         self.flusher.wake()
@@ -293,6 +289,7 @@ class Daemon:
 
     async def _end(self) -> None:
         """Everything agents have sent so far is on disk, durably, before they see the end."""
+        self._tasks = None
         if self._ready.is_set():
             await self.intake.read_to_end()
             await self.flusher.finish()
@@ -301,10 +298,6 @@ class Daemon:
         self.intake.close()
         self._files.close()
         self.metrics.close()
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _own(data: str, disk: RealDisk) -> Owner:

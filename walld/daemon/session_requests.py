@@ -10,6 +10,7 @@ an empty list.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,10 @@ import msgspec
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.daemon.forking import forked_lines
 from walld.engine.entries import events_of, line_event
 from walld.errors import FormatError, ProtocolError, Refusal
-from walld.sessions.fork import forked
+from walld.ledger.line import line_seq
 from walld.sessions.projections import project
 from walld.wal.layout import Flag
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionRequests"]
 
+_ROOM_SECONDS = 1.5
+_ROOM_PAUSE_SECONDS = 0.01
 _LEVELS = ("taken", "written", "synced")
 _WITH_DAMAGE = ("audit", "resume", "state")
 """Views that say where the session's file is damaged (P9)."""
@@ -61,6 +65,8 @@ class SessionRequests:
         self._keeper = keeper
         self._files = files
         self._wall_ms = wall_ms
+        self._views: dict[int, anyio.Lock] = {}
+        """By uid of the peer."""
         self.answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
             wire.Append: self._append,
             wire.Events: self._events,
@@ -79,18 +85,41 @@ class SessionRequests:
             levels = ", ".join(_LEVELS)
             raise Refusal("bad_level", "there is no such level", request.level[:40], levels)
         _check_id("session_id", request.session_id)
+        count = len(request.entries)
+        if count > limits.LEDGER_ENTRIES_MAX:
+            text = "more entries than are taken at once"
+            raise Refusal("entries_count", text, count, limits.LEDGER_ENTRIES_MAX)
         for entry in request.entries:
             _check_id("id", entry.id)
+            for name in ("parent", "turn", "cause", "correlation", "key"):
+                if (ident := getattr(entry, name)) is not None:
+                    _check_id(name, ident)
         uid = connection.uid
         await self._recovery.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
+        await self._sessions.room(sum(len(entry.payload) for entry in request.entries))
         ledger = await self._sessions.open(uid, request.session_id, create=True)
         assert ledger is not None
-        now = anyio.current_time()
-        placed = self._engine.ledgers.append(
-            ledger, request.entries, request.expected_seq, connection.process, self._wall_ms(), now
-        )
-        await self._sessions.until(request.level)
+        until = anyio.current_time() + _ROOM_SECONDS
+        while True:
+            now = anyio.current_time()
+            try:
+                placed = self._engine.ledgers.append(
+                    ledger,
+                    request.entries,
+                    request.expected_seq,
+                    connection.process,
+                    self._wall_ms(),
+                    now,
+                )
+                break
+            except Refusal as full:
+                if full.code != "ledger_full" or now > until:
+                    raise
+            await anyio.sleep(_ROOM_PAUSE_SECONDS)  # a checkpoint is on its way, and makes room
+            ledger = await self._sessions.open(uid, request.session_id, create=True)
+            assert ledger is not None
+        await self._sessions.until(request.level, now)
         return [await self._named(uid, request.session_id, one) for one in placed]
 
     async def _named(self, uid: int, session_id: str, placed: wire.Placed) -> wire.Placed:
@@ -98,7 +127,9 @@ class SessionRequests:
         if placed.id:
             return placed
         found = await self._sessions.lines(uid, session_id, placed.seq - 1, 1)
-        assert found is not None
+        if found is None or not found.lines or line_seq(found.lines[0]) != placed.seq:
+            text = "the entry of that key cannot be read any more"
+            raise Refusal("unreadable", text, placed.seq, "an entry that is there")
         return wire.Placed(placed.seq, line_event(found.lines[0]).id, is_new=False)
 
     async def _fork(self, connection: Connection, request: wire.Fork) -> list[wire.Placed]:
@@ -106,54 +137,42 @@ class SessionRequests:
         _check_id("new_id", request.new_id)
         found = await self._sessions.lines(uid, request.session_id)
         if found is None:
-            raise Refusal("unknown_session", "there is no such session", request.session_id, "")
-        if await self._sessions.exists(uid, request.new_id):
-            raise Refusal("session_exists", "a session of that id is there", request.new_id, "")
+            limit = "a session that was written"
+            raise Refusal("unknown_session", "there is no such session", request.session_id, limit)
+        job = partial(forked_lines, found.lines, request, uid, self._wall_ms())
         try:
-            copies = forked(events_of(found.lines), request.at, request.whole)
+            lines = await self._files.views.run(job)
         except ProtocolError as error:
             raise Refusal(error.code, error.message, error.got, error.limit) from None
-        source = {"session": request.session_id, "at": request.at, "whole": request.whole}
-        first = wire.NewEntry("forked", _dumps(source), f"forked:{request.new_id}", leaf=False)
-        entries = [first]
-        entries += [
-            wire.NewEntry(
-                event.type,
-                _dumps(event.payload),
-                event.id,
-                event.parent,
-                event.turn,
-                event.cause,
-                event.correlation,
-                event.key,
-                event.leaf,
-                at_ms=event.at_ms,
-            )
-            for event in copies
-        ]
-        ledger = await self._sessions.open(uid, request.new_id, create=True)
-        assert ledger is not None
-        if ledger.state is not None and ledger.state.last_seq:
-            raise Refusal("session_exists", "a session of that id is there", request.new_id, "")
-        now = anyio.current_time()
-        placed = self._engine.ledgers.append(ledger, entries, 0, None, self._wall_ms(), now)
-        await self._sessions.until("written")
-        return placed[-1:]
+        copy = partial(self._copy_artifacts, uid, request.session_id, request.new_id, lines)
+        await self._files.thread.run(copy)
+        if not await self._sessions.create(uid, request.new_id, lines):
+            text = "new_id names a session that is there"
+            raise Refusal("session_exists", text, request.new_id, "a new id")
+        last = line_event(lines[-1])
+        return [wire.Placed(last.seq, last.id)]
+
+    def _copy_artifacts(self, uid: int, source: str, target: str, lines: list[bytes]) -> None:
+        """Those that the copied events name, before the events do. For the thread."""
+        store = self._files.artifacts
+        for digest, size in store.list(uid, source).items():
+            name = digest.hex().encode()
+            if any(name in line for line in lines):
+                with suppress(FileNotFoundError, FormatError):  # said of the copy, as of the source
+                    store.put(uid, target, digest, size, 0, store.read(uid, source, digest))
 
     async def _delete(self, connection: Connection, request: wire.Delete) -> bool:
         uid = self._recovery.uid_of(connection, request.uid)
         engine, session_id, now = self._engine, request.session_id, anyio.current_time()
         there = False
         for stream in engine.registry.of_session(uid, session_id):
-            engine.settling.pop(stream.no, None)
             engine.release(stream, Flag.RESOLVED, now)
+            engine.settling.settled(stream)
             there = True
         for session, name in self._recovery.kept_of(uid, session_id):
             await self._keeper.resolve_partial(uid, session, name)
             there = True
-        there |= await self._sessions.delete(uid, session_id)
-        await self._sessions.until("written")
-        return there
+        return there | await self._sessions.delete(uid, session_id)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -180,39 +199,53 @@ class SessionRequests:
             arguments = msgspec.json.decode(request.arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refusal("bad_argument", str(error), "", "a JSON object") from None
+        # One at a time of each user: the files' thread has others' sessions to open.
+        async with self._views.setdefault(connection.uid, anyio.Lock()):
+            try:
+                return await self._view(uid, request, arguments)
+            except ProtocolError as error:
+                raise Refusal(error.code, error.message, error.got, error.limit) from None
+
+    async def _view(
+        self, uid: int, request: wire.Project, arguments: dict[str, Any]
+    ) -> bytes | None:
         found = await self._found(uid, request.session_id)
         if found is None:
             return None
-        if request.name == "resume" and "missing_artifacts" not in arguments:
-            missing = await self._files.thread.run(partial(self._missing, uid, request, found))
-            arguments["missing_artifacts"] = [one["sha256"] for one in missing]
+        files, missing = self._files, list[dict[str, Any]]()
+        if request.name == "audit" or (
+            request.name == "resume" and "missing_artifacts" not in arguments
+        ):
+            named: Any = await files.views.run(
+                lambda: project("audit", events_of(found.lines), {}),
+            )
+            for one in named["artifacts"]:
+                missing += await files.thread.run(partial(self._missing, uid, request, one))
+            if request.name == "resume":
+                arguments["missing_artifacts"] = [one["sha256"] for one in missing]
 
         def job() -> bytes:
             told: Any = project(request.name, events_of(found.lines), arguments)
             if request.name in _WITH_DAMAGE:
                 told["chain_breaks"] = [broken._asdict() for broken in found.breaks]
             if request.name == "audit":
-                told["artifacts_missing"] = self._missing(uid, request, found)
+                told["artifacts_missing"] = missing
             return _dumps(told)
 
-        try:
-            return await self._files.thread.run(job)
-        except ProtocolError as error:
-            raise Refusal(error.code, error.message, error.got, error.limit) from None
+        return await files.views.run(job)
 
-    def _missing(self, uid: int, request: wire.Project, found: Lines) -> list[dict[str, Any]]:
-        """Artifacts that entries name and that are missing or changed. For the thread."""
-        named: Any = project("audit", events_of(found.lines), {})
-        missing = []
-        for one in named["artifacts"]:
-            try:
-                digest = bytes.fromhex(one["sha256"])
-                self._files.artifacts.read(uid, request.session_id, digest)
-            except FileNotFoundError:
-                missing.append(one | {"why": "missing"})
-            except FormatError:
-                missing.append(one | {"why": "changed"})
-        return missing
+    def _missing(
+        self, uid: int, request: wire.Project, named: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """An artifact that an entry names, where it is missing or changed. For the thread."""
+        try:
+            digest = bytes.fromhex(named["sha256"])
+            self._files.artifacts.read(uid, request.session_id, digest)
+        except FileNotFoundError:
+            return [named | {"why": "missing"}]
+        except FormatError:
+            return [named | {"why": "changed"}]
+        return []
 
     async def _list(
         self, connection: Connection, request: wire.Sessions
@@ -245,9 +278,13 @@ class SessionRequests:
         try:
             return await self._files.thread.run(job)
         except FileNotFoundError:
-            raise Refusal("artifact_missing", "there is no such artifact", name, "") from None
+            text = "there is no such artifact"
+            raise Refusal("artifact_missing", text, name, "an artifact of the session") from None
+        except ProtocolError as error:
+            raise Refusal(error.code, error.message, error.got, error.limit) from None
         except FormatError as error:
-            raise Refusal("artifact_changed", str(error), name, "") from None
+            limit = "the bytes of that hash"
+            raise Refusal("artifact_changed", str(error), name, limit) from None
 
 
 def _check_id(name: str, ident: str) -> None:

@@ -8,6 +8,7 @@ deleting it. Refuses: what an entry means (`engine/ledgers.py`, `sessions/`), th
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 from walld_client.wire import messages as wire
 
+from walld import limits
 from walld.engine.entries import events_of, line_event
 from walld.engine.ledgers import Ledger, Pending
 from walld.errors import FormatError
 from walld.escape import escaped_line
-from walld.ledger.line import chain_of, line_seq, read_line
+from walld.ledger.line import chain_of, line_seq
 from walld.sessions.state import SessionState
 from walld.wal import records
 
@@ -35,10 +37,10 @@ if TYPE_CHECKING:
     from walld.ledger.snapshot import SnapshotStore
     from walld.ledger.store import LedgerStore, Tail
 
-__all__ = ["Files", "Folded", "Lines", "Sessions"]
+__all__ = ["Files", "Folded", "Lines", "Sessions", "wall_ms"]
 
 _log = logging.getLogger("walld.sessions")
-_PREVIEW_CHARS = 200
+_ROOM_SECONDS = 1.5
 
 
 class Lines(NamedTuple):
@@ -49,12 +51,13 @@ class Lines(NamedTuple):
 
 
 class Files(NamedTuple):
-    """What is on disk of sessions, and the thread that alone touches it."""
+    """What is on disk of sessions, and the thread that alone touches it. views: one that folds."""
 
     ledgers: LedgerStore
     snapshots: SnapshotStore
     artifacts: ArtifactStore
     thread: Worker
+    views: Worker
 
 
 class Folded(NamedTuple):
@@ -64,6 +67,8 @@ class Folded(NamedTuple):
     snapped_seq: int
     chain: bytes
     was_written: bool
+    is_late: bool
+    """The file has all that was pending, and lines behind it."""
 
 
 class Sessions:
@@ -80,10 +85,12 @@ class Sessions:
         """watch: the living process of an owner, None where it is gone."""
         self._engine = engine
         self._flusher = flusher
-        self._store, self._snapshots, self.artifacts, self.thread = files
+        self._store, self._snapshots, self.artifacts, self.thread, _ = files
         self._boot = boot
         self._watch = watch
         self._opening: dict[tuple[int, str], anyio.Lock] = {}
+        self.has_older = True
+        """Nobody has looked yet at the turns of some sessions of before this daemon."""
 
     # --- opening --------------------------------------------------------------------------------
 
@@ -105,8 +112,8 @@ class Sessions:
             async with lock:
                 yield
         finally:
-            if not lock.statistics().tasks_waiting:
-                self._opening.pop(key, None)
+            if not lock.locked() and self._opening.get(key) is lock:  # else it has passed on
+                del self._opening[key]
 
     async def _open(self, uid: int, session_id: str, create: bool) -> Ledger | None:
         ledgers, key = self._engine.ledgers, (uid, session_id)
@@ -121,6 +128,8 @@ class Sessions:
                 ledgers.open[key] = ledger
             else:
                 ledger.state, ledger.chain = folded.state, folded.chain
+                if pending and folded.is_late:
+                    ledgers.checkpointed(ledger, len(pending), anyio.current_time())
             ledger.snapped_seq = folded.snapped_seq
             self._look_at_turns(ledger)
         ledger.touched = anyio.current_time()
@@ -131,6 +140,8 @@ class Sessions:
         tail = self._store.tail(uid, session_id)
         state, offset = self._from_snapshot(uid, session_id, tail)
         snapped_seq, lines = state.last_seq, []
+        if tail is not None and pending and tail.last_seq > pending[-1].seq:
+            pending = []  # checkpointed long ago: only their tombstone is missing
         if tail is not None:
             read = self._store.read(uid, session_id, state.last_seq, from_offset=offset)
             for broken in read.breaks:
@@ -143,13 +154,13 @@ class Sessions:
                 _log.error(text, escaped_line(session_id), uid, read.torn_bytes)
         lines += [one.line for one in pending]
         chain = Ledger.first_chain(uid, session_id) if tail is None else tail.chain
-        if pending:
-            chain = read_line(pending[0].line).chain
-        for event, line in zip(events_of(lines), lines, strict=True):
+        if lines:  # also where the snapshot knows them: a start finds them again
+            chain = chain_of(lines[-1])
+        for event in events_of(lines):
             if event.seq > state.last_seq:
                 state.apply(event)
-                chain = chain_of(line)
-        return Folded(state, snapped_seq, chain, tail is not None or bool(pending))
+        is_late = tail is not None and not pending
+        return Folded(state, snapped_seq, chain, tail is not None or bool(pending), is_late)
 
     def _from_snapshot(
         self, uid: int, session_id: str, tail: Tail | None
@@ -176,6 +187,8 @@ class Sessions:
     ) -> Lines | None:
         """Lines with seqs above `after`; None where the session was never written."""
         ledger = self._engine.ledgers.open.get((uid, session_id))
+        if ledger is not None and ledger.state is None:
+            ledger = await self.open(uid, session_id)
         pending = [] if ledger is None else list(ledger.pending)
         if not pending and not await self.exists(uid, session_id):
             return None
@@ -225,11 +238,15 @@ class Sessions:
         return [found[session_id] for session_id in sorted(found)]
 
     async def delete(self, uid: int, session_id: str) -> bool:
-        """Remove all files of a session and what is pending; whoever opens it begins anew."""
+        """Remove all files of a session and what is pending; whoever opens it begins anew.
+
+        The files go once the log has let go durably: it would give lines back without those before.
+        """
         async with self._locked((uid, session_id)):
             ledger = self._engine.ledgers.open.get((uid, session_id))
             if ledger is not None:
                 self._engine.ledgers.forget(ledger, anyio.current_time())
+            await self.until("synced")
             was_there = await self.thread.run(partial(self._remove, uid, session_id))
             return was_there or ledger is not None
 
@@ -239,6 +256,26 @@ class Sessions:
         self._snapshots.remove(uid, session_id)
         return was_there
 
+    async def create(self, uid: int, session_id: str, lines: list[bytes]) -> bool:
+        """A new session of these lines, all or none, durable at once. False: there is one.
+
+        They take neither the log nor the loop: a long session may be copied while agents speak.
+        """
+        key = (uid, session_id)
+        async with self._locked(key):
+            ledger = self._engine.ledgers.open.get(key)
+            if ledger is not None:
+                if ledger.state is None or ledger.state.last_seq:
+                    return False
+                del self._engine.ledgers.open[key]  # whoever opens it waits, and folds the lines
+            return await self.thread.run(partial(self._create, uid, session_id, lines))
+
+    def _create(self, uid: int, session_id: str, lines: list[bytes]) -> bool:
+        if self._store.exists(uid, session_id):
+            return False
+        self._store.append(uid, session_id, 1, lines)
+        return True
+
     async def exists(self, uid: int, session_id: str) -> bool:
         """True where anything was ever written to it."""
         ledger = self._engine.ledgers.open.get((uid, session_id))
@@ -246,12 +283,22 @@ class Sessions:
             return True
         return await self.thread.run(partial(self._store.exists, uid, session_id))
 
-    async def until(self, level: str) -> None:
+    async def room(self, size: int) -> None:
+        """Wait a while until lines of so many bytes have room; `append` refuses them otherwise."""
+        ledgers, most = self._engine.ledgers, limits.LEDGER_BYTES_MAX - size
+        if ledgers.pending_bytes <= most:
+            return
+        with anyio.move_on_after(_ROOM_SECONDS):
+            while ledgers.pending_bytes > most:
+                await self.until("synced")  # checkpoints go on behind each sync
+                await anyio.sleep(_ROOM_SECONDS / 100)
+
+    async def until(self, level: str, now: float | None = None) -> None:
         """Wait until all that is taken now is at `level`: "taken", "written" or "synced"."""
         if level == "taken":
             return
         reached = anyio.Event()
-        self._engine.when(level, reached.set, anyio.current_time())
+        self._engine.when(level, reached.set, anyio.current_time() if now is None else now)
         self._flusher.wake()
         await reached.wait()
 
@@ -273,3 +320,8 @@ class Sessions:
                 ledgers.own(key, process)
             else:
                 ledgers.lost(key, "agent_lost" if owner.boot_id == self._boot else "host_restart")
+
+
+def wall_ms() -> int:
+    """The wall clock, which is a label of an entry and decides nothing."""
+    return time.time_ns() // 1_000_000

@@ -119,6 +119,8 @@ class State:
             wal_segments=len(engine.segments),
             reclaim_lag_seconds=self.reclaim_lag(),
             connections=len(self._connections),
+            sessions_open=len(engine.ledgers.open),
+            ledger_pending_bytes=engine.ledgers.pending_bytes,
         )
 
     def line(self) -> str:
@@ -144,6 +146,8 @@ class State:
             "connections": gauges.connections,
             "streams_live": gauges.streams_live,
             "partials": gauges.partials,
+            "sessions_open": gauges.sessions_open,
+            "ledger_pending_bytes": gauges.ledger_pending_bytes,
             "flush_bound_ms": self._settings.flush_bound_ms,
             "flush_linger_ms": round(engine.commit.linger * 1000, 1),
             "flush_lag_seconds": 0.0 if oldest is None else round(self._now() - oldest, 6),

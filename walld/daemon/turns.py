@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio.lowlevel import checkpoint
 from walld_client.partial import from_recovered
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.engine.entries import free_id
 from walld.errors import FormatError, Refusal
+from walld.escape import escaped_line
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
@@ -29,13 +33,15 @@ if TYPE_CHECKING:
     from walld.daemon.reading import Reader
     from walld.daemon.sessions import Files, Sessions
     from walld.engine.engine import Engine
-    from walld.engine.ledgers import Ledger
+    from walld.engine.ledgers import Ledger, LostTurn
     from walld.engine.stream import Stream
 
-__all__ = ["Turns"]
+__all__ = ["Turns", "interruption"]
 
 _log = logging.getLogger("walld.turns")
 _PREVIEW_CHARS = 200
+_PASSING = ("ledger_full", "disk_full")
+"""What a reply is refused for only for now."""
 _RECOVERY_MARKS = ("_wal_recovered", "_partial", "_partial_reason")
 
 
@@ -58,26 +64,39 @@ class Turns:
         self._sessions = sessions
         self._wall_ms = wall_ms
         self._moving = anyio.Lock()
+        self._again_at: dict[int, float] = {}
+        """By stream number: replies that could not be moved, and when that is tried again."""
 
     async def interrupt_lost(self) -> None:
-        """Turns whose owner is gone are interrupted, once."""
+        """Turns whose owner is gone are interrupted, once; one that cannot be holds up no other."""
+        for turn in list(self._engine.ledgers.lost_turns):
+            await self._try_to_interrupt(turn)
+            await checkpoint()  # one process may have had thousands
+
+    async def _try_to_interrupt(self, turn: LostTurn) -> None:
         lost = self._engine.ledgers.lost_turns
-        while lost:
-            turn = lost[-1]
-            ledger = await self._sessions.open(turn.uid, turn.session_id)
-            state = None if ledger is None else ledger.state
-            known = None if state is None else state.journal.turn(turn.turn_id)
-            if ledger is not None and state is not None and known is not None and not known.ended:
-                payload = json.dumps({"reason": turn.reason, "by": "daemon"}).encode()
-                entry = wire.NewEntry(
-                    "turn_interrupted",
-                    payload,
-                    f"{turn.turn_id}:{turn.reason}:{state.last_seq + 1}",
-                    turn=turn.turn_id,
-                    leaf=False,
-                )
-                self._append(ledger, [entry])
-            lost.remove(turn)
+        try:
+            await self._interrupt(turn)
+        except Refusal as error:
+            if error.code == "ledger_full":
+                return
+            _log.error("turn %s stays open: %s", escaped_line(turn.turn_id), error)
+        except (OSError, FormatError) as error:
+            # Its session is not open: whoever opens it meets the turn again.
+            _log.error("turn %s stays open: %s", escaped_line(turn.turn_id), error)
+        lost.pop(turn, None)
+
+    async def _interrupt(self, turn: LostTurn) -> None:
+        ledger = await self._sessions.open(turn.uid, turn.session_id)
+        state = None if ledger is None else ledger.state
+        if ledger is None or state is None:
+            return
+        known = state.journal.turn(turn.turn_id)
+        key = (turn.uid, turn.session_id, turn.turn_id)
+        if known is None or known.ended or self._engine.ledgers.is_owned(key):
+            return
+        wanted = f"{turn.turn_id}:{turn.reason}:{state.last_seq + 1}"
+        self._append(ledger, [interruption(turn.turn_id, turn.reason, free_id(state, wanted))])
 
     def _append(self, ledger: Ledger, entries: list[wire.NewEntry]) -> list[wire.Placed]:
         """The daemon's own entries."""
@@ -91,25 +110,50 @@ class Turns:
     async def settle(self, uid: int | None = None, session_id: str | None = None) -> None:
         """Replies of turns that ended and were released: messages to the session, then they go.
 
-        Of one session for who asks about it, so that what it is told is behind what it has said.
+        Of one session for who asks about it, so that what it is told is behind what it has said;
+        and behind the end of whoever worked on it.
         """
-        for stream in list(self._engine.settling.values()):
+        if uid is not None and session_id is not None:
+            await self._see_off(uid, session_id)
+        for stream in list(self._engine.settling.streams.values()):
             named = (stream.begin.uid, stream.session_id)
             if session_id is not None and named != (uid, session_id):
+                continue
+            if self._again_at.get(stream.no, 0.0) > anyio.current_time():
                 continue
             if stream.has_waiting and session_id is not None:
                 await self._sessions.until("written")
             if stream.has_waiting:
                 continue  # its flush is on its way, and wakes the background
             async with self._moving:
-                if stream.no not in self._engine.settling:
+                if stream.no not in self._engine.settling.streams:
                     continue
                 try:
                     await self._settle(stream)
                 except (OSError, FormatError, Refusal) as error:
-                    # It stays a complete reply that was not released; its owner was told nothing.
-                    self._engine.settling.pop(stream.no, None)
-                    _log.error("reply of a turn cannot be moved to its session: %s", error)
+                    self._not_settled(stream, error)
+                else:
+                    self._again_at.pop(stream.no, None)
+
+    def _not_settled(self, stream: Stream, error: Exception) -> None:
+        """It stays a complete reply that was not released; its owner was told nothing."""
+        if isinstance(error, OSError) or getattr(error, "code", "") in _PASSING:
+            if stream.no not in self._again_at:
+                _log.warning("reply of a turn is moved to its session later: %s", error)
+            self._again_at[stream.no] = anyio.current_time() + limits.DISK_RETRY_SECONDS
+            return
+        self._engine.settling.settled(stream)
+        self._again_at.pop(stream.no, None)
+        _log.error("reply of a turn cannot be moved to its session: %s", error)
+
+    async def _see_off(self, uid: int, session_id: str) -> None:
+        """Turns of one session whose owner is gone by now, also while no daemon ran."""
+        if self._sessions.has_older:
+            with suppress(OSError, FormatError):  # whoever reads it is told
+                await self._sessions.open(uid, session_id)
+        for turn in list(self._engine.ledgers.lost_turns):
+            if (turn.uid, turn.session_id) == (uid, session_id):
+                await self._try_to_interrupt(turn)
 
     async def _settle(self, stream: Stream) -> None:
         engine, uid, turn_id = self._engine, stream.begin.uid, stream.begin.turn_id
@@ -132,14 +176,14 @@ class Turns:
         current = await self._sessions.open(uid, stream.session_id)
         if current is not None and not stream.gone:
             self._append(current, entries)
-            engine.settle(stream, current.stream, anyio.current_time())
+            engine.settling.finish(stream, current.stream, anyio.current_time())
             self._flusher.wake()
 
     def _let_go(self, stream: Stream) -> None:
-        self._engine.settling.pop(stream.no, None)
         if not stream.gone:
             self._engine.release(stream, Flag.RELEASED, anyio.current_time())
-            self._flusher.wake()
+        self._engine.settling.settled(stream)
+        self._flusher.wake()
 
     async def _message(
         self, uid: int, session_id: str, turn_id: str, message: dict[str, Any]
@@ -170,6 +214,12 @@ class Turns:
             }
         }
         return _dumps(told)
+
+
+def interruption(turn_id: str, reason: str, entry_id: str) -> wire.NewEntry:
+    """The daemon's word that a turn will not go on."""
+    payload = json.dumps({"reason": reason, "by": "daemon"}).encode()
+    return wire.NewEntry("turn_interrupted", payload, entry_id, turn=turn_id, leaf=False)
 
 
 def _dumps(value: object) -> bytes:

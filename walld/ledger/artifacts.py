@@ -113,6 +113,10 @@ class ArtifactStore:
                     found[bytes.fromhex(entry.name)] = entry.size
         return found
 
+    def is_begun(self, path: str) -> bool:
+        """A piece of an artifact came, and the temporary file at `path` takes the next one."""
+        return any(temporary(one) == path for begun in self._uploads.values() for one in begun)
+
     def forget(self, uid: int, session_id: str) -> None:
         """The session is deleted: what was begun for it is not finished."""
         begin = f"{session_dir(uid, session_id)}/"

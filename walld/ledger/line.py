@@ -201,13 +201,16 @@ def read_line(line: bytes, where: str = "a line") -> Line:
         raise _damaged(where, "crc", line[_crc_at:], b"%08x" % crc32(line[:_crc_at]))
     # No string before it can hold this: the quotes in it would be escaped.
     at = line.find(_PAYLOAD)
-    if at < 0 or not _seq.match(line) or line[_chain_at : _chain_at + len(_CHAIN)] != _CHAIN:
+    found = _seq.match(line)
+    if at < 0 or found is None or line[_chain_at : _chain_at + len(_CHAIN)] != _CHAIN:
         raise _damaged(where, "fields", line[:80], "payload, chain and crc at the end")
     try:
         fields = _decode(line[:at] + b"}")
         chain = _chain_bytes(line[_chain_text])
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise _damaged(where, "fields", line[:80], error) from error
+    if fields.seq != int(found[1]):
+        raise _damaged(where, "a second seq", fields.seq, int(found[1]))
     return Line(
         fields.seq, fields.id, fields.parent, at_ms_of(fields.at, where), fields.type,
         fields.turn, fields.cause, fields.correlation, fields.key, fields.leaf, fields.owner,

@@ -36,6 +36,11 @@ SNAPSHOT_VERSION: Final = 1
 _KNOWN_MAX: Final = 4096
 """Files whose end is remembered. Beyond, all are forgotten: it costs each of them one walk."""
 
+_DUE_SHARE: Final = 8
+_DUE_BYTES: Final = 8 * 1024
+"""Increments are due to become part of a base above that share of it: who opens the session applies
+them one by one, and writing a base costs as many bytes as the session has entries."""
+
 _header = struct.Struct("<8sHHIQQQI")  # + u32 header CRC
 _frame = struct.Struct("<QQII")  # + u32 CRC
 _crc = struct.Struct("<I")
@@ -47,7 +52,7 @@ class Snapshot(NamedTuple):
     """All events up to covers_seq, whose lines end at covers_offset.
 
     A file of events that ends before that is another one: the snapshot is to be thrown away.
-    is_due: the increments outgrow the base; the next write should be a base.
+    is_due: the increments outgrow their share; the next write should be a base.
     """
 
     base: bytes
@@ -67,7 +72,7 @@ class _End(NamedTuple):
 
     @property
     def is_due(self) -> bool:
-        return self.offset - self.base_end > self.base_end
+        return self.offset - self.base_end > max(self.base_end // _DUE_SHARE, _DUE_BYTES)
 
 
 class SnapshotStore:

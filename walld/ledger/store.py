@@ -38,7 +38,7 @@ from walld.ledger.repaired import repair_file, unknown_breaks
 from walld.ledger.scan import Break, Found, Reading, last_line, read_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from walld.disk.base import Disk, File
     from walld.ledger.place import Place
@@ -187,15 +187,21 @@ class LedgerStore:
         All names that are left are durable afterwards. Only for the owner of the data directory,
         before anything is written.
         """
-        swept = 0
+        return sum(self.sweeping())
+
+    def sweeping(self, spared: Callable[[str], bool] = lambda _: False) -> Iterator[int]:
+        """The same a session at a time, the files of each. spared: paths that are being written.
+
+        Sessions may be written between two steps.
+        """
         for uid_path in self._folders(SESSIONS_DIR):
             for folder in self._folders(uid_path):
-                swept += self._sweep(f"{folder}/{ARTIFACTS_DIR}") + self._sweep(folder)
+                swept = self._sweep(f"{folder}/{ARTIFACTS_DIR}", spared)
+                yield swept + self._sweep(folder, spared)
             if not self._disk.remove_dir(uid_path):
                 self._disk.sync_dir(uid_path)
         with suppress(FileNotFoundError):
             self._disk.sync_dir(SESSIONS_DIR)
-        return swept
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -342,9 +348,10 @@ class LedgerStore:
                 at_ms = read_line(found.line).at_ms
         return SessionRow(uid, name, session_id, found.seq if found else 0, at_ms, size, trouble)
 
-    def _sweep(self, folder: str) -> int:
+    def _sweep(self, folder: str, spared: Callable[[str], bool]) -> int:
         entries = self._disk.list_dir(folder)
         swept = [item.name for item in entries if item.kind == "file" and is_temporary(item.name)]
+        swept = [name for name in swept if not spared(f"{folder}/{name}")]
         for name in swept:
             self._disk.unlink(f"{folder}/{name}")
         if not self._disk.remove_dir(folder) and entries:

@@ -1,0 +1,90 @@
+"""What a new session is begun with when it is forked from another.
+
+Owns: the lines of the copy, the `forked` event among them, and that no turn of it stays open: who
+works on a turn of the source does not work on its copy. Refuses: which events are copied
+(`sessions/fork.py`), writing the lines (`sessions.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from walld_client.wire import messages as wire
+
+from walld.daemon.turns import interruption
+from walld.engine.entries import entry_event, event_line, events_of, free_id
+from walld.engine.ledgers import Ledger
+from walld.errors import Refusal
+from walld.ledger.line import chain_of
+from walld.sessions.fork import BEFORE_FIRST, forked
+from walld.sessions.state import SessionState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from walld.sessions.events import Event
+
+__all__ = ["forked_lines"]
+
+_LONE = re.compile("[\\ud800-\\udfff]")
+
+
+def forked_lines(lines: Sequence[bytes], request: wire.Fork, uid: int, at_ms: int) -> list[bytes]:
+    """The new session's lines. For a thread. ProtocolError, Refusal, FormatError."""
+    state, chain = SessionState(), Ledger.first_chain(uid, request.new_id)
+    made = []
+    for entry in _entries(lines, request):
+        event = entry_event(state, entry, None, at_ms)
+        problem = state.check(event)
+        if problem is not None:
+            raise Refusal(problem.code, problem.message, problem.got, problem.limit)
+        line = event_line(event, entry.payload, chain)
+        state.apply(event)
+        chain = chain_of(line)
+        made.append(line)
+    return made
+
+
+def _entries(lines: Sequence[bytes], request: wire.Fork) -> list[wire.NewEntry]:
+    copies = forked(events_of(lines), request.at, request.whole)
+    state = SessionState()
+    for copy in copies:
+        state.apply(copy)
+    entries = [_entry(copy) for copy in copies]
+    source = {"session": request.session_id, "at": request.at, "whole": request.whole}
+    first_id = free_id(state, f"forked:{request.new_id}")
+    first = wire.NewEntry("forked", _dumps(source), first_id, leaf=False)
+    if not request.whole or request.at is None:
+        entries.insert(0, first)
+    elif request.at == BEFORE_FIRST:
+        moved = _dumps({"target": None})
+        entries += [wire.NewEntry("leaf", moved, free_id(state, first_id + ":leaf")), first]
+    else:
+        entries.append(wire.NewEntry("forked", _dumps(source), first_id, request.at))
+    for turn in state.journal.open_turns():
+        wanted = f"{turn.turn_id}:forked:{len(entries) + 1}"
+        entries.append(interruption(turn.turn_id, "forked", free_id(state, wanted)))
+    return entries
+
+
+def _entry(event: Event) -> wire.NewEntry:
+    return wire.NewEntry(
+        event.type,
+        _dumps(event.payload),
+        event.id,
+        event.parent,
+        event.turn,
+        event.cause,
+        event.correlation,
+        event.key,
+        event.leaf,
+        at_ms=event.at_ms,
+    )
+
+
+def _dumps(value: object) -> bytes:
+    """JSON of one line, no longer than it came; lone surrogates as escapes."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _LONE.sub(lambda half: f"\\u{ord(half[0]):04x}", text).encode()
