@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from walld.sessions.account import Account, account_of
-from walld.sessions.events import Event, check_payload
+from walld.sessions.account import Account, TurnAccount, account_of
+from walld.sessions.artifacts import artifacts_of
+from walld.sessions.events import Event
 
 __all__ = ["audit"]
 
@@ -28,6 +29,8 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
                 "message_id": turn.state.message_id,
                 "state": turn.state.state,
                 "reason": turn.state.reason,
+                "interrupted_by": _interrupted_by(turn),
+                "content": turn.submitted.payload.get("content"),
                 "retry_of": turn.state.retry_of,
                 "collisions": turn.state.collisions.copy(),
                 "stream_ids": turn.state.stream_ids.copy(),
@@ -52,6 +55,14 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
         ],
         "artifacts": _artifacts(events),
     }
+
+
+def _interrupted_by(turn: TurnAccount) -> str | None:
+    """The daemon or the application; None where the turn was not interrupted."""
+    if turn.state.state != "interrupted":
+        return None
+    by_daemon = turn.ended is not None and turn.ended.payload.get("by") == "daemon"
+    return "daemon" if by_daemon else "app"
 
 
 def _unanswered(account: Account) -> dict[str | None, list[dict[str, Any]]]:
@@ -132,8 +143,7 @@ def _artifacts(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Artifacts that events name, each once, by the event that first did."""
     found: dict[str, dict[str, Any]] = {}
     for event in events:
-        if event.type == "artifact" and check_payload(event.type, event.payload) is None:
-            sha256, size = event.payload["sha256"], event.payload["size"]
+        for sha256, size in artifacts_of(event.type, event.payload):
             named = {"sha256": sha256, "size": size, "seq": event.seq, "id": event.id}
             found.setdefault(sha256, named)
     return list(found.values())

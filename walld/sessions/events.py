@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
 
-__all__ = ["KNOWN", "Event", "Problem", "as_dict", "check_payload", "check_type"]
+__all__ = ["KNOWN", "Event", "Problem", "as_dict", "check_payload", "check_type", "is_sha256"]
 
 SIDE_EFFECTS: Final = ("none", "read", "workspace-write", "external-write")
 RESUME_POLICIES: Final = (
@@ -136,10 +136,11 @@ def _is_message_list(value: object) -> bool:
 
 
 def _is_file_table(value: object) -> bool:
-    return isinstance(value, dict) and all(one is None or _is_sha256(one) for one in value.values())
+    return isinstance(value, dict) and all(one is None or is_sha256(one) for one in value.values())
 
 
-def _is_sha256(value: object) -> bool:
+def is_sha256(value: object) -> TypeGuard[str]:
+    """64 hex digits in lower case."""
     return isinstance(value, str) and _SHA256.fullmatch(value) is not None
 
 
@@ -227,7 +228,7 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
     ),
     "observation": (_optional_name("call_id"), _Field("text", _is_text, "a text", False)),
     "artifact": (
-        _Field("sha256", _is_sha256, "64 hex digits"),
+        _Field("sha256", is_sha256, "64 hex digits"),
         _Field("size", _is_count(0), "a number from 0"),
         _name("media_type"),
     ),

@@ -13,16 +13,23 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from bisect import bisect_left
-from typing import Final
+from bisect import bisect_left, bisect_right
+from heapq import merge
+from itertools import accumulate, chain
+from operator import sub
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from walld.errors import FormatError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 __all__ = ["Records", "RecordsBlock", "Seqs", "SeqsBlock"]
 
 _ORDER: Final = array("Q", [1]).tobytes() + array("I", [1]).tobytes()
+_SORTED_AT_ONCE: Final = 10_000
 
 
 class SeqsBlock(msgspec.Struct, array_like=True, frozen=True):
@@ -86,11 +93,15 @@ class Seqs:
     def block(self) -> SeqsBlock:
         """All of it; what was new is part of the block from now on."""
         if self._new:
-            pairs = [key << 32 | seq for key, seq in zip(self._hashes, self._seqs, strict=True)]
-            pairs += [_hash(name) << 32 | seq for name, seq in self._new.items()]
-            pairs.sort()
-            self._hashes = array("Q", [pair >> 32 for pair in pairs])
-            self._seqs = array("I", [pair & 0xFFFFFFFF for pair in pairs])
+            hashes, seqs, begin = array("Q"), array("I"), 0
+            for pair in _sorted([_hash(name) << 32 | seq for name, seq in self._new.items()]):
+                at = bisect_right(self._hashes, pair >> 32, begin)
+                hashes += self._hashes[begin:at]
+                seqs += self._seqs[begin:at]
+                hashes.append(pair >> 32)
+                seqs.append(pair & 0xFFFFFFFF)
+                begin = at
+            self._hashes, self._seqs = hashes + self._hashes[begin:], seqs + self._seqs[begin:]
             self._new.clear()
         return SeqsBlock(self._hashes.tobytes(), self._seqs.tobytes())
 
@@ -121,24 +132,43 @@ class Records:
     def block(self, changed: dict[str, bytes]) -> RecordsBlock:
         """All of it with what changed, which is part of it from now on."""
         if changed:
-            records = {key: self._at(at) for at, key in enumerate(self._hashes)}
-            records |= {_hash(name): record for name, record in changed.items()}
-            hashes = sorted(records)
-            self._hashes = array("Q", hashes)
-            self._ends = array("I")
-            end = 0
-            for key in hashes:
-                end += len(records[key])
-                self._ends.append(end)
-            self._records = b"".join([records[key] for key in hashes])
+            sizes, old_ends = array("I"), self._ends
+            old_sizes = array("I", map(sub, old_ends, chain((0,), old_ends)))
+            hashes, records, begin = array("Q"), [], 0
+            by_hash = {_hash(name): record for name, record in changed.items()}
+            for key in sorted(by_hash):
+                at = bisect_left(self._hashes, key, begin)
+                hashes += self._hashes[begin:at]
+                sizes += old_sizes[begin:at]
+                records += [self._between(begin, at), by_hash[key]]
+                hashes.append(key)
+                sizes.append(len(by_hash[key]))
+                begin = at + (self._hashes[at : at + 1] == array("Q", [key]))
+            records.append(self._between(begin, len(old_ends)))
+            self._hashes = hashes + self._hashes[begin:]
+            self._ends = array("I", accumulate(sizes + old_sizes[begin:]))
+            self._records = b"".join(records)
         return RecordsBlock(self._hashes.tobytes(), self._ends.tobytes(), self._records)
 
     def _at(self, at: int) -> bytes:
-        return self._records[self._ends[at - 1] if at else 0 : self._ends[at]]
+        return self._between(at, at + 1)
+
+    def _between(self, first: int, stop: int) -> bytes:
+        """Records one behind the other."""
+        begin = self._ends[first - 1] if first else 0
+        return self._records[begin : self._ends[stop - 1]] if stop > first else b""
 
 
 def _hash(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8])
+
+
+def _sorted(pairs: list[int]) -> Iterable[int]:
+    """A piece at a time: one sort of 100,000 holds the interpreter's lock for all of it."""
+    if len(pairs) <= _SORTED_AT_ONCE:
+        return sorted(pairs)
+    pieces = [pairs[at : at + _SORTED_AT_ONCE] for at in range(0, len(pairs), _SORTED_AT_ONCE)]
+    return merge(*map(sorted, pieces))
 
 
 def _found(hashes: array[int], wanted: int) -> int:

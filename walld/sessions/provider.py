@@ -13,6 +13,7 @@ Read: text or blocks as content; calls as `tool_calls` (with name and arguments,
   joined; no empty message; no key a provider does not know; other roles do not go;
 - no reasoning, but blocks of thinking with the provider's signature, and none of a recovered reply;
 - anthropic knows no system message: there it is a user's, in <system> tags;
+- content that stands beside the session as an artifact is its preview and a note;
 - ids and names as both providers take them: 1-40 and 1-64 of A-Z a-z 0-9 _ -, ids unique.
 """
 
@@ -188,6 +189,8 @@ def _blocks(content: object) -> Iterator[dict[str, Any]]:
     for block in content if isinstance(content, list) else [content]:
         if isinstance(block, str):
             block = _text(block)
+        elif isinstance(block, dict) and isinstance(named := block.get("_artifact"), dict):
+            block = _text(_stand_in(named))
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
             continue
         if block["type"] == "text":
@@ -198,6 +201,16 @@ def _blocks(content: object) -> Iterator[dict[str, Any]]:
             safe = wtf8.jsonable(block)
             assert isinstance(safe, dict)
             yield safe
+
+
+def _stand_in(named: dict[str, Any]) -> str:
+    """What is said of an artifact: how it begins, and that this is not all of it."""
+    name, size, preview = (named.get(field) for field in ("name", "size", "preview"))
+    told = f" {name}" if isinstance(name, str) and name else ""
+    told += f", {size} bytes" if isinstance(size, int) else ""
+    if isinstance(preview, str) and preview.strip():
+        return f"{preview}\n[artifact{told}: only its beginning is shown]"
+    return f"[artifact{told}: not shown]"
 
 
 def _is_signed(block: dict[str, Any]) -> bool:
@@ -266,7 +279,8 @@ def _answer(open_calls: dict[str, _Call], told: dict[str, Any], content: object)
 
 def _plain(content: object) -> object:
     """Blocks of text as text."""
-    blocks = list(_blocks(content)) if isinstance(content, list) else []
+    is_artifact = isinstance(content, dict) and isinstance(content.get("_artifact"), dict)
+    blocks = list(_blocks(content)) if isinstance(content, list) or is_artifact else []
     if blocks and all(block["type"] == "text" for block in blocks):
         return "\n".join(block["text"] for block in blocks)
     return content

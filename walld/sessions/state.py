@@ -34,6 +34,7 @@ from walld.sessions.turns import TURN_STATES, TurnState, check_turn, content_has
 
 __all__ = ["SessionState", "Undo"]
 
+_MISSING_MAX: Final = 1_000_000
 _NEVER_LEAF: Final = frozenset(("label", "leaf"))
 _TARGETS: Final = {
     "label": "target",
@@ -74,6 +75,7 @@ class SessionState:
     """The state of one session; see the top."""
 
     __slots__ = (
+        "_hashed",
         "_pending",
         "ids",
         "journal",
@@ -93,6 +95,7 @@ class SessionState:
         """The first seq of a key, and of a type and a key, by `_key_name`."""
         self.journal = Journal()
         self._pending: list[Step] = []
+        self._hashed: tuple[dict[str, Any], bytes] | None = None
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -160,7 +163,7 @@ class SessionState:
         if (turn := self.journal.turn(event.turn)) is not None:
             limit = f"a new turn id: this one is {turn.state}"
             return Problem("illegal_turn", f"turn {event.turn} is there", "submitted", limit)
-        if not content_hash(event.payload):
+        if not self._hash(event.payload):
             limit = "what the JSON encoder of Python takes"
             return Problem("bad_payload", "content nests too deep", "a deep value", limit)
         retry_of = event.payload.get("retry_of")
@@ -239,14 +242,22 @@ class SessionState:
             return None
         facts = {name: payload[name] for name in _FACTS if payload.get(name) is not None}
         if event.type == "turn_submitted":
-            facts["hash"] = content_hash(payload)
+            facts["hash"] = self._hash(payload)
+            self._hashed = None
         return facts
+
+    def _hash(self, payload: dict[str, Any]) -> bytes:
+        """Of a submission: checked first, and taken in right after that."""
+        if self._hashed is None or self._hashed[0] is not payload:
+            self._hashed = payload, content_hash(payload)
+        return self._hashed[1]
 
     def _take(self, step: Step) -> Undo:
         undo = Undo(step, self.last_seq, self.leaf, *self._before(step))
         seq = step.seq
         assert seq > self.last_seq, f"seq {seq} after {self.last_seq}"
         if seq > self.last_seq + 1:
+            _check_missing(seq - self.last_seq - 1)
             self.parents.extend([0] * (seq - self.last_seq - 1))
         self.ids[step.id] = seq
         self.parents.append(seq - step.back)
@@ -319,6 +330,7 @@ class SessionState:
         self.ids, self.keys = Seqs(base.ids), Seqs(base.keys)
         if len(self.ids) > base.last_seq:
             raise FormatError(f"snapshot has {len(self.ids)} ids, limit {base.last_seq}")
+        _check_missing(base.last_seq - len(self.ids))
         self.parents.extend(range(base.last_seq))
         try:
             for seq, parent in zip(base.parents[::2], base.parents[1::2], strict=True):
@@ -339,7 +351,16 @@ class SessionState:
         for step in decode_steps(encoded):
             if step.seq <= self.last_seq:
                 raise FormatError(f"delta begins at seq {step.seq}, limit {self.last_seq + 1}")
-            self._take(step)
+            try:
+                self._take(step)
+            except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+                raise FormatError(f"delta at seq {step.seq} cannot be applied: {error}") from None
+
+
+def _check_missing(lines: int) -> None:
+    """Memory is taken for seqs, also of lines that damage has cost: not for any number of them."""
+    if lines > _MISSING_MAX:
+        raise FormatError(f"{lines} lines are missing in a row, limit {_MISSING_MAX}")
 
 
 def _key_name(key: str, type: str | None) -> str:  # noqa: A002

@@ -91,7 +91,31 @@ def _node(event: Event) -> dict[str, Any]:
         node["turn"] = event.turn
     if event.type in ("message", "turn_submitted"):
         node["role"] = event.payload.get("role", "user")
-    text = event.payload.get("content", event.payload.get("text"))
-    if isinstance(text, str):
+    text = _text(event)
+    if text:
         node["text"] = text if len(text) <= TEXT_CHARS else text[: TEXT_CHARS - 1] + "…"
     return node
+
+
+def _text(event: Event) -> str:
+    """What it says in a few words: text, or the names of what it calls; what else it sets."""
+    payload = event.payload
+    content = payload.get("content", payload.get("text"))
+    if isinstance(content, str):
+        return content
+    blocks = [one for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+    told = [one["text"] for one in blocks if isinstance(one.get("text"), str)]
+    if told:
+        return str(told[0])
+    listed = payload.get("tool_calls")
+    calls = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else blocks
+    names = []
+    for call in calls:
+        function = call.get("function")
+        names.append((function if isinstance(function, dict) else call).get("name"))
+    if called := ", ".join(name for name in names if isinstance(name, str)):
+        return f"-> {called}"
+    for name in ("model", "key", "tool", "call_id", "summary", "name"):
+        if isinstance(payload.get(name), str):
+            return str(payload[name])
+    return ""

@@ -94,7 +94,10 @@ class Session(Awaited[SessionSteps]):
         return self._turn(await run(self._query, find_turn(self._steps, turn_id, stream_id)))
 
     async def fork(self, at: str | None, new_id: str, whole: bool = False) -> Session:
-        """A new session from the path to entry `at` (None: the leaf); whole: every branch."""
+        """A new session from the path to entry `at`; whole: every branch.
+
+        at: None for the leaf, "" for before the first entry.
+        """
         other = await run(self._query, self._steps.forked(at, new_id, whole))
         return Session(other, self._query, self._open)
 

@@ -148,7 +148,7 @@ class SessionSteps(Appending):
     def forked(self, at: str | None, new_id: str, whole: bool) -> Steps[SessionSteps]:
         """The session that `fork` makes."""
         other = SessionSteps(new_id, self._redact, self._seen, self._outbox)
-        if at is not None:
+        if at:  # an empty one: before the first entry
             checked_id(at, "at")
         yield from self.delivered()
         session_id = self.session_id

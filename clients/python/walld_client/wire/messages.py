@@ -14,9 +14,22 @@ Halves join up when the reply is read (`walld_client.partial`).
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import msgspec
+from walld_client.wire.ledger_messages import (
+    Append,
+    Delete,
+    Events,
+    Fork,
+    GetArtifact,
+    Message,
+    NewEntry,
+    Placed,
+    Project,
+    PutArtifact,
+    RequestId,
+    Seen,
+    SessionFacts,
+    Sessions,
+)
 
 __all__ = [
     "Ack",
@@ -73,14 +86,10 @@ __all__ = [
 ]
 
 
-class _Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Base of every message: a msgpack array. Each repeats `frozen`: mypy asks for it."""
-
-
 # --- the first frame of each side ---------------------------------------------------------------
 
 
-class Hello(_Message, tag=0, frozen=True):
+class Hello(Message, tag=0, frozen=True):
     """First frame of a connection, from the client.
 
     version: protocol version the client speaks (1).
@@ -100,7 +109,7 @@ class Hello(_Message, tag=0, frozen=True):
     client: str = ""
 
 
-class Welcome(_Message, tag=1, frozen=True):
+class Welcome(Message, tag=1, frozen=True):
     """The daemon's answer to Hello. A query client waits for it; an agent never waits.
 
     version: protocol version spoken on this connection. daemon: its version string.
@@ -121,7 +130,7 @@ class Welcome(_Message, tag=1, frozen=True):
 # `seq` is dense per stream: Start is 0. `info` and `payload` are opaque msgpack of the application.
 
 
-class Start(_Message, tag=2, frozen=True):
+class Start(Message, tag=2, frozen=True):
     """Seq 0 of a stream: opens it. `meta` is opaque msgpack. `at_ms` is the client's wall clock."""
 
     stream: int
@@ -134,7 +143,7 @@ class Start(_Message, tag=2, frozen=True):
     at_ms: int = 0
 
 
-class Token(_Message, tag=3, frozen=True):
+class Token(Message, tag=3, frozen=True):
     """A piece of the reply's text."""
 
     stream: int
@@ -143,7 +152,7 @@ class Token(_Message, tag=3, frozen=True):
     info: bytes | None = None
 
 
-class Reasoning(_Message, tag=4, frozen=True):
+class Reasoning(Message, tag=4, frozen=True):
     """A piece of the model's reasoning: kept, never sent back to a provider."""
 
     stream: int
@@ -152,7 +161,7 @@ class Reasoning(_Message, tag=4, frozen=True):
     info: bytes | None = None
 
 
-class Run(_Message, tag=5, frozen=True):
+class Run(Message, tag=5, frozen=True):
     """Consecutive tokens (kind 3) or reasoning (kind 4) that waited in a client, folded into one.
 
     seq is that of the first; `lengths` holds one LEB128 varint per token; `text` is all of them.
@@ -165,7 +174,7 @@ class Run(_Message, tag=5, frozen=True):
     text: bytes
 
 
-class Tool(_Message, tag=6, frozen=True):
+class Tool(Message, tag=6, frozen=True):
     """A tool call, or an update of one (same call_id). `arguments` is UTF-8 JSON text."""
 
     stream: int
@@ -177,7 +186,7 @@ class Tool(_Message, tag=6, frozen=True):
     truncated_from: int = 0
 
 
-class ToolArguments(_Message, tag=7, frozen=True):
+class ToolArguments(Message, tag=7, frozen=True):
     """The next piece of a tool call's JSON arguments."""
 
     stream: int
@@ -186,7 +195,7 @@ class ToolArguments(_Message, tag=7, frozen=True):
     delta: bytes
 
 
-class ToolResult(_Message, tag=8, frozen=True):
+class ToolResult(Message, tag=8, frozen=True):
     """What a tool gave back. `result` is text, or JSON text where `json` is true.
 
     truncated_from: true length in bytes where the client cut the result, else 0.
@@ -203,7 +212,7 @@ class ToolResult(_Message, tag=8, frozen=True):
     truncated_from: int = 0
 
 
-class Step(_Message, tag=9, frozen=True):
+class Step(Message, tag=9, frozen=True):
     """From here on it is the next assistant message of the same run."""
 
     stream: int
@@ -211,7 +220,7 @@ class Step(_Message, tag=9, frozen=True):
     info: bytes | None = None
 
 
-class Custom(_Message, tag=10, frozen=True):
+class Custom(Message, tag=10, frozen=True):
     """The application's own event, kept in order, never part of text or provider messages."""
 
     stream: int
@@ -221,7 +230,7 @@ class Custom(_Message, tag=10, frozen=True):
     truncated_from: int = 0
 
 
-class Retry(_Message, tag=11, frozen=True):
+class Retry(Message, tag=11, frozen=True):
     """What came before is a finished attempt; the text starts again."""
 
     stream: int
@@ -229,7 +238,7 @@ class Retry(_Message, tag=11, frozen=True):
     reason: str | None = None
 
 
-class Move(_Message, tag=12, frozen=True):
+class Move(Message, tag=12, frozen=True):
     """The stream belongs to another session from here on."""
 
     stream: int
@@ -237,7 +246,7 @@ class Move(_Message, tag=12, frozen=True):
     session_id: str
 
 
-class Finish(_Message, tag=13, frozen=True):
+class Finish(Message, tag=13, frozen=True):
     """The provider's own terminal marker was seen."""
 
     stream: int
@@ -245,7 +254,7 @@ class Finish(_Message, tag=13, frozen=True):
     reason: str | None = None
 
 
-class AppError(_Message, tag=14, frozen=True):
+class AppError(Message, tag=14, frozen=True):
     """Terminal: the run failed."""
 
     stream: int
@@ -255,7 +264,7 @@ class AppError(_Message, tag=14, frozen=True):
     detail: bytes | None = None
 
 
-class End(_Message, tag=15, frozen=True):
+class End(Message, tag=15, frozen=True):
     """Terminal: `clean` is a whole reply; otherwise it was cancelled, for `reason`."""
 
     stream: int
@@ -265,14 +274,14 @@ class End(_Message, tag=15, frozen=True):
     reason: str | None = None
 
 
-class Release(_Message, tag=16, frozen=True):
+class Release(Message, tag=16, frozen=True):
     """The application's copy is safe: walld may forget the reply. Legal after any terminal."""
 
     stream: int
     seq: int
 
 
-class Resume(_Message, tag=17, frozen=True):
+class Resume(Message, tag=17, frozen=True):
     """After a reconnect, one per stream the client still holds, before anything is resent.
 
     start: the stream's own Start. held_from: lowest seq the client can resend (next seq if it
@@ -288,7 +297,7 @@ class Resume(_Message, tag=17, frozen=True):
     released: bool = False
 
 
-class Drain(_Message, tag=18, frozen=True):
+class Drain(Message, tag=18, frozen=True):
     """Asks for Drained once all that was sent before it on this connection is at `level`."""
 
     id: int
@@ -317,7 +326,7 @@ Event = (
 # --- what the daemon tells an agent ---------------------------------------------------------------
 
 
-class Ack(_Message, tag=32, frozen=True):
+class Ack(Message, tag=32, frozen=True):
     """Cumulative. streams: (stream, written seq, synced seq) of each stream that moved.
 
     log: the log's uuid. batch_no: highest batch written. synced_no: highest batch synced.
@@ -329,14 +338,14 @@ class Ack(_Message, tag=32, frozen=True):
     streams: list[tuple[int, int, int]]
 
 
-class Drained(_Message, tag=33, frozen=True):
+class Drained(Message, tag=33, frozen=True):
     """All that was sent before Drain `id` is at `level`."""
 
     id: int
     level: str
 
 
-class Refused(_Message, tag=34, frozen=True):
+class Refused(Message, tag=34, frozen=True):
     """One event was intact but illegal. It is not kept and must not be resent."""
 
     stream: int
@@ -346,7 +355,7 @@ class Refused(_Message, tag=34, frozen=True):
     limit: str
 
 
-class Error(_Message, tag=35, frozen=True):
+class Error(Message, tag=35, frozen=True):
     """Framing is broken or the peer is not welcome. The daemon closes after sending it.
 
     On a query connection: a request failed; `id` names it and the connection goes on.
@@ -362,19 +371,7 @@ class Error(_Message, tag=35, frozen=True):
 # --- requests -------------------------------------------------------------------------------------
 
 
-class Seen(_Message, frozen=True):
-    """The asking process has handed the kernel `stream` up to `seq`: answer with that much."""
-
-    producer: bytes
-    stream: int
-    seq: int
-
-
-RequestId = Annotated[int, msgspec.Meta(ge=1)]
-"""An Error of id 0 is not the answer to a request but the end of the connection."""
-
-
-class Recover(_Message, tag=48, frozen=True):
+class Recover(Message, tag=48, frozen=True):
     """Unreleased replies. which: "latest" | "all" | "orphans". Answer: list of Recovered.
 
     session_id or stream_id may be None; both None (with "all" or "orphans") means every session
@@ -385,41 +382,41 @@ class Recover(_Message, tag=48, frozen=True):
     which: str
     session_id: str | None = None
     stream_id: str | None = None
-    seen: list[Seen] = []
+    seen: list[Seen] = []  # noqa: RUF012 - its base stands elsewhere, and copies it
     uid: int | None = None
 
 
-class HasPartial(_Message, tag=49, frozen=True):
+class HasPartial(Message, tag=49, frozen=True):
     """Is there an unreleased reply of this session? Answer: bool."""
 
     id: RequestId
     session_id: str
-    seen: list[Seen] = []
+    seen: list[Seen] = []  # noqa: RUF012 - its base stands elsewhere, and copies it
 
 
-class Resolve(_Message, tag=50, frozen=True):
+class Resolve(Message, tag=50, frozen=True):
     """Remove an orphan. last_seq: what the caller has seen. Answer: bool, or Error "refused"."""
 
     id: RequestId
     stream_id: str
     last_seq: int | None = None
     uid: int | None = None
-    seen: list[Seen] = []
+    seen: list[Seen] = []  # noqa: RUF012 - its base stands elsewhere, and copies it
 
 
-class Status(_Message, tag=51, frozen=True):
+class Status(Message, tag=51, frozen=True):
     """How the daemon is. Answer: map of str to value."""
 
     id: RequestId
 
 
-class Metrics(_Message, tag=52, frozen=True):
+class Metrics(Message, tag=52, frozen=True):
     """Answer: the Prometheus exposition text."""
 
     id: RequestId
 
 
-class List(_Message, tag=53, frozen=True):
+class List(Message, tag=53, frozen=True):
     """Unreleased replies without their text. Answer: list of Recovered with no segments."""
 
     id: RequestId
@@ -427,128 +424,7 @@ class List(_Message, tag=53, frozen=True):
     uid: int | None = None
 
 
-class NewEntry(_Message, frozen=True):
-    """An event for a session's ledger, as an application gives it.
-
-    payload: one JSON object as UTF-8 text without a newline. id: unique in the session; the client
-    draws one where its application gives none, so that an Append that is sent twice adds once.
-    parent: the entry it hangs on, None for the leaf of that moment. leaf: it becomes the leaf.
-    key: what the view `find` looks for. once: where the key (or, without one, the id) is there
-    already, the first entry stands and nothing is added.
-    """
-
-    type: str
-    payload: bytes
-    id: str
-    parent: str | None = None
-    turn: str | None = None
-    cause: str | None = None
-    correlation: str | None = None
-    key: str | None = None
-    leaf: bool = True
-    once: bool = False
-    at_ms: int = 0
-
-
-class Append(_Message, tag=54, frozen=True):
-    """Append to a session's ledger, all entries or none. Answer: list of Placed.
-
-    expected_seq: highest seq the caller knows; another one is an Error "stale" whose limit is the
-    present one. level: what is waited for, "taken" | "written" | "synced".
-    """
-
-    id: RequestId
-    session_id: str
-    entries: list[NewEntry]
-    expected_seq: int | None = None
-    level: str = "written"
-    seen: list[Seen] = []
-
-
-class Events(_Message, tag=55, frozen=True):
-    """Lines of a session's ledger with seqs above `after`. Answer: list of bytes, nil where it was
-    never written. limit: at most so many, 0 for all.
-    """
-
-    id: RequestId
-    session_id: str
-    after: int = 0
-    limit: int = 0
-    uid: int | None = None
-    seen: list[Seen] = []
-
-
-class Project(_Message, tag=56, frozen=True):
-    """A view of a session. Answer: JSON text as bytes, nil where it was never written.
-
-    name: messages | state | tree | transcript | trace | audit | eval | pending | resume | find.
-    arguments: a JSON object.
-    """
-
-    id: RequestId
-    session_id: str
-    name: str
-    arguments: bytes = b"{}"
-    uid: int | None = None
-    seen: list[Seen] = []
-
-
-class Sessions(_Message, tag=57, frozen=True):
-    """Ledgers of the caller whose session id begins with `prefix`. Answer: list of SessionFacts."""
-
-    id: RequestId
-    prefix: str = ""
-    uid: int | None = None
-
-
-class Delete(_Message, tag=58, frozen=True):
-    """Remove all there is of a session: ledger, artifacts, replies. Answer: bool, was there any.
-
-    Answered when nothing of it can be read back any more; the bytes follow.
-    """
-
-    id: RequestId
-    session_id: str
-    uid: int | None = None
-
-
-class Fork(_Message, tag=59, frozen=True):
-    """A new session `new_id` from the path to entry `at` (None: the leaf; whole: every branch).
-
-    Answer: list of Placed, one: the last entry of the new session.
-    """
-
-    id: RequestId
-    session_id: str
-    new_id: str
-    at: str | None = None
-    whole: bool = False
-
-
-class PutArtifact(_Message, tag=60, frozen=True):
-    """A piece of an artifact. Answer: bool, it is whole, verified and durable.
-
-    sha256: 32 bytes, of the whole. size: of the whole. One that is there already is True at once.
-    """
-
-    id: RequestId
-    session_id: str
-    sha256: bytes
-    size: int
-    offset: int
-    chunk: bytes
-
-
-class GetArtifact(_Message, tag=61, frozen=True):
-    """Answer: the artifact's bytes, verified; Error "artifact_missing" or "artifact_changed"."""
-
-    id: RequestId
-    session_id: str
-    sha256: bytes
-    uid: int | None = None
-
-
-class Answer(_Message, tag=64, frozen=True):
+class Answer(Message, tag=64, frozen=True):
     """A piece of the answer to request `id`. The pieces joined are one msgpack value."""
 
     id: int
@@ -559,25 +435,7 @@ class Answer(_Message, tag=64, frozen=True):
 # --- a recovered reply, as it travels -------------------------------------------------------------
 
 
-class Placed(_Message, frozen=True):
-    """Where an entry stands. is_new: False where it was there already."""
-
-    seq: int
-    id: str
-    is_new: bool = True
-
-
-class SessionFacts(_Message, frozen=True):
-    """A session's ledger, without its events. bytes: of its events on disk and on their way."""
-
-    session_id: str
-    uid: int
-    last_seq: int
-    last_at_ms: int
-    bytes: int
-
-
-class Gap(_Message, frozen=True):
+class Gap(Message, frozen=True):
     """Seqs from first to last (both missing). verdict: dropped | torn | corrupt | unknown."""
 
     first_seq: int
@@ -585,7 +443,7 @@ class Gap(_Message, frozen=True):
     verdict: str
 
 
-class ReplyError(_Message, frozen=True):
+class ReplyError(Message, frozen=True):
     """What `Reply.error` said."""
 
     message: str
@@ -593,7 +451,7 @@ class ReplyError(_Message, frozen=True):
     detail: bytes | None = None
 
 
-class RecoveredSegment(_Message, frozen=True):
+class RecoveredSegment(Message, frozen=True):
     """One piece of a reply, in order.
 
     kind: text | reasoning | tool | tool_result (an orphan result) | custom | gap.
@@ -623,7 +481,7 @@ class RecoveredSegment(_Message, frozen=True):
     verdict: str | None = None
 
 
-class Recovered(_Message, frozen=True):
+class Recovered(Message, frozen=True):
     """A reply as far as it got. Statuses: live | complete | cancelled | errored | crashed."""
 
     stream_id: str
