@@ -39,6 +39,21 @@ def test_a_question_is_answered_with_a_table_and_a_file() -> None:
     assert "goals met" in done.stdout
 
 
+def test_sessions_are_measured_with_all_their_goals() -> None:
+    before = set(RESULTS.glob("*.json"))
+    done = bench("sessions", "--quick")
+    assert done.returncode == 0, done.stderr
+    (written,) = set(RESULTS.glob("*.json")) - before
+    try:
+        figures = json.loads(written.read_text())["figures"]
+    finally:
+        written.unlink()
+    assert {one["goal"] for one in figures} >= {2, 20, 1.2, 50, 1.3}
+    assert all(math.isfinite(one["value"]) and one["value"] >= 0 for one in figures)
+    (missing,) = [one for one in figures if one["name"] == "tokens missing"]
+    assert missing["value"] == 0
+
+
 def test_a_question_that_is_not_there_is_one_error() -> None:
     done = bench("nonsense")
     assert done.returncode == 2

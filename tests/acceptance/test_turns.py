@@ -33,6 +33,24 @@ def test_a_killed_process_interrupts_its_turn_at_once(
     until(lambda: state_of(daemon, turn_id) == ("interrupted", "agent_lost"), "an interruption")
 
 
+def test_who_asks_is_told_of_an_end_that_has_been(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """No answer is older than the question: also for a session nobody has opened since a start."""
+    for _ in range(5):
+        agent = make_agent(daemon)
+        turn_id = agent.do(SUBMIT.replace('"m"', repr(f"m{agent.pid}")))
+        agent.kill()
+        assert state_of(daemon, turn_id) == ("interrupted", "agent_lost")
+    agent = make_agent(daemon)
+    turn_id = agent.do(SUBMIT.replace('"m"', '"last"'))
+    agent.do('for at in range(200): client.session(f"k{at}").submit("x")')
+    daemon.kill()
+    agent.kill()
+    daemon.start()
+    assert state_of(daemon, turn_id) == ("interrupted", "agent_lost")
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_silent_process_keeps_its_turn(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient], restarted: bool

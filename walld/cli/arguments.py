@@ -125,7 +125,7 @@ def _add_offline(command: argparse.ArgumentParser) -> None:
 
 def _add_uid(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--uid", metavar="N", type=_uid, help="another user's replies (root and walld's own user)"
+        "--uid", metavar="N", type=_uid, help="another user's (root and walld's own user)"
     )
 
 
@@ -137,8 +137,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="walld",
         description="Keeps what an AI agent said, whatever dies.",
-        epilog="Exit codes: 0 done, 1 cannot (fsck: torn), 2 corrupt, or nothing salvaged, "
-        "3 nothing to recover, 64 wrong usage, 66 fsck or salvage cannot read DIR.",
+        epilog="Exit codes: 0 done, 1 cannot (fsck: torn; audit: warn; resume-check: blocked), "
+        "2 corrupt, nothing salvaged, or an audit that wants a person, 3 nothing there, proven, "
+        "64 wrong usage, 66 fsck or salvage cannot read DIR, audit cannot ask.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
@@ -213,12 +214,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_json(selftest)
 
-    def common(command: argparse.ArgumentParser) -> None:
+    def common(command: argparse.ArgumentParser, has_uid: bool) -> None:
         _add_daemon(command)
-        _add_uid(command)
+        if has_uid:
+            _add_uid(command)
         _add_json(command)
 
-    add_session_commands(add, common, _prefix, _id)
+    add_session_commands(add, common, _prefix, _id, _seq)
 
     config = add("config", "Print every setting with its origin, and the fixed limits.")
     _add_settings(config)

@@ -41,6 +41,7 @@ class Declined(WalldError):
         both = f" (got {error.got}, limit {error.limit})" if error.got or error.limit else ""
         super().__init__(f"{error.message}{both}")
         self.code = error.code
+        self.error = error
 
 
 def _check_folder(path: str, uid: int) -> None:

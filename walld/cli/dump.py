@@ -19,9 +19,10 @@ from walld.daemon.settings import load
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
+from walld.ledger.line import line_seq
 from walld.partials.store import PARTIALS_DIR, PartialStore, unpack_partial
 from walld.wal.layout import WAL_DIR, Flag, parse_segment_name, segment_name
-from walld.wal.records import BODY_CRC_BYTES, Begin, Item, Text, check_body, decode_items
+from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, check_body, decode_items
 from walld.wal.scan import ScannedBatch, SegmentScan, list_segments
 
 __all__ = ["run"]
@@ -31,6 +32,8 @@ SHOWN_CHARACTERS_MAX = 100
 _FLAGS = {name: value for name, value in vars(Flag).items() if name.isupper()}
 Row = dict[str, object]
 """One line of output: "what" it is, "depth" for indenting, and its fields."""
+_Named = dict[int, str] | None
+"""Stream number -> session, of sessions' lines that were met; None where no items are shown."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,38 +54,37 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rows(options: argparse.Namespace) -> Iterator[Row]:
+    named: _Named = {} if options.items else None
     if options.paths:
         for path in options.paths:
             folder, name = os.path.split(os.path.abspath(path))
             with RealDisk(folder, read_only=True) as disk:
-                yield from _file(disk, name, path, options.items)
+                yield from _file(disk, name, path, named)
         return
     data = load({"data": options.data}, os.environ, os.geteuid()).data
     with RealDisk(data, read_only=True) as disk:
         yield {"what": "directory", "depth": 0, "path": data}
         for segment_id in list_segments(disk):
             path = f"{WAL_DIR}/{segment_name(segment_id)}"
-            yield from _segment(disk, path, path, segment_id, options.items)
+            yield from _segment(disk, path, path, segment_id, named)
         for uid, sessions in PartialStore(disk).tree().items():
             for session_name, stream_names in sessions.items():
                 for stream_name in stream_names:
                     path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
-                    yield from _partial(disk, path, path, options.items)
+                    yield from _partial(disk, path, path, named)
 
 
-def _file(disk: RealDisk, name: str, path: str, with_items: bool) -> Iterator[Row]:
+def _file(disk: RealDisk, name: str, path: str, named: _Named) -> Iterator[Row]:
     segment_id = parse_segment_name(name)
     if segment_id is not None:
-        return _segment(disk, name, path, segment_id, with_items)
-    return _partial(disk, name, path, with_items)
+        return _segment(disk, name, path, segment_id, named)
+    return _partial(disk, name, path, named)
 
 
 # --- segments -------------------------------------------------------------------------------------
 
 
-def _segment(
-    disk: RealDisk, name: str, path: str, segment_id: int, with_items: bool
-) -> Iterator[Row]:
+def _segment(disk: RealDisk, name: str, path: str, segment_id: int, named: _Named) -> Iterator[Row]:
     try:
         file = disk.open(name)
     except FileNotFoundError:
@@ -99,7 +101,7 @@ def _segment(
                 headed = True
             yield from _holes(scan, holes_shown)
             holes_shown = len(scan.facts.holes)
-            yield from _batch(batch, with_items)
+            yield from _batch(batch, named)
         if not headed:
             yield from _header(scan)
         yield from _holes(scan, holes_shown)
@@ -133,7 +135,7 @@ def _holes(scan: SegmentScan, shown: int) -> Iterator[Row]:
         }
 
 
-def _batch(batch: ScannedBatch, with_items: bool) -> Iterator[Row]:
+def _batch(batch: ScannedBatch, named: _Named) -> Iterator[Row]:
     yield {
         "what": "batch",
         "depth": 1,
@@ -152,17 +154,17 @@ def _batch(batch: ScannedBatch, with_items: bool) -> Iterator[Row]:
             "bytes": record.body_bytes,
             "flags": [name.lower() for name, bit in _FLAGS.items() if record.flags & bit],
         }
-        if with_items and record.body_bytes:
+        if named is not None and record.body_bytes:
             body = batch.body(record.offset, record.body_bytes)
             if not check_body(record.stream_no, body):
                 yield {"what": "damaged", "depth": 3, "why": "the body does not verify"}
-            yield from _items(body[BODY_CRC_BYTES:])
+            yield from _items(body[BODY_CRC_BYTES:], record.stream_no, named)
 
 
 # --- partials -------------------------------------------------------------------------------------
 
 
-def _partial(disk: RealDisk, name: str, path: str, with_items: bool) -> Iterator[Row]:
+def _partial(disk: RealDisk, name: str, path: str, named: _Named) -> Iterator[Row]:
     try:
         file = disk.open(name)
     except FileNotFoundError:
@@ -180,21 +182,35 @@ def _partial(disk: RealDisk, name: str, path: str, with_items: bool) -> Iterator
         for key, value in partial.facts._asdict().items()
     }
     yield {"what": "partial", "depth": 0, "path": path, "uid": partial.uid, **facts}
-    if with_items:
-        yield from _items(partial.body)
+    if named is not None:
+        yield from _items(partial.body, 0, {})
 
 
 # --- items ----------------------------------------------------------------------------------------
 
 
-def _items(body: bytes) -> Iterator[Row]:
+def _items(body: bytes, stream_no: int, named: dict[int, str]) -> Iterator[Row]:
     try:
         items = decode_items(body)
     except FormatError as error:
         yield {"what": "damaged", "depth": 3, "why": str(error)}
         return
     for item in items:
-        yield _item(item)
+        if isinstance(item, Begin) and not item.producer:
+            named[stream_no] = item.session_id
+        yield _ledger_line(item, named.get(stream_no)) or _item(item)
+
+
+def _ledger_line(item: Item, session_id: str | None) -> Row | None:
+    """A line of a session, as the text it is; None for anything else."""
+    event = item.event if isinstance(item, Happened) else None
+    if not isinstance(event, wire.Custom) or event.kind != "line":
+        return None
+    seq = line_seq(event.payload)
+    if not seq:
+        return None
+    text = _readable(event.payload).removesuffix("\n")
+    return {"what": "line", "depth": 3, "session": session_id, "ledger_seq": seq, "text": text}
 
 
 def _item(item: Item) -> Row:

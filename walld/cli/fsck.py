@@ -14,7 +14,9 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
-from walld.cli import survey
+from walld.cli import session_survey, survey
+from walld.cli.session_damage import sessions_told
+from walld.cli.session_survey import LogLines, SessionFound
 from walld.cli.show import as_json
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk
@@ -28,7 +30,16 @@ from walld.wal.records import Begin, decode_body
 from walld.wal.scan import LogScan
 from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["CORRUPT", "TORN", "Finding", "Lost", "Report", "about", "inspect", "run"]
+__all__ = [
+    "CORRUPT",
+    "TORN",
+    "Finding",
+    "Lost",
+    "Report",
+    "about",
+    "inspect",
+    "run",
+]
 
 TORN = 1
 CORRUPT = 2
@@ -48,6 +59,8 @@ class Lost:
     uid: int | None = None
     session_id: str | None = None
     stream_id: str | None = None
+    ledger_after: int | None = None
+    """Of lines of a session, which are events of an internal stream: the seq before its first."""
 
 
 @dataclass(slots=True)
@@ -88,6 +101,7 @@ class Report:
     lock: str | None = None
     partials: int = 0
     partials_damaged: list[survey.Damaged] = field(default_factory=list)
+    sessions: list[SessionFound] = field(default_factory=list)
     quarantine_files: int = 0
     quarantine_bytes: int = 0
     residues: int = 0
@@ -119,7 +133,8 @@ def inspect(disk: Disk, directory: str) -> Report:
         report.notes.append(f"{WAL_DIR}/ is missing: a start would take the log as new")
         worst.append(CORRUPT)
     log = LogScan(disk, lock.log_uuid)
-    survey.scan(disk, log, "reading the log")
+    lines = LogLines()
+    survey.scan(disk, log, "reading the log", lines.take)
     verdict = log.verdict()
     report.log = log.log_uuid.hex() if log.log_uuid else None
     report.segments = len(log.segments)
@@ -135,8 +150,12 @@ def inspect(disk: Disk, directory: str) -> Report:
     begins = _read_partials(disk, report, coverage, log.log_uuid)
     worst += [CORRUPT] * bool(report.partials_damaged)
     names = _Names(disk, coverage, begins)
+    for found in session_survey.sessions(disk, lines.by_session()):
+        found.lines = []
+        report.sessions.append(found)
+        worst.append(_WORDS.index(found.state))
     for finding in report.damage:
-        _losses(disk, finding, log.log_uuid, coverage, names)
+        _losses(disk, finding, log.log_uuid, report.sessions, coverage, names)
     _beside(disk, report)
     report.state = _WORDS[max(worst)]
     return report
@@ -180,7 +199,7 @@ def _beside(disk: Disk, report: Report) -> None:
     report.quarantine_files = found.quarantined
     report.quarantine_bytes = found.quarantined_bytes
     report.residues = found.residues
-    report.temporary = found.temporary
+    report.temporary = [*found.temporary, *session_survey.temporary(disk)]
 
 
 # --- what is lost ---------------------------------------------------------------------------------
@@ -214,7 +233,12 @@ class _Names:
 
 
 def _losses(
-    disk: Disk, finding: Finding, log_uuid: bytes | None, coverage: Coverage, names: _Names
+    disk: Disk,
+    finding: Finding,
+    log_uuid: bytes | None,
+    sessions: list[SessionFound],
+    coverage: Coverage,
+    names: _Names,
 ) -> None:
     """Fill in what one damage cost."""
     batch = None
@@ -236,9 +260,12 @@ def _losses(
                 continue
             one = Lost(no, first_seq, last_seq)
             begin = names.begin(no)
+            if begin is not None and session_survey.has_lines(sessions, begin, first_seq, last_seq):
+                continue
             if begin is not None:
                 one.uid, one.session_id = begin.uid, begin.session_id
                 one.stream_id = begin.stream_id
+                one.ledger_after = None if begin.producer else begin.number
             finding.lost.append(one)
 
 
@@ -257,6 +284,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"  partials: {report.partials} whole, {len(report.partials_damaged)} damaged"
     for damaged in report.partials_damaged:
         yield f"  corrupt: {escaped_line(damaged.path)}: {escaped_line(damaged.why)}"
+    yield from sessions_told(report.sessions)
     if report.lock:
         yield f"  LOCK: {escaped_line(report.lock)}"
     for note in report.notes:
@@ -285,10 +313,14 @@ def about(finding: Finding) -> Iterator[str]:
         yield f"    {text}" + ("; walld salvage takes them" if finding.records_verify else "")
     for lost in finding.lost:
         whose = f"stream number {lost.stream_no} (its beginning is lost)"
-        if lost.stream_id is not None:
+        first_seq, last_seq = lost.first_seq, lost.last_seq
+        if lost.ledger_after is not None:
+            whose = f"lines of session {escaped_line(lost.session_id or '')}, uid {lost.uid}"
+            first_seq, last_seq = first_seq + lost.ledger_after, last_seq + lost.ledger_after
+        elif lost.stream_id is not None:
             stream, session = escaped_line(lost.stream_id), escaped_line(lost.session_id or "")
             whose = f"stream {stream} of session {session}, uid {lost.uid}"
-        yield f"    lost: {whose}: seqs {lost.first_seq} to {lost.last_seq}"
+        yield f"    lost: {whose}: seqs {first_seq} to {last_seq}"
     if finding.lost_more:
         yield f"    lost: {finding.lost_more} more such ranges"
     if finding.open_streams:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from walld_client.wire import messages as wire
+
 from walld.cli import survey
 from walld.disk.base import Disk, File
 from walld.errors import FormatError
@@ -26,11 +28,11 @@ from walld.wal.files import SegmentFiles
 from walld.wal.index import OFFSET_BITS, LogIndex
 from walld.wal.layout import segment_seed
 from walld.wal.losses import Coverage
-from walld.wal.records import Begin, Item, decode_body, decode_items
+from walld.wal.records import Begin, Happened, Item, decode_body, decode_items
 from walld.wal.scan import LogScan, ScannedBatch
 from walld.wal.verdict import CORRUPT, TORN, Damage
 
-__all__ = ["Gathered", "Gathering"]
+__all__ = ["Gathered", "Gathering", "session_of"]
 
 _Place = tuple[int, int, int]
 """Segment, offset in its file, length."""
@@ -223,3 +225,12 @@ def _words(log: LogScan, corrupt: list[Damage], torn: list[Damage]) -> list[tupl
             if item.first_no and word is not None:
                 found.append((word, item.first_no, item.last_no))
     return found
+
+
+def session_of(begin: Begin, items: list[Item]) -> str:
+    """Where its last Move has brought it."""
+    session_id = begin.session_id
+    for item in items:
+        if isinstance(item, Happened) and isinstance(item.event, wire.Move):
+            session_id = item.event.session_id
+    return session_id

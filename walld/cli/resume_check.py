@@ -6,12 +6,13 @@ Exit codes: 0 ok, 1 blocked or cannot know. Decides nothing itself: `sessions/re
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from walld_client.fingerprint import workspace_fingerprint
 
 from walld.cli.ask import Daemon
+from walld.cli.asking import Asking
 from walld.cli.run import CANNOT, DONE, complain
-from walld.cli.session import view
 from walld.cli.show import as_json
 from walld.escape import escaped_line
 
@@ -20,22 +21,32 @@ __all__ = ["run"]
 
 def run(options: argparse.Namespace) -> int:
     """Print the gate's word."""
-    given = {}
-    if options.workspace is not None:
-        given["workspace"] = workspace_fingerprint(options.workspace)
     with Daemon(options.socket, options.timeout) as daemon:
-        told = view(daemon, options.session, "resume", options.uid, **given)
+        asking = Asking(daemon, options.uid)
+        told = asking.view(options.session, "resume")
+        if told is not None and options.workspace is not None:
+            named = list((told["workspace"]["then"] or {}).get("files") or ())
+            now = workspace_fingerprint(options.workspace, named)
+            told = asking.view(options.session, "resume", workspace=now)
     if told is None:
         complain(f"there is no session {options.session}")
         return CANNOT
-    ok = told["status"] == "ok"
     if options.json:
         print(as_json(told))
-        return DONE if ok else CANNOT
-    print(f"{told['status']}: stopped at {told['boundary']}")
-    for reason in told["reasons"]:
-        print(f"  {escaped_line(reason['message'])}")
+    else:
+        for line in _lines(told):
+            print(escaped_line(line))
+    return DONE if told["status"] == "ok" else CANNOT
+
+
+def _lines(told: dict[str, Any]) -> list[str]:
+    turn = "" if told["turn"] is None else f", turn {told['turn']}"
+    lines = [f"{told['status']}: stopped at {told['boundary']}{turn}"]
+    lines += [f"  {reason['message']} ({reason['code']})" for reason in told["reasons"]]
     for tool in told["tools"]:
-        shown = f"{tool['tool']} (call {tool['call_id']}): {tool['state']}, may: {tool['may']}"
-        print(f"  {escaped_line(shown)}")
-    return DONE if ok else CANNOT
+        effect = f"{tool['state']}, effect {tool['side_effect']}, may: {tool['may']}"
+        lines.append(f"  {tool['tool']} (call {tool['call_id']}): {effect}")
+    for broken in told["chain_breaks"]:
+        seqs = f"seqs {broken['first_seq']} to {broken['last_seq']}"
+        lines.append(f"  the session's file is damaged ({broken['why']}): {seqs} cannot be read")
+    return lines

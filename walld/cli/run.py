@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from walld_client.errors import WalldError as ClientError
+
 from walld.cli.arguments import parse
 from walld.errors import ConfigError, WalldError
 from walld.escape import escaped_line
@@ -25,8 +27,8 @@ NO_INPUT = 66
 """`EX_NOINPUT` of sysexits(3)."""
 INTERRUPTED = 130
 
-_ONE_IS_AN_ANSWER = ("fsck", "salvage")
-"""Where 1 says something of the directory: what cannot be looked at has a code of its own."""
+_ONE_IS_AN_ANSWER = ("audit", "fsck", "salvage")
+"""Where 1 says something of what was looked at: that it cannot be has a code of its own."""
 
 
 def complain(message: str) -> None:
@@ -64,7 +66,7 @@ def run(argv: Sequence[str] | None) -> int:
     except ConfigError as error:
         complain(str(error))
         return USAGE
-    except (WalldError, OSError) as error:
+    except (WalldError, ClientError, OSError) as error:
         complain(str(error))
         return NO_INPUT if options.command in _ONE_IS_AN_ANSWER else CANNOT
     except KeyboardInterrupt:

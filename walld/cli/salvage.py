@@ -6,6 +6,7 @@ ever; reading it (`gather.py`); naming the damage (`fsck.py`).
 
 Every reply that is not released becomes a partial, under its own ids: a daemon that starts there
 takes the log as new and serves them like any other. What nobody can ask for goes to quarantine/.
+Sessions are `session_salvage.py`'s.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 
 from walld_client.paths import path_name
-from walld_client.wire import messages as wire
 
 from walld.cli import fsck, survey
-from walld.cli.gather import Gathered, Gathering
+from walld.cli.gather import Gathered, Gathering, session_of
 from walld.cli.progress import Progress
 from walld.cli.run import CANNOT, DONE
+from walld.cli.session_damage import session_taken
+from walld.cli.session_salvage import SessionSalvage, TakenSession
 from walld.cli.show import as_json
 from walld.daemon import peers
 from walld.disk.base import Disk
@@ -33,7 +35,7 @@ from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.wal import ranges
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
-from walld.wal.records import Begin, Happened, Item, encode_item, join_items
+from walld.wal.records import Begin, encode_item, join_items
 
 __all__ = ["Account", "Taken", "run"]
 
@@ -65,6 +67,7 @@ class Account:
     directory: str
     to: str
     taken: list[Taken] = field(default_factory=list)
+    sessions: list[TakenSession] = field(default_factory=list)
     copied_partials: list[str] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
     released_partials: list[str] = field(default_factory=list)
@@ -75,10 +78,11 @@ class Account:
     @property
     def code(self) -> int:
         """The exit code."""
+        is_whole = all(one.whole for one in self.sessions)
         has_gaps = any(one.gaps and one.gap_word in ("torn", "corrupt") for one in self.taken)
-        if not (self.missing or self.unread or has_gaps):
+        if is_whole and not (self.missing or self.unread or has_gaps):
             return DONE
-        took = self.taken or self.copied_partials or self.quarantined
+        took = self.taken or self.sessions or self.copied_partials or self.quarantined
         return CANNOT if took else NOTHING_TAKEN
 
 
@@ -121,6 +125,7 @@ class _Salvage:
         self._target = target
         self._store = PartialStore(target)
         self._account = account
+        self._sessions = SessionSalvage(disk, target, self._set_aside)
         self._boot_id = peers.boot_id()
         self._made_at_ms = time.time_ns() // 1_000_000
         self._written: dict[tuple[int, str], str] = {}
@@ -144,6 +149,8 @@ class _Salvage:
                     self._stream(found, log_uuid, gathering.gap_word(found.stream_no), hurt)
         finally:
             gathering.close()
+        self._account.sessions = self._sessions.run()
+        self._account.unread += self._sessions.unread
         for damaged in gathering.damaged:
             self._account.unread.append(f"{damaged.path}: {damaged.why}")
             self._set_aside(damaged.path, damaged.why)
@@ -162,6 +169,11 @@ class _Salvage:
         if begin is None:
             self._nameless(found, "its beginning is lost")
             return
+        if not begin.producer:  # lines of a session: never a reply
+            self._sessions.take(begin, found.items)
+            if no in hurt:
+                self._has[no] = ranges.merged(seqs_of(item) for item in found.items)
+            return
         try:
             items = merge(found.items)
         except FormatError as error:
@@ -170,7 +182,7 @@ class _Salvage:
         seqs = [seqs_of(item) for item in items]
         if no in hurt:
             self._has[no] = ranges.merged(seqs)
-        taken = Taken(begin.uid, _session_id(begin, items), begin.stream_id, no, seqs[-1][1])
+        taken = Taken(begin.uid, session_of(begin, items), begin.stream_id, no, seqs[-1][1])
         taken.segments = sorted(found.segments)
         taken.from_partial = found.facts is not None
         taken.from_bad_batches = found.doubtful
@@ -285,23 +297,17 @@ class _Salvage:
         return bool(finding.first_batch) or finding.reason == "header"
 
 
-def _session_id(begin: Begin, items: list[Item]) -> str:
-    """Where its last Move has brought it."""
-    session_id = begin.session_id
-    for item in items:
-        if isinstance(item, Happened) and isinstance(item.event, wire.Move):
-            session_id = item.event.session_id
-    return session_id
-
-
 # --- said to a person -----------------------------------------------------------------------------
 
 
 def _lines(account: Account) -> Iterator[str]:
     counts = f"{len(account.taken) + len(account.copied_partials)} replies taken"
+    counts += f", {len(account.sessions)} sessions" if account.sessions else ""
     yield f"{escaped_line(account.directory)} to {escaped_line(account.to)}: {counts}"
     for one in account.taken:
         yield _about(one)
+    for session in account.sessions:
+        yield from session_taken(session)
     for path in account.copied_partials:
         yield f"  taken: {escaped_line(path)}, of another log"
     for path in account.quarantined:

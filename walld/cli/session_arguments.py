@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPORT_FORMATS", "IMPORT_FORMATS", "add_session_commands"]
 
-IMPORT_FORMATS = ("auto", "pi", "gptme", "claude", "codex")
+IMPORT_FORMATS = ("auto", "pi", "gptme", "claude", "codex", "walld")
 EXPORT_FORMATS = ("jsonl", "plain", "openai", "anthropic", "otel")
 _VIEWS = {
     "show": "Print a session: turns, tools with outcome and duration, what was said.",
@@ -26,46 +26,49 @@ _VIEWS = {
 
 def add_session_commands(
     add: Callable[[str, str], argparse.ArgumentParser],
-    common: Callable[[argparse.ArgumentParser], None],
+    common: Callable[[argparse.ArgumentParser, bool], None],
     prefix: Callable[[str], str],
     ident: Callable[[str], str],
+    seq: Callable[[str], int],
 ) -> None:
-    """add: makes a command. common: gives one what all that ask a daemon have, and --json."""
+    """add: makes a command. common: gives one what all that ask a daemon have, --json, and --uid
+    where it only reads or deletes: what is appended is always one's own.
+    """
     session = add("session", "Look at sessions, fork, import, export, delete them.")
     verbs = session.add_subparsers(dest="verb", metavar="VERB", required=True)
 
     def verb(name: str, text: str) -> argparse.ArgumentParser:
         return verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
 
-    def of_one(name: str, text: str) -> argparse.ArgumentParser:
+    def of_one(name: str, text: str, *, appends: bool = False) -> argparse.ArgumentParser:
         made = verb(name, text)
         made.add_argument("session", type=ident, help="session id")
-        common(made)
+        common(made, not appends)
         return made
 
     ls = verb("ls", "List the sessions that were ever written.")
     ls.add_argument("prefix", nargs="?", default="", type=prefix, help="only ids beginning so")
-    common(ls)
+    common(ls, True)
     for name, text in _VIEWS.items():
         of_one(name, text)
     events = of_one("events", "Print its events as they are kept, one JSON line each.")
-    events.add_argument("--after", metavar="N", type=int, default=0, help="only seqs above N")
+    events.add_argument("--after", metavar="N", type=seq, default=0, help="only seqs above N")
     messages = of_one("messages", "Print its messages.")
     messages.add_argument("--format", choices=("plain", "openai", "anthropic"), default="plain")
     messages.add_argument("--branch", metavar="ID", type=ident, help="up to this entry")
     messages.add_argument("--whole", action="store_true", help="as if nothing were compacted")
-    fork = of_one("fork", "Begin a new session from a path of this one.")
+    fork = of_one("fork", "Begin a new session from a path of this one.", appends=True)
     fork.add_argument("new", type=ident, help="id of the new session")
     fork.add_argument("--at", metavar="ID", type=ident, help="up to this entry (the leaf)")
     fork.add_argument("--whole", action="store_true", help="all branches")
     export = of_one("export", "Print it for another program.")
     export.add_argument("--format", choices=EXPORT_FORMATS, default="jsonl")
-    take = verb("import", "Append another program's session file to a session.")
+    take = verb("import", "Append a session file to a session; again only adds what is new.")
     take.add_argument("file", metavar="FILE", help="JSONL file")
     take.add_argument("--format", choices=IMPORT_FORMATS, default="auto")
-    take.add_argument("--session", metavar="ID", type=ident, required=True, help="a new session")
-    common(take)
-    compact = of_one("compact", "Say what the beginning of it comes down to.")
+    take.add_argument("--session", metavar="ID", type=ident, required=True, help="new or not")
+    common(take, False)
+    compact = of_one("compact", "Say what the beginning of it comes down to.", appends=True)
     compact.add_argument("--summary", metavar="TEXT", required=True)
     compact.add_argument("--first-kept", metavar="ID", type=ident, required=True)
     of_one("delete", "Remove it with everything there is of it, replies too.")
@@ -73,15 +76,15 @@ def add_session_commands(
     audit = add("audit", "Compare turns with what an application has saved.")
     audit.add_argument("session", nargs="?", type=ident, help="session id (all)")
     _add_present(audit)
-    common(audit)
+    common(audit, True)
     plan = add("repair-plan", "Print what an application should add to its store.")
     plan.add_argument("session", type=ident, help="session id")
     _add_present(plan)
-    common(plan)
+    common(plan, True)
     check = add("resume-check", "Say whether it is safe to go on with a session.")
     check.add_argument("session", type=ident, help="session id")
     check.add_argument("--workspace", metavar="DIR", help="compare with what stands there now")
-    common(check)
+    common(check, True)
 
 
 def _add_present(command: argparse.ArgumentParser) -> None:

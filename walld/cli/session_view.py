@@ -42,21 +42,29 @@ _STATES: Final = {
     "finished": "green",
     "observed": "green",
 }
+_CALLS: Final = ("tool_use", "toolCall")
 _ROLES: Final = {"user": "cyan", "assistant": "bold", "tool": "dim", "system": "dim"}
 
 
-def render_show(transcript: dict[str, Any], *, width: int, colour: bool) -> str:
-    """The transcript: turns with their messages and tools, then what belongs to no turn."""
+def render_show(transcript: object, session_id: str, *, width: int, colour: bool) -> str:
+    """The transcript: turns with their messages and tools, and between them what is of no turn."""
     page = _Page(max(width, _WIDTH_MIN), colour)
-    page.line(page.paint("bold", f"session {_cell(transcript.get('session'))}"))
-    for number, turn in enumerate(_maps(transcript.get("turns")), 1):
-        _turn(page, number, turn)
-    outside = _maps(transcript.get("messages_outside"))
-    if outside:
+    page.line(page.paint("bold", f"session {_cell(session_id)}"))
+    number = 0
+    for part in _maps(transcript):
         page.line()
-        page.line(page.paint("dim", "outside of any turn"))
-        for message in outside:
-            _message(page, message)
+        if part.get("turn_id") is None:
+            page.line(page.paint("dim", "outside of any turn"))
+        else:
+            number += 1
+            _turn(page, number, part)
+        tools = _maps(part.get("tools"))
+        told = {tool.get("call_id") for tool in tools if isinstance(tool.get("call_id"), str)}
+        for said in _maps(part.get("messages")):
+            # A call that was journalled stands below, with how it ended.
+            _message(page, said, told)
+        for tool in tools:
+            _tool(page, tool)
     if len(page.lines) == 1:
         page.line(page.paint("dim", "nothing was said"))
     return "\n".join(page.lines)
@@ -111,13 +119,22 @@ def _branches(ids: list[str], indent: str) -> list[tuple[str, str, str]]:
 
 
 def _node(node: Mapping[str, Any], is_leaf: bool) -> str:
-    words = [_cell(node.get("type")), _cut(_cell(node.get("summary")), 72)]
+    type_ = _cell(node.get("type"))
+    words = [_cell(node.get("role")) if type_ == "message" and node.get("role") else type_]
+    words.append(_cut(_cell(_in_one_line(node.get("text"))), 72))
     if label := _cell(node.get("label")):
         words.append(f"[{label}]")
     words.append(f"({_cell(node.get('id'))})")
+    summaries = node.get("summaries")
+    if isinstance(summaries, list):
+        words += [f"{{{_cut(_cell(_in_one_line(one)), 72)}}}" for one in summaries]
     if is_leaf:
         words.append("<- leaf")
     return " ".join(word for word in words if word)
+
+
+def _in_one_line(text: object) -> object:
+    return " ".join(text.split()) if isinstance(text, str) else text
 
 
 class _Page:
@@ -152,47 +169,56 @@ class _Page:
 
 
 def _turn(page: _Page, number: int, turn: Mapping[str, Any]) -> None:
+    """Its first line: how it ended, when it began, how long it took."""
     state = _cell(turn.get("state")) or "unknown"
     told = page.paint(_STATES.get(state, "yellow"), state)
     if reason := _cell(turn.get("reason")):
         told += f" ({reason})"
     words = [page.paint("bold", f"turn {number}"), told]
-    if at := _time(turn.get("at_ms")):
-        words.append(at)
-    if took := _duration(turn.get("at_ms"), turn.get("ended_at_ms")):
-        words.append(took)
+    words.append(_time(turn.get("submitted_at_ms")))
+    words.append(_duration(turn.get("duration_ms")))
     words.append(page.paint("dim", _cell(turn.get("turn_id"))))
-    page.line()
+    if retried := _cell(turn.get("retry_of")):
+        words.append(page.paint("dim", f"retry of {retried}"))
+    if ends := turn.get("collisions"):
+        more = len(ends) if isinstance(ends, list) else ends
+        words.append(page.paint("yellow", f"ended {_cell(more)} times more"))
+    if turn.get("on_path") is False:
+        words.append(page.paint("dim", "on another branch"))
     page.line("  ".join(word for word in words if word))
-    messages = _maps(turn.get("messages"))
-    tools = _maps(turn.get("tools"))
-    told_ids = {tool.get("call_id") for tool in tools if isinstance(tool.get("call_id"), str)}
-    for message in messages:
-        # A call that was journalled stands below, with how it ended.
-        _message(page, message, told_ids)
-    for tool in tools:
-        _tool(page, tool)
 
 
-def _message(page: _Page, message: Mapping[str, Any], told: set[Any] | None = None) -> None:
+def _message(page: _Page, said: Mapping[str, Any], told: set[Any]) -> None:
+    message = said.get("message")
+    if not isinstance(message, Mapping):
+        return
     role = _cell(message.get("role")) or "?"
-    call_id = message.get("tool_call_id")
-    name = _cell(message.get("name")) or _cell(call_id)
+    name = _cell(message.get("name")) or _cell(message.get("tool_call_id"))
     head = f"{role} {name}".rstrip() if role == "tool" else role
-    notes = [word for key, word in (("_partial", "partial"), ("_wal_recovered", "recovered"))
-             if message.get(key)]  # fmt: skip
+    notes = [
+        word
+        for word, is_so in (
+            ("partial", message.get("_partial")),
+            ("recovered", message.get("_wal_recovered")),
+            ("on another branch", said.get("on_path") is False),
+        )
+        if is_so
+    ]
     head += f" ({', '.join(notes)})" if notes else ""
     page.line("  " + page.paint(_ROLES.get(role), head))
     most, colour = (_RESULT_LINES_MAX, "dim") if role == "tool" else (_LINES_MAX, None)
     page.block(_text(message.get("content")), "    ", most, colour)
-    for call in _maps(message.get("tool_calls")):
-        if told is not None and isinstance(call.get("id"), str) and call["id"] in told:
+    content = message.get("content")
+    blocks = [one for one in _maps(content) if one.get("type") in _CALLS]
+    listed = _maps(message.get("tool_calls"))
+    for call in listed or blocks:
+        if isinstance(call.get("id"), str) and call["id"] in told:
             continue
         function = call.get("function")
         named = function if isinstance(function, Mapping) else call
-        arguments = _cell(named.get("arguments"))
-        said = f"-> {_cell(named.get('name')) or '?'}({arguments})"
-        page.line("    " + page.paint("yellow", _cut(said, page.width - 4)))
+        arguments = _cell(named.get("arguments", named.get("input")))
+        line = f"-> {_cell(named.get('name')) or '?'}({arguments})"
+        page.line("    " + page.paint("yellow", _cut(line, page.width - 4)))
 
 
 def _tool(page: _Page, tool: Mapping[str, Any]) -> None:
@@ -205,16 +231,22 @@ def _tool(page: _Page, tool: Mapping[str, Any]) -> None:
     state = _cell(tool.get("state"))
     if state and state != outcome:
         words.append(page.paint("dim", state))
-    if took := _duration(tool.get("started_at_ms"), tool.get("finished_at_ms")):
-        words.append(took)
+    words.append(_duration(tool.get("duration_ms")))
     words.append(page.paint("dim", _cell(tool.get("call_id"))))
     page.line("  ".join(word for word in words if word))
+    for name, mark in (("arguments", "("), ("result", "=>")):
+        if shown := _cell(tool.get(name)):
+            page.line("    " + page.paint("dim", _cut(f"{mark} {shown}", page.width - 4)))
 
 
 def _text(content: object) -> str:
     """Content as text: blocks that hold none are named."""
     if isinstance(content, str):
         return content
+    if isinstance(content, Mapping) and isinstance(content.get("_artifact"), Mapping):
+        named = content["_artifact"]
+        told = f"[artifact {named.get('sha256')}, {named.get('size')} bytes, in part]"
+        return f"{told}\n{named.get('preview') or ''}"
     if not isinstance(content, list):
         return "" if content is None else json.dumps(content)
     return "\n".join(piece for block in content if (piece := _block(block)))
@@ -227,7 +259,7 @@ def _block(block: object) -> str:
     for key in ("text", "thinking"):
         if isinstance(block.get(key), str):
             return f"({kind}) {block[key]}" if key == "thinking" else str(block[key])
-    if kind in ("tool_use", "toolCall"):
+    if kind in _CALLS:
         return ""  # the calls of the message say it
     return f"[{kind}]"
 
@@ -277,12 +309,10 @@ def _time(at_ms: object) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def _duration(begun_ms: object, ended_ms: object) -> str:
-    if not isinstance(begun_ms, (int, float)) or not isinstance(ended_ms, (int, float)):
-        return ""
-    seconds = (ended_ms - begun_ms) / 1000
-    if seconds < 0:
-        return ""  # two clocks
+def _duration(took_ms: object) -> str:
+    if not isinstance(took_ms, (int, float)) or not 0 <= took_ms < 1e15:
+        return ""  # not over yet, or two clocks
+    seconds = took_ms / 1000
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from walld.errors import FormatError
-from walld.foreign import claude, codex, gptme, pi
+from walld.foreign import claude, codex, gptme, own, pi
 from walld.foreign.entries import Imported
 from walld.foreign.lines import parsed
 
@@ -21,6 +21,7 @@ FORMATS: Final[dict[str, Callable[[Iterable[str | bytes]], Imported]]] = {
     "gptme": gptme.read,
     "claude": claude.read,
     "codex": codex.read,
+    "walld": own.read,
 }
 _LINES_LOOKED_AT: Final = 32
 _PI_TYPES: Final = frozenset(("thinking_level_change", "model_change", "branch_summary", "label"))
@@ -62,6 +63,8 @@ def _told_by(value: dict[str, Any]) -> str | None:
     kind = value.get("type")
     if not isinstance(kind, str):
         kind = None
+    if "walld" in value or ("crc" in value and "chain" in value):
+        return "walld"
     if "payload" in value:
         if kind in codex.LINE_TYPES:
             return "codex"

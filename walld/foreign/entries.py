@@ -36,6 +36,8 @@ class Foreign(msgspec.Struct, frozen=True):
     key: str | None = None
     at_ms: int = 0
     leaf: bool = True
+    cause: str | None = None
+    correlation: str | None = None
 
 
 class Imported(msgspec.Struct, frozen=True):

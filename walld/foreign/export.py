@@ -45,7 +45,7 @@ def _otel(message: Mapping[str, Any]) -> dict[str, Any]:
     if reasoning := message.get("reasoning"):
         parts.append({"type": "reasoning", "content": reasoning})
     calls = [part for call in _list(message.get("tool_calls")) for part in _call(call)]
-    called = {part.get("id") for part in calls}
+    called = [part.get("id") for part in calls]  # any value: nobody has checked it
     content = message.get("content")
     if isinstance(content, str):
         parts += [{"type": "text", "content": content}] if content else []

@@ -1,0 +1,90 @@
+"""A session's calls and views over this command's one connection.
+
+Owns: running the client's own steps (`walld_client.steps`) here, another user's where `--uid` names
+one; pages of events; saying that a session's file is damaged. Refuses: the socket (`ask.py`), what
+the calls mean (the client's modules), printing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+from walld_client.errors import Refused
+from walld_client.limits import EVENTS_PAGE
+from walld_client.requests import decode_lines
+from walld_client.steps import Steps
+from walld_client.steps import run as run_steps
+from walld_client.wire import messages as wire
+
+from walld.cli.ask import Daemon, Declined
+from walld.cli.run import complain
+from walld.ledger.line import line_seq
+
+__all__ = ["Asking", "say_breaks"]
+
+_T = TypeVar("_T")
+
+
+class Asking:
+    """Questions about the sessions of one user: who asks, or `uid`."""
+
+    def __init__(self, daemon: Daemon, uid: int | None = None) -> None:
+        self._daemon = daemon
+        self._uid = uid
+
+    def ask(
+        self,
+        make: Callable[[int], msgspec.Struct],
+        timeout: float | None = None,
+        *,
+        again: bool = True,
+    ) -> bytes:
+        """The answer's msgpack; what the daemon declines as the client's Refused."""
+        request: Any = make(self._daemon.next_id())
+        if self._uid is not None and "uid" in request.__struct_fields__:
+            request = msgspec.structs.replace(request, uid=self._uid)
+        try:
+            return self._daemon.ask(request)
+        except Declined as declined:
+            error = declined.error
+            raise Refused(error.code, error.got, error.limit, error.message) from None
+
+    def run(self, steps: Steps[_T]) -> _T:
+        """A call of the client's."""
+        return run_steps(self, steps)
+
+    def view(self, session_id: str, name: str, **arguments: Any) -> Any:
+        """A view of a session as JSON gives it; None where it was never written."""
+        given = json.dumps(arguments).encode()
+        answer = self.ask(lambda number: wire.Project(number, session_id, name, given))
+        told = msgspec.msgpack.decode(answer)
+        return None if told is None else json.loads(told)
+
+    def lines(self, session_id: str, after: int = 0) -> Iterator[bytes] | None:
+        """Lines as they are kept, a page at a time; None where it was never written."""
+        first = self._page(session_id, after)
+        return None if first is None else self._pages(session_id, first)
+
+    def _pages(self, session_id: str, page: list[bytes] | None) -> Iterator[bytes]:
+        while page:
+            yield from page
+            if len(page) < EVENTS_PAGE:
+                return
+            page = self._page(session_id, line_seq(page[-1]))
+
+    def _page(self, session_id: str, after: int) -> list[bytes] | None:
+        answer = self.ask(lambda number: wire.Events(number, session_id, after, EVENTS_PAGE))
+        return decode_lines(answer)
+
+
+def say_breaks(asking: Asking, session_id: str) -> None:
+    """On stderr, where the session's file is damaged: what is shown is the rest of it (P9)."""
+    for broken in (asking.view(session_id, "state") or {}).get("chain_breaks") or ():
+        first_seq, last_seq = broken["first_seq"], broken["last_seq"]
+        cost = f"events {first_seq} to {last_seq} are missing"
+        if first_seq > last_seq:
+            cost = f"no event is missing before {first_seq}"
+        complain(f"session {session_id}: {broken['why']} at {broken['offset']}: {cost}")

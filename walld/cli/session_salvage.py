@@ -1,0 +1,120 @@
+"""Sessions of a damaged data directory, into a new one.
+
+Owns: a session's file of all its whole lines, those of the log behind those of the old file, and
+verified copies of its artifacts. Refuses: looking (`session_survey.py`), the log (`gather.py`),
+writing to the old directory, ever.
+
+A file that is damaged, or an artifact that changed, is in quarantine/ of the new directory as it
+was. Nothing is made up: what is missing stays missing, and each reading says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from walld.cli.session_survey import SessionFound, lines_in, sessions
+from walld.disk.base import Disk
+from walld.errors import FormatError
+from walld.ledger.artifacts import ArtifactStore
+from walld.ledger.line import header_line, line_seq
+from walld.ledger.names import ARTIFACTS_DIR, REPAIRED_FILE, SESSIONS_DIR, session_dir
+from walld.wal.records import Begin, Item
+
+__all__ = ["SessionSalvage", "TakenSession"]
+
+
+@dataclass(slots=True)
+class TakenSession:
+    """One session that stands in the new directory. from_log: lines that only the log had."""
+
+    uid: int
+    session_id: str
+    events: int
+    last_seq: int
+    from_log: int
+    breaks: list[dict[str, Any]] = field(default_factory=list)
+    artifacts: int = 0
+    artifacts_damaged: list[dict[str, str]] = field(default_factory=list)
+    whole: bool = True
+    """False where something of its file could not be read, or an artifact is lost."""
+
+
+class SessionSalvage:
+    """One run. set_aside: copies a file to quarantine, with a note why."""
+
+    def __init__(self, disk: Disk, target: Disk, set_aside: Callable[[str, str], None]) -> None:
+        self._disk = disk
+        self._target = target
+        self._set_aside = set_aside
+        self._in_log: dict[tuple[int, str], dict[int, bytes]] = {}
+        self.unread: list[str] = []
+
+    def take(self, begin: Begin, items: list[Item]) -> None:
+        """The items of an internal stream."""
+        lines = self._in_log.setdefault((begin.uid, begin.session_id), {})
+        lines.update(lines_in(items, begin))
+
+    def run(self) -> list[TakenSession]:
+        """Write every session of the old directory to the new one."""
+        self._target.make_dir(SESSIONS_DIR)
+        taken = []
+        for found in sessions(self._disk, self._in_log):
+            if found.session_id is None or found.newer:
+                why = found.trouble or "whose it is cannot be read"
+                self.unread.append(f"{found.path}: {why}")
+                self._set_aside(found.path, why)
+            else:
+                taken.append(self._session(found, found.session_id))
+        return taken
+
+    def _session(self, found: SessionFound, session_id: str) -> TakenSession:
+        uid, folder = found.uid, session_dir(found.uid, session_id)
+        lines = {line_seq(line): line for line in found.lines}
+        in_file = len(lines)
+        for seq, line in self._in_log.get((uid, session_id), {}).items():
+            lines.setdefault(seq, line)
+        if found.trouble or found.torn_bytes or found.breaks:
+            self._set_aside(found.path, found.trouble or "it was not whole when it was salvaged")
+        ordered = [lines[seq] for seq in sorted(lines)]
+        self._target.make_dir(folder)
+        content = header_line(uid, session_id) + b"".join(ordered)
+        self._target.replace(f"{folder}/{found.path.rpartition('/')[2]}", content)
+        self._copy(f"{folder}/{REPAIRED_FILE}")
+        taken = TakenSession(
+            uid, session_id, len(lines), max(lines, default=0), len(lines) - in_file, found.breaks
+        )
+        self._artifacts(taken, folder)
+        taken.artifacts_damaged = found.artifacts_damaged
+        taken.whole = not (found.trouble or found.breaks or found.artifacts_damaged)
+        return taken
+
+    def _artifacts(self, taken: TakenSession, folder: str) -> None:
+        store = ArtifactStore(self._disk)
+        for digest in sorted(store.list(taken.uid, taken.session_id)):
+            path = f"{folder}/{ARTIFACTS_DIR}/{digest.hex()}"
+            try:
+                content = store.read(taken.uid, taken.session_id, digest)
+            except FormatError as error:
+                self._set_aside(path, str(error))
+                continue
+            except OSError as error:
+                self.unread.append(f"{path}: {error.strerror}")
+                continue
+            self._target.make_dir(f"{folder}/{ARTIFACTS_DIR}")
+            self._target.replace(path, content)
+            taken.artifacts += 1
+
+    def _copy(self, path: str) -> None:
+        """A small file as it is, where it is there."""
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return
+        try:
+            self._target.replace(path, file.read_at(file.size(), 0))
+        except OSError as error:
+            self.unread.append(f"{path}: {error.strerror}")
+        finally:
+            file.close()
