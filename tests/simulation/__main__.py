@@ -1,7 +1,8 @@
 """`python -m simulation`: run seeds on all cores; say which failed, and how to see it again.
 
     python -m simulation --seeds 0..20000      the swarm
-    python -m simulation --seed 1324           one, with its plan
+    python -m simulation --sessions 0..300     the same seeds, all of them with sessions
+    python -m simulation --seed 1324           one, with its plan; s1324: with sessions
     python -m simulation --sweep               a crash at every disk verb of a short run
     python -m simulation --pairs 10            a second one in the next life, at every pair of verbs
                                                of a shorter run (here: at each tenth pair)
@@ -71,11 +72,16 @@ def command(plan: Plan) -> str:
         kind = "power" if plan.power else "kill"
         again = f"+{plan.crash_again}" if plan.crash_again else ""
         return f"make sim SEED={plan.profile}:{plan.crash_at}{again}:{kind}"
-    return f"make sim SEED={plan.seed}"
+    name = f"{plan.seed}" if plan == Plan.of(plan.seed) else f"s{plan.seed}"
+    return f"make sim SEED={name}"
 
 
 def parse(seed: str) -> Plan:
-    """A seed, `profile:verb:kill|power` of the sweep, or `profile:verb+verb:...` of the pairs."""
+    """A seed, `s` and one with sessions, `profile:verb:kill|power` of the sweep, or
+    `profile:verb+verb:...` of the pairs.
+    """
+    if seed.startswith("s"):
+        return Plan.of_sessions(int(seed[1:]))
     if ":" not in seed:
         return Plan.of(int(seed))
     profile, at, kind = seed.split(":")
@@ -109,6 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="simulation")
     parser.add_argument("--seeds", metavar="FIRST..LAST")
+    parser.add_argument("--sessions", metavar="FIRST..LAST")
     parser.add_argument("--seed", metavar="N")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--pairs", type=int, metavar="EVERY")
@@ -120,9 +127,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(world.run(plan))
         return 0
     plans: list[Plan] = []
-    if options.seeds is not None:
-        first, _, last = options.seeds.partition("..")
-        plans += map(Plan.of, range(int(first), int(last)))
+    for seeds, plan_of in ((options.seeds, Plan.of), (options.sessions, Plan.of_sessions)):
+        if seeds is not None:
+            first, _, last = seeds.partition("..")
+            plans += map(plan_of, range(int(first), int(last)))
     if options.sweep:
         plans += sweep_plans()
     if options.pairs:

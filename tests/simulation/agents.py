@@ -123,16 +123,23 @@ class Agent:
     async def live(self, random: Random, replies: int, pace: float, listens: float) -> None:
         """Its thread and its application, until it is killed."""
         self._listens = listens
+
+        async def replies_of_it() -> None:
+            for number in range(replies):
+                await anyio.sleep(random.expovariate(1 / (4 * pace)))
+                await self._reply(random, f"{self.pid}-{number}", pace)
+
         with self._scope:
-            try:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._keep)
-                    for number in range(replies):
-                        await anyio.sleep(random.expovariate(1 / (4 * pace)))
-                        await self._reply(random, f"{self.pid}-{number}", pace)
-                    self.has_finished = True
-            except* _GoneError:
-                pass
+            await self._while_alive(replies_of_it)
+
+    async def _while_alive(self, application: Callable[[], Awaitable[None]]) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep)
+                await application()
+                self.has_finished = True
+        except* _GoneError:
+            pass
 
     # --- its thread -----------------------------------------------------------------------------
 
@@ -279,6 +286,9 @@ class Agent:
         if connection is not None:
             connection.close()
         self.kernel.exit(self.pid)
+
+    def close(self) -> None:
+        """The run is over: give back what its process holds beside its client's connection."""
 
     def is_done(self) -> bool:
         """The kernel, and the daemon, have everything it said."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Mood", "ShortDisk"]
 
 _ROOM_BYTES = 1 << 40
+_PLACES = ("wal/", "partials/", "sessions/")
+"""Files that hold what was said."""
 
 
 class ShortDisk(SimulatedDisk):
@@ -38,7 +40,7 @@ class ShortDisk(SimulatedDisk):
         return self._short(super().open(path))
 
     def _short(self, file: SimulatedFile) -> SimulatedFile:
-        if not self.share or not file.path.startswith(("wal/", "partials/", "quarantine/")):
+        if not self.share or not file.path.startswith((*_PLACES, "quarantine/")):
             return file
         return _ShortFile(self, self._storage, file.path, file._node)
 
@@ -86,12 +88,12 @@ class Mood:
 
     def failing(self, verb: str, path: str) -> int:
         """The errno of a verb, 0 where it may go on (`Storage.fail`)."""
-        if verb == self.ambushed and path.startswith(("wal/", "partials/")):
+        if verb == self.ambushed and path.startswith(_PLACES):
             self.ambushed = ""
             self._storage.crash_at = self._storage.ops + self._murphy.randrange(1, 5)
         if not self.has_room and anyio.current_time() > self._error_until:
             self.calm()
-        if not self._errors or not path.startswith(("wal/", "partials/")):
+        if not self._errors or not path.startswith(_PLACES):
             return 0
         if anyio.current_time() > self._error_until:
             self.calm()

@@ -107,6 +107,10 @@ class Kernel:
         self._ticks += _STEP_SECONDS
         return self._ticks
 
+    def wall_ms(self) -> int:
+        """The wall clock, as all code sees it."""
+        return self._wall_ns() // 10**6
+
     def _wall_ns(self) -> int:
         return _BEGUN_NS + int(anyio.current_time() * 1e9)
 

@@ -167,6 +167,7 @@ class Lives:
             if (self.starts == 1 and self._plan.power) or self._world.mood.takes_power:
                 await self._world.trouble.cut_power()
         finally:
+            self._world.books.daemon_gone()
             if storage.life == disk._life:
                 storage.life += 1
             self.daemon = None
@@ -184,6 +185,7 @@ class Lives:
         self._world.mood.ambushed = ""
         self._kernel.daemon_no = 0
         self._storage.kill()
+        self._world.books.crashed()
         self._oracle.crashed(
             anyio.current_time(), _FOREVER if self._plan.hurts else 2 * BOUND_SECONDS
         )

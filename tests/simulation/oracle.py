@@ -55,11 +55,20 @@ class Story:
     """The seq of that."""
     resolved: bool = False
     """Somebody resolved it and was told so, and no power was cut since."""
+    turn_id: str | None = None
+    """The turn it is a reply of."""
+    given_up: bool = False
+    """Somebody asked to resolve it, or to delete its session."""
 
     @property
     def is_dead(self) -> bool:
         """Its process is gone: nobody can send it again."""
         return self.killed_at is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Its application ended it well."""
+        return self.ending in ("end", "leave")
 
 
 _ENDED = {
@@ -87,9 +96,9 @@ class Oracle:
         self.stories: dict[tuple[int, str], Story] = {}
         self.checks = 0
 
-    def begin(self, uid: int, stream_id: str, session_id: str) -> Story:
+    def begin(self, uid: int, stream_id: str, session_id: str, turn_id: str | None = None) -> Story:
         """A stream begins."""
-        story = self.stories[uid, stream_id] = Story(uid, stream_id, session_id)
+        story = self.stories[uid, stream_id] = Story(uid, stream_id, session_id, turn_id=turn_id)
         return story
 
     def crashed(self, now: float, safe_seconds: float) -> None:
@@ -169,7 +178,7 @@ class Oracle:
         """Something released, and known to be, that a file still holds (P5); "" for nothing."""
         kept = [path for path in files if path.startswith(("wal/", "partials/"))]
         for (_, stream_id), story in self.stories.items():
-            if story.released and not story.is_dead:
+            if story.released and not story.is_dead and story.turn_id is None:
                 name = stream_id.encode()
                 path = next((path for path in kept if name in files[path]), None)
                 if path is not None:

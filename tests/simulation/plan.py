@@ -64,6 +64,16 @@ class Plan:
     """Share of the disk's jobs that are done at once and told of later, not done when told."""
     asks_own: float = 0.0
     """Chance that a process asks for what it has said itself, beside a trouble."""
+    clerks: int = 0
+    """Processes that write sessions, beside the agents."""
+    acts: int = 0
+    """A clerk's."""
+    checkpoint_lines: int = 50
+    """A session's lines go to its file when there are so many."""
+    deletes: float = 0.0
+    """Chance that an act is to delete a session."""
+    ledger_bytes: int = 0
+    """What lines may take in memory, where that is little."""
 
     @classmethod
     def short(cls, seed: int, profile: str) -> Plan:
@@ -82,12 +92,17 @@ class Plan:
             send_faults=0.0,
             crash_in_recovery=0.0,
             rot=False,
+            clerks=1,
+            acts=5,
+            checkpoint_lines=3,
+            deletes=0.1,
         )
 
     @classmethod
     def tiny(cls, seed: int, profile: str) -> Plan:
         """A run of about sixty disk verbs, to be crashed at every pair of them."""
-        return replace(cls.short(seed, profile), seconds=0.2, agents=1, replies=1, pace=0.01)
+        short = cls.short(seed, profile)
+        return replace(short, seconds=0.2, agents=1, replies=1, pace=0.01, clerks=0)
 
     @classmethod
     def of(cls, seed: int) -> Plan:
@@ -151,13 +166,33 @@ class Plan:
         """The same once more: also the first plans of the zoo stay what they were."""
         later = Random(f"late 20799 {self.seed}")
         if later.random() >= 0.15:
-            return self
-        return replace(
+            return self._with_sessions()
+        found = replace(
             self,
             early=later.choice((0.5, 1.0)),
             asks_own=later.choice((0.0, 0.8)),
             disk_seconds=later.choice((self.disk_seconds, 0.05, 0.2)),
         )
+        return found._with_sessions()
+
+    def _with_sessions(self, *, always: bool = False) -> Plan:
+        """And once more: some write sessions. always: also where the seed has none."""
+        sessions = Random(f"sessions 441695 {self.seed}")
+        if sessions.random() >= 0.15 and not always:
+            return self
+        return replace(
+            self,
+            clerks=sessions.choice((1, 2, 3)),
+            acts=sessions.choice((5, 15, 30)),
+            checkpoint_lines=sessions.choice((2, 5, 12, 50)),
+            deletes=sessions.choice((0.0, 0.05, 0.15)),
+            ledger_bytes=sessions.choice((0, 0, 0, 4000)),
+        )
+
+    @classmethod
+    def of_sessions(cls, seed: int) -> Plan:
+        """The plan of a seed, with sessions."""
+        return cls.of(seed)._with_sessions(always=True)
 
     @property
     def hurts(self) -> bool:

@@ -24,7 +24,7 @@ from .oracle import BOUND_SECONDS, REST_SECONDS, Promise, Wrong
 if TYPE_CHECKING:
     from .world import World
 
-__all__ = ["Questions"]
+__all__ = ["Questions", "asked"]
 
 _ERASED_SECONDS = 90.0
 _OWN_TIMES = 3
@@ -130,7 +130,7 @@ class Questions:
         for uid in (1000, 1001):
             daemon = await self._world.lives.up()
             assert daemon is not None
-            answer = await _asked(self._world.socket_path, wire.Recover(1, "all", uid=uid))
+            answer = await asked(self._world.socket_path, wire.Recover(1, "all", uid=uid))
             if answer is None:
                 self._world.rotten = True
                 continue  # "cannot know", which the oracle lets pass only where something rotted
@@ -181,7 +181,7 @@ class Questions:
             with agent.entered():
                 self._kernel.bound(peer)
             try:
-                answer = await _asked(
+                answer = await asked(
                     self._world.socket_path, request, peer, ("behind", "recovering")
                 )
             except OSError:
@@ -195,10 +195,10 @@ class Questions:
         for reply in orphans:
             if self._random.random() < 0.3:
                 story = self._oracle.stories[reply.uid, reply.stream_id]
-                story.released = True  # it may go from here on
+                story.released = story.given_up = True  # it may go from here on
                 request = wire.Resolve(1, reply.stream_id, reply.last_seq, reply.uid)
                 start = self._world.lives.starts
-                answer = await _asked(self._world.socket_path, request)
+                answer = await asked(self._world.socket_path, request)
                 story.resolved = answer is True and self._world.lives.starts == start
 
     async def erased(self) -> None:
@@ -218,7 +218,8 @@ class Questions:
     def _not_erased(self) -> str:
         """Now, or if power were cut now."""
         files = self._storage.files(), self._storage.files(durable=True)
-        return self._oracle.not_erased(files[0]) or self._oracle.not_erased(files[1])
+        left = self._oracle.not_erased(files[0]) or self._oracle.not_erased(files[1])
+        return left or self._world.ledger_questions.not_erased(("wal/", "partials/"))
 
 
 def _words(reply: wire.Recovered) -> Any:
@@ -228,7 +229,7 @@ def _words(reply: wire.Recovered) -> Any:
     )
 
 
-async def _asked(
+async def asked(
     path: str,
     request: wire.FromQuery,
     peer: socket.socket | None = None,

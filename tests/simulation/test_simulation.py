@@ -54,6 +54,29 @@ REGRESSIONS = {
 }
 
 
+# The same, with sessions: `make sim SEED=s21`.
+WITH_SESSIONS = {
+    21: "a query that came while the daemon ended ended it with an exception",
+    24: "where a snapshot knew the lines of the log the next was chained to the one before them",
+    28: "a reply of a turn was taken again while its tombstone was on its way, and came back",
+    54: "a turn that could not be interrupted for want of memory ended the daemon",
+    68: "a checkpoint went on when its session was deleted, and then met other lines",
+    81: "the same, and lines of the deleted session were in the new one",
+    91: "a reply of a turn that its session refused for now was never moved",
+    167: "a process that only asks was not watched once its connection was quiet for a second",
+    311: "a session that was deleted was back after a power cut",
+    331: "lines that a file had and went on behind were taken for its end",
+    402: "two who opened a session at once had a ledger each: one seq was given twice",
+    413: "the same, and the file met another line",
+    314: "a reply of a turn was taken again though a part of it was not held any more",
+}
+
+
+@pytest.mark.parametrize("seed", WITH_SESSIONS, ids=str)
+def test_what_once_failed_with_sessions(seed: int) -> None:
+    world.run(Plan.of_sessions(seed))
+
+
 @pytest.mark.parametrize("seed", REGRESSIONS, ids=str)
 def test_what_once_failed(seed: int) -> None:
     world.run(Plan.of(seed))
@@ -78,6 +101,15 @@ def test_a_crash_at_some_verbs_of_a_short_run(profile: str) -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
+def test_a_short_run_has_a_checkpoint(profile: str) -> None:
+    """A session's lines reach their file in it: the sweep crashes there, too."""
+    trace: list[tuple[str, str]] = []
+    world.run(Plan.short(list(PROFILES).index(profile), profile), trace)
+    before_the_end = trace[: len(trace) // 2]
+    assert any(path.endswith("events.jsonl") for _, path in before_the_end)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
 def test_a_second_crash_in_the_next_life(profile: str) -> None:
     """At some pairs of verbs; `--pairs 1` has them all."""
     for at, again in ((5, 3), (20, 11), (31, 24), (40, 37)):
@@ -98,7 +130,8 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Also with another hash seed: an order that depends on it could not be seen again."""
     script = (
         "import sys; from simulation import world; from simulation.plan import Plan\n"
-        "for seed in (3, 11, 323, 647): print(world.run(Plan.of(seed)).digest)"
+        "for seed in (3, 11, 323, 647): print(world.run(Plan.of(seed)).digest)\n"
+        "for seed in (1, 6): print(world.run(Plan.of_sessions(seed)).digest)"
     )
     here = Path(__file__).parent.parent
     where = os.pathsep.join([str(here), *filter(None, sys.path)])
@@ -112,6 +145,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
 def test_a_command_names_its_run() -> None:
     plans = [
         Plan.of(7),
+        Plan.of_sessions(7),
         replace(Plan.short(2, "nfs"), crash_at=9, power=True),
         replace(Plan.tiny(1, "xfs"), crash_at=9, crash_again=70),
     ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from .agents import Agent
+from .clerks import Clerk
 from .oracle import BOUND_SECONDS, Wrong
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ __all__ = ["Trouble"]
 
 _AMBUSHES = ("unlink", "unlink", "rename", "sync", "create", "sync_dir", "write")
 """Verbs just behind which everything ends."""
+_LOOKS = 0.4
+"""Chance that somebody reads all sessions, beside a trouble."""
 _TOLD_TRIES = 100
 _TOLD_SECONDS = 0.005
 
@@ -52,6 +55,8 @@ class Trouble:
                 await self._cause(self._random.choice(self._plan.troubles))
                 if self._plan.asks and self._random.random() < self._plan.asks:
                     await self._world.questions.look_in()
+                if self._plan.clerks and self._world.ledger_random.random() < _LOOKS:
+                    await self._world.ledger_questions.look_in()
                 if self._own.random() < self._plan.asks_own:
                     await self._world.questions.ask_own()
                 self._check_bound()
@@ -74,8 +79,7 @@ class Trouble:
                 if self._murphy.random() < 0.3:
                     self._world.mood.fail("sync", errno.EIO)
             case "kill_agent" if living:
-                self._kill(self._random.choice(living))
-                self.spawn()
+                self._replace(self._random.choice(living))
             case "cut" if living:
                 connection = self._random.choice(living).socket
                 if connection is not None:
@@ -94,19 +98,30 @@ class Trouble:
                 self._world.mood.fail("write", errno.ENOSPC)
             case "stop":
                 if living and self._murphy.random() < 0.5:
-                    self._kill(self._murphy.choice(living))
-                    self.spawn()
+                    self._replace(self._murphy.choice(living))
                 await self._world.lives.stop()
                 if self._murphy.random() < 0.3:
                     await self.cut_power()
             case "stall":
                 self._world.mood.stalled_until = now + self._random.uniform(0.1, 4.0)
 
+    def _replace(self, agent: Agent) -> None:
+        """It is killed, and another of its kind begins."""
+        self._kill(agent)
+        if isinstance(agent, Clerk):
+            self.spawn_clerk()
+        else:
+            self.spawn()
+
     def _kill(self, agent: Agent) -> None:
         """SIGKILL, where agents listen in the middle of a word."""
         if self._plan.listens:
             agent.say_a_last_word(self._murphy)
-        agent.kill(anyio.current_time())
+        self._end(agent, anyio.current_time())
+
+    def _end(self, agent: Agent, now: float) -> None:
+        agent.kill(now)
+        self._world.books.has_died(agent.pid, self._kernel.wall_ms())
 
     async def _until_told(self, living: list[Agent]) -> None:
         """Wait until some agent is told of a sync: what it was told must be true that moment."""
@@ -131,17 +146,21 @@ class Trouble:
         now = anyio.current_time()
         for agent in self._agents:
             if agent.is_alive:
-                agent.kill(now)
+                self._end(agent, now)
         for story in self._oracle.stories.values():
             # Written and not synced may be gone: two bounds are promised, and time is counted.
             if now - (story.killed_at or now) < 4 * BOUND_SECONDS or self._plan.hurts:
                 story.taken = -1
         self._oracle.power_was_cut()
+        self._world.books.power_was_cut(now)
         await self._world.lives.kill()
         self._storage.cut_power()
         self._kernel.reboot()
+        self._world.books.has_booted(self._kernel.boot, self._kernel.wall_ms())
         for _ in range(self._plan.agents):
             self.spawn()
+        for _ in range(self._plan.clerks):
+            self.spawn_clerk()
 
     def _repeat(self, agent: Agent) -> None:
         """A network says again what was said on the connection at hand, to the same daemon.
@@ -171,3 +190,11 @@ class Trouble:
         assert self._world.tasks is not None
         plan = self._plan
         self._world.tasks.start_soon(agent.live, script, plan.replies, plan.pace, plan.listens)
+
+    def spawn_clerk(self) -> None:
+        """A new process that writes sessions begins."""
+        random = self._world.ledger_random
+        clerk = Clerk(self._world, random.choice((1000, 1001)))
+        self._agents.append(clerk)
+        assert self._world.tasks is not None
+        self._world.tasks.start_soon(clerk.write, Random(random.random()))

@@ -32,8 +32,10 @@ from walld.daemon.settings import load
 from walld.disk.medium import PROFILES, Storage
 
 from .agents import Agent
+from .books import Books
 from .disks import Mood
 from .kernel import Kernel
+from .ledger_questions import LedgerQuestions
 from .lives import Lives
 from .oracle import BOUND_SECONDS, REST_SECONDS, Oracle, Wrong
 from .plan import Plan
@@ -45,6 +47,9 @@ __all__ = ["Outcome", "run"]
 _RECLAIM_SECONDS = 0.2
 _SLICE_SECONDS = 0.002
 """What sealing one record takes, where bounds are small: agents speak meanwhile."""
+
+
+_CHECKPOINT_SECONDS = 4.0
 
 
 class Outcome(msgspec.Struct):
@@ -69,6 +74,10 @@ class World:
         self.storage = Storage(Random(f"disk {plan.seed}"), PROFILES[plan.profile])
         self.storage.trace = trace
         self.oracle = Oracle()
+        is_shaky = plan.ambush or bool({"write_error", "sync_error"} & set(plan.troubles))
+        self.books = Books(self.oracle, is_shaky=is_shaky, hurts=plan.hurts or plan.ambush)
+        self.books.has_booted(self.kernel.boot, 0)
+        self.ledger_random = Random(f"ledger {plan.seed}")
         self.agents: list[Agent] = []
         self.socket_path = f"{folder}/s"
         given: dict[str, str | None] = {
@@ -91,6 +100,7 @@ class World:
         self.lives = Lives(self)
         self.trouble = Trouble(self)
         self.questions = Questions(self)
+        self.ledger_questions = LedgerQuestions(self)
 
     async def live(self) -> None:
         """Trouble, rest, judgement."""
@@ -100,17 +110,24 @@ class World:
             tasks.start_soon(self.lives.keep)
             for _ in range(self.plan.agents):
                 self.trouble.spawn()
+            for _ in range(self.plan.clerks):
+                self.trouble.spawn_clerk()
             await self.trouble.cause_all()
             await self._come_to_rest()
             await anyio.sleep(2 * BOUND_SECONDS)  # what the dead left is written by then
             await self._all_are_answered()
             settled = await self.questions.ask_all()
             self.questions.judge(settled, "at rest", self.oracle.promises(settled=True))
+            lines = await self.ledger_questions.at_rest(settled)
             if self.plan.small:
                 await self.questions.erased()
+            if self.plan.small:
+                lines = await self.ledger_questions.read()  # a reply may have moved meanwhile
             await self.questions.again(settled)
+            await self.ledger_questions.again(lines)
             if self.plan.rot:
                 await self.questions.rot()
+                await self.ledger_questions.after_rot()
             self.lives.over.set()
             tasks.cancel_scope.cancel()
 
@@ -176,6 +193,17 @@ _SMALL = _OWN | {
 """Bounds so low that a short run meets them."""
 
 
+def _bounds_of(plan: Plan) -> dict[tuple[Any, str], Any]:
+    """What stands in the modules in this run."""
+    bounds = dict(_SMALL if plan.small else _OWN)
+    if plan.clerks:
+        bounds[limits, "CHECKPOINT_LINES"] = plan.checkpoint_lines
+        bounds[limits, "CHECKPOINT_SECONDS"] = _CHECKPOINT_SECONDS
+        if plan.ledger_bytes:
+            bounds[limits, "LEDGER_BYTES_MAX"] = plan.ledger_bytes
+    return bounds
+
+
 @contextmanager
 def _bounds(values: dict[tuple[Any, str], Any]) -> Iterator[None]:
     """These stand in the modules while it lasts."""
@@ -202,11 +230,12 @@ def run(plan: Plan, trace: list[tuple[str, str]] | None = None) -> Outcome:
     async def main() -> None:
         world = World(plan, folder, trace)
         try:
-            with _bounds(_SMALL if plan.small else _OWN), world.kernel.installed():
+            with _bounds(_bounds_of(plan)), world.kernel.installed():
                 await world.live()
                 outcomes.append(world.outcome())
         finally:
             for agent in world.agents:
+                agent.close()
                 if agent.socket is not None:
                     agent.socket.close()
             world.kernel.close()

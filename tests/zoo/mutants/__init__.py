@@ -9,7 +9,7 @@ finds too seldom to wait for (`test_zoo.py` has some of the reasons).
 
 from __future__ import annotations
 
-from . import acks, client, kept, released, scan, started, taken, told, written
+from . import acks, client, kept, released, scan, sessions, started, taken, told, written
 from .mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -24,4 +24,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *kept.MUTANTS,
     *told.MUTANTS,
     *client.MUTANTS,
+    *sessions.MUTANTS,
 )

@@ -106,8 +106,8 @@ MUTANTS = (
     Mutant(
         "client: gives up a stream released while the daemon is away",
         CLIENT + "saying.py",
-        "    if not stream.introduced and not link.is_pushing_next():\n",
-        "    if not link.is_pushing_next():\n",
+        "    if not stream.introduced and not link.is_pushing_next() and not is_wanted:\n",
+        "    if not link.is_pushing_next() and not is_wanted:\n",
         "P5",
     ),
     Mutant(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["CLIENT", "DAEMON", "DISK", "ENGINE", "REPLIES", "WAL", "Mutant"]
+__all__ = ["CLIENT", "DAEMON", "DISK", "ENGINE", "LEDGER", "REPLIES", "WAL", "Mutant"]
 
 CLIENT = "clients/python/walld_client/"
 DAEMON = "walld/daemon/"
 DISK = "walld/disk/"
 ENGINE = "walld/engine/"
+LEDGER = "walld/ledger/"
 REPLIES = "walld/replies/"
 WAL = "walld/wal/"
 

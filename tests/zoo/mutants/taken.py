@@ -44,10 +44,10 @@ MUTANTS = (
     Mutant(
         "the end of a connection is taken for the death of its process",
         DAEMON + "connections.py",
-        "        self._processes.leave(process, anyio.current_time())\n",
+        "        self._processes.leave(process, anyio.current_time())\n\n    def refuse(",
         "        self._processes.leave(process, anyio.current_time())\n"
         "        if not process.connections:\n"
-        '            self._engine.lose(process, "agent_lost")\n',
+        '            self._engine.lose(process, "agent_lost")\n\n    def refuse(',
         "L2",
     ),
     Mutant(

@@ -1,0 +1,126 @@
+"""Planted bugs: sessions, their turns, and the replies that become lines of them."""
+
+from __future__ import annotations
+
+from .mutant import DAEMON, ENGINE, LEDGER, Mutant
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (
+    Mutant(
+        "sessions: a turn's reply goes and its messages do not come",
+        DAEMON + "turns.py",
+        "            self._append(current, entries)\n",
+        "",
+        "N2",
+    ),
+    Mutant(
+        "sessions: the log lets go before the file of a session is synced",
+        LEDGER + "store.py",
+        "        try:\n            file.sync()\n        except OSError:\n",
+        "        try:\n            file.size()\n        except OSError:\n",
+        "E1",
+    ),
+    Mutant(
+        "sessions: the log lets go though the file was not written",
+        DAEMON + "checkpoints.py",
+        "            await self._files.thread.run(partial(self._put, *key, begun))\n",
+        "            try:\n"
+        "                await self._files.thread.run(partial(self._put, *key, begun))\n"
+        "            except OSError as error:\n"
+        '                _log.error("%s", error)\n',
+        "N4",
+    ),
+    Mutant(
+        "sessions: an append is acknowledged before the flush",
+        DAEMON + "session_requests.py",
+        "        await self._sessions.until(request.level, now)\n",
+        '        await self._sessions.until("taken", now)\n',
+        "P4",
+    ),
+    Mutant(
+        "sessions: an append at synced is acknowledged when it is written",
+        DAEMON + "session_requests.py",
+        "        await self._sessions.until(request.level, now)\n",
+        '        await self._sessions.until("written", now)\n',
+        "P4",
+    ),
+    Mutant(
+        "sessions: two open a session at once",
+        DAEMON + "sessions.py",
+        "            if not lock.locked() and self._opening.get(key) is lock:"
+        "  # else it has passed on\n",
+        "            if not lock.statistics().tasks_waiting:\n",
+        "N1",
+    ),
+    Mutant(
+        "sessions: a start forgets the lines it finds in the log",
+        DAEMON + "checkpoints.py",
+        "            engine.ledgers.hold(ledger, stream, lines, now)\n",
+        "            engine.ledgers.hold(ledger, stream, lines[:0], now)\n",
+        "N3",
+    ),
+    Mutant(
+        "sessions: after a start every open turn counts as lost",
+        DAEMON + "sessions.py",
+        "            if process is not None:\n",
+        "            if process is not None and ledger.pending_bytes < 0:\n",
+        "N5",
+    ),
+    Mutant(
+        "sessions: a turn is never interrupted",
+        ENGINE + "ledgers.py",
+        "            self._disown(key)\n            self.lost(key, reason)\n",
+        "            self._disown(key)\n",
+        "N5",
+    ),
+    Mutant(
+        "sessions: a process that only asks is not watched",
+        DAEMON + "connections.py",
+        "        peer.connection.process.queries += 1\n",
+        "        peer.connection.process.queries += 0\n",
+        "L1",
+    ),
+    Mutant(
+        "sessions: a released reply of a turn is not taken again after a restart",
+        ENGINE + "engine.py",
+        "        is_done = not is_whole or self.registry.is_leaving(producer, start.stream)\n",
+        "        is_done = resume.released\n",
+        "P6",
+    ),
+    Mutant(
+        "sessions: a reply of a turn is taken again of which a part is not held any more",
+        ENGINE + "engine.py",
+        "start.turn_id is not None and max(resume.held_from, resume.synced + 1) <= 0\n",
+        "start.turn_id is not None and resume.held_from <= 0\n",
+        "P4",
+    ),
+    Mutant(
+        "sessions: a reply of a turn is taken again while its tombstone is on its way",
+        ENGINE + "engine.py",
+        "        is_done = not is_whole or self.registry.is_leaving(producer, start.stream)\n",
+        "        is_done = not is_whole\n",
+        "P5",
+    ),
+    Mutant(
+        "sessions: a delete leaves lines that wait for their file",
+        ENGINE + "ledgers.py",
+        "        self.checkpointed(ledger, len(ledger.pending), now)\n",
+        "        self.checkpointed(ledger, 0, now) if not ledger.pending else None\n",
+        "P5",
+    ),
+    Mutant(
+        "sessions: an entry that is there already is added again",
+        ENGINE + "ledgers.py",
+        "    if entry.once and entry.id in state.ids:\n",
+        "    if entry.once and entry.id in ():\n",
+        "N1",
+    ),
+    Mutant(
+        "sessions: what goes first takes the place of who waits for a flush",
+        ENGINE + "sealing.py",
+        "        jumped, self._jumped = self._jumped, 0\n        return jumped\n",
+        "        self._jumped = 0\n        return 0\n",
+        "P4",
+    ),
+)
