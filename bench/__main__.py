@@ -36,6 +36,7 @@ QUESTIONS = {
     "restart": (30.0, 2.0),
     "hostile": (35.0, 8.0),
     "stall": (75.0, 12.0),
+    "sessions": (80.0, 20.0),
 }
 """Name of the module and the seconds it is thought to take, whole and quick."""
 

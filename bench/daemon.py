@@ -23,7 +23,7 @@ from walld_client.wire import messages as wire
 from bench.machine import Used, pinned, resident_bytes, used
 from walld.wal.layout import BATCH_HEADER_BYTES
 
-__all__ = ["PATIENCE_SECONDS", "Daemon", "Peer", "environment"]
+__all__ = ["PATIENCE_SECONDS", "Daemon", "Peer", "environment", "highest_lag"]
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 120.0
@@ -34,6 +34,18 @@ def environment() -> dict[str, str]:
     """For child processes: this tree's packages, and none of the caller's own walld settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WALLD_")}
     return kept | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python'}"}
+
+
+def highest_lag(before: dict[str, float], after: dict[str, float]) -> float:
+    """Upper edge of the highest bucket of flush lag that grew."""
+    edges = []
+    for name, value in after.items():
+        found = re.fullmatch(r'walld_flush_lag_seconds_bucket\{le="(.*)"\}', name)
+        if found is not None:
+            edges.append((float(found[1]), value - before.get(name, 0.0)))
+    edges.sort()
+    total = edges[-1][1]
+    return next(edge for edge, count in edges if count == total)
 
 
 class Peer:
@@ -105,8 +117,18 @@ class Peer:
 class Daemon:
     """One daemon, its process and its directory."""
 
-    def __init__(self, home: Path, cores: set[int], *options: str, wait: bool = True) -> None:
-        """home: its folder, made where it is missing. wait: until it has said Welcome."""
+    def __init__(
+        self,
+        home: Path,
+        cores: set[int],
+        *options: str,
+        wait: bool = True,
+        program: str = "walld",
+    ) -> None:
+        """home: its folder, made where it is missing. wait: until it has said Welcome.
+
+        program: a module whose command line is walld's.
+        """
         home.mkdir(exist_ok=True)
         self.home = home
         self.data = home / "data"
@@ -114,7 +136,7 @@ class Daemon:
         if len(self.socket_path) > 100:
             raise OSError(f"{self.socket_path} is too long for a socket: set TMPDIR to a short one")
         self._log = (home / "log").open("ab")
-        command = [sys.executable, "-m", "walld", "serve", "--socket", self.socket_path]
+        command = [sys.executable, "-m", program, "serve", "--socket", self.socket_path]
         command += ["--data", str(self.data), *options]
         self.started = time.perf_counter()
         with pinned(cores):

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import os
 import random
-import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from pathlib import Path
 
 from walld_client import connect
 
-from bench.daemon import Daemon
+from bench.daemon import Daemon, highest_lag
 from bench.machine import used
 from bench.numbers import median, quantile
 from bench.offering import Offering, compiled, wrong_replies
@@ -104,18 +103,6 @@ def _first(daemon: Daemon) -> float:
     return time.perf_counter() - begun
 
 
-def _highest_lag(before: dict[str, float], after: dict[str, float]) -> float:
-    """Upper edge of the highest bucket of flush lag that grew."""
-    edges = []
-    for name, value in after.items():
-        found = re.fullmatch(r'walld_flush_lag_seconds_bucket\{le="(.*)"\}', name)
-        if found is not None:
-            edges.append((float(found[1]), value - before.get(name, 0.0)))
-    edges.sort()
-    total = edges[-1][1]
-    return next(edge for edge, count in edges if count == total)
-
-
 def _discarded(metrics: dict[str, float]) -> float:
     return sum(v for name, v in metrics.items() if name.startswith("walld_events_discarded_total"))
 
@@ -175,7 +162,7 @@ def _shape(run: Run, conns: int, per: int, seconds: float) -> list[Figure]:
         Figure("live_streams", f"{label}: tokens dropped", lost, "", 0),
         Figure("live_streams", f"{label}: of {_CHECKED} recovered, wrong", wrong, "", 0),
         Figure("live_streams", f"{label}: flush lag, highest bucket",
-               _highest_lag(before, after), "s", _BOUND_SECONDS),
+               highest_lag(before, after), "s", _BOUND_SECONDS),
     ]  # fmt: skip
     for what, values in (("nothing there", seen.nothing), ("a live one", seen.live)):
         figures += [

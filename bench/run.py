@@ -39,11 +39,11 @@ class Run:
         return home
 
     @contextmanager
-    def daemon(self, *options: str) -> Iterator[Daemon]:
+    def daemon(self, *options: str, program: str = "walld") -> Iterator[Daemon]:
         """A fresh daemon, gone with its folder afterwards."""
         home = self.home()
         try:
-            with Daemon(home, self.cores.daemon, *options) as daemon:
+            with Daemon(home, self.cores.daemon, *options, program=program) as daemon:
                 yield daemon
         finally:
             shutil.rmtree(home, ignore_errors=True)

@@ -45,6 +45,8 @@ def main(path: str, seconds: str) -> None:
     client.close()
     said = {
         "calls": len(took),
+        "p50_us": quantile(took, 0.5) / 1000,
+        "p99_us": quantile(took, 0.99) / 1000,
         "p999_us": quantile(took, 0.999) / 1000,
         "most_us": max(took) / 1000,
         "missing": missing + stats.dropped,

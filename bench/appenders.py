@@ -1,0 +1,126 @@
+"""Sessions that are appended to: one connection each, the next entry when the last is answered.
+
+    python -m bench.appenders SOCKET SECONDS SESSIONS submit|append
+
+Owns: entries as an application gives them, and how many a second are answered. Says so on stdout,
+as JSON. Refuses: what it means.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import sys
+import time
+from collections.abc import Iterator
+
+from walld_client.ids import new_entry_id
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+
+from bench.daemon import Peer
+from bench.numbers import quantile
+
+__all__ = ["Log", "entry", "message", "payloads", "submission"]
+
+_SIZES = (23, 26, 113, 176, 203, 253, 426, 490, 520, 535, 582, 620, 684, 771, 873, 980, 1167, 1490,
+          2081, 3313)  # fmt: skip
+"""Bytes of a payload: the middles of the twentieths of 1,019 entries of one long session of a
+coding agent, whose largest (49 KB) are not among them."""
+_USUAL_BYTES = 300
+
+
+def payloads(seed: int = 0) -> Iterator[bytes]:
+    """Payloads of a session as sessions are, for ever: small and large ones mixed, always alike."""
+    at = seed
+    while True:
+        at += 1
+        yield message(_SIZES[at * 7 % len(_SIZES)])
+
+
+def message(size: int) -> bytes:
+    """A message's payload of so many bytes, or of the few that it takes at least."""
+    begin, end = b'{"role":"user","content":"', b'"}'
+    return begin + b"walls " * ((size - len(begin) - len(end)) // 6) + end
+
+
+def entry(payload: bytes) -> wire.NewEntry:
+    """A message as the client appends it."""
+    return wire.NewEntry("message", payload, new_entry_id())
+
+
+def submission() -> wire.NewEntry:
+    """A turn as the client submits it."""
+    turn_id, message_id = new_entry_id(), new_entry_id()
+    content = "walls " * (_USUAL_BYTES // 6)
+    payload = json.dumps({"message_id": message_id, "content": content}).encode()
+    return wire.NewEntry(
+        "turn_submitted", payload, turn_id, turn=turn_id, key=message_id, once=True
+    )
+
+
+class Log:
+    """A session by raw requests: what is measured is the daemon, not the client."""
+
+    def __init__(self, peer: Peer, session_id: str) -> None:
+        self.peer = peer
+        self.session_id = session_id
+        self._asked = 0
+
+    def append(self, *entries: wire.NewEntry, level: str = "written") -> bytes:
+        """One request, answered."""
+        self._asked += 1
+        request = wire.Append(self._asked, self.session_id, list(entries), level=level)
+        return self.peer.ask(request)
+
+    def grow(self, given: Iterator[bytes], count: int, at_once: int = 50) -> None:
+        """So many messages more."""
+        for first in range(0, count, at_once):
+            some = min(at_once, count - first)
+            self.append(*(entry(next(given)) for _ in range(some)))
+
+
+def _frame(name: str, asked: int, kind: str) -> bytes:
+    made = submission() if kind == "submit" else entry(message(_USUAL_BYTES))
+    level = "synced" if kind == "submit" else "written"
+    return encode(wire.Append(asked, name, [made], level=level))
+
+
+def main(path: str, seconds: str, sessions: str, kind: str) -> None:
+    """Each asks, is answered and asks again."""
+    asking = selectors.EpollSelector()
+    begun_at: list[float] = []
+    took: list[float] = []
+    peers = [Peer(path, "query") for _ in range(int(sessions))]
+    folder = os.urandom(4).hex()
+    clock = time.perf_counter
+    begun = clock()
+    until = begun + float(seconds)
+    for at, peer in enumerate(peers):
+        asking.register(peer.socket, selectors.EVENT_READ, at)
+        begun_at.append(clock())
+        peer.socket.sendall(_frame(f"{folder}-{at}", 1, kind))
+    waiting = len(peers)
+    while waiting:
+        for key, _ in asking.select():
+            at = key.data
+            answer = peers[at].hear(wire.Answer)
+            assert isinstance(answer, wire.Answer)
+            now = clock()
+            took.append(now - begun_at[at])
+            if now < until:
+                begun_at[at] = now
+                peers[at].socket.sendall(_frame(f"{folder}-{at}", answer.id + 1, kind))
+            else:
+                waiting -= 1
+    spent = clock() - begun
+    for peer in peers:
+        peer.socket.close()
+    said = {"answered": len(took), "seconds": spent, "p50_ms": quantile(took, 0.5) * 1000,
+            "p99_ms": quantile(took, 0.99) * 1000}  # fmt: skip
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
