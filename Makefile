@@ -12,7 +12,7 @@ SEEDS ?= 0..300
 EVERY ?= 1
 SHARE ?= 100
 SHELL := /bin/bash
-TARGET ?= frames segments client directory
+TARGET ?= frames segments client directory sessions
 FUZZ_SECONDS ?= 60
 # The first of these that is there and >= 3.11; `make PYTHON=...` chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 python; do \

@@ -25,7 +25,7 @@ from random import Random
 from . import corpus
 from .mutate import mutated
 
-TARGETS = ("frames", "segments", "client", "directory")
+TARGETS = ("frames", "segments", "client", "directory", "sessions")
 SECONDS_DEFAULT = 60.0
 REPORT_SECONDS = 10.0
 

@@ -13,11 +13,14 @@ import msgspec
 from wal_files import BytesFile
 from walld_client.wire import messages as wire
 
+from walld.engine.entries import line_event
+from walld.ledger.line import chain_of, make_line
 from walld.partials.store import unpack_partial
+from walld.sessions.state import SessionState
 from walld.wal.records import BODY_CRC_BYTES
 from walld.wal.scan import SegmentScan
 
-from . import shapes
+from . import sessions, shapes
 from .corpus import INPUT_BYTES_MAX, keep
 
 __all__ = ["make_seeds"]
@@ -33,6 +36,7 @@ def make_seeds() -> int:
         ("segments", _segments),
         ("client", _client),
         ("directory", _directory),
+        ("sessions", _sessions),
     ):
         for data in make():
             if len(data) <= INPUT_BYTES_MAX:
@@ -62,6 +66,45 @@ def _frames() -> Iterator[bytes]:
     roles = {"agent": b"\x00", "query": b"\x02", None: b"\x01"}
     for one in _vectors("malformed.json", "cases"):
         yield roles[one["role"]] + b"\x05" + bytes.fromhex(str(one["hex"]))  # type: ignore[index]
+
+
+def _sessions() -> Iterator[bytes]:
+    """A session's file whole, cut, line by line; what it comes to."""
+    lines, chain = [], chain_of(sessions.HEADER)
+    state = SessionState()
+    for seq, (kind, payload, turn) in enumerate(_ENTRIES, 1):
+        ident = f"e{seq}" if kind != "turn_submitted" else "t"
+        line = make_line(seq, ident, 5 * seq, kind, payload.encode(), chain, turn=turn)
+        chain = chain_of(line)
+        lines.append(line)
+        state.apply(line_event(line))
+        yield b"\x00" + b"".join(lines)
+    yield b"\x03" + b"".join(lines)
+    yield b"\x00" + b"".join(lines)[:-7]
+    yield b"\x00" + lines[0] + b"torn" + lines[2]
+    yield b"\x00" + lines[1] + lines[0] + lines[1]
+    yield b"\x02" + state.take_delta()
+    yield b"\x01" + state.to_base()
+
+
+_ENTRIES = (
+    ("message", '{"role":"user","content":"hi \\ud83d"}', None),
+    ("turn_submitted", '{"message_id":"m","content":"go"}', "t"),
+    ("turn_worker_started", "{}", "t"),
+    (
+        "tool_intent",
+        '{"call_id":"c","tool":"ls","side_effect":"read","resume_policy":"rerun-after-check"}',
+        "t",
+    ),
+    ("tool_started", '{"call_id":"c"}', "t"),
+    ("tool_finished", '{"call_id":"c","result":"a b"}', "t"),
+    ("label", '{"target":"e1","text":"here"}', None),
+    ("undo", '{"n":1}', None),
+    ("compaction", '{"summary":"so far","first_kept":"e1"}', None),
+    ("leaf", '{"target":"e1"}', None),
+    ("message_edit", '{"target":"e1","message":{"role":"user","content":"ho"}}', None),
+    ("turn_completed", "{}", "t"),
+)
 
 
 def _golden(pattern: str) -> list[bytes]:

@@ -16,7 +16,7 @@ from .__main__ import TARGETS, main, target
 from .corpus import INPUT_BYTES_MAX
 from .mutate import mutated
 
-EXAMPLES = {"frames": 500, "segments": 500, "client": 1500, "directory": 25}
+EXAMPLES = {"frames": 500, "segments": 500, "client": 1500, "directory": 25, "sessions": 500}
 REPLAYED_MAX = {"directory": 40}
 """Of a target that writes files; all of the others."""
 

@@ -1,0 +1,117 @@
+"""A session as it is read back: any bytes as its file, as the base of a snapshot, as a delta.
+
+Input: a byte for how the rest is meant; a file also as lines whose crc is made right, so that what
+is behind it is met too.
+Oracle: a second reader, written from FORMAT.md alone, finds the same lines; where no break and no
+torn end is said, the file is its header and these lines, each chained to the one before. A line is
+an event or a FormatError; a snapshot is a state or a FormatError, and a state gives itself again.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from hashlib import sha256
+from zlib import crc32
+
+from wal_files import BytesFile
+
+from walld.engine.entries import line_event
+from walld.errors import FormatError
+from walld.ledger.line import header_line
+from walld.ledger.scan import read_lines
+from walld.sessions.projections import PROJECTIONS, project
+from walld.sessions.state import SessionState
+
+__all__ = ["HEADER", "one"]
+
+HEADER = header_line(1000, "fuzz")
+
+
+def one(data: bytes) -> None:
+    """One input."""
+    kind, raw = (data[0] % 4 if data else 0), data[1:]
+    if kind == 0:
+        _file(raw)
+    elif kind == 3:
+        _file(b"".join(map(_sealed, raw.split(b"\n"))))
+    else:
+        _snapshot(raw, as_delta=kind == 2)
+
+
+def _file(raw: bytes) -> None:
+    content = HEADER + raw
+    reading = read_lines(BytesFile("x", content), len(content), HEADER)
+    assert reading.lines == list(_simply_read(raw)), "the simple reader finds others"
+    if not reading.breaks and not reading.torn_bytes:
+        assert content == HEADER + b"".join(reading.lines)
+        _check_chain(reading.lines)
+    events = []
+    for line in reading.lines:
+        try:
+            events.append(line_event(line))
+        except FormatError:
+            return
+    state = SessionState()
+    for event in events:
+        assert event.seq > state.last_seq
+        try:
+            state.apply(event)
+        except FormatError:
+            return  # too much is missing before it
+    for name in PROJECTIONS:
+        json.dumps(project(name, events, {}))
+
+
+def _sealed(line: bytes) -> bytes:
+    body = line.rpartition(b',"crc":"')[0] or line
+    return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
+
+
+def _simply_read(raw: bytes) -> list[bytes]:
+    found: list[bytes] = []
+    last = 0
+    for text in raw.split(b"\n")[:-1]:
+        for piece in (text + b"\n", text[max(0, text.rfind(b'{"seq":', 1)) :] + b"\n"):
+            seq = _seq(piece)
+            if seq:
+                if seq > last:
+                    found.append(piece)
+                    last = seq
+                break
+    return found
+
+
+def _seq(piece: bytes) -> int:
+    """Of a whole line: its own bytes up to the crc have that crc."""
+    body, mark, rest = piece.rpartition(b',"crc":"')
+    if not mark or len(rest) != 8 + len(b'"}\n') or rest[8:] != b'"}\n':
+        return 0
+    if b"%08x" % crc32(body) != rest[:8] or not body.startswith(b'{"seq":'):
+        return 0
+    digits = body[7:].split(b",", 1)[0]
+    said = body[7 + len(digits) :].startswith(b',"id":"')
+    if not said or not digits.isdigit() or len(digits) > 19 or digits[:1] == b"0":
+        return 0
+    return int(digits)
+
+
+def _check_chain(lines: list[bytes]) -> None:
+    before = HEADER
+    for line in lines:
+        chain = b64encode(sha256(before).digest()[:16]).rstrip(b"=")
+        assert b',"chain":"%b","crc":"' % chain in line, "a break that nobody said"
+        before = line
+
+
+def _snapshot(raw: bytes, *, as_delta: bool) -> None:
+    try:
+        if as_delta:
+            state = SessionState()
+            state.apply_delta(raw)
+        else:
+            state = SessionState.from_base(raw)
+            again = SessionState.from_base(state.to_base())
+            assert (again.last_seq, again.leaf) == (state.last_seq, state.leaf)
+    except FormatError:
+        return
