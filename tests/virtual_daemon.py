@@ -211,7 +211,7 @@ class Virtual:
         self.disk = FaultyDisk(str(home.data), self.faults)
         self._owner = Owner(str(home.data), os.urandom(16))
         self._listener = sockets.bind(home.socket_path, 0o600, None)
-        workers = iter([self.background, self.worker, self.syncer, self.sessions])
+        workers = iter([self.background, self.worker, self.syncer, self.sessions, Slow()])
         self.daemon = Daemon(
             home.settings,
             self.disk,

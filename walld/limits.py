@@ -75,6 +75,10 @@ LEDGER_BYTES_MAX: Final = 8 * MIB
 """Lines of sessions, all together, that are not in their files yet."""
 LEDGER_PAYLOAD_BYTES_MAX: Final = 256 * KIB
 """Payload of one entry of a session: what is longer is an artifact."""
+LEDGER_DEPTH_MAX: Final = 200
+"""Lists and objects in each other in a payload: every view must be able to tell it again."""
+LEDGER_ENTRIES_MAX: Final = 1000
+"""Entries of one request: all are taken in one step, and agents are read behind it."""
 CHECKPOINT_BYTES: Final = 64 * KIB
 """So many bytes of a session's lines wait for its file at most, and not longer than: """
 CHECKPOINT_SECONDS: Final = 60.0

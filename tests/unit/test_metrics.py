@@ -30,6 +30,8 @@ NAMES = {
     "walld_wal_segments": "gauge",
     "walld_reclaim_lag_seconds": "gauge",
     "walld_connections": "gauge",
+    "walld_sessions_open": "gauge",
+    "walld_ledger_pending_bytes": "gauge",
     "walld_build_info": "gauge",
 }
 

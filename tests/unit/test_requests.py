@@ -577,3 +577,24 @@ def test_the_ack_that_says_so_comes_before_drained(tmp_path: Path) -> None:
                 assert said[0].streams == [(1, 1, -1)]
 
     run(main)
+
+
+def test_an_append_waits_for_room_and_is_refused_where_none_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LEDGER_BYTES_MAX", 4000)
+    payload = b'{"role":"user","content":"' + b"x" * 1000 + b'"}'
+
+    def append(number: int, *idents: str) -> wire.Append:
+        return wire.Append(
+            number, "s", [wire.NewEntry("message", payload, ident) for ident in idents]
+        )
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            for number in range(1, 20):  # each waits for the checkpoint of those before it
+                assert await asked(virtual, append(number, f"a{number}", f"b{number}"))
+            error = await refused(virtual, append(50, *"abcd"))
+            assert error.code == "ledger_full"
+
+    run(main)

@@ -8,17 +8,28 @@ from hypothesis import strategies as st
 from walld.cli.session_view import render_show, render_tree
 from walld.escape import escaped
 
-TRANSCRIPT = {
-    "session": "chat-1",
-    "turns": [
-        {
-            "turn_id": "t1",
-            "state": "completed",
-            "at_ms": 1763681630000,
-            "ended_at_ms": 1763681637500,
-            "messages": [
-                {"role": "user", "content": "look at a.txt, please, and say what it holds"},
-                {
+TRANSCRIPT = [
+    {
+        "turn_id": None,
+        "messages": [{"on_path": True, "message": {"role": "system", "content": "be kind"}}],
+        "tools": [],
+    },
+    {
+        "turn_id": "t1",
+        "state": "completed",
+        "submitted_at_ms": 1763681630000,
+        "duration_ms": 7500,
+        "messages": [
+            {
+                "on_path": True,
+                "message": {
+                    "role": "user",
+                    "content": "look at a.txt, please, and say what it holds",
+                },
+            },
+            {
+                "on_path": False,
+                "message": {
                     "role": "assistant",
                     "content": [{"type": "text", "text": "I look."}],
                     "tool_calls": [
@@ -26,63 +37,67 @@ TRANSCRIPT = {
                         {"id": "c2", "function": {"name": "rm", "arguments": '{"p":"a"}'}},
                     ],
                 },
-            ],
-            "tools": [
-                {
-                    "call_id": "c1",
-                    "tool": "read",
-                    "state": "finished",
-                    "outcome": "unknown",
-                    "started_at_ms": 1000,
-                    "finished_at_ms": 1012,
-                }
-            ],
-        },
-        {"turn_id": "t2", "state": "interrupted", "reason": "agent_lost", "at_ms": 1},
-    ],
-    "messages_outside": [{"role": "system", "content": "be kind"}],
-}
+            },
+        ],
+        "tools": [
+            {
+                "call_id": "c1",
+                "tool": "read",
+                "state": "finished",
+                "outcome": "unknown",
+                "duration_ms": 12,
+                "arguments": {"p": 1},
+                "result": "a\nb",
+            }
+        ],
+    },
+    {"turn_id": "t2", "state": "interrupted", "reason": "agent_lost", "submitted_at_ms": 1},
+]
 
 
 def test_show():
-    assert render_show(TRANSCRIPT, width=34, colour=False).split("\n") == [
+    assert render_show(TRANSCRIPT, "chat-1", width=34, colour=False).split("\n") == [
         "session chat-1",
+        "",
+        "outside of any turn",
+        "  system",
+        "    be kind",
         "",
         "turn 1  completed  2025-11-20 23:33:50Z  7.5 s  t1",
         "  user",
         "    look at a.txt, please, and say",
         "    what it holds",
-        "  assistant",
+        "  assistant (on another branch)",
         "    I look.",
         '    -> rm({"p":"a"})',
         "  * read  unknown  finished  12 ms  c1",
+        '    ( {"p": 1}',
+        "    => a\\nb",
         "",
         "turn 2  interrupted (agent_lost)  1970-01-01 00:00:00Z  t2",
-        "",
-        "outside of any turn",
-        "  system",
-        "    be kind",
     ]
 
 
 def test_colour_changes_nothing_else():
-    coloured = render_show(TRANSCRIPT, width=80, colour=True)
+    coloured = render_show(TRANSCRIPT, "chat-1", width=80, colour=True)
     assert "\x1b[32mcompleted\x1b[0m" in coloured
     plain = coloured
     for code in ("0", "1", "2", "31", "32", "33", "36"):
         plain = plain.replace(f"\x1b[{code}m", "")
-    assert plain == render_show(TRANSCRIPT, width=80, colour=False)
+    assert plain == render_show(TRANSCRIPT, "chat-1", width=80, colour=False)
 
 
 def test_a_long_message_is_cut_and_says_so():
     message = {"role": "user", "content": "\n".join(["x"] * 100)}
-    shown = render_show({"messages_outside": [message]}, width=80, colour=False)
+    part = {"messages": [{"message": message}]}
+    shown = render_show([part], "s", width=80, colour=False)
     assert "... 60 more lines" in shown
     assert len(shown.split("\n")) < 50
 
 
 def test_wide_characters_are_wrapped_by_their_columns():
-    shown = render_show({"messages_outside": [{"content": "日本" * 20}]}, width=34, colour=False)
+    part = {"messages": [{"message": {"content": "日本" * 20}}]}
+    shown = render_show([part], "s", width=34, colour=False)
     assert [line.strip() for line in shown.split("\n")[-3:]] == [
         "日本" * 7 + "日",
         "本" + "日本" * 7,
@@ -92,17 +107,17 @@ def test_wide_characters_are_wrapped_by_their_columns():
 
 def test_tree():
     nodes = [
-        {"id": "a", "parent": None, "type": "message", "summary": "user: hi"},
-        {"id": "b", "parent": "a", "type": "message", "summary": "assistant: well"},
-        {"id": "c", "parent": "b", "type": "message", "summary": "one", "label": "here"},
-        {"id": "d", "parent": "c", "type": "message", "summary": "two"},
-        {"id": "e", "parent": "b", "type": "message", "summary": "three"},
-        {"id": "f", "parent": "b", "type": "message", "summary": "four"},
+        {"id": "a", "parent": None, "type": "message", "role": "user", "text": "hi"},
+        {"id": "b", "parent": "a", "type": "message", "role": "assistant", "text": "well"},
+        {"id": "c", "parent": "b", "type": "message", "text": "one", "label": "here"},
+        {"id": "d", "parent": "c", "type": "message", "text": "two"},
+        {"id": "e", "parent": "b", "type": "message", "text": "three"},
+        {"id": "f", "parent": "b", "type": "message", "text": "four"},
         {"id": "g", "parent": "f", "type": "undo"},
     ]
     assert render_tree({"leaf": "g", "nodes": nodes}).split("\n") == [
-        "message user: hi (a)",
-        "message assistant: well (b)",
+        "user hi (a)",
+        "assistant well (b)",
         "├─ message one [here] (c)",
         "│  message two (d)",
         "├─ message three (e)",
@@ -131,13 +146,13 @@ def test_a_tree_deeper_than_the_stack():
 keys = st.sampled_from(
     [
         "session",
-        "turns",
-        "messages_outside",
+        "on_path",
+        "message",
         "turn_id",
         "state",
         "reason",
-        "at_ms",
-        "ended_at_ms",
+        "submitted_at_ms",
+        "duration_ms",
         "messages",
         "tools",
         "role",
@@ -150,14 +165,14 @@ keys = st.sampled_from(
         "call_id",
         "tool",
         "outcome",
-        "started_at_ms",
+        "collisions",
         "type",
         "text",
-        "finished_at_ms",
+        "result",
         "leaf",
         "nodes",
         "parent",
-        "summary",
+        "summaries",
         "label",
         "children",
         "thinking",
@@ -171,8 +186,9 @@ values = st.recursive(
 )
 
 
-@given(st.dictionaries(keys, values), st.integers(0, 200))
+@given(st.dictionaries(keys, values), st.text(max_size=10), st.integers(0, 200))
 @settings(deadline=None)
-def test_anything_is_shown_and_nothing_acts(shape: dict[str, object], width: int):
-    for shown in (render_show(shape, width=width, colour=False), render_tree(shape)):
+def test_anything_is_shown_and_nothing_acts(shape: dict[str, object], session_id: str, width: int):
+    parts = [shape, *shape.values()]
+    for shown in (render_show(parts, session_id, width=width, colour=False), render_tree(shape)):
         assert escaped(shown) == shown

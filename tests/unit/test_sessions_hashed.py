@@ -33,6 +33,22 @@ def test_the_same_content_is_the_same_bytes() -> None:
     assert one.block() == two.block()
 
 
+def test_blocks_made_step_by_step_are_those_made_at_once() -> None:
+    names = [f"name {at}" for at in range(25_000)]  # more than are sorted at once
+    whole, steps, seen = Seqs(), Seqs(), Records()
+    for seq, name in enumerate(names, 1):
+        whole[name] = steps[name] = seq
+        if seq % 1009 == 0:
+            steps.block()
+    assert whole.block() == steps.block()
+    records: dict[str, bytes] = {}
+    for step in range(20):
+        changed = {f"r {(at * 7 + step) % 90}": b"x" * (at + step) for at in range(step * 3)}
+        records |= changed
+        assert seen.block(changed) == Records().block(records)
+        assert all(seen.get(name) == record for name, record in records.items())
+
+
 def test_what_is_new_can_be_taken_away() -> None:
     seqs = Seqs()
     seqs["a"] = 1

@@ -39,7 +39,7 @@ def test_an_unknown_view() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "got"),
     [
-        ("messages", {"formt": "plain"}, "messages"),
+        ("messages", {"shape": "plain"}, "messages"),
         ("messages", {"format": None}, "NoneType"),
         ("messages", {"compacted": 1}, "int"),
         ("find", {"last": True}, "bool"),

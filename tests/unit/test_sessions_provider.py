@@ -162,3 +162,30 @@ def test_a_failed_or_empty_result() -> None:
 
 def test_half_characters_are_replaced() -> None:
     assert openai_messages([user("a\ud83d")]) == [user("a�")]
+
+
+ARTIFACT = {"sha256": "0" * 64, "size": 400_000, "media_type": "text/plain", "preview": "it began"}
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system"])
+def test_content_beside_the_session_is_its_beginning_and_a_note(role: str) -> None:
+    note = "it began\n[artifact, 400000 bytes: only its beginning is shown]"
+    told = [{"role": role, "content": {"_artifact": ARTIFACT}}]
+    (sent,) = openai_messages(told)
+    assert sent == {"role": role, "content": note}
+    (block,) = anthropic_messages(told)[0]["content"]
+    assert note in block["text"]
+
+
+def test_an_artifact_without_a_preview_is_named() -> None:
+    picture = {"sha256": "0" * 64, "size": 9, "media_type": "image/png", "name": "p.png"}
+    (sent,) = openai_messages([user([{"_artifact": picture}, {"type": "text", "text": "see"}])])
+    assert sent["content"] == "[artifact p.png, 9 bytes: not shown]\n\nsee"
+    for broken in ({}, {"size": "x", "preview": 1, "name": []}):
+        (sent,) = openai_messages([user({"_artifact": broken})])
+        assert sent["content"] == "[artifact: not shown]"
+
+
+def test_a_result_beside_the_session_is_its_beginning() -> None:
+    told = [user("q"), assistant("", CALL), result({"_artifact": ARTIFACT})]
+    assert openai_messages(told)[-1]["content"].startswith("it began\n[artifact")

@@ -203,3 +203,28 @@ def test_find() -> None:
     assert len(find(log.events)) == 10
     with pytest.raises(BadArgument, match="got -1, limit 0 or more"):
         find(log.events, last=-1)
+
+
+def test_an_audit_has_what_was_said_and_who_interrupted() -> None:
+    log = Log()
+    for turn, by in (("t1", {"by": "daemon"}), ("t2", {"by": "app"}), ("t3", {})):
+        log.submit(turn, f"said in {turn}")
+        log.add("turn_interrupted", {"reason": "why", **by}, turn=turn)
+    log.submit("t4", [{"type": "text"}])
+    turns = audit(log.events)["turns"]
+    assert [one["interrupted_by"] for one in turns] == ["daemon", "app", "app", None]
+    assert [one["content"] for one in turns][2:] == ["said in t3", [{"type": "text"}]]
+
+
+def test_an_audit_names_the_artifacts_of_contents_and_attachments() -> None:
+    def named(digit: str, **more: Any) -> dict[str, Any]:
+        return {"_artifact": {"sha256": digit * 64, "size": 7, **more}}
+
+    log = Log()
+    log.submit("t1", named("a"), attachments=[named("b"), {"own": 1}, named("a")])
+    log.say("user", [{"type": "text", "text": "see"}, named("c", size="none")])
+    log.tool("t1", "c1")
+    log.add("tool_finished", {"call_id": "c1", "result": {"deep": [named("d")]}}, turn="t1")
+    log.say("user", {"_artifact": {"sha256": "no hash"}})
+    told = [(one["sha256"][0], one["size"], one["id"]) for one in audit(log.events)["artifacts"]]
+    assert told == [("a", 7, "e1"), ("b", 7, "e1"), ("c", None, "e2"), ("d", 7, "e4")]

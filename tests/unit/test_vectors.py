@@ -16,7 +16,14 @@ import pytest
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
-from walld.engine.illegal import CLOSING_CODES, REFUSED_CODES, REQUEST_CODES, check_hello, explain
+from walld.engine.illegal import (
+    CLOSING_CODES,
+    LEDGER_CODES,
+    REFUSED_CODES,
+    REQUEST_CODES,
+    check_hello,
+    explain,
+)
 
 VECTORS = Path(__file__).parents[2] / "clients" / "vectors"
 FRAMES = json.loads((VECTORS / "frames.json").read_text(encoding="ascii"))
@@ -196,5 +203,6 @@ def test_cases_have_names_of_their_own() -> None:
         "foreign_uid",  # another user
         *("too_many_streams", "recovering"),  # 100,000 streams, a daemon that starts
         *("behind", "refused", "internal", "unreadable"),  # another process, a reply, a bad disk
+        *(LEDGER_CODES - {"bad_level", "id_length"}),  # a session
     }
     assert reached | needs_more_than_bytes == CLOSING_CODES | REFUSED_CODES | REQUEST_CODES

@@ -1,0 +1,54 @@
+"""walld's own lines, taken into another session."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from walld.errors import FormatError
+from walld.foreign.detect import detect, read
+
+HEADER = '{"walld":1,"uid":1000,"session":"s"}\n'
+
+
+def line(seq: int, type: str, payload: dict[str, Any], **more: Any) -> str:  # noqa: A002
+    fields = {"seq": seq, "id": f"e{seq}", **more, "at": "2026-11-22T13:20:11.123Z", "type": type}
+    return json.dumps(fields | {"payload": payload, "chain": "c", "crc": "0"}) + "\n"
+
+
+def test_all_that_a_line_says_comes_along():
+    lines = [
+        HEADER,
+        line(1, "message", {"role": "user", "content": "a"}, key="k", cause="x", correlation="y"),
+        line(2, "note", {"n": 1}, parent="e1", turn="t", leaf=False),
+        line(3, "leaf", {"target": None, "name": "back"}, parent="e1"),
+        line(4, "message", {"role": "user", "content": "b"}),
+        line(5, "label", {"target": "e1", "text": "here"}, parent="e4"),
+    ]
+    assert detect(lines) == detect(lines[1:]) == "walld"
+    found = read(lines)
+    assert (found.version, found.not_understood, len(found.entries)) == (1, 0, 5)
+    one, two, three, four, five = found.entries
+    assert (one.id, one.key, one.cause, one.correlation) == ("e1", "k", "x", "y")
+    assert one.at_ms == 1795353611123
+    assert (two.parent, two.turn, two.leaf) == ("e1", "t", False)
+    assert (three.parent, three.payload) == ("e1", {"target": None, "name": "back"})
+    assert (four.parent, four.leaf) == (None, True)
+    assert (five.parent, five.type) == ("e4", "label")
+    assert read(lines).entries == found.entries
+
+
+def test_what_is_not_understood_is_kept_and_counted():
+    strange = '{"seq":2,"chain":"c","crc":"0","type":5}\n'
+    lines = [line(1, "note", {}), strange, line(3, "note", {}, parent="gone"), "no json\n", '{"t']
+    found = read(lines, "walld")
+    reasons = {"malformed": 1, "torn": 1, "unknown_parent": 1, "unknown_shape": 1}
+    assert (found.reasons, found.not_understood) == (reasons, 4)
+    assert [one.type for one in found.entries] == ["note"] + ["foreign.walld"] * 3
+
+
+def test_a_later_version_is_refused():
+    with pytest.raises(FormatError, match="version 2 of a session file, known is 1"):
+        read([HEADER.replace("1", "2", 1)])
