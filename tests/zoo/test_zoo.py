@@ -9,8 +9,11 @@ Not in the list, for the simulation cannot tell them from the right code:
 - A carried record does not say that its end is in it. The oracle does not compare how a reply
   ended with how it is said to have ended.
 - The tombstone of a turn's reply does not wait for its messages; lines of a session go to its file
-  before the log is synced; a start chains on wrongly where the snapshot knows the lines: not met in
-  hundreds of plans.
+  before the log is synced; a start chains on wrongly where the snapshot knows the lines; a turn's
+  reply is taken again while its tombstone is on its way, or when a part of it is held no more; a
+  process that only asks is not watched: not met in the plans below.
+- What goes first takes the place of who waits for a flush: the oracle goes by acks, which say what
+  a stream has; `virtual_time/test_flushing.py` has it.
 """
 
 from __future__ import annotations

@@ -75,32 +75,11 @@ MUTANTS = (
         "N5",
     ),
     Mutant(
-        "sessions: a process that only asks is not watched",
-        DAEMON + "connections.py",
-        "        peer.connection.process.queries += 1\n",
-        "        peer.connection.process.queries += 0\n",
-        "L1",
-    ),
-    Mutant(
         "sessions: a released reply of a turn is not taken again after a restart",
         ENGINE + "engine.py",
         "        is_done = not is_whole or self.registry.is_leaving(producer, start.stream)\n",
         "        is_done = resume.released\n",
         "P6",
-    ),
-    Mutant(
-        "sessions: a reply of a turn is taken again of which a part is not held any more",
-        ENGINE + "engine.py",
-        "start.turn_id is not None and max(resume.held_from, resume.synced + 1) <= 0\n",
-        "start.turn_id is not None and resume.held_from <= 0\n",
-        "P4",
-    ),
-    Mutant(
-        "sessions: a reply of a turn is taken again while its tombstone is on its way",
-        ENGINE + "engine.py",
-        "        is_done = not is_whole or self.registry.is_leaving(producer, start.stream)\n",
-        "        is_done = not is_whole\n",
-        "P5",
     ),
     Mutant(
         "sessions: a delete leaves lines that wait for their file",
@@ -115,12 +94,5 @@ MUTANTS = (
         "    if entry.once and entry.id in state.ids:\n",
         "    if entry.once and entry.id in ():\n",
         "N1",
-    ),
-    Mutant(
-        "sessions: what goes first takes the place of who waits for a flush",
-        ENGINE + "sealing.py",
-        "        jumped, self._jumped = self._jumped, 0\n        return jumped\n",
-        "        self._jumped = 0\n        return 0\n",
-        "P4",
     ),
 )
