@@ -46,6 +46,7 @@ _DEADLY = """
     1891 223 528 1142 1155 7229 333 1939 1649 961 665 489 585 190 981 7811 714 1448 43 105
     1564 7464 1250 1580 1916 438 1001 1214 1046 32 1171 413 1138 33 50 11 533 380 1146 1385
     1097 1273 29 52 113 239 501 390 s0 s1 s2 s11
+    21 35 40 41 65 164 166 177 210 1602
 """
 FIRST = tuple(_DEADLY.split())
 """Plans that together kill every mutant, the deadliest for its time first. Where the code or the

@@ -12,6 +12,7 @@ Not in the list, for the simulation cannot tell them from the right code:
   before the log is synced; a start chains on wrongly where the snapshot knows the lines; a turn's
   reply is taken again while its tombstone is on its way, or when a part of it is held no more; a
   process that only asks is not watched: not met in the plans below.
+- A partial outlives a reply that was resolved while it was made: met by no plan of the first 1,600.
 - What goes first takes the place of who waits for a flush: the oracle goes by acks, which say what
   a stream has; `virtual_time/test_flushing.py` has it.
 """

@@ -50,13 +50,6 @@ MUTANTS = (
         "K3",
     ),
     Mutant(
-        "a partial outlives a reply that was resolved while it was made",
-        DAEMON + "keeper.py",
-        "            if stream.gone or old is None:\n",
-        "            if old is None and not stream.gone:\n",
-        "K3",
-    ),
-    Mutant(
         "a resolved orphan gets no tombstone",
         DAEMON + "recovery.py",
         "            self._engine.release(stream, Flag.RESOLVED, now)\n",
