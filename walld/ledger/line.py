@@ -228,7 +228,7 @@ def at_ms_of(text: str, where: str = "a line") -> int:
     """The reverse. FormatError where the text is not exactly that."""
     try:
         found = int(text[20:23]) + 1000 * _second_of(text[:19])
-        if at_text(found) == text:
+        if found >= 0 and at_text(found) == text:
             return found
     except ValueError:
         pass
