@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from agents.process import Obedient
 from daemon_process import DaemonProcess, until
+from walld_client.wire import messages as wire
+from wire_peer import Peer
 
 SUBMIT = """
 session = client.session("s")
@@ -163,3 +165,15 @@ def test_killed_at_the_end_of_a_reply_its_text_is_somewhere(
         if power == "both":
             agent = make_agent(daemon)
             agent.do(SUBMIT.replace('message_id="m"', f'message_id="m{at}"'))
+
+
+def test_a_message_says_that_some_of_its_reply_never_came(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    turn = session.submit("what is it?")
+    with Peer(daemon, "agent") as agent:  # type: ignore[arg-type]
+        agent.send(wire.Start(1, 0, "r", "s", turn.turn_id), wire.Token(1, 1, b"it "))
+        agent.send(wire.Token(1, 3, b"this"), wire.End(1, 4, clean=True), wire.Release(1, 5))
+        agent.drain(1, "synced")
+    message = (session.messages() or [])[-1]
+    assert (message["content"], message["_partial"]) == ("it this", True)
+    assert message["_partial_reason"] == "gap"

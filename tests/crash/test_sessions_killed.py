@@ -172,6 +172,7 @@ def test_a_torn_end_of_the_file_is_cut_and_kept(daemon: DaemonProcess) -> None:
     assert any(each.read_bytes() == b'{"seq":6,"id":"torn' for each in kept)
     daemon.start()
     check_chained(daemon.data.stat().st_uid, "s", lines(daemon, "s"))
+    assert daemon.reader.recover("nobody") is None, "what is kept of a session held no reply"
 
 
 def view(daemon: DaemonProcess, session_id: str, name: str, **arguments: Any) -> Any:

@@ -19,6 +19,7 @@ from walld_client.wire import messages as wire
 from walld.daemon import damage
 from walld.daemon.resync import resync
 from walld.errors import FormatError
+from walld.ledger.names import SESSIONS_DIR
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.wal import ranges, records
 from walld.wal.files import SegmentFiles
@@ -153,6 +154,8 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
 def _doubt(disk: Disk, verdict: Verdict) -> str | None:
     """Damaged bytes that nobody has looked at may have held any reply (P11)."""
     names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
+    # What is kept of a session's file held no reply.
+    names = [name for name in names if not name.startswith(f"{SESSIONS_DIR}+")]
     kept = sum(not name.endswith(".note") for name in names)
     if not kept and not verdict.unreadable:
         return None

@@ -42,7 +42,8 @@ _log = logging.getLogger("walld.turns")
 _PREVIEW_CHARS = 200
 _PASSING = ("ledger_full", "disk_full")
 """What a reply is refused for only for now."""
-_RECOVERY_MARKS = ("_wal_recovered", "_partial", "_partial_reason")
+_GAP = "gap"
+"""Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
 
 
 class Turns:
@@ -189,7 +190,10 @@ class Turns:
         self, uid: int, session_id: str, turn_id: str, message: dict[str, Any]
     ) -> bytes:
         """A message of a reply that is whole, as payload; long content is an artifact."""
-        told = {key: value for key, value in message.items() if key not in _RECOVERY_MARKS}
+        told = {key: value for key, value in message.items() if key != "_wal_recovered"}
+        if told.get("_partial_reason") != _GAP:  # it ended: the rest is no doubt any more
+            told.pop("_partial", None)
+            told.pop("_partial_reason", None)
         told["_turn"] = turn_id
         payload = _dumps(told)
         if len(payload) <= limits.LEDGER_PAYLOAD_BYTES_MAX:

@@ -1,7 +1,7 @@
 """Sessions that are open: what is appended to them, and how far it is on its way to its file.
 
 Owns: taking an entry in, its line made in the same step; the lines that are not
-checkpointed; whose turns are open. Refuses: files and opening (`daemon/ledgers.py`), what an event
+checkpointed; whose turns are open. Refuses: files and opening (`daemon/sessions.py`), what an event
 means (`sessions/`), batches (`sealing.py`).
 
 A line is an item of an internal stream of the session (a Custom event of kind "line", seq counted
