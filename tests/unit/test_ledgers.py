@@ -127,7 +127,7 @@ def test_a_line_is_pending_until_its_checkpoint(world: World) -> None:
     append(world, ledger, entry("c"))
     assert [one.seq for one in ledger.pending] == [1, 2, 3]
     first = ledger.closing[0]
-    world.engine.ledgers.checkpointed(ledger, len(lines), 0.0)
+    world.engine.ledgers.checkpointed(ledger, lines[-1].seq, list(ledger.closing), 0.0)
     assert [one.seq for one in ledger.pending] == [3]
     assert first.gone
     assert ledger.stream is not None
@@ -135,12 +135,24 @@ def test_a_line_is_pending_until_its_checkpoint(world: World) -> None:
     assert world.engine.ledgers.pending_bytes == len(ledger.pending[0].line)
 
 
+def test_a_checkpoint_that_is_told_twice_takes_nothing_that_came_since(world: World) -> None:
+    ledger = opened(world)
+    append(world, ledger, entry("a"))
+    lines = world.engine.ledgers.begin_checkpoint(ledger)
+    streams = list(ledger.closing)
+    world.engine.ledgers.checkpointed(ledger, lines[-1].seq, streams, 0.0)
+    append(world, ledger, entry("b"))
+    world.engine.ledgers.checkpointed(ledger, lines[-1].seq, streams, 0.0)
+    assert [one.seq for one in ledger.pending] == [2]
+    assert ledger.pending_bytes == world.engine.ledgers.pending_bytes > 0
+
+
 def test_the_log_lets_go_of_what_is_checkpointed(world: World) -> None:
     ledger = opened(world)
     append(world, ledger, entry("a"))
     world.flush()
     lines = world.engine.ledgers.begin_checkpoint(ledger)
-    world.engine.ledgers.checkpointed(ledger, len(lines), 0.0)
+    world.engine.ledgers.checkpointed(ledger, lines[-1].seq, list(ledger.closing), 0.0)
     world.flush()
     assert world.engine.segments.live_bytes == 0
     assert not world.engine.registry.by_no

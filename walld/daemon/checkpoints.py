@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from walld.daemon.sessions import Files, Sessions
     from walld.engine.engine import Engine
     from walld.engine.ledgers import Ledger
+    from walld.engine.stream import Stream
 
 __all__ = ["Checkpoints"]
 
@@ -49,13 +50,14 @@ class _Begun(NamedTuple):
 
     ledger: Ledger
     lines: list[Pending]
+    streams: list[Stream]
     delta: bytes | None
     follows: int
 
     @property
     def is_synced(self) -> bool:
         """All its lines stand in the log, durably."""
-        return all(one.synced_seq >= one.next_seq - 1 for one in self.ledger.closing)
+        return all(one.synced_seq >= one.next_seq - 1 for one in self.streams)
 
 
 class Checkpoints:
@@ -122,7 +124,7 @@ class Checkpoints:
         delta, follows = None, ledger.snapped_seq
         if ledger.state is not None and ledger.state.last_seq > follows:
             delta, ledger.snapped_seq = ledger.state.take_delta(), ledger.state.last_seq
-        self._begun[key] = _Begun(ledger, lines, delta, follows)
+        self._begun[key] = _Begun(ledger, lines, list(ledger.closing), delta, follows)
         self._engine.commit.hurry_sync()
 
     async def _write(self, key: tuple[int, str], begun: _Begun) -> None:
@@ -136,7 +138,8 @@ class Checkpoints:
             await self._files.thread.run(partial(self._put, *key, begun))
         if self._engine.ledgers.open.get(key) is not ledger:
             return  # deleted meanwhile: the files went, or go, behind this job
-        self._engine.ledgers.checkpointed(ledger, len(lines), anyio.current_time())
+        last_seq, now = lines[-1].seq if lines else 0, anyio.current_time()
+        self._engine.ledgers.checkpointed(ledger, last_seq, begun.streams, now)
         self._flusher.wake()
 
     def _put(self, uid: int, session_id: str, begun: _Begun) -> None:

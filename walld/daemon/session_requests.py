@@ -97,7 +97,6 @@ class SessionRequests:
         uid = connection.uid
         await self._recovery.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
-        await self._sessions.room(sum(len(entry.payload) for entry in request.entries))
         ledger = await self._sessions.open(uid, request.session_id, create=True)
         assert ledger is not None
         until = anyio.current_time() + _ROOM_SECONDS

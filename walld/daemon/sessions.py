@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 from walld_client.wire import messages as wire
 
-from walld import limits
 from walld.engine.entries import events_of, line_event
 from walld.engine.ledgers import Ledger, Pending
 from walld.errors import FormatError
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["Files", "Folded", "Lines", "Sessions", "wall_ms"]
 
 _log = logging.getLogger("walld.sessions")
-_ROOM_SECONDS = 1.5
 
 
 class Lines(NamedTuple):
@@ -120,6 +118,7 @@ class Sessions:
         ledger = ledgers.open.get(key)
         if ledger is None or ledger.state is None:
             pending = [] if ledger is None else list(ledger.pending)
+            streams = [] if ledger is None else list(ledger.closing)
             folded = await self.thread.run(partial(self.fold, uid, session_id, pending))
             if not folded.was_written and not create:
                 return None
@@ -129,7 +128,8 @@ class Sessions:
             else:
                 ledger.state, ledger.chain = folded.state, folded.chain
                 if pending and folded.is_late:
-                    ledgers.checkpointed(ledger, len(pending), anyio.current_time())
+                    now = anyio.current_time()
+                    ledgers.checkpointed(ledger, pending[-1].seq, streams, now)
             ledger.snapped_seq = folded.snapped_seq
             self._look_at_turns(ledger)
         ledger.touched = anyio.current_time()
@@ -282,16 +282,6 @@ class Sessions:
         if ledger is not None and (ledger.pending or (ledger.state and ledger.state.last_seq)):
             return True
         return await self.thread.run(partial(self._store.exists, uid, session_id))
-
-    async def room(self, size: int) -> None:
-        """Wait a while until lines of so many bytes have room; `append` refuses them otherwise."""
-        ledgers, most = self._engine.ledgers, limits.LEDGER_BYTES_MAX - size
-        if ledgers.pending_bytes <= most:
-            return
-        with anyio.move_on_after(_ROOM_SECONDS):
-            while ledgers.pending_bytes > most:
-                await self.until("synced")  # checkpoints go on behind each sync
-                await anyio.sleep(_ROOM_SECONDS / 100)
 
     async def until(self, level: str, now: float | None = None) -> None:
         """Wait until all that is taken now is at `level`: "taken", "written" or "synced"."""

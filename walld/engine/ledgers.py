@@ -216,15 +216,22 @@ class Ledgers:
         ledger.since = None
         return list(ledger.pending)
 
-    def checkpointed(self, ledger: Ledger, count: int, now: float) -> None:
-        """The first `count` of `pending` are in the file, durably: the WAL may let go of them."""
-        size = sum(len(pending.line) for pending in ledger.pending[:count])
-        del ledger.pending[:count]
+    def checkpointed(
+        self, ledger: Ledger, last_seq: int, streams: list[Stream], now: float
+    ) -> None:
+        """Lines up to `last_seq` are in the file, durably: the log may let go of these streams.
+
+        By seq and by name: what came since, or was let go of meanwhile, is not concerned.
+        """
+        left = [one for one in ledger.pending if one.seq > last_seq]
+        size = sum(len(one.line) for one in ledger.pending) - sum(len(one.line) for one in left)
+        ledger.pending = left
         ledger.pending_bytes -= size
         self.pending_bytes -= size
-        for stream in ledger.closing:
-            self._engine.release(stream, Flag.RELEASED, now)
-        ledger.closing.clear()
+        for stream in streams:
+            if stream in ledger.closing:
+                ledger.closing.remove(stream)
+                self._engine.release(stream, Flag.RELEASED, now)
 
     def restored(self, uid: int, session_id: str) -> Ledger:
         """The ledger of lines that a start found; it is folded when somebody asks for it."""
@@ -248,7 +255,8 @@ class Ledgers:
         """The session is deleted: nothing of it is written any more."""
         self.open.pop((ledger.uid, ledger.session_id), None)
         self.begin_checkpoint(ledger)
-        self.checkpointed(ledger, len(ledger.pending), now)
+        last_seq = ledger.pending[-1].seq if ledger.pending else 0
+        self.checkpointed(ledger, last_seq, list(ledger.closing), now)
         for key in [key for key in self._turns if key[:2] == (ledger.uid, ledger.session_id)]:
             self._disown(key)
 

@@ -84,8 +84,8 @@ MUTANTS = (
     Mutant(
         "sessions: a delete leaves lines that wait for their file",
         ENGINE + "ledgers.py",
-        "        self.checkpointed(ledger, len(ledger.pending), now)\n",
-        "        self.checkpointed(ledger, 0, now) if not ledger.pending else None\n",
+        "        self.checkpointed(ledger, last_seq, list(ledger.closing), now)\n",
+        "        assert last_seq >= 0\n",
         "P5",
     ),
     Mutant(
