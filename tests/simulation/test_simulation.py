@@ -37,6 +37,7 @@ REGRESSIONS = {
     329826: "the lost header of a segment that was never synced was called corruption",
     334679: "rows that a start could not sync were believed by the next and not written again",
     4046: "a lost header that a start had judged was called corruption once it was the oldest",
+    1027: "power left a session's third line without its second, and a start served it",
     11: "acks went to the connection that spoke last, though it was closed",
     117: "two segments shared a range of batches, and one's offsets were taken for the other's",
     323: "what was left unread of a connection was taken after the next one's, and began anew",

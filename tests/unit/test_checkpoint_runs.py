@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from walld.daemon.checkpoints import _runs
-from walld.engine.ledgers import Pending
+from walld.ledger.pending import Pending
 
 
 def test_missing_lines_part_what_is_appended() -> None:

@@ -168,9 +168,29 @@ def test_a_gap_between_the_file_and_the_log(
     all_lines = lines(9)
     LedgerStore(made.disk).append(UID, SESSION, 1, all_lines[:3])
     made.batch(in_log(7, 5, all_lines[5:]))
+    made.batch(row(2, 3, 3, flags=Flag.RELEASED))
     code, found, _ = fsck(made.path, capsys)
     (cut,) = found["breaks"]
     assert (code, cut["first_seq"], cut["last_seq"], cut["why"]) == (2, 4, 5, "missing")
+
+
+@pytest.mark.parametrize("in_file", [0, 3])
+def test_lines_behind_a_torn_place(
+    in_file: int, made: DamagedDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing says that they were synced: a start leaves them out, and so does salvage."""
+    all_lines = lines(9)
+    if in_file:
+        LedgerStore(made.disk).append(UID, SESSION, 1, all_lines[:in_file])
+    made.batch(in_log(7, in_file, all_lines[in_file:4]), in_log(8, 6, all_lines[6:]))
+    code, found, shown = fsck(made.path, capsys)
+    assert (code, found["state"], found["cut"], found["breaks"]) == (1, "torn", 3, [])
+    assert (found["pending"], found["last_seq"]) == (4 - in_file, 4)
+    assert "3 lines of the log stand behind a torn place" in shown
+    _, account, new = salvage(made.path, capsys)
+    (taken,) = account["sessions"]
+    assert (taken["events"], taken["last_seq"], taken["whole"]) == (4, 4, True)
+    assert events_of(new).read_bytes() == header_line(UID, SESSION) + b"".join(all_lines[:4])
 
 
 def test_artifacts_that_are_missing_or_changed(

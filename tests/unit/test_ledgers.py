@@ -10,10 +10,11 @@ from engine_world import UID, World
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.ledgers import LINE_KIND, Ledger, Pending
+from walld.engine.ledgers import LINE_KIND, Ledger
 from walld.engine.stream import Stream
 from walld.errors import Refusal
 from walld.ledger.line import chain_of, read_line
+from walld.ledger.pending import Pending
 from walld.sessions.state import SessionState
 from walld.wal import records
 
@@ -175,17 +176,16 @@ def test_after_a_crash_the_lines_are_there_again(world: World, power: bool) -> N
     assert not again.engine.registry.by_key
 
 
-def test_found_lines_of_several_streams_are_put_in_order(world: World) -> None:
+def test_lines_that_a_start_found_are_pending_and_their_streams_close(world: World) -> None:
     ledger = opened(world)
     append(world, ledger, entry("a"), entry("b"))
-    one, two = ledger.pending
-    ledgers = world.engine.ledgers
-    found = ledgers.restored(UID, "other")
+    lines, ledgers = list(ledger.pending), world.engine.ledgers
     assert ledger.stream is not None
-    ledgers.hold(found, ledger.stream, [two], 0.0)
-    ledgers.hold(found, ledger.stream, [one, two], 0.0)
-    assert found.pending == [one, two]
-    assert found.pending_bytes == len(one.line) + len(two.line)
+    found = ledgers.restored((UID, "other"), [ledger.stream], lines, 3.0)
+    assert (found.state, found.pending, found.since) == (None, lines, 3.0)
+    assert found.pending_bytes == sum(len(one.line) for one in lines)
+    assert ledgers.pending_bytes == 2 * found.pending_bytes
+    assert found.closing == [ledger.stream]
 
 
 def test_memory_for_lines_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,8 +265,7 @@ def test_a_turns_reply_gets_its_tombstone_behind_its_messages(world: World) -> N
     stream = agent.producer.streams[1]
     assert list(world.engine.settling.streams) == [stream.no]
     world.flush()
-    append(world, ledger, entry("r1:1", "hi"))
-    world.engine.settling.finish(stream, ledger.stream, 0.0)
+    assert world.engine.settling.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
     (batch,) = world.flush()
     flags = [part.is_tombstone for part in batch.parts]
     assert flags == [False, True]
@@ -285,11 +284,64 @@ def test_a_drain_behind_the_release_of_a_turns_reply_waits_for_its_messages(worl
     world.flush()
     world.sync()
     assert wire.Drained(9, "synced") not in world.heard(agent)
-    append(world, ledger, entry("r1:1", "hi"))
-    world.engine.settling.finish(stream, ledger.stream, 0.0)
+    assert world.engine.settling.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
     world.flush()
     world.sync()
     assert wire.Drained(9, "synced") in world.heard(agent)
+
+
+def test_messages_behind_lines_that_power_may_take_go_before_their_tombstone(world: World) -> None:
+    """A start would cut them at the hole, and with a tombstone nobody had the reply any more."""
+    agent, ledger = world.connect(), opened(world)
+    world.say(agent, wire.Start(1, 0, "r1", "s", "t"), wire.Token(1, 1, b"hi"))
+    world.say(agent, wire.End(1, 2, clean=True), wire.Release(1, 3))
+    assert agent.producer is not None
+    stream = agent.producer.streams[1]
+    append(world, ledger, entry("earlier"))
+    world.flush()
+    settling = world.engine.settling
+    assert not settling.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
+    (batch,) = world.flush()
+    assert [part.is_tombstone for part in batch.parts] == [False]
+    world.sync()
+    settling.go(stream, 0.0)
+    (batch,) = world.flush()
+    assert [part.is_tombstone for part in batch.parts] == [True]
+
+
+def test_messages_that_a_batch_might_not_hold_go_before_their_tombstone(world: World) -> None:
+    agent, ledger = world.connect(), opened(world)
+    world.say(agent, wire.Start(1, 0, "r1", "s", "t"), wire.Token(1, 1, b"hi"))
+    world.say(agent, wire.End(1, 2, clean=True), wire.Release(1, 3))
+    assert agent.producer is not None
+    world.flush()
+    long = [entry(f"r1:{at}", "x" * 100_000) for at in (1, 2)]
+    assert not world.engine.settling.move(agent.producer.streams[1], ledger, long, 1, 0.0)
+
+
+@pytest.mark.parametrize("filled", [100, 200, 230, 250, 255])
+def test_messages_and_their_tombstone_are_in_one_batch_however_full_it_is(
+    world: World, filled: int
+) -> None:
+    """B5."""
+    agent, ledger = world.connect(), opened(world)
+    world.say(agent, wire.Start(1, 0, "r1", "s", "t"), wire.Token(1, 1, b"hi"))
+    world.say(agent, wire.End(1, 2, clean=True), wire.Release(1, 3))
+    world.flush()
+    world.say(agent, wire.Start(2, 0, "r2", "other"))
+    world.say(agent, *(wire.Token(2, seq, b"x" * 1024) for seq in range(1, filled)))
+    assert agent.producer is not None
+    stream = agent.producer.streams[1]
+    messages = [entry(f"r1:{at}", "y" * 20_000) for at in range(1, 6)]
+    assert world.engine.settling.move(stream, ledger, messages, 1, 0.0)
+    append(world, ledger, entry("later", "z" * 200_000))
+    holds = []
+    for batch in world.flush():
+        whose = [part.stream for part in batch.parts]
+        seqs = [part.last_seq for part in batch.parts if part.stream is ledger.stream]
+        holds.append((stream in whose, max(seqs, default=0) >= 5))
+    assert (True, True) in holds
+    assert holds.index((True, True)) == [has for _, has in holds].index(True)
 
 
 def test_what_is_forgotten_leaves_nothing_to_write(world: World) -> None:

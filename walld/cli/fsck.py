@@ -15,15 +15,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 from walld.cli import session_survey, survey
+from walld.cli.log_lines import LogLines
 from walld.cli.session_damage import sessions_told
-from walld.cli.session_survey import LogLines, SessionFound
+from walld.cli.session_survey import SessionFound
 from walld.cli.show import as_json
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.wal.doubtful import doubtful_at
-from walld.wal.files import SegmentFiles
+from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.layout import WAL_DIR
 from walld.wal.losses import Coverage
 from walld.wal.records import Begin, decode_body
@@ -87,7 +88,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """All that fsck has to say."""
+    """All that fsck has to say. met_damage: to the log, found now or copied aside by a daemon."""
 
     directory: str
     state: str = "clean"
@@ -102,6 +103,7 @@ class Report:
     partials: int = 0
     partials_damaged: list[survey.Damaged] = field(default_factory=list)
     sessions: list[SessionFound] = field(default_factory=list)
+    met_damage: bool = False
     quarantine_files: int = 0
     quarantine_bytes: int = 0
     residues: int = 0
@@ -150,8 +152,10 @@ def inspect(disk: Disk, directory: str) -> Report:
     begins = _read_partials(disk, report, coverage, log.log_uuid)
     worst += [CORRUPT] * bool(report.partials_damaged)
     names = _Names(disk, coverage, begins)
-    for found in session_survey.sessions(disk, lines.by_session()):
-        found.lines = []
+    report.met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
+    lines.judged(verdict.synced_no, met_damage=report.met_damage)
+    for found in session_survey.sessions(disk, lines):
+        found.lines, found.from_log = [], []
         report.sessions.append(found)
         worst.append(_WORDS.index(found.state))
     for finding in report.damage:

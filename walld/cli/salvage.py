@@ -149,6 +149,7 @@ class _Salvage:
                     self._stream(found, log_uuid, gathering.gap_word(found.stream_no), hurt)
         finally:
             gathering.close()
+        self._sessions.log.judged(report.synced_batch, met_damage=report.met_damage)
         self._account.sessions = self._sessions.run()
         self._account.unread += self._sessions.unread
         for damaged in gathering.damaged:
@@ -170,7 +171,7 @@ class _Salvage:
             self._nameless(found, "its beginning is lost")
             return
         if not begin.producer:  # lines of a session: never a reply
-            self._sessions.take(begin, found.items)
+            self._sessions.log.add(no, begin, found.items)
             if no in hurt:
                 self._has[no] = ranges.merged(seqs_of(item) for item in found.items)
             return

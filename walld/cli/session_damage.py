@@ -39,6 +39,8 @@ def about_session(found: SessionFound) -> Iterator[str]:
         yield f"    {escaped_line(found.trouble)}"
     if found.torn_bytes:
         yield f"    its file ends in {found.torn_bytes} bytes that are no line"
+    if found.cut:
+        yield f"    {found.cut} lines of the log stand behind a torn place: a start leaves them out"
     yield from _missing(found.breaks, found.artifacts_damaged)
 
 

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from walld.cli.session_survey import SessionFound, lines_in, sessions
+from walld.cli.log_lines import LogLines
+from walld.cli.session_survey import SessionFound, sessions
 from walld.disk.base import Disk
 from walld.errors import FormatError
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.line import header_line, line_seq
 from walld.ledger.names import ARTIFACTS_DIR, REPAIRED_FILE, SESSIONS_DIR, session_dir
-from walld.wal.records import Begin, Item
 
 __all__ = ["SessionSalvage", "TakenSession"]
 
@@ -48,19 +48,14 @@ class SessionSalvage:
         self._disk = disk
         self._target = target
         self._set_aside = set_aside
-        self._in_log: dict[tuple[int, str], dict[int, bytes]] = {}
+        self.log = LogLines()
         self.unread: list[str] = []
-
-    def take(self, begin: Begin, items: list[Item]) -> None:
-        """The items of an internal stream."""
-        lines = self._in_log.setdefault((begin.uid, begin.session_id), {})
-        lines.update(lines_in(items, begin))
 
     def run(self) -> list[TakenSession]:
         """Write every session of the old directory to the new one."""
         self._target.make_dir(SESSIONS_DIR)
         taken = []
-        for found in sessions(self._disk, self._in_log):
+        for found in sessions(self._disk, self.log):
             if found.session_id is None or found.newer:
                 why = found.trouble or "whose it is cannot be read"
                 self.unread.append(f"{found.path}: {why}")
@@ -71,10 +66,7 @@ class SessionSalvage:
 
     def _session(self, found: SessionFound, session_id: str) -> TakenSession:
         uid, folder = found.uid, session_dir(found.uid, session_id)
-        lines = {line_seq(line): line for line in found.lines}
-        in_file = len(lines)
-        for seq, line in self._in_log.get((uid, session_id), {}).items():
-            lines.setdefault(seq, line)
+        lines = {line_seq(line): line for line in (*found.lines, *found.from_log)}
         if found.trouble or found.torn_bytes or found.breaks:
             self._set_aside(found.path, found.trouble or "it was not whole when it was salvaged")
         ordered = [lines[seq] for seq in sorted(lines)]
@@ -83,7 +75,7 @@ class SessionSalvage:
         self._target.replace(f"{folder}/{found.path.rpartition('/')[2]}", content)
         self._copy(f"{folder}/{REPAIRED_FILE}")
         taken = TakenSession(
-            uid, session_id, len(lines), max(lines, default=0), len(lines) - in_file, found.breaks
+            uid, session_id, len(lines), max(lines, default=0), len(found.from_log), found.breaks
         )
         self._artifacts(taken, folder)
         taken.artifacts_damaged = found.artifacts_damaged

@@ -1,8 +1,8 @@
 """Sessions of a data directory looked at: their files, their artifacts, their lines in the log.
 
-Owns: what is read of them, and which lines of the log are a session's. Refuses: locks and writing,
-ever; what is said about it (`fsck.py`) and done about it (`session_salvage.py`). Snapshots are not
-looked at: they are made of the events, and thrown away where they do not fit.
+Owns: what is read of them. Refuses: locks and writing, ever; lines of the log (`log_lines.py`),
+what is said about it (`fsck.py`) and done about it (`session_salvage.py`). Snapshots are not looked
+at: they are made of the events, and thrown away where they do not fit.
 
 A line is in the log until it is in its session's file, durably, so what a file misses or has not
 whole behind that is no damage while the log has it. Beside a daemon a file may be read in the
@@ -14,12 +14,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from walld_client.paths import path_name
-from walld_client.wire import messages as wire
 
 from walld.cli import survey
 from walld.errors import FormatError, NewerVersion
@@ -29,89 +28,25 @@ from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, is_temp
 from walld.ledger.scan import Break
 from walld.ledger.store import LedgerStore
 from walld.sessions.artifacts import artifacts_of
-from walld.wal.layout import Flag
-from walld.wal.records import Begin, Happened, decode_body
 
 if TYPE_CHECKING:
+    from walld.cli.log_lines import Key, LogLines
     from walld.disk.base import Disk
-    from walld.wal.records import Item
-    from walld.wal.scan import ScannedBatch
+    from walld.wal.records import Begin
 
-__all__ = ["LogLines", "SessionFound", "has_lines", "lines_in", "sessions", "temporary"]
+__all__ = ["SessionFound", "has_lines", "sessions", "temporary"]
 
-_LINE: Final = b"line"
 _NAMES: Final = re.compile(rb'"(?:sha256|_artifact)"')
 _HEADER_BYTES: Final = 16 * 1024
-Key = tuple[int, str]
-"""Uid and session id."""
-
-
-def lines_in(items: list[Item], begin: Begin) -> dict[int, bytes]:
-    """The lines in the items of an internal stream, whole ones, by the ledger's seq."""
-    found = {}
-    for seq, line in _lines(items):
-        if line_seq(line) == seq + begin.number:
-            found[seq + begin.number] = line
-    return found
-
-
-def _lines(items: list[Item]) -> Iterator[tuple[int, bytes]]:
-    for item in items:
-        event = item.event if isinstance(item, Happened) else None
-        if isinstance(event, wire.Custom) and event.kind == "line":
-            yield event.seq, bytes(event.payload)
-
-
-class LogLines:
-    """Lines in the log that no tombstone covers. Feed it each good batch.
-
-    Memory: those lines, which a daemon holds below `ledger_bytes_max`.
-    """
-
-    def __init__(self) -> None:
-        self._begins: dict[int, Begin] = {}
-        self._items: dict[int, list[Item]] = {}
-        self._dead: set[int] = set()
-
-    def take(self, _segment_id: int, batch: ScannedBatch) -> None:
-        """One good batch."""
-        for record in batch.records:
-            no = record.stream_no
-            if record.flags & (Flag.RELEASED | Flag.RESOLVED):
-                self._dead.add(no)
-                self._items.pop(no, None)
-                self._begins.pop(no, None)
-            if no in self._dead or not record.body_bytes:
-                continue
-            body = batch.body(record.offset, record.body_bytes)
-            if not record.flags & Flag.BEGIN and _LINE not in bytes(body):
-                continue
-            try:
-                items = decode_body(no, body)
-            except FormatError:
-                continue
-            begin = next((item for item in items if isinstance(item, Begin)), None)
-            if begin is not None and not begin.producer:
-                self._begins[no] = begin
-            # A record that was carried may stand before its Begin.
-            if held := [item for item in items if next(_lines([item]), None)]:
-                self._items.setdefault(no, []).extend(held)
-
-    def by_session(self) -> dict[Key, dict[int, bytes]]:
-        """Seq -> line, of each session."""
-        found: dict[Key, dict[int, bytes]] = {}
-        for no, begin in self._begins.items():
-            lines = found.setdefault((begin.uid, begin.session_id), {})
-            lines.update(lines_in(self._items.get(no, []), begin))
-        return found
 
 
 @dataclass(slots=True)
 class SessionFound:
     """One session. state: clean | torn | corrupt. events: lines in its file. pending: in the log.
 
-    breaks: what is missing and in the log neither. trouble: why it cannot be read, or whose it is.
-    artifacts_damaged: named by an event and missing, or changed. lines: of the file, in order.
+    cut: lines of the log that a start would leave out, behind a torn place. breaks: what is missing
+    and in the log neither. trouble: why it cannot be read, or whose it is. artifacts_damaged: named
+    by an event and missing, or changed. lines: of the file; from_log: of the log alone.
     """
 
     uid: int
@@ -121,12 +56,14 @@ class SessionFound:
     events: int = 0
     last_seq: int = 0
     pending: int = 0
+    cut: int = 0
     torn_bytes: int = 0
     breaks: list[dict[str, Any]] = field(default_factory=list)
     artifacts: int = 0
     artifacts_damaged: list[dict[str, str]] = field(default_factory=list)
     trouble: str | None = None
     lines: list[bytes] = field(default_factory=list, repr=False)
+    from_log: list[bytes] = field(default_factory=list, repr=False)
     newer: bool = False
 
 
@@ -143,31 +80,32 @@ def has_lines(found: list[SessionFound], begin: Begin, first_seq: int, last_seq:
     )
 
 
-def sessions(disk: Disk, in_log: dict[Key, dict[int, bytes]]) -> Iterator[SessionFound]:
+def sessions(disk: Disk, log: LogLines) -> Iterator[SessionFound]:
     """Every session that has a file or lines in the log."""
-    met = set()
+    met: set[Key] = set()
     store = LedgerStore(disk)
     for row in store.tree():
         path = f"{SESSIONS_DIR}/{row.uid}/{row.session_name}/{EVENTS_FILE}"
         found = SessionFound(row.uid, row.session_id, path, trouble=row.trouble or None)
         if found.session_id is None:
-            _name(disk, found, row.session_name, in_log)
+            _name(disk, found, row.session_name, log.keys())
         if found.session_id is not None:
             met.add((row.uid, found.session_id))
             try:
-                _read(disk, store, found, in_log.get((row.uid, found.session_id), {}))
+                _read(disk, store, found, log)
             except FileNotFoundError:
                 continue  # deleted since it was listed
         yield found
-    for (uid, session_id), lines in in_log.items():
-        if (uid, session_id) not in met and lines:
-            path = f"{SESSIONS_DIR}/{uid}/{path_name(session_id)}/{EVENTS_FILE}"
-            found = SessionFound(uid, session_id, path, pending=len(lines), last_seq=max(lines))
-            _named(disk, found, [lines[seq] for seq in sorted(lines)])
+    for uid, session_id in log.keys() - met:
+        found = SessionFound(
+            uid, session_id, f"{SESSIONS_DIR}/{uid}/{path_name(session_id)}/{EVENTS_FILE}"
+        )
+        _add_log(disk, found, log, 0)
+        if found.pending or found.cut:
             yield found
 
 
-def _name(disk: Disk, found: SessionFound, name: str, in_log: dict[Key, dict[int, bytes]]) -> None:
+def _name(disk: Disk, found: SessionFound, name: str, in_log: Iterable[Key]) -> None:
     """Whose file it is where its header does not say: by its name, or by lines of the log."""
     found.state = "corrupt"
     try:
@@ -187,7 +125,7 @@ def _name(disk: Disk, found: SessionFound, name: str, in_log: dict[Key, dict[int
     found.session_id = next((one for one in ids if path_name(one) == name), None)
 
 
-def _read(disk: Disk, store: LedgerStore, found: SessionFound, pending: dict[int, bytes]) -> None:
+def _read(disk: Disk, store: LedgerStore, found: SessionFound, log: LogLines) -> None:
     assert found.session_id is not None
     try:
         for _ in range(survey.TAIL_TRIES):
@@ -203,25 +141,43 @@ def _read(disk: Disk, store: LedgerStore, found: SessionFound, pending: dict[int
         return
     found.lines = reading.lines
     found.events = len(reading.lines)
-    has = {line_seq(line) for line in reading.lines}
-    found.pending = len(pending.keys() - has)
-    found.last_seq = max(has | pending.keys(), default=0)
-    worst = ["clean", "torn" if reading.torn_bytes else "clean", found.state]
+    found.last_seq = line_seq(reading.lines[-1]) if reading.lines else 0
+    if reading.torn_bytes:
+        found.state = _worst(found.state, "torn")
+    _add_log(disk, found, log, reading.size)
+    in_log = {line_seq(line) for line in found.from_log}
     for one in reading.breaks:
         missing = range(one.first_seq, one.last_seq + 1)
-        if one.why in ("damaged", "missing") and missing and all(seq in pending for seq in missing):
-            worst.append("torn")  # a power cut left holes where the log still has the lines
+        if one.why in ("damaged", "missing") and missing and in_log.issuperset(missing):
+            # A power cut left holes where the log still has the lines.
+            found.state = _worst(found.state, "torn")
             continue
         found.breaks.append(_as_told(one))
-        worst.append("corrupt")
-    behind = max(has, default=0) + 1
-    for seq in sorted(seq for seq in pending if seq >= behind):
-        if seq > behind:
-            found.breaks.append(_as_told(Break(reading.size, behind, seq - 1, "missing")))
-            worst.append("corrupt")
-        behind = seq + 1
-    found.state = max(worst, key=("clean", "torn", "corrupt").index)
-    _named(disk, found, [*reading.lines, *(pending[seq] for seq in sorted(pending))])
+        found.state = "corrupt"
+
+
+def _add_log(disk: Disk, found: SessionFound, log: LogLines, size: int) -> None:
+    """What the log has beyond the file, which is so long."""
+    assert found.session_id is not None
+    has = {line_seq(line) for line in found.lines}
+    last_seq = found.last_seq
+    kept, cut = log.joined((found.uid, found.session_id), last_seq)
+    found.cut = len(cut)
+    if cut:
+        found.state = _worst(found.state, "torn")
+    found.from_log = [one.line for one in kept if one.seq not in has]
+    found.pending = len(found.from_log)
+    for one in kept:
+        if one.seq > last_seq + 1:
+            found.breaks.append(_as_told(Break(size, last_seq + 1, one.seq - 1, "missing")))
+            found.state = "corrupt"
+        last_seq = max(last_seq, one.seq)
+    found.last_seq = last_seq
+    _named(disk, found, [*found.lines, *found.from_log])
+
+
+def _worst(*states: str) -> str:
+    return max(states, key=("clean", "torn", "corrupt").index)
 
 
 def _as_told(one: Break) -> dict[str, Any]:

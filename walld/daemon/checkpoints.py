@@ -23,9 +23,10 @@ import anyio
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.ledgers import LINE_KIND, Pending
+from walld.engine.ledgers import LINE_KIND
 from walld.errors import FormatError
 from walld.escape import escaped_line
+from walld.ledger.pending import FoundLines, Pending, is_dense, join
 from walld.ledger.store import SessionRow
 from walld.wal import records
 
@@ -57,7 +58,7 @@ class _Begun(NamedTuple):
     @property
     def is_synced(self) -> bool:
         """All its lines stand in the log, durably."""
-        return all(one.synced_seq >= one.next_seq - 1 for one in self.streams)
+        return all(one.is_synced for one in self.streams)
 
 
 class Checkpoints:
@@ -181,23 +182,59 @@ class Checkpoints:
 
     # --- a start --------------------------------------------------------------------------------
 
-    async def restore(self) -> None:
-        """Lines that a start found in the log are pending again."""
-        engine, now = self._engine, anyio.current_time()
-        for stream in [one for one in engine.registry.by_no.values() if one.is_ledger]:
+    async def restore(self, synced_no: int, *, met_damage: bool) -> None:
+        """Lines that a start found in the log are pending again, up to where power tore them.
+
+        synced_no: up to this batch the log is known to have been synced. met_damage: to the log.
+        """
+        by_session: dict[tuple[int, str], list[Stream]] = {}
+        for _, stream in sorted(self._engine.registry.by_no.items()):
+            if stream.is_ledger:
+                key = (stream.begin.uid, stream.begin.session_id)
+                by_session.setdefault(key, []).append(stream)
+        for key, streams in by_session.items():
             damaged: list[BadRecord] = []
-            items = await self._files.thread.run(self._reader.job(stream, damaged))
+            found = [await self._found(stream, damaged) for stream in streams]
             for bad in damaged:
                 _log.error("%s; lines of a session, its chain is broken there", bad.why)
-            lines = [
-                Pending(stream.begin.number + item.event.seq, item.event.payload)
-                for item in items
-                if isinstance(item, records.Happened)
-                and isinstance(item.event, wire.Custom)
-                and item.event.kind == LINE_KIND
-            ]
-            ledger = engine.ledgers.restored(stream.begin.uid, stream.begin.session_id)
-            engine.ledgers.hold(ledger, stream, lines, now)
+            try:
+                tail = await self._files.thread.run(partial(self._files.ledgers.tail, *key))
+            except (OSError, FormatError) as error:
+                _log.error("session of uid %d stays in the log: %s", key[0], error)
+                kept, cut = join(found, found[0].base, synced_no, met_damage=True)
+            else:
+                last_seq = 0 if tail is None else tail.last_seq
+                doubt = met_damage or bool(damaged)
+                kept, cut = join(found, last_seq, synced_no, met_damage=doubt)
+            ledger = self._engine.ledgers.restored(key, streams, kept, anyio.current_time())
+            if cut:
+                await self._keep_cut(key, cut)
+            if not is_dense(kept):
+                # Into the file, before anything comes behind it: once the damage is forgotten
+                # (`walld fsck` was read, quarantine/ emptied) no start may take it for torn.
+                self._begin(key, ledger)
+                await self._try_to_write(key, self._begun[key])
+
+    async def _found(self, stream: Stream, damaged: list[BadRecord]) -> FoundLines:
+        items = await self._files.thread.run(self._reader.job(stream, damaged))
+        lines = [
+            Pending(stream.begin.number + item.event.seq, item.event.payload)
+            for item in items
+            if isinstance(item, records.Happened)
+            and isinstance(item.event, wire.Custom)
+            and item.event.kind == LINE_KIND
+        ]
+        return FoundLines(stream.begin.number, next(stream.places()).batch_no, lines)
+
+    async def _keep_cut(self, key: tuple[int, str], cut: list[Pending]) -> None:
+        uid, session_id = key
+        text = "session %s of uid %d: lines %d to %d stood behind a place that a crash tore: %s"
+        try:
+            job = partial(self._files.ledgers.keep, uid, session_id, [one.line for one in cut])
+            where = "they are in " + await self._files.thread.run(job)
+        except OSError as error:  # no reason not to start: nobody was told that they are safe
+            where = f"they could not be kept ({error})"
+        _log.warning(text, escaped_line(session_id), uid, cut[0].seq, cut[-1].seq, where)
 
     async def _list_older(self) -> None:
         sweeping = self._files.ledgers.sweeping(self._files.artifacts.is_begun)

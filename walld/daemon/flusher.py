@@ -170,4 +170,7 @@ class Flusher:
                 await anyio.sleep(limits.DISK_RETRY_SECONDS)
             await self.flush()
         await self._syncer.sync_all()
+        if self._engine.sealing.waiting:  # what waited for that sync
+            await self.flush()
+            await self._syncer.sync_all()
         await self._writer.tell_synced()

@@ -10,7 +10,6 @@ something stands in them: a Begin, a Move, an end.
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from walld.errors import FormatError
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.wal import ranges, records
-from walld.wal.files import SegmentFiles
+from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.index import OFFSET_BITS, LogIndex
 from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, BatchKind, Settled
 from walld.wal.scan import LogScan, list_segments
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
 _log = logging.getLogger("walld.mend")
-_COPY = re.compile(r"\d{20}\.\d+\.\d+")
-"""segment.offset.length: what `SegmentFiles.copy_aside` calls its copies."""
 
 
 @dataclass(slots=True)
@@ -146,7 +143,7 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         sum(facts.size for facts in log.segments),
         _not_synced(log, segments, failed, verdict.synced_no, index),
         damage.streams_lost(disk, log_uuid, verdict, partials.values()),
-        any(_COPY.fullmatch(entry.name) for entry in disk.list_dir(QUARANTINE_DIR)),
+        has_copies(disk),
         _doubt(disk, verdict),
     )
 

@@ -145,7 +145,7 @@ class Daemon:
         files_of = Files(*stores, make_worker(), make_worker())
         sessions = Sessions(engine, flusher, files_of, self._boot, processes.of_owner)
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)
-        turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
+        self._turns = turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
         self.background = Background(engine, keeper, self.reclaimer, reader, checkpoints, turns)
         recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
         asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
@@ -232,7 +232,10 @@ class Daemon:
             await self.writer.settle(mended.not_synced.rows())
             await self.syncer.sync_all()
         self.writer.settled()
-        await self._checkpoints.restore()
+        verdict = mended.verdict
+        damage = bool(verdict.corrupt or verdict.unreadable) or mended.met_damage
+        await self._checkpoints.restore(verdict.synced_no, met_damage=damage)
+        await self._turns.finish_moved()
         self.state.mended(mended, time.perf_counter() - begun)
         self.engine.gap_word = self.state.gap_word
         # What a start made stays for good: it need not be looked at by each collection.

@@ -17,7 +17,7 @@ import anyio
 from walld_client.wire import messages as wire
 
 from walld.engine.entries import events_of, line_event
-from walld.engine.ledgers import Ledger, Pending
+from walld.engine.ledgers import Ledger
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.line import chain_of, line_seq
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.peer import Process
     from walld.ledger.artifacts import ArtifactStore
+    from walld.ledger.pending import Pending
     from walld.ledger.scan import Break
     from walld.ledger.snapshot import SnapshotStore
     from walld.ledger.store import LedgerStore, Tail

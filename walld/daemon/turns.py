@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -28,6 +29,8 @@ from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from walld_client.partial import PartialReply
 
     from walld.daemon.flusher import Flusher
     from walld.daemon.reading import Reader
@@ -44,6 +47,13 @@ _PASSING = ("ledger_full", "disk_full")
 """What a reply is refused for only for now."""
 _GAP = "gap"
 """Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
+
+
+class _Complete(NamedTuple):
+    """A reply of a turn that has ended, and its session, open."""
+
+    reply: PartialReply
+    ledger: Ledger
 
 
 class Turns:
@@ -118,6 +128,8 @@ class Turns:
             await self._see_off(uid, session_id)
         for stream in list(self._engine.settling.streams.values()):
             named = (stream.begin.uid, stream.session_id)
+            if stream.no in self._engine.settling.moved:
+                continue
             if session_id is not None and named != (uid, session_id):
                 continue
             if self._again_at.get(stream.no, 0.0) > anyio.current_time():
@@ -156,28 +168,60 @@ class Turns:
             if (turn.uid, turn.session_id) == (uid, session_id):
                 await self._try_to_interrupt(turn)
 
+    async def finish_moved(self) -> None:
+        """For a start: replies whose messages are in their session, but for whose tombstone it came
+        too late, go now.
+        """
+        for stream in list(self._engine.registry.replies):
+            if stream.begin.turn_id is None or not stream.terminal:
+                continue
+            try:
+                found = await self._complete(stream)
+            except (OSError, FormatError) as error:
+                _log.error("reply of a turn cannot be looked at: %s", error)
+                continue
+            if found is not None and found.ledger.state is not None:
+                ids = [_id_of(found.reply, message) for message in found.reply.messages()]
+                if ids and all(one in found.ledger.state.ids for one in ids):
+                    self._engine.settling.go(stream, anyio.current_time())
+
     async def _settle(self, stream: Stream) -> None:
-        engine, uid, turn_id = self._engine, stream.begin.uid, stream.begin.turn_id
-        assert turn_id is not None
-        ledger = await self._sessions.open(uid, stream.session_id)
-        state = None if ledger is None else ledger.state
-        if ledger is None or state is None or state.journal.turn(turn_id) is None:
+        found = await self._complete(stream)
+        if found is None:
             self._let_go(stream)
             return
+        uid, session_id, reply = stream.begin.uid, found.ledger.session_id, found.reply
+        messages = []
+        for message in reply.messages():
+            payload = await self._message(uid, session_id, stream.begin.turn_id, message)
+            one = _id_of(reply, message)
+            turn_id = stream.begin.turn_id
+            messages.append(wire.NewEntry("message", payload, one, turn=turn_id, once=True))
+        ledger = await self._sessions.open(uid, stream.session_id)
+        if ledger is None or stream.gone:
+            return
+        now = anyio.current_time()
+        if not self._engine.settling.move(stream, ledger, messages, self._wall_ms(), now):
+            self._engine.when("synced", partial(self._go, stream), now)
+        self._flusher.wake()
+
+    async def _complete(self, stream: Stream) -> _Complete | None:
+        """A reply that is complete, with its session; None where that does not know its turn."""
+        uid, turn_id = stream.begin.uid, stream.begin.turn_id
+        assert turn_id is not None
+        ledger = await self._sessions.open(uid, stream.session_id)
+        if ledger is None or ledger.state is None or ledger.state.journal.turn(turn_id) is None:
+            return None
         found = await self._reader.replies(uid, [stream], [])
         reply = from_recovered(found[-1][1]) if found else None
         if reply is None or reply.status != "complete":
-            self._let_go(stream)
-            return
-        entries = []
-        for message in reply.messages():
-            payload = await self._message(uid, ledger.session_id, turn_id, message)
-            entry_id = f"{reply.stream_id}:{message['_wal_seq']}"
-            entries.append(wire.NewEntry("message", payload, entry_id, turn=turn_id, once=True))
-        current = await self._sessions.open(uid, stream.session_id)
-        if current is not None and not stream.gone:
-            self._append(current, entries)
-            engine.settling.finish(stream, current.stream, anyio.current_time())
+            return None
+        return _Complete(reply, ledger)
+
+    def _go(self, stream: Stream) -> None:
+        """Its messages are synced."""
+        if stream.no in self._engine.settling.moved and not stream.gone:
+            self._engine.settling.go(stream, anyio.current_time())
             self._flusher.wake()
 
     def _let_go(self, stream: Stream) -> None:
@@ -187,7 +231,7 @@ class Turns:
         self._flusher.wake()
 
     async def _message(
-        self, uid: int, session_id: str, turn_id: str, message: dict[str, Any]
+        self, uid: int, session_id: str, turn_id: str | None, message: dict[str, Any]
     ) -> bytes:
         """A message of a reply that is whole, as payload; long content is an artifact."""
         told = {key: value for key, value in message.items() if key != "_wal_recovered"}
@@ -218,6 +262,11 @@ class Turns:
             }
         }
         return _dumps(told)
+
+
+def _id_of(reply: PartialReply, message: dict[str, Any]) -> str:
+    """Of the entry that a message of a reply becomes: it is there once, however often it comes."""
+    return f"{reply.stream_id}:{message['_wal_seq']}"
 
 
 def interruption(turn_id: str, reason: str, entry_id: str) -> wire.NewEntry:

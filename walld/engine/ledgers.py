@@ -27,6 +27,7 @@ from walld.engine.entries import entry_event, event_line
 from walld.engine.stream import Stream
 from walld.errors import Refusal
 from walld.ledger.line import chain_of, header_line
+from walld.ledger.pending import Pending
 from walld.sessions.state import SessionState
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -36,18 +37,11 @@ if TYPE_CHECKING:
     from walld.engine.peer import Process
     from walld.sessions.events import Event
 
-__all__ = ["LINE_KIND", "Ledger", "Ledgers", "LostTurn", "Pending"]
+__all__ = ["LINE_KIND", "Ledger", "Ledgers", "LostTurn"]
 
 LINE_KIND = "line"
 _NOBODY = records.Owner("", 0, 0, 0)
 _TURN_ENDS = ("turn_completed", "turn_interrupted")
-
-
-class Pending(NamedTuple):
-    """A line that is not in its session's file, as far as is known."""
-
-    seq: int
-    line: bytes
 
 
 class LostTurn(NamedTuple):
@@ -94,6 +88,12 @@ class Ledger:
         self.closing: list[Stream] = []
         """Streams that a checkpoint is at: they go once it is durable."""
         self.touched = 0.0
+
+    @property
+    def is_synced(self) -> bool:
+        """All its lines stand in the log, durably, or in the file."""
+        streams = self.closing if self.stream is None else [*self.closing, self.stream]
+        return all(one.is_synced for one in streams)
 
     @staticmethod
     def first_chain(uid: int, session_id: str) -> bytes:
@@ -233,23 +233,17 @@ class Ledgers:
                 ledger.closing.remove(stream)
                 self._engine.release(stream, Flag.RELEASED, now)
 
-    def restored(self, uid: int, session_id: str) -> Ledger:
+    def restored(
+        self, key: tuple[int, str], streams: list[Stream], lines: list[Pending], now: float
+    ) -> Ledger:
         """The ledger of lines that a start found; it is folded when somebody asks for it."""
-        key = (uid, session_id)
-        ledger = self.open.get(key)
-        if ledger is None:
-            ledger = self.open[key] = Ledger(uid, session_id, SessionState(), b"")
-            ledger.state = None
+        ledger = self.open[key] = Ledger(*key, SessionState(), b"")
+        ledger.state = None
+        ledger.closing, ledger.pending = streams, lines
+        ledger.pending_bytes = sum(len(one.line) for one in lines)
+        self.pending_bytes += ledger.pending_bytes
+        ledger.since = now if lines else None
         return ledger
-
-    def hold(self, ledger: Ledger, stream: Stream, lines: list[Pending], now: float) -> None:
-        """Lines of a stream that a start found, of an open ledger: in the order of their seqs."""
-        ledger.closing.append(stream)
-        ledger.pending = sorted({one.seq: one for one in [*ledger.pending, *lines]}.values())
-        size = sum(len(pending.line) for pending in ledger.pending)
-        self.pending_bytes += size - ledger.pending_bytes
-        ledger.pending_bytes = size
-        ledger.since = now
 
     def forget(self, ledger: Ledger, now: float) -> None:
         """The session is deleted: nothing of it is written any more."""

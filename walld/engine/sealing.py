@@ -12,17 +12,19 @@ Invariants
 - B3 `appended >= written >= synced`; synced is contiguous. A batch stays in memory until synced, so
   it can be written again elsewhere and read meanwhile (P8).
 - B4 A tombstone lies at or after every record of its stream: a carried record is checked once more
-  when it is sealed, and nothing of a released stream waits; of a turn's reply, behind messages.
+  when it is sealed, and nothing of a released stream waits.
+- B5 What a tombstone is to be as durable as stands in its batch, whole (`bury_with`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from walld import limits
+from walld.engine.parts import Carry, Part, Sealed, Tombstone
 from walld.engine.stream import Place, Stream
 from walld.wal.encode import Batch, BatchBuilder
 from walld.wal.layout import ENTRY_BYTES, Flag
@@ -31,53 +33,10 @@ from walld.wal.records import join_items, pack_body
 if TYPE_CHECKING:
     from walld.engine.segments import Segments
 
-__all__ = ["Carry", "Sealed", "Sealing", "Tombstone"]
+__all__ = ["Sealing"]
 
 _BODY_OVERHEAD_BYTES = 4 + 5
 """A record body beside its items: CRC and array header, at most."""
-
-
-class Tombstone(NamedTuple):
-    """A stream is done with. stream: whose watermark moves with it; flag: RELEASED or RESOLVED."""
-
-    no: int
-    seq: int
-    flag: int
-    stream: Stream | None
-
-
-class Carry(NamedTuple):
-    """Records at..at+records of a stream, merged into one body, to be written again."""
-
-    stream: Stream
-    at: int
-    records: int
-    was: tuple[int, ...]
-    """Where they stood: if that changed meanwhile the copy is stale."""
-    first_seq: int
-    last_seq: int
-    flags: int
-    body: bytes
-
-
-class _Part(msgspec.Struct, frozen=True, gc=False):
-    """A record's share of a batch."""
-
-    stream: Stream | None
-    last_seq: int
-    length: int
-    """Body bytes that are of use; 0 for a tombstone, or where the stream was gone already."""
-    is_tombstone: bool
-
-
-class Sealed(NamedTuple):
-    """A batch on its way, and whose records it holds."""
-
-    batch: Batch
-    parts: list[_Part]
-    new_bytes: int
-    """Bytes of records written for the first time, counted as live bytes are."""
-    carried_bytes: int
 
 
 class Sealing:
@@ -88,8 +47,8 @@ class Sealing:
         self._queue: deque[Stream] = deque()
         self._carries: deque[Carry] = deque()
         self._tombstones: deque[Tombstone] = deque()
-        self._behind: dict[int, list[Tombstone]] = {}
-        """By stream number: tombstones of replies whose messages wait in that stream."""
+        self._together: dict[int, tuple[int, Tombstone]] = {}
+        """By stream number: up to which seq it is written with that tombstone."""
         self._jumped = 0  # tombstones and carries since the last look: they go first
         self.queue_bytes = 0
         self.carry_bytes = 0
@@ -113,7 +72,7 @@ class Sealing:
         self.now = 0.0
         """Monotonic now, set by the engine before each step: when bytes died."""
         self._builder: BatchBuilder | None = None
-        self._parts: list[tuple[_Part, Carry | None]] = []
+        self._parts: list[tuple[Part, Carry | None]] = []
         self._new_bytes = self._carried_bytes = 0
 
     # --- what waits -----------------------------------------------------------------------------
@@ -129,13 +88,19 @@ class Sealing:
         """What waited of a stream will never be written."""
         self.queue_bytes -= freed
 
-    def bury(self, tombstone: Tombstone, behind: Stream | None = None) -> None:
-        """A tombstone to write; not before all that waits of `behind` is sealed (B4)."""
-        if behind is not None and behind.queued:
-            self._behind.setdefault(behind.no, []).append(tombstone)
-            return
+    def bury(self, tombstone: Tombstone) -> None:
+        """A tombstone to write."""
         self._tombstones.append(tombstone)
         self._jumped += 1
+
+    def bury_with(self, tombstone: Tombstone, other: Stream) -> None:
+        """A tombstone to write in the batch of all that waits of `other` now (B5).
+
+        That must fit a batch, and all of `other` before it be durable.
+        """
+        assert other.queued, other.no
+        assert other.no not in self._together, other.no
+        self._together[other.no] = (other.next_seq - 1, tombstone)
 
     def carry(self, carry: Carry) -> None:
         """Old records to write again."""
@@ -147,8 +112,7 @@ class Sealing:
     @property
     def waiting(self) -> int:
         """How many streams, carried records and tombstones wait now."""
-        held = sum(map(len, self._behind.values()))
-        return len(self._queue) + len(self._carries) + len(self._tombstones) + held
+        return len(self._queue) + len(self._carries) + len(self._tombstones)
 
     def begin_flush(self) -> int:
         """How much of what waits belongs to a flush that begins now."""
@@ -163,7 +127,7 @@ class Sealing:
     @property
     def buried(self) -> list[Stream]:
         """Streams whose tombstone is not sealed yet: their records still count."""
-        held = [tombstone for each in self._behind.values() for tombstone in each]
+        held = [tombstone for _, tombstone in self._together.values()]
         waiting = [t.stream for t in (*self._tombstones, *held) if t.stream]
         built = [part.stream for part, _ in self._parts if part.is_tombstone and part.stream]
         return waiting + built
@@ -213,7 +177,7 @@ class Sealing:
     def _seal_tombstone(self, builder: BatchBuilder, tombstone: Tombstone) -> None:
         seq = tombstone.seq
         builder.add(tombstone.no, seq, seq, tombstone.flag, b"")
-        part = _Part(tombstone.stream, seq, 0, is_tombstone=True)
+        part = Part(tombstone.stream, seq, 0, is_tombstone=True)
         self._parts.append((part, None))
 
     def _seal_carry(self, builder: BatchBuilder, carry: Carry) -> None:
@@ -225,7 +189,7 @@ class Sealing:
             return
         flags = carry.flags | Flag.CARRIED
         builder.add(stream.no, carry.first_seq, carry.last_seq, flags, carry.body)
-        part = _Part(stream, carry.last_seq, len(carry.body), is_tombstone=False)
+        part = Part(stream, carry.last_seq, len(carry.body), is_tombstone=False)
         self._parts.append((part, carry))
         self._carried_bytes += ENTRY_BYTES + len(carry.body)
         self.carry_bytes += ENTRY_BYTES + len(carry.body)
@@ -244,22 +208,26 @@ class Sealing:
             size = grown
             flags |= entry.flags
             count += 1
+        until, tombstone = self._together.get(stream.no, (0, None))
+        if tombstone and len(builder) and (not count or waiting[count - 1].last_seq < until):
+            return False  # in a batch of its own it is whole (B5)
         if count:
             body = pack_body(stream.no, join_items([entry.item for entry in waiting[:count]]))
             first_seq, last_seq = waiting[0].first_seq, waiting[count - 1].last_seq
             builder.add(stream.no, first_seq, last_seq, flags, body)
             stream.building += (body,)
-            part = _Part(stream, last_seq, len(body), is_tombstone=False)
+            part = Part(stream, last_seq, len(body), is_tombstone=False)
             self._parts.append((part, None))
             self._new_bytes += ENTRY_BYTES + len(body)
+            if tombstone:  # a few bytes beyond the cut
+                assert last_seq >= until, (stream.no, last_seq, until)
+                del self._together[stream.no]
+                self._seal_tombstone(builder, tombstone)
         if count == len(waiting):
             waiting.clear()
             self.queue_bytes -= stream.waiting_bytes
             stream.waiting_bytes = 0
             stream.queued = False
-            if self._behind:
-                for tombstone in self._behind.pop(stream.no, ()):
-                    self.bury(tombstone)
             return True
         del waiting[:count]
         freed = min(size, stream.waiting_bytes)
@@ -284,7 +252,7 @@ class Sealing:
         assert self._builder is not None
         batch = self._builder.seal(self.next_batch)
         self.next_batch += 1
-        parts: list[_Part] = []
+        parts: list[Part] = []
         for (part, carry), offset in zip(self._parts, batch.offsets, strict=True):
             parts.append(part)
             if part.stream is None:

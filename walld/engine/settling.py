@@ -3,22 +3,27 @@
 Owns: which replies wait for that, their end, and the drains behind such a release. Refuses: making
 messages of them (`daemon/turns.py`), entries (`ledgers.py`).
 
-A plain reply that is released is done with at once. One of a turn must not be: a crash between its
-tombstone and its messages would lose both, so the tombstone lies behind them (B4), and who drains
-behind the release is told once it is written.
+A plain reply that is released is done with at once. One of a turn must not be: a crash that keeps
+its tombstone and not its messages would lose both. Power may take any part of what was not synced,
+so the tombstone stands in the batch of the messages, with all before them synced, or else waits
+until they are (B5). Who drains behind the release is told once it is written.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from walld.engine.sealing import Tombstone
+from walld import limits
+from walld.engine.parts import Tombstone
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from walld_client.wire import messages as wire
+
     from walld.engine.engine import Engine
+    from walld.engine.ledgers import Ledger
     from walld.engine.peer import Connection
     from walld.engine.stream import Stream
 
@@ -33,6 +38,8 @@ class Settling:
         self.streams: dict[int, Stream] = {}
         self._drains: list[tuple[set[int], Callable[[], None]]] = []
         """Numbers of streams that are not settled yet, and what is asked once they are."""
+        self.moved: set[int] = set()
+        """Numbers of those whose messages are taken, and not synced: the rest follows."""
 
     def of(self, connection: Connection) -> set[int]:
         """Numbers of those that this connection's process has released."""
@@ -52,12 +59,28 @@ class Settling:
         self._engine.commit.offered(self._engine.since)
         self._engine.commit.hurry_flush()
 
-    def finish(self, stream: Stream, behind: Stream | None, now: float) -> None:
-        """Its messages are in the ledger, in `behind`: now it may go.
+    def move(
+        self, stream: Stream, ledger: Ledger, messages: list[wire.NewEntry], at_ms: int, now: float
+    ) -> bool:
+        """Its messages go to the ledger and it goes with them. False: once they are synced, `go`.
+
+        Refusal: nothing was done.
+        """
+        was_synced = ledger.is_synced
+        placed = self._engine.ledgers.append(ledger, messages, None, None, at_ms, now)
+        size = sum(len(message.payload) for message in messages)
+        if was_synced and size <= limits.BATCH_BYTES_CUT // 2:
+            is_new = any(one.is_new for one in placed)
+            self.go(stream, now, ledger.stream if is_new else None)
+            return True
+        self.moved.add(stream.no)
+        return False
+
+    def go(self, stream: Stream, now: float, together: Stream | None = None) -> None:
+        """It is done with. together: holds its messages, where those are not synced yet.
 
         What it said is written by then: whoever drained is told that it is, and it must not be on
-        its way in another shape. Its owner is told of the release once the messages are as safe as
-        the tombstone, which stands in their batch or in a later one.
+        its way in another shape.
         """
         engine = self._engine
         assert not stream.has_waiting, stream.no
@@ -70,13 +93,18 @@ class Settling:
             engine.unwanted.append(kept)
         engine.registry.leaves(stream)
         tombstone = Tombstone(stream.no, stream.next_seq - 1, Flag.RELEASED, stream)
-        engine.sealing.bury(tombstone, behind)
+        if together is None:
+            engine.sealing.bury(tombstone)
+            engine.commit.hurry_flush()
+        else:
+            engine.sealing.bury_with(tombstone, together)
         engine.commit.offered(now)
         self.settled(stream)
 
     def settled(self, stream: Stream) -> None:
         """It is done with, in whatever way."""
         self.streams.pop(stream.no, None)
+        self.moved.discard(stream.no)
         held, self._drains = self._drains, []
         for numbers, ask in held:
             numbers.discard(stream.no)

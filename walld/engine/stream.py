@@ -152,6 +152,11 @@ class Stream:
         return not self.begin.producer
 
     @property
+    def is_synced(self) -> bool:
+        """All that was taken of it is durable."""
+        return self.synced_seq >= self.next_seq - 1
+
+    @property
     def known_seq(self) -> int:
         """The highest seq it is known, or must be feared, to have had."""
         return self.next_seq if self.tail_is_lost else self.next_seq - 1

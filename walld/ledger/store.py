@@ -160,6 +160,13 @@ class LedgerStore:
             repair_file(self._disk, path, header_line(uid, session_id), reading.breaks)
         return reading.breaks
 
+    def keep(self, uid: int, session_id: str, lines: list[bytes]) -> str:
+        """Put lines that are not the session's into quarantine, durably. Returns where they are."""
+        path = _path(uid, session_id)
+        tail = self.tail(uid, session_id)
+        reason = "lines of the log behind a place that a crash tore, never synced"
+        return keep_bytes(self._disk, path, tail.size if tail else 0, b"".join(lines), reason)
+
     def delete(self, uid: int, session_id: str) -> bool:
         """Remove all there is of a session, quarantine included, durably. False: nothing was there.
 

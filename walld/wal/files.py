@@ -13,6 +13,7 @@ close and a reopen can be lost.
 from __future__ import annotations
 
 import errno
+import re
 from typing import TYPE_CHECKING
 
 from walld.wal.layout import (
@@ -28,7 +29,15 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk, File
     from walld.wal.encode import Batch
 
-__all__ = ["SegmentFiles", "SegmentGone"]
+__all__ = ["SegmentFiles", "SegmentGone", "has_copies"]
+
+_COPY = re.compile(r"\d{20}\.\d+\.\d+")
+"""segment.offset.length: what `SegmentFiles.copy_aside` calls its copies."""
+
+
+def has_copies(disk: Disk) -> bool:
+    """Some daemon has copied damaged bytes of the log aside, and gone on without them."""
+    return any(_COPY.fullmatch(entry.name) for entry in disk.list_dir(QUARANTINE_DIR))
 
 
 class SegmentGone(OSError):

@@ -9,9 +9,9 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "sessions: a turn's reply goes and its messages do not come",
-        DAEMON + "turns.py",
-        "            self._append(current, entries)\n",
-        "",
+        "walld/engine/settling.py",
+        "append(ledger, messages, None,",
+        "append(ledger, [], None,",
         "N2",
     ),
     Mutant(
@@ -56,9 +56,16 @@ MUTANTS = (
     Mutant(
         "sessions: a start forgets the lines it finds in the log",
         DAEMON + "checkpoints.py",
-        "            engine.ledgers.hold(ledger, stream, lines, now)\n",
-        "            engine.ledgers.hold(ledger, stream, lines[:0], now)\n",
+        "restored(key, streams, kept, anyio.current_time())\n",
+        "restored(key, streams, kept[:0], anyio.current_time())\n",
         "N3",
+    ),
+    Mutant(
+        "sessions: a start keeps the lines behind a torn place",
+        "walld/ledger/pending.py",
+        "    return Joined(kept[:whole], kept[whole:])\n",
+        "    return Joined(kept, [])\n",
+        "H2",
     ),
     Mutant(
         "sessions: after a start every open turn counts as lost",

@@ -116,8 +116,8 @@ MUTANTS = (
     Mutant(
         "a stop does not sync",
         DAEMON + "flusher.py",
-        "        await self._syncer.sync_all()\n",
-        "        self._syncer.wake()\n",
+        "        await self._syncer.sync_all()\n        if",
+        "        self._syncer.wake()\n        if",
         "P4",
     ),
     Mutant(
