@@ -118,6 +118,14 @@ class FakeLedger:
             found = [one for one in found if one.get("key", "").startswith(prefix)]
         return found[-(given["last"] or len(found)) :]
 
+    def _view_turn(
+        self, events: list[dict[str, Any]], turn_id: str | None, stream_id: str | None
+    ) -> dict[str, Any] | None:
+        for turn in self._view_state(events)["turns"]:
+            if turn["turn_id"] == turn_id or stream_id in turn["stream_ids"]:
+                return turn
+        return None
+
     def _view_state(self, events: list[dict[str, Any]]) -> dict[str, Any]:
         turns: dict[str, dict[str, Any]] = {}
         for event in events:

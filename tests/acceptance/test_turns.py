@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from agents.process import Obedient
 from daemon_process import DaemonProcess, until
+from walld_client import Refused
 from walld_client.wire import messages as wire
 from wire_peer import Peer
 
@@ -177,3 +178,23 @@ def test_a_message_says_that_some_of_its_reply_never_came(daemon: DaemonProcess)
     message = (session.messages() or [])[-1]
     assert (message["content"], message["_partial"]) == ("it this", True)
     assert message["_partial_reason"] == "gap"
+
+
+def test_a_turn_is_looked_up_in_a_long_session_without_reading_it(daemon: DaemonProcess) -> None:
+    """By its id and by its stream, before and after a restart; a view would fold 3,000 events."""
+    session = daemon.reader.session("s")
+    turn = session.submit("first", message_id="m1", stream_id="r1")
+    turn.completed()
+    for start in range(0, 3000, 100):
+        session.append_many([{"type": "note", "payload": {"n": start + n}} for n in range(100)])
+    for _ in range(2):
+        assert session.turn(turn.turn_id).state == "completed"
+        assert session.turn(stream_id="r1").turn_id == turn.turn_id
+        assert session.project("turn", turn_id="nobody") is None
+        (told,) = (session.state() or {})["turns"]
+        assert session.project("turn", turn_id=turn.turn_id) == told
+        assert session.submit("first", message_id="m1").turn_id == turn.turn_id
+        daemon.restart()
+    assert daemon.reader.session("never").project("turn", turn_id="t") is None
+    with pytest.raises(Refused, match="turn"):
+        session.project("turn", seq=3)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from session_log import Log
 
+from walld.sessions.state import SessionState
+from walld.sessions.turn_view import turn, turn_in
 from walld.sessions.turns import TurnState, content_hash
 
 STEPS = ("worker_started", "assistant_started", "completed", "interrupted")
@@ -128,3 +130,34 @@ def test_a_value_that_nests_too_deep_is_refused() -> None:
     assert (problem.code, log.events) == ("bad_payload", [])
     while deep:
         deep = deep.pop()  # type: ignore[assignment]
+
+
+def test_a_turn_is_found_by_its_streams_at_work_and_at_rest() -> None:
+    """Out of the fold, out of the events, and after a snapshot: the same one, the first."""
+    log = stepped("assistant_started")
+    log.add("turn_assistant_started", {"stream_id": "s2"}, turn="t")
+    log.submit("u")
+    log.add("turn_assistant_started", {"stream_id": "s2"}, turn="u")
+    for packed in (False, True):
+        if packed:
+            log.add("turn_completed", {}, turn="t")
+            log.add("turn_completed", {}, turn="u")
+            log.state = SessionState.from_base(log.state.to_base())
+        for stream_id, turn_id in (("s", "t"), ("s2", "t"), ("s3", None)):
+            found = turn_in(log.state.journal, stream_id=stream_id)
+            assert found == turn(log.events, stream_id=stream_id)
+            assert (found and found["turn_id"]) == turn_id
+        assert turn_in(log.state.journal, "u") == turn(log.events, "u")
+        assert turn_in(log.state.journal, "nobody") is None
+
+
+def test_a_stream_of_an_event_that_was_taken_back_is_nobodys() -> None:
+    log = stepped()
+    log.add("turn_assistant_started", {"stream_id": "s"}, turn="t")
+    log.state.revert(log.undos.pop())
+    assert log.state.journal.turn_of_stream("s") is None
+    log.submit("u")
+    log.add("turn_assistant_started", {"stream_id": "s"}, turn="u")
+    found = log.state.journal.turn_of_stream("s")
+    assert found is not None
+    assert found.turn_id == "u"

@@ -23,7 +23,8 @@ from walld.daemon.forking import forked_lines
 from walld.engine.entries import events_of, line_event
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.ledger.line import line_seq
-from walld.sessions.projections import project
+from walld.sessions.projections import check, project
+from walld.sessions.turn_view import turn_in
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
@@ -198,12 +199,27 @@ class SessionRequests:
             arguments = msgspec.json.decode(request.arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refusal("bad_argument", str(error), "", "a JSON object") from None
+        if request.name == "turn":
+            return await self._turn(uid, request.session_id, arguments)
         # One at a time of each user: the files' thread has others' sessions to open.
         async with self._views.setdefault(connection.uid, anyio.Lock()):
             try:
                 return await self._view(uid, request, arguments)
             except ProtocolError as error:
                 raise Refusal(error.code, error.message, error.got, error.limit) from None
+
+    async def _turn(self, uid: int, session_id: str, arguments: dict[str, Any]) -> bytes | None:
+        """Out of the fold: who looks up its turn reads no session from its beginning."""
+        try:
+            check("turn", arguments)
+            ledger = await self._sessions.open(uid, session_id)
+        except ProtocolError as error:
+            raise Refusal(error.code, error.message, error.got, error.limit) from None
+        except FormatError as error:
+            raise Refusal("unreadable", str(error)) from None
+        if ledger is None or ledger.state is None:
+            return None
+        return _dumps(turn_in(ledger.state.journal, **arguments))
 
     async def _view(
         self, uid: int, request: wire.Project, arguments: dict[str, Any]

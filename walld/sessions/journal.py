@@ -1,7 +1,7 @@
 """The turns and tool calls of a session: those at work in memory, those at rest as bytes.
 
-Owns: which turns and calls there are, and by which message id. Refuses: their transitions
-(`turns.py`, `tools.py`), who may come next (`state.py`).
+Owns: which turns and calls there are, and by which message id and stream id. Refuses: their
+transitions (`turns.py`, `tools.py`), who may come next (`state.py`).
 
 Invariants: a turn is at rest when it has ended and each of its calls is closed. `pack` puts those
 to rest; asking for one wakes it, with its calls, and changes nothing.
@@ -22,12 +22,15 @@ __all__ = ["Journal", "JournalPack"]
 
 
 class JournalPack(msgspec.Struct, array_like=True):
-    """turns, tools: at work. rest: turn id -> turn and calls. message_ids: -> turn id, at rest."""
+    """turns, tools: at work. rest: turn id -> turn and calls. message_ids, stream_ids: -> turn id,
+    at rest.
+    """
 
     turns: list[TurnState]
     tools: list[tuple[str, str, ToolState]]
     rest: RecordsBlock
     message_ids: RecordsBlock
+    stream_ids: RecordsBlock
 
 
 class _AtRest(msgspec.Struct, array_like=True):
@@ -42,21 +45,32 @@ _decoder: Final = msgspec.msgpack.Decoder(_AtRest)
 class Journal:
     """See the top."""
 
-    __slots__ = ("_message_ids", "_named", "_rest", "_tools", "_turns")
+    __slots__ = (
+        "_message_ids",
+        "_named",
+        "_rest",
+        "_stream_ids",
+        "_streamed",
+        "_tools",
+        "_turns",
+    )
 
     def __init__(self, packed: JournalPack | None = None) -> None:
         self._turns: dict[str, TurnState] = {}
         self._tools: dict[str, dict[str, ToolState]] = {}
         self._named: dict[str, str] = {}
         """Message id -> turn id, of turns at work."""
+        self._streamed: dict[str, str] = {}
+        """Stream id -> turn id, of turns at work; one that was reverted may stand here still."""
         self._rest = Records(None if packed is None else packed.rest)
         self._message_ids = Records(None if packed is None else packed.message_ids)
+        self._stream_ids = Records(None if packed is None else packed.stream_ids)
         if packed is not None:
             self._turns = {turn.turn_id: turn for turn in packed.turns}
             for turn_id, call_id, tool in packed.tools:
                 self._tools.setdefault(turn_id, {})[call_id] = tool
             for turn in packed.turns:
-                self._name(turn)
+                self.name(turn)
 
     def turn(self, turn_id: str | None) -> TurnState | None:
         """The turn of that id, None where there is none."""
@@ -77,6 +91,14 @@ class Journal:
             turn_id = packed.decode("utf-8", "surrogatepass")
         return turn_id
 
+    def turn_of_stream(self, stream_id: str) -> TurnState | None:
+        """The first turn with a reply of that stream."""
+        turn_id = self._streamed.get(stream_id)
+        if (packed := self._stream_ids.get(stream_id)) is not None:
+            turn_id = packed.decode("utf-8", "surrogatepass")
+        turn = self.turn(turn_id)
+        return turn if turn is not None and stream_id in turn.stream_ids else None
+
     def open_turns(self) -> list[TurnState]:
         """Turns that have not ended, in the order they were submitted."""
         return sorted(
@@ -88,7 +110,7 @@ class Journal:
         """None takes the newest turn away again."""
         if turn is not None:
             self._turns[turn_id] = turn
-            self._name(turn)
+            self.name(turn)
             return
         gone = self._turns.pop(turn_id)
         if gone.message_id is not None and self._named.get(gone.message_id) == turn_id:
@@ -106,6 +128,7 @@ class Journal:
         """All of it; whoever holds a turn asks for it again."""
         rest: dict[str, bytes] = {}
         named: dict[str, bytes] = {}
+        streamed: dict[str, bytes] = {}
         for turn_id, turn in list(self._turns.items()):
             tools = self._tools.get(turn_id, {})
             if not turn.ended or not all(tool.closed for tool in tools.values()):
@@ -114,6 +137,10 @@ class Journal:
             if turn.message_id is not None and self._named.get(turn.message_id) == turn_id:
                 named[turn.message_id] = turn_id.encode("utf-8", "surrogatepass")
                 del self._named[turn.message_id]
+            for stream_id in turn.stream_ids:
+                self._streamed.pop(stream_id, None)
+                if self._stream_ids.get(stream_id) is None:
+                    streamed.setdefault(stream_id, turn_id.encode("utf-8", "surrogatepass"))
             del self._turns[turn_id]
             self._tools.pop(turn_id, None)
         tools_at_work = [
@@ -126,10 +153,14 @@ class Journal:
             sorted(tools_at_work, key=lambda one: one[2].seqs["intended"]),
             self._rest.block(rest),
             self._message_ids.block(named),
+            self._stream_ids.block(streamed),
         )
 
-    def _name(self, turn: TurnState) -> None:
-        """The first turn of a message id keeps it."""
+    def name(self, turn: TurnState) -> None:
+        """What it is found by: the first turn of a message id, or of a stream, keeps it."""
+        for stream_id in turn.stream_ids:
+            if self.turn_of_stream(stream_id) is None:
+                self._streamed[stream_id] = turn.turn_id
         if turn.message_id is not None and self.turn_id_of(turn.message_id) is None:
             self._named[turn.message_id] = turn.turn_id
 

@@ -20,8 +20,9 @@ from walld.sessions.state_view import state_view
 from walld.sessions.trace import trace
 from walld.sessions.transcript import transcript
 from walld.sessions.tree import tree
+from walld.sessions.turn_view import turn
 
-__all__ = ["PROJECTIONS", "project"]
+__all__ = ["PROJECTIONS", "check", "project"]
 
 
 class _Projection(NamedTuple):
@@ -35,6 +36,7 @@ _TABLE: Final = (dict, type(None))
 PROJECTIONS: Final[dict[str, _Projection]] = {
     "messages": _Projection(messages, {"format": (str,), "branch": _TEXT, "compacted": (bool,)}),
     "state": _Projection(state_view, {}),
+    "turn": _Projection(turn, {"turn_id": _TEXT, "stream_id": _TEXT}),
     "tree": _Projection(tree, {}),
     "transcript": _Projection(transcript, {}),
     "trace": _Projection(trace, {}),
@@ -53,6 +55,12 @@ def project(name: str, events: Sequence[Event], arguments: dict[str, Any]) -> ob
 
     Text is as the events have it: half characters too. Raises UnknownProjection, BadArgument.
     """
+    check(name, arguments)
+    return PROJECTIONS[name].fold(events, **arguments)
+
+
+def check(name: str, arguments: dict[str, Any]) -> None:
+    """There is such a view, and it takes these. UnknownProjection, BadArgument."""
     projection = PROJECTIONS.get(name)
     if projection is None:
         raise UnknownProjection(name, " | ".join(PROJECTIONS))
@@ -63,4 +71,3 @@ def project(name: str, events: Sequence[Event], arguments: dict[str, Any]) -> ob
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             limit = " | ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
             raise BadArgument(given, type(value).__name__, limit)
-    return projection.fold(events, **arguments)

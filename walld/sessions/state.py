@@ -289,6 +289,7 @@ class SessionState:
         turn = self.journal.turn(turn_id)
         if turn is not None:
             take_turn(turn, type, step.seq, step.facts, step.owner)
+            self.journal.name(turn)
             return
         facts = step.facts
         retry_of = facts.get("retry_of")

@@ -17,6 +17,7 @@ from walld.sessions.messages import messages
 from walld.sessions.path import path_events
 from walld.sessions.pending import open_tools
 from walld.sessions.tree import labels_of
+from walld.sessions.turn_view import turn_view
 
 __all__ = ["state_view"]
 
@@ -40,18 +41,7 @@ def state_view(events: Sequence[Event]) -> dict[str, Any]:
         "model": model,
         "settings": settings,
         "labels": labels_of(events),
-        "turns": [
-            {
-                "turn_id": turn.state.turn_id,
-                "message_id": turn.state.message_id,
-                "state": turn.state.state,
-                "reason": turn.state.reason,
-                "retry_of": turn.state.retry_of,
-                "stream_ids": turn.state.stream_ids.copy(),
-                "collisions": turn.state.collisions.copy(),
-            }
-            for turn in account.turns.values()
-        ],
+        "turns": [turn_view(turn.state) for turn in account.turns.values()],
         "counts": {
             "events": len(events),
             "on_path": len(on_path),

@@ -187,15 +187,16 @@ class NullSession(SessionSteps):
     def __init__(self, session_id: str) -> None:
         super().__init__(session_id, None, lambda one: [], None)
 
-    def turns(self, turn_id: str | None, stream_id: str | None) -> Steps[list[dict[str, Any]]]:
+    def turn_facts(
+        self, turn_id: str | None, stream_id: str | None
+    ) -> Steps[dict[str, Any] | None]:
         yield from ()
-        facts = {
+        return {
             "turn_id": turn_id or new_entry_id(),
             "message_id": new_entry_id(),
             "stream_ids": [stream_id] if stream_id else [],
             "state": "submitted",
         }
-        return [facts]
 
 
 class NullClient(Client):

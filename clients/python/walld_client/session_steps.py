@@ -104,7 +104,7 @@ class SessionSteps(Appending):
     def project(self, /, name: str, **arguments: Any) -> Steps[Any]:
         """A view of the session by name; None where it was never written.
 
-        messages, state, tree, transcript, trace, audit, eval, pending, resume, find.
+        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, find.
         """
         yield from self.delivered()
         text = entries.json_text(arguments)
@@ -161,9 +161,13 @@ class SessionSteps(Appending):
 
     # --- within ---
 
-    def turns(self, turn_id: str | None, stream_id: str | None) -> Steps[list[dict[str, Any]]]:
-        """What the state says of its turns, those ids among them where there are such."""
-        return ((yield from self.state()) or {}).get("turns") or []
+    def turn_facts(
+        self, turn_id: str | None, stream_id: str | None
+    ) -> Steps[dict[str, Any] | None]:
+        """What is told of the turn of that id, or of the one that a stream replies to."""
+        found: dict[str, Any] | None
+        found = yield from self.project("turn", turn_id=turn_id, stream_id=stream_id)
+        return found
 
     def line(self, seq: int) -> Steps[dict[str, Any]]:
         """The event of that seq."""

@@ -234,11 +234,10 @@ def find_turn(
     """The turn of that id, or the one that a stream replies to. Refused where there is none."""
     if (turn_id is None) == (stream_id is None):
         raise TypeError("turn() takes a turn_id or a stream_id")
-    for facts in (yield from session.turns(turn_id, stream_id)):
-        streams = facts.get("stream_ids") or []
-        if facts["turn_id"] == turn_id or (stream_id is not None and stream_id in streams):
-            message_id = facts.get("message_id") or ""
-            return TurnSteps(session, facts["turn_id"], message_id, streams, facts["state"])
+    facts = yield from session.turn_facts(turn_id, stream_id)
+    if facts is not None:
+        streams, message_id = facts.get("stream_ids") or [], facts.get("message_id") or ""
+        return TurnSteps(session, facts["turn_id"], message_id, streams, facts["state"])
     raise Refused(
         "unknown_turn",
         turn_id if turn_id is not None else f"stream {stream_id}",

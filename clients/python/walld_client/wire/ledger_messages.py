@@ -98,8 +98,8 @@ class Events(Message, tag=55, frozen=True):
 class Project(Message, tag=56, frozen=True):
     """A view of a session. Answer: JSON text as bytes, nil where it was never written.
 
-    name: messages | state | tree | transcript | trace | audit | eval | pending | resume | find.
-    arguments: a JSON object.
+    name: messages | state | turn | tree | transcript | trace | audit | eval | pending | resume |
+    find. arguments: a JSON object.
     """
 
     id: RequestId
