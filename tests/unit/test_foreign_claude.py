@@ -136,6 +136,62 @@ def test_a_compaction_replaces_what_is_above():
     assert replacement == [{"role": "user", "content": "so far"}]
 
 
+def compacted(preserves: dict[str, object], after: str) -> list[dict[str, object]]:
+    """A session of four messages, compacted, with one more that hangs on `after`."""
+    imported = claude.read(
+        [
+            user("u", None, "hi"),
+            assistant("a", "u", "m1", TEXT),
+            user("v", "a", "and?"),
+            assistant("b", "v", "m2", call("t")),
+            user("r", "b", [result("t")]),
+            line("system", "c", None, subtype="compact_boundary", compactMetadata=preserves),
+            user("k", "c", "so far", isCompactSummary=True),
+            user("w", after, "go on"),
+        ]
+    )
+    assert imported.not_understood == 0
+    path = path_of(imported, leaf_of(imported))
+    assert path[-2:] == ["k", "w"], "what hangs on a preserved message hangs on the compaction"
+    by_id = {one.id: one.payload for one in imported.entries}
+    replacement: list[dict[str, object]] = by_id["k"]["replacement"]
+    return replacement
+
+
+def test_what_a_compaction_preserves_stands_behind_its_summary():
+    listed = {"anchorUuid": "k", "uuids": ["v", "b", "r", "gone"], "allUuids": ["v", "b", "r"]}
+    segment = {"headUuid": "v", "anchorUuid": "k", "tailUuid": "r"}
+    for preserves in (
+        {"preservedMessages": listed, "preservedSegment": segment},
+        {"preservedSegment": segment},
+    ):
+        for after in ("k", "r"):
+            kept = compacted(preserves, after)
+            assert [one["role"] for one in kept] == ["user", "user", "assistant", "tool"]
+            assert [one["content"] for one in kept[:2]] == ["so far", "and?"]
+    broken = ({"headUuid": "r", "tailUuid": "v"}, {"headUuid": "gone", "tailUuid": "r"}, {}, [])
+    for one in broken:
+        assert len(compacted({"preservedSegment": one}, "k")) == 1
+
+
+def test_what_the_program_says_of_the_api_is_no_message():
+    imported = claude.read(
+        [
+            user("u", None, "hi"),
+            assistant("e", "u", "m1", TEXT, isApiErrorMessage=True),
+            user("v", "e", "again"),
+        ]
+    )
+    assert [one.type for one in imported.entries] == ["message", "claude.api_error", "message"]
+    assert path_of(imported, "v") == ["u", "e", "v"]
+
+
+def test_a_result_that_is_an_error_says_so():
+    failed = result("t") | {"is_error": True}
+    imported = claude.read([assistant("a", None, "m1", call("t")), user("r", "a", [failed])])
+    assert imported.entries[-1].payload["is_error"] is True
+
+
 def test_titles_and_bookkeeping():
     imported = claude.read(
         [

@@ -104,6 +104,23 @@ def test_lines_without_a_payload():
     assert types == ["codex.session_meta", "codex.state", "message"]
 
 
+def test_all_that_its_writer_writes_is_known():
+    """Lines and items of its present version; none of them is a message."""
+    lines = ("world_state", "inter_agent_communication", "inter_agent_communication_metadata")
+    items = ("context_compaction", "configuration_update", "additional_tools", "agent_message")
+    imported = codex.read(
+        [*(line(kind, x=1) for kind in lines), *(item(type=kind) for kind in items)]
+    )
+    assert imported.not_understood == 0
+    assert [one.type for one in imported.entries] == [f"codex.{kind}" for kind in (*lines, *items)]
+
+
+def test_a_call_that_failed_says_so():
+    output = {"content": "no such file", "success": False}
+    imported = codex.read([item(type="function_call_output", call_id="c1", output=output)])
+    assert imported.entries[0].payload["is_error"] is True
+
+
 def test_what_is_not_understood():
     imported = codex.read(
         [

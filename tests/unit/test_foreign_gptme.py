@@ -98,6 +98,19 @@ def test_all_undone():
     assert replayed(log) == []
 
 
+def test_what_is_for_the_screen_alone_goes_to_no_provider():
+    notice = said("system", "compacting") | {"ui_only": True}
+    imported = gptme.read(lines(ONE, notice, TWO))
+    assert [one.payload["role"] for one in imported.entries] == ["user", "ui", "assistant"]
+    assert imported.entries[1].payload["_foreign"]["role"] == "system"
+    log = lines(
+        event(1, "message_append", message=ONE),
+        event(2, "message_append", message=notice),
+        event(3, "undo", n=1),
+    )
+    assert replayed(log) == ["one"]
+
+
 def test_a_long_list_is_taken_back_and_appended():
     long = said("user", "x" * 200_000)
     log = lines(

@@ -33,6 +33,23 @@ def test_case_20_undo_and_never_written() -> None:
     assert seen(log) == ["new"]
 
 
+def test_the_summary_of_a_branch_is_told_on_the_other() -> None:
+    log = four()
+    log.add("leaf", {"target": "e1"})
+    log.add("branch_summary", {"target": "e1", "text": "b was wrong"})
+    log.say("assistant", "c")
+    told = messages(log.events) or []
+    assert [one["content"] for one in told] == ["a", "b was wrong", "c"]
+    assert (told[1]["role"], told[1]["_branch_summary"]) == ("user", "e6")
+    assert seen(log, branch="e4") == ["a", "b", "c", "d"]
+    log.add("leaf", {"target": None})
+    log.add("branch_summary", {"target": None, "text": "all of it"})
+    log.add("branch_summary", {"target": None, "text": ""})
+    assert seen(log) == ["all of it"]
+    log.add("undo", {"n": 1})
+    assert seen(log) == []
+
+
 def test_only_notes_are_a_session_that_was_written() -> None:
     log = Log()
     log.add("setting", {"key": "k", "value": 1})

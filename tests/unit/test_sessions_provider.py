@@ -135,12 +135,89 @@ def test_system_messages() -> None:
     assert [block["text"] for block in sent["content"]] == ["<system>\nbe\n\nkind\n</system>", "q"]
 
 
-def test_images_go_as_they_are_and_empty_text_does_not() -> None:
-    image = {"type": "image", "source": {"data": "x"}}
-    assert openai_messages([user([image, {"type": "text", "text": " "}]), user("")]) == [
-        user([image])
-    ]
+PIXEL = "data:image/png;base64,AAAA"
+HELD = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image_url", "image_url": {"url": PIXEL}},
+        {"type": "image_url", "image_url": PIXEL},
+        {"type": "input_image", "image_url": PIXEL},
+        {"type": "image", "source": HELD},
+        {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+    ],
+)
+def test_a_picture_of_any_dialect_is_one_of_the_providers(block: dict[str, Any]) -> None:
+    told = [user([block, {"type": "text", "text": " "}, {"type": "input_text", "text": "see"}])]
+    see = {"type": "text", "text": "see"}
+    picture = {"type": "image_url", "image_url": {"url": PIXEL}}
+    assert openai_messages(told) == [user([picture, see])]
+    assert anthropic_messages(told) == [user([{"type": "image", "source": HELD}, see])]
+
+
+def test_a_picture_elsewhere_is_its_url() -> None:
+    url = "https://example.org/p.png"
+    detailed = {"type": "input_image", "image_url": url, "detail": "low"}
+    source = {"type": "url", "url": url}
+    (sent,) = openai_messages([user([detailed])])
+    assert sent["content"] == [{"type": "image_url", "image_url": {"url": url, "detail": "low"}}]
+    assert anthropic_messages([user([detailed])]) == [user([{"type": "image", "source": source}])]
+    (sent,) = openai_messages([user([{"type": "image", "source": source}])])
+    assert sent["content"][0]["image_url"] == {"url": url}
+    at_the_provider = {"type": "image", "source": {"type": "file", "file_id": "f"}}
+    assert anthropic_messages([user([at_the_provider])]) == [user([at_the_provider])]
+    assert openai_messages([user([at_the_provider])]) == [user("[picture: not shown]")]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image_url", "image_url": 7},
+        {"type": "input_image"},
+        {"type": "image", "data": "AAAA"},
+        {"type": "app.chart", "rows": [1]},
+    ],
+)
+def test_a_block_that_no_provider_takes_is_a_note(block: dict[str, Any]) -> None:
+    for sent in (openai_messages([user([block])]), anthropic_messages([user([block])])):
+        assert "not shown]" in str(sent)
+        assert "AAAA" not in str(sent)
+        assert "rows" not in str(sent)
+
+
+def test_a_block_of_one_provider_alone_goes_to_that_one() -> None:
+    document = {"type": "document", "source": HELD}
+    assert anthropic_messages([user([document])]) == [user([document])]
+    assert openai_messages([user([document])]) == [user("[document: not shown]")]
+    audio = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+    assert openai_messages([user([audio])]) == [user([audio])]
+
+
+def test_empty_text_is_no_message() -> None:
     assert openai_messages([user(""), assistant(" \n")]) == []
+
+
+def test_the_words_of_openais_responses_are_text() -> None:
+    told = [
+        {"role": "developer", "content": [{"type": "input_text", "text": "rules"}]},
+        user([{"type": "input_text", "text": "q"}]),
+        assistant([{"type": "output_text", "text": "let me"}], CALL),
+        result([{"type": "output_text", "text": "seen"}]),
+        assistant([{"type": "output_text", "text": "done"}]),
+    ]
+    texts = ["rules", "q", "let me", "seen", "done"]
+    assert [one["content"] for one in openai_messages(told)] == texts
+    sent = anthropic_messages(told)
+    assert [one["role"] for one in sent] == ["user", "assistant", "user", "assistant"]
+    assert sent[-1]["content"] == [{"type": "text", "text": "done"}]
+
+
+def test_a_result_with_a_picture_is_its_text_and_a_note() -> None:
+    shown = [{"type": "text", "text": "ok"}, {"type": "image", "source": HELD}]
+    sent = openai_messages([assistant("", CALL), result(shown)])
+    assert sent[-1]["content"] == "ok\n[picture: not shown]"
 
 
 def test_signed_thinking_goes_to_anthropic_alone() -> None:

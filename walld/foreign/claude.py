@@ -3,7 +3,8 @@
 Owns: its lines (user, assistant, and those that are in no message), their tree, sidechains as
 branches, compaction. Refuses: the files of other agents beside it, and of its own subagents.
 
-No schema of it is published, and it changes: what is not known is kept and counted.
+No schema of it is published, and it changes: what is not known is kept and counted. The shapes are
+those that readers of it found, with fixtures: github.com/daaain/claude-code-log and others.
 
 - One answer of the model is several lines, one a block, and the result of each tool hangs on the
   line of its call: taken as a tree, parallel calls would lose all results but one. So what hangs
@@ -11,7 +12,9 @@ No schema of it is published, and it changes: what is not known is kept and coun
 - A line with several results becomes several tool messages; the last has the id of the line.
 - A sidechain (a subagent's talk) hangs on the entry that was the leaf when it began, and never
   becomes the leaf; unless the file holds nothing else.
-- The summary that a compaction leaves replaces all above it.
+- What the program itself says of an error of the API stands on the path and is no message.
+- The summary that a compaction leaves replaces all above it but the messages that it preserves:
+  they stand behind it, and what the file hangs on them hangs on it.
 """
 
 from __future__ import annotations
@@ -35,8 +38,20 @@ _OTHERS: Final = frozenset(
         "custom-title",
         "ai-title",
         "agent-name",
+        "agent-color",
+        "agent-setting",
         "permission-mode",
         "mode",
+        "tag",
+        "task-summary",
+        "pr-link",
+        "worktree-state",
+        "bridge-session",
+        "fork-context-ref",
+        "file-history-delta",
+        "attribution-snapshot",
+        "speculation-accept",
+        "content-replacement",
     )
 )
 """Known and in no message: kept as "claude.<type>"."""
@@ -74,6 +89,12 @@ class _Session:
         """Titles of what ends at an entry that may come later in the file."""
         self.pinned: tuple[Line, str] | None = None
         """A leaf the file names, while nothing was said since."""
+        self.said: dict[str, list[dict[str, Any]]] = {}
+        """The messages of each line with an id."""
+        self.preserved: list[str] = []
+        """What the boundary of a compaction preserves, while its summary has not come."""
+        self.instead: dict[str, str] = {}
+        """Preserved line -> the compaction that has its messages."""
 
     def take(self, line: Line, value: dict[str, Any]) -> None:
         kind = value.get("type")
@@ -87,6 +108,8 @@ class _Session:
                 self.place(line, value, made)
         elif isinstance(kind, str) and kind in _OTHERS:
             self.place(line, value, [(f"claude.{kind}", value)])
+            if value.get("subtype") == "compact_boundary":
+                self.preserved = self.preserves(value.get("compactMetadata"))
             if kind == "last-prompt" and (leaf := text_or_none(value.get("leafUuid"))):
                 self.pinned = line, leaf
         else:
@@ -134,6 +157,11 @@ class _Session:
         )
         if answer is not None:
             self.answers[last] = answer
+        if uuid is not None:
+            self.said[last] = [payload for type_, payload in made if type_ == "message"]
+        if type_ == "compaction":
+            self.instead |= dict.fromkeys(self.preserved, last)
+            self.preserved = []
         if leaf:
             self.pinned = None
 
@@ -151,6 +179,8 @@ class _Session:
         parent = value.get("parentUuid")
         if parent is None:
             parent = value.get("logicalParentUuid")
+        if isinstance(parent, str):
+            parent = self.instead.get(parent, parent)
         if not isinstance(parent, str) or parent not in self.draft:
             compacted = value.get("subtype") == "compact_boundary"
             begins = "parentUuid" in value and value["parentUuid"] is None
@@ -177,6 +207,22 @@ class _Session:
             return called[-1] if called else None
         return self.answers.get(parent or "")
 
+    def preserves(self, told: object) -> list[str]:
+        """The lines above that a compaction preserves, in order.
+
+        Named one by one; by older files as a segment, from its tail up to its head.
+        """
+        told = told if isinstance(told, dict) else {}
+        listed, segment = told.get("preservedMessages"), told.get("preservedSegment")
+        if isinstance(listed, dict) and isinstance(listed.get("uuids"), list):
+            return [one for one in listed["uuids"] if isinstance(one, str) and one in self.said]
+        if not isinstance(segment, dict):
+            return []
+        head, tail = (text_or_none(segment.get(name)) for name in ("headUuid", "tailUuid"))
+        if head not in self.draft or tail not in self.draft or not self.draft.above(head, tail):
+            return []
+        return [one for one in self.draft.between(head, tail) if one in self.said]
+
     # --- what it says -----------------------------------------------------------------------------
 
     def messages(self, value: dict[str, Any], role: str) -> list[tuple[str, dict[str, Any]]] | None:
@@ -187,10 +233,14 @@ class _Session:
         content = said["content"]
         foreign = rest(value, "message") | {"message": rest(said, "role", "content")}
         if role == "assistant":
+            if value.get("isApiErrorMessage") is True:
+                return [("claude.api_error", value)]
             made = message(role, content, tool_calls=_calls(content), foreign=foreign)
             return [("message", made)]
         if value.get("isCompactSummary") is True:
             replacement = [message("user", content)]
+            for kept in self.preserved:
+                replacement += self.said[kept]
             return [("compaction", {"replacement": replacement, "_foreign": foreign})]
         results = _results(content)
         if not results:
@@ -200,6 +250,7 @@ class _Session:
                 "tool",
                 block.get("content"),
                 tool_call_id=block["tool_use_id"],
+                failed=block.get("is_error") is True,
                 foreign={"block": rest(block, "content", "tool_use_id")},
             )
             for block in results

@@ -1,7 +1,9 @@
 """Codex: rollout JSONL.
 
 Owns: its lines {timestamp, type, payload}, and the older ones without a payload. Refuses: the
-state database and the files of subagents beside it.
+state database and the files of subagents beside it. The shapes are those of its writer, which is
+public (github.com/openai/codex, `RolloutItem` and `ResponseItem`), and of rollouts it wrote, which
+github.com/madshn/localpush has as fixtures.
 
 What the model said and heard are the response items; the events repeat it for the screen and are
 kept as they are. A rollout has no tree: a rollback takes turns back, as `undo` does.
@@ -19,7 +21,16 @@ from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
 __all__ = ["ITEM_TYPES", "LINE_TYPES", "read"]
 
 LINE_TYPES: Final = frozenset(
-    ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+    (
+        "session_meta",
+        "response_item",
+        "event_msg",
+        "turn_context",
+        "compacted",
+        "world_state",
+        "inter_agent_communication",
+        "inter_agent_communication_metadata",
+    )
 )
 _CALLS: Final = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
 _OUTPUTS: Final = frozenset(("function_call_output", "custom_tool_call_output"))
@@ -32,6 +43,11 @@ _OTHERS: Final = frozenset(
         "image_generation_call",
         "compaction",
         "compaction_summary",
+        "context_compaction",
+        "compaction_trigger",
+        "configuration_update",
+        "additional_tools",
+        "agent_message",
         "ghost_snapshot",
     )
 )
@@ -170,10 +186,11 @@ def _message(item: dict[str, Any]) -> dict[str, Any] | None:
         call = tool_call(call_id, str(name), as_text({} if arguments is None else arguments))
         return message("assistant", "", tool_calls=[call], foreign=rest(item, "arguments"))
     if kind in _OUTPUTS and call_id is not None:
-        output = item.get("output")
+        output, failed = item.get("output"), False
         foreign = rest(item, "call_id", "output")
         if isinstance(output, dict) and isinstance(output.get("content"), (str, list)):
             foreign["output"] = rest(output, "content")
+            failed = output.get("success") is False
             output = output["content"]
-        return message("tool", output, tool_call_id=call_id, foreign=foreign)
+        return message("tool", output, tool_call_id=call_id, failed=failed, foreign=foreign)
     return None

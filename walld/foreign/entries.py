@@ -62,9 +62,13 @@ def message(
     tool_calls: Sequence[dict[str, Any]] = (),
     tool_call_id: str | None = None,
     name: str | None = None,
+    failed: bool = False,
     foreign: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A message in the plain shape. Content that is neither text nor blocks becomes text."""
+    """A message in the plain shape. Content that is neither text nor blocks becomes text.
+
+    failed: of what a tool gave; a provider is told so.
+    """
     if content is None:
         content = ""
     if not isinstance(content, (str, list)):
@@ -76,6 +80,8 @@ def message(
         made["tool_call_id"] = tool_call_id
     if name is not None:
         made["name"] = name
+    if failed:
+        made["is_error"] = True
     if foreign:
         made["_foreign"] = foreign
     return made
@@ -171,6 +177,15 @@ class Draft:
         while below is not None and below != id:
             below = self._parents[below]
         return below is not None
+
+    def between(self, head: str, tail: str) -> list[str]:
+        """The entries from `head`, which stands above `tail`, down to it."""
+        found = [tail]
+        while found[-1] != head:
+            above = self._parents[found[-1]]
+            assert above is not None, f"{head!r} does not stand above {tail!r}"
+            found.append(above)
+        return found[::-1]
 
     def imported(self, version: int | None = None) -> Imported:
         """What came of it."""

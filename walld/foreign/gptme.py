@@ -6,6 +6,10 @@ is a conversation.jsonl of its own).
 An event log is compacted by its writer: it may begin with a checkpoint, which is the whole list of
 messages. A later checkpoint says nothing new, unless lines before it were lost.
 
+The shapes are those of its writer: github.com/gptme/gptme, `message.py` and
+`logmanager/eventlog.py`. A message that is `ui_only` is none that a model is sent: its role here is
+"ui", which no provider knows, and undo counts it as gptme does.
+
 A tool call stands in the assistant's text as `@tool(call_id): {...}`; its result is a system
 message with that `call_id`. Only where both are there the result becomes a tool message.
 """
@@ -112,6 +116,8 @@ class _Log:
         foreign = rest(said, "role", "content")
         if event:
             foreign["event"] = event
+        if said.get("ui_only") is True:
+            return message("ui", content, foreign={"role": role} | foreign)
         if role == "assistant" and isinstance(content, str):
             calls = _calls(content)
             self.calls.update(call["id"] for call in calls)

@@ -252,7 +252,10 @@ class _Session:
         if role == "toolResult":
             call_id = text_or_none(said.get("toolCallId"))
             name = text_or_none(said.get("toolName"))
-            made = message("tool", content, tool_call_id=call_id, name=name, foreign=foreign)
+            failed = said.get("isError") is True
+            made = message(
+                "tool", content, tool_call_id=call_id, name=name, failed=failed, foreign=foreign
+            )
             return ("message", made) if call_id is not None else None
         if role == "bashExecution":
             if said.get("excludeFromContext") is True:

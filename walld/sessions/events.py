@@ -181,7 +181,10 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
     ),
     "undo": (_Field("n", _is_count(1), "a number from 1"),),
     "label": (_name("target"), _Field("text", _or_null(_is_text), "a text or null", False)),
-    "branch_summary": (_name("target"), _Field("text", _is_text, "a text")),
+    "branch_summary": (
+        _Field("target", _or_null(_is_name), "the id of an entry, or null"),
+        _Field("text", _is_text, "a text"),
+    ),
     "setting": (_name("key"), _Field("value", _anything, "any value")),
     "model_change": (_name("model"),),
     "compaction": (

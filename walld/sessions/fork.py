@@ -99,8 +99,8 @@ class _Copies:
         payload = event.payload
         if check_payload(event.type, payload) is not None:
             return event
-        if event.type == "branch_summary" and payload["target"] not in self.state.ids:
-            if self.last is not None:
+        if event.type == "branch_summary" and payload["target"] is not None:
+            if payload["target"] not in self.state.ids and self.last is not None:
                 return msgspec.structs.replace(event, payload=payload | {"target": self.last})
         elif event.type == "compaction" and not self._knows(payload.get("first_kept")):
             said = [{"role": "user", "content": payload.get("summary"), "_compaction": event.id}]

@@ -6,7 +6,8 @@ takes (`provider.py`).
 Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
 counts messages as they were seen at its place: one that takes a summary off takes what the summary
 stood for. A message of a reply that was said anew stands where it first stood; one that was
-undone or edited meanwhile stays as that left it. An entry whose payload is malformed does nothing.
+undone or edited meanwhile stays as that left it. What was learnt on a branch that was left (its
+summary) is told as the user's. An entry whose payload is malformed does nothing.
 """
 
 from __future__ import annotations
@@ -96,6 +97,10 @@ class _Conversation:
         elif kind == "turn_submitted":
             if payload.get("retry_of") is None:
                 self._say(place, event.id, submitted_message(event))
+        elif kind == "branch_summary":
+            if payload["text"]:
+                told = {"role": "user", "content": payload["text"], "_branch_summary": event.id}
+                self._say(place, event.id, told)
         elif kind == "message_edit":
             self._edit(place, payload)
         elif kind == "undo":
@@ -174,7 +179,9 @@ class _Conversation:
         return low
 
 
-_SAID: Final = frozenset(("message", "turn_submitted", "message_edit", "undo", "compaction"))
+_SAID: Final = frozenset(
+    ("message", "turn_submitted", "message_edit", "undo", "compaction", "branch_summary")
+)
 
 
 def _reply_of(message: dict[str, Any]) -> tuple[object, object] | None:

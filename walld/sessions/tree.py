@@ -33,7 +33,7 @@ def tree(events: Sequence[Event]) -> dict[str, Any]:
     """Every entry as a node, in order of seq: leaf, roots, nodes, names of branches.
 
     A node says its children, whether it stands on the path to the leaf, its label and the
-    summaries of the branch that it begins. tips: entries nothing hangs on, but labels and moves.
+    summaries of branches that name it. tips: entries nothing hangs on, but labels and moves.
     """
     found = places(events)
     labels = labels_of(events)

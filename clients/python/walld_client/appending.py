@@ -162,10 +162,18 @@ class Appending:
         """From here on the branch speaks with another model; in no message."""
         return (yield from self.append("model_change", {"model": model}))
 
-    def branch(self, at: str | None, name: str | None = None) -> Steps[Entry]:
-        """What is appended next hangs on entry `at`; None: before the first one."""
-        payload = {"target": None if at is None else checked_id(at, "at")}
-        return (yield from self.append("leaf", payload | ({"name": name} if name else {})))
+    def branch(
+        self, at: str | None, name: str | None = None, *, summary: str | None = None
+    ) -> Steps[Entry]:
+        """What is appended next hangs on entry `at`; None: before the first one.
+
+        summary: of the branch that is left, which messages() has as the user's from here on.
+        """
+        target = None if at is None else checked_id(at, "at")
+        drafts = [draft("leaf", {"target": target} | ({"name": name} if name else {}))]
+        if summary is not None:
+            drafts.append(draft("branch_summary", {"target": target, "text": summary}))
+        return (yield from self.appended(drafts))[-1]
 
     def compact(
         self,

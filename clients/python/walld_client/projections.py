@@ -1,7 +1,7 @@
 """A recovered reply as messages: plain for the application's own store, or for a provider.
 
 Owns: which segments become which message, in each format. Refuses: reading the reply
-(`partial.py`), inventing anything.
+(`partial.py`), calls in the providers' shapes (`calls.py`), inventing anything.
 
 Only the last attempt is projected. Plain: one message a step, with everything the step holds.
 Provider formats are safe to send:
@@ -9,25 +9,27 @@ Provider formats are safe to send:
   known and its arguments are a JSON object (or empty);
 - no two equal roles in a row (but one `tool` message a call, as openai has it), no empty message,
   no key a provider does not know; text of steps without a call between becomes one message;
-- ids and names as both providers take them: 1-40 and 1-64 of A-Z a-z 0-9 _ -, ids unique.
+- calls as `calls.py` makes them.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from walld_client import wtf8
-from walld_client.segments import Segment, json_or_none
+from walld_client.calls import (
+    ProviderCall,
+    anthropic_results,
+    openai_assistant,
+    sendable_arguments,
+    sendable_id,
+)
+from walld_client.segments import Segment
 
 __all__ = ["anthropic_messages", "openai_messages", "plain_message"]
 
 _CONTENT = frozenset(("text", "reasoning", "tool", "tool_result"))
-_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def plain_message(step: Sequence[Segment]) -> dict[str, Any] | None:
@@ -68,59 +70,24 @@ def plain_message(step: Sequence[Segment]) -> dict[str, Any] | None:
 
 def openai_messages(segments: Iterable[Segment]) -> list[dict[str, Any]]:
     """Chat messages: assistant (with tool_calls), one tool message a result, assistant, ..."""
-    messages: list[dict[str, Any]] = []
+    sent: list[dict[str, Any]] = []
     for turn in _turns(segments):
-        message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
-        if turn.calls:
-            message["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {
-                        "name": call.name,
-                        "arguments": json.dumps(call.arguments, ensure_ascii=False),
-                    },
-                }
-                for call in turn.calls
-            ]
-        messages.append(message)
-        messages.extend(
-            {"role": "tool", "tool_call_id": call.id, "content": call.result} for call in turn.calls
-        )
-    return messages
+        sent += openai_assistant(turn.text, turn.calls)
+    return sent
 
 
 def anthropic_messages(segments: Iterable[Segment]) -> list[dict[str, Any]]:
     """Messages of content blocks: assistant (text, tool_use ...), user (tool_result ...), ..."""
-    messages: list[dict[str, Any]] = []
+    sent: list[dict[str, Any]] = []
     for turn in _turns(segments):
         # The provider refuses a last message that ends in white space.
         text = turn.text if turn.calls else turn.text.rstrip()
         blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-        blocks.extend(
-            {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
-            for call in turn.calls
-        )
-        messages.append({"role": "assistant", "content": blocks})
+        blocks += [call.tool_use() for call in turn.calls]
+        sent.append({"role": "assistant", "content": blocks})
         if turn.calls:
-            results = [
-                {"type": "tool_result", "tool_use_id": call.id, "content": call.result}
-                | ({"is_error": True} if call.failed else {})
-                for call in turn.calls
-            ]
-            messages.append({"role": "user", "content": results})
-    return messages
-
-
-class _Call:
-    """An answered call, ready to send."""
-
-    def __init__(self, call_id: str, segment: Segment, arguments: dict[str, Any]) -> None:
-        self.id = call_id
-        self.name = _NOT_IN_NAME.sub("_", segment.name or "")[:64]
-        self.arguments = arguments
-        self.result = _result_text(segment.result)
-        self.failed = segment.outcome == "failed"
+            sent.append(anthropic_results(turn.calls))
+    return sent
 
 
 class _Turn:
@@ -128,7 +95,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self.text = ""
-        self.calls: list[_Call] = []
+        self.calls: list[ProviderCall] = []
         self.step = -1
 
 
@@ -138,7 +105,7 @@ def _turns(segments: Iterable[Segment]) -> list[_Turn]:
     turn = _Turn()
     ids: set[str] = set()
     for segment in segments:
-        arguments = _sendable(segment)
+        arguments = _arguments(segment)
         if segment.kind != "text" and arguments is None:
             continue
         if turn.calls and (segment.kind == "text" or segment.step != turn.step):
@@ -149,7 +116,10 @@ def _turns(segments: Iterable[Segment]) -> list[_Turn]:
                 turn.text += "\n\n"
             turn.text += segment.text
         else:
-            turn.calls.append(_Call(_call_id(segment, ids), segment, arguments))
+            call_id = sendable_id(segment.call_id or "", segment.first_seq, ids)
+            call = ProviderCall(call_id, segment.name or "", arguments)
+            call.answer(segment.result, segment.outcome == "failed")
+            turn.calls.append(call)
         turn.step = segment.step
     turns.append(turn)
     for one in turns:
@@ -157,31 +127,11 @@ def _turns(segments: Iterable[Segment]) -> list[_Turn]:
     return [one for one in turns if one.text or one.calls]
 
 
-def _sendable(segment: Segment) -> dict[str, Any] | None:
+def _arguments(segment: Segment) -> dict[str, Any] | None:
     """The arguments of a call that may be sent; None for any other segment."""
     if segment.kind != "tool" or not segment.name or segment.outcome not in {"done", "failed"}:
         return None
-    if not (segment.arguments or "").strip():
-        return {}
-    arguments = wtf8.jsonable(json_or_none(segment.arguments or ""))
-    return arguments if isinstance(arguments, dict) else None
-
-
-def _call_id(segment: Segment, taken: set[str]) -> str:
-    """The call's own id where a provider takes it and it is still free, else one made of it."""
-    call_id = segment.call_id or ""
-    if not _ID.fullmatch(call_id) or call_id in taken:
-        own = f"{segment.first_seq}:{call_id}".encode("utf-8", "surrogatepass")
-        call_id = "call_" + hashlib.blake2b(own, digest_size=16).hexdigest()
-    taken.add(call_id)
-    return call_id
-
-
-def _result_text(result: object) -> str:
-    """A result as text; an empty one as JSON, since some providers refuse an empty message."""
-    if isinstance(result, str) and result.strip():
-        return wtf8.scrub(result)
-    return json.dumps(wtf8.jsonable(result), ensure_ascii=False)
+    return sendable_arguments(segment.arguments)
 
 
 def _joined(step: Sequence[Segment], kind: str) -> str:
