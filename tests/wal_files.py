@@ -94,6 +94,9 @@ class BytesDisk:
     def rename(self, path: str, new_path: str) -> None:
         raise NotImplementedError
 
+    def link(self, path: str, new_path: str) -> None:
+        raise NotImplementedError
+
     def make_dir(self, path: str) -> None:
         raise NotImplementedError
 

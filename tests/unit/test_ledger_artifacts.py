@@ -173,6 +173,86 @@ def test_a_crash_at_each_verb_leaves_all_or_nothing() -> None:
         assert again.read(UID, SESSION, DIGEST) == CONTENT
 
 
+# --- forks ----------------------------------------------------------------------------------------
+
+
+def test_a_forks_artifacts_are_the_same_files(disk: RealDisk, store: ArtifactStore) -> None:
+    other = sha256(b"other").digest()
+    put(store, CONTENT, 9999)
+    put(store, b"other", 9999)
+    store.link(UID, SESSION, "fork", [DIGEST, other, sha256(b"gone").digest()])
+    store.link(UID, SESSION, "fork", [DIGEST])  # a fork that was killed before is made again
+    assert store.list(UID, "fork") == {DIGEST: len(CONTENT), other: 5}
+    first, second = Path(disk.root).rglob(DIGEST.hex())
+    assert first.samefile(second)
+    LedgerStore(disk).delete(UID, SESSION)
+    assert store.list(UID, SESSION) == {}
+    assert store.read(UID, "fork", DIGEST) == CONTENT
+    store.link(UID, "never", "empty", [])
+    assert "empty" not in str(list(Path(disk.root).rglob("*")))
+
+
+def test_what_changed_in_a_fork_is_put_right_there_alone(
+    disk: RealDisk, store: ArtifactStore
+) -> None:
+    """What is put replaces the name, and never the bytes that another name leads to."""
+    put(store, CONTENT, 9999)
+    store.link(UID, SESSION, "fork", [DIGEST])
+    path = next(Path(disk.root).rglob(DIGEST.hex()))
+    path.write_bytes(b"changed")
+    assert put(store, CONTENT, 9999, "fork")[-1]
+    assert store.read(UID, "fork", DIGEST) == CONTENT
+    with pytest.raises(FormatError, match="7 bytes"):
+        store.read(UID, SESSION, DIGEST)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP])
+def test_where_there_are_no_second_names_it_is_a_copy(number: int) -> None:
+    storage = Storage(Random(1))
+    disk = SimulatedDisk(storage)
+    store = ArtifactStore(disk)
+    put(store, CONTENT, 9999)
+    storage.fail = lambda verb, path: number if verb == "link" else 0
+    store.link(UID, SESSION, "fork", [DIGEST, sha256(b"gone").digest()])
+    storage.cut_power()
+    nodes = [storage.node(path) for path in storage.files()]
+    assert [bytes(node.data) for node in nodes] == [CONTENT, CONTENT]
+    assert nodes[0] is not nodes[1]
+
+
+def test_an_error_that_is_no_refusal_ends_a_fork() -> None:
+    storage = Storage(Random(1))
+    store = ArtifactStore(SimulatedDisk(storage))
+    put(store, CONTENT, 9999)
+    storage.fail = lambda verb, path: errno.ENOSPC if verb == "link" else 0
+    with pytest.raises(OSError, match="No space"):
+        store.link(UID, SESSION, "fork", [DIGEST])
+
+
+@pytest.mark.parametrize("crash", ["kill", "cut_power"])
+def test_a_crash_at_each_verb_of_a_fork_hurts_no_artifact(crash: str) -> None:
+    for at in range(1, 60):
+        storage = Storage(Random(at))
+        put(ArtifactStore(SimulatedDisk(storage)), CONTENT, 9999)
+        storage.crash_at = storage.ops + at
+        is_done = False
+        with suppress(Crashed):
+            ArtifactStore(SimulatedDisk(storage)).link(UID, SESSION, "fork", [DIGEST])
+            is_done = True
+        getattr(storage, crash)()
+        later = ArtifactStore(SimulatedDisk(storage))
+        assert later.read(UID, SESSION, DIGEST) == CONTENT
+        if is_done or later.exists(UID, "fork", DIGEST):
+            assert later.read(UID, "fork", DIGEST) == CONTENT
+        later.link(UID, SESSION, "fork", [DIGEST])
+        storage.cut_power()
+        assert ArtifactStore(SimulatedDisk(storage)).read(UID, "fork", DIGEST) == CONTENT
+        if is_done:
+            break
+    else:
+        raise AssertionError("more verbs than looked at")
+
+
 def test_what_is_being_sent_is_not_swept(disk: RealDisk, store: ArtifactStore) -> None:
     ledgers, half = LedgerStore(disk), len(CONTENT) // 2
     assert not store.put(UID, "abandoned", DIGEST, len(CONTENT), 0, CONTENT[:half])

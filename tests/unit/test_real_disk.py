@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from walld.disk.base import Disk, Entry, File
+from walld.disk.base import LINK_REFUSED, Disk, Entry, File
 from walld.disk.real import RealDisk
 from walld.errors import UnsafePath
 
@@ -159,6 +159,29 @@ def test_replace_is_whole_and_leaves_no_temporary(disk: RealDisk) -> None:
     disk.replace("d/x", b"one")
     disk.replace("d/x", b"two" * 100_000)
     assert disk.list_dir("d") == [Entry("x", "file", 300_000)]
+
+
+def test_a_second_name_leads_to_the_same_file(disk: RealDisk, tmp_path: Path) -> None:
+    disk.make_dir("a")
+    disk.make_dir("b")
+    disk.create("a/f").write_at(b"bytes", 0)
+    disk.link("a/f", "b/g")
+    disk.sync_dir("b")
+    assert disk.open("b/g").read_at(9, 0) == b"bytes"
+    assert (tmp_path / "root/a/f").samefile(tmp_path / "root/b/g")
+    with pytest.raises(FileExistsError):
+        disk.link("a/f", "b/g")
+    with pytest.raises(FileNotFoundError):
+        disk.link("a/none", "b/h")
+    disk.unlink("a/f")
+    assert disk.open("b/g").read_at(9, 0) == b"bytes"
+    (tmp_path / "root/a/planted").symlink_to("/etc/passwd")
+    disk.link("a/planted", "b/planted")
+    with pytest.raises(OSError, match="planted"):
+        disk.open("b/planted")
+    with pytest.raises(PermissionError) as error:
+        disk.link("a", "b/directory")
+    assert error.value.errno in LINK_REFUSED
 
 
 def test_a_replace_that_fails_leaves_the_old_file(disk: RealDisk) -> None:

@@ -40,6 +40,44 @@ def test_a_write_that_a_kill_interrupts_is_cut_at_a_page() -> None:
     assert lengths == {100, 4096, 8192, 10_100}
 
 
+def test_a_second_name_leads_to_the_same_file() -> None:
+    medium = storage()
+    disk = SimulatedDisk(medium)
+    disk.make_dir("a")
+    file = disk.create("f")
+    file.write_at(b"one", 0)
+    disk.link("f", "a/g")
+    with pytest.raises(FileExistsError):
+        disk.link("f", "a/g")
+    with pytest.raises(FileNotFoundError):
+        disk.link("none", "a/h")
+    file.write_at(b"two", 0)
+    disk.unlink("f")
+    assert medium.files() == {"a/g": b"two"}
+    assert disk.open("a/g").read_at(9, 0) == b"two"
+
+
+def test_a_second_name_is_durable_with_its_directory() -> None:
+    seen = set()
+    for seed in range(60):
+        medium = storage(seed=seed)
+        disk = SimulatedDisk(medium)
+        disk.make_dir("a")
+        file = disk.create("f")
+        file.write_at(b"synced", 0)
+        file.sync()
+        disk.sync_dir("")
+        disk.link("f", "a/g")
+        disk.sync_dir("a")
+        disk.link("f", "a/late")
+        medium.cut_power()
+        found = medium.files()
+        assert found["f"] == found["a/g"] == b"synced"
+        assert medium.node("f") is medium.node("a/g"), "one file still"
+        seen.add("a/late" in found)
+    assert seen == {False, True}
+
+
 def test_power_keeps_what_file_and_directory_were_synced_for_and_maybe_the_rest() -> None:
     seen = set()
     for seed in range(60):

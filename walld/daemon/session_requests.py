@@ -10,7 +10,6 @@ an empty list.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -144,22 +143,20 @@ class SessionRequests:
             lines = await self._files.views.run(job)
         except ProtocolError as error:
             raise Refusal(error.code, error.message, error.got, error.limit) from None
-        copy = partial(self._copy_artifacts, uid, request.session_id, request.new_id, lines)
-        await self._files.thread.run(copy)
+        link = partial(self._link_artifacts, uid, request.session_id, request.new_id, lines)
+        await self._files.thread.run(link)
         if not await self._sessions.create(uid, request.new_id, lines):
             text = "new_id names a session that is there"
             raise Refusal("session_exists", text, request.new_id, "a new id")
         last = line_event(lines[-1])
         return [wire.Placed(last.seq, last.id)]
 
-    def _copy_artifacts(self, uid: int, source: str, target: str, lines: list[bytes]) -> None:
+    def _link_artifacts(self, uid: int, source: str, target: str, lines: list[bytes]) -> None:
         """Those that the copied events name, before the events do. For the thread."""
         store = self._files.artifacts
-        for digest, size in store.list(uid, source).items():
-            name = digest.hex().encode()
-            if any(name in line for line in lines):
-                with suppress(FileNotFoundError, FormatError):  # said of the copy, as of the source
-                    store.put(uid, target, digest, size, 0, store.read(uid, source, digest))
+        named = b"".join(lines)
+        there = store.list(uid, source)
+        store.link(uid, source, target, [one for one in there if one.hex().encode() in named])
 
     async def _delete(self, connection: Connection, request: wire.Delete) -> bool:
         uid = self._recovery.uid_of(connection, request.uid)

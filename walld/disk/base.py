@@ -10,9 +10,15 @@ errno and path; none retries, none swallows.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import errno
+from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Disk", "Entry", "File"]
+__all__ = ["LINK_REFUSED", "Disk", "Entry", "File"]
+
+LINK_REFUSED: Final = frozenset(
+    (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
+)
+"""FAT and some network mounts give no second names, each with its own errno; a file has a most."""
 
 
 class Entry(NamedTuple):
@@ -75,6 +81,13 @@ class Disk(Protocol):
 
     def rename(self, path: str, new_path: str) -> None:
         """Another name within the data directory; what stood there is replaced."""
+
+    def link(self, path: str, new_path: str) -> None:
+        """linkat(2), a second name of a file: both lead to the same bytes, durable once synced.
+
+        FileExistsError where the new name is taken. OSError where the file system has none or the
+        file has too many (LINK_REFUSED): whoever wants a second file copies it then.
+        """
 
     def make_dir(self, path: str) -> None:
         """A directory of mode 0700 and its missing parents, each parent synced. Fine if there."""

@@ -214,6 +214,12 @@ class RealDisk(ComposedDisk):
         with self._parent_of(path) as (parent, name), self._parent_of(new_path) as target:
             os.rename(name, target[1], src_dir_fd=parent, dst_dir_fd=target[0])
 
+    def link(self, path: str, new_path: str) -> None:
+        """A second name of a file; of a planted symbolic link, which nobody opens, that link's."""
+        self._refuse_if_read_only(path)
+        with self._parent_of(path) as (parent, name), self._parent_of(new_path) as target:
+            os.link(name, target[1], src_dir_fd=parent, dst_dir_fd=target[0], follow_symlinks=False)
+
     def make_one_dir(self, path: str) -> bool:
         """True where the directory is new. What is there must be a directory, and no link."""
         self._refuse_if_read_only(path)

@@ -96,6 +96,16 @@ class SimulatedDisk(ComposedDisk):
         target.durable[new_name] = node
         source.change({name: None})
 
+    def link(self, path: str, new_path: str) -> None:
+        """A second name of a file, durable with its directory."""
+        self.step("link", path)
+        node = self._storage.node(path)
+        folder, name = self._parent(new_path)
+        if name in folder.entries:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new_path)
+        folder.change({name: node})
+        node.names += 1
+
     def make_one_dir(self, path: str) -> bool:
         """A directory; False where it is there."""
         self.step("mkdir", path)

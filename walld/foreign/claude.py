@@ -219,7 +219,9 @@ class _Session:
         if not isinstance(segment, dict):
             return []
         head, tail = (text_or_none(segment.get(name)) for name in ("headUuid", "tailUuid"))
-        if head not in self.draft or tail not in self.draft or not self.draft.above(head, tail):
+        if head is None or tail is None or head not in self.draft or tail not in self.draft:
+            return []
+        if not self.draft.above(head, tail):
             return []
         return [one for one in self.draft.between(head, tail) if one in self.said]
 

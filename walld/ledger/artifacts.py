@@ -6,6 +6,9 @@ its name. Refuses: what mentions them (`sessions/`), types and previews.
 A piece at a time: what is not whole yet is a temporary file and a hash in memory. Nothing of it
 outlives the process; whoever sends begins again.
 
+A fork's artifacts are second names of the same files: bytes of a hash never change, so nobody can
+tell, and they stay until the last session that names them goes.
+
 Invariant A1: a file with the name of a hash was verified; read again, it is verified again.
 """
 
@@ -15,12 +18,15 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from walld.disk.base import LINK_REFUSED
 from walld.errors import FormatError, ProtocolError
 from walld.ledger.files import write_whole
 from walld.ledger.names import ARTIFACTS_DIR, is_temporary, session_dir, temporary
 from walld.limits import ARTIFACT_BYTES_MAX, ARTIFACT_UPLOADS_PER_UID_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from walld.disk.base import Disk, File
 
 __all__ = ["ArtifactStore"]
@@ -112,6 +118,37 @@ class ArtifactStore:
                 with suppress(ValueError):
                     found[bytes.fromhex(entry.name)] = entry.size
         return found
+
+    def link(self, uid: int, session_id: str, new_id: str, digests: Iterable[bytes]) -> None:
+        """The same artifacts in another session of the user, durable.
+
+        As second names of their files; as copies where the file system gives none. One that is
+        missing, or cannot be copied because it changed, is missing there too.
+        """
+        folder = f"{session_dir(uid, new_id)}/{ARTIFACTS_DIR}"
+        made = False
+        for digest in digests:
+            if not made:
+                self._disk.make_dir(folder)
+                made = True
+            path, new_path = (_path(uid, one, _hex(digest)) for one in (session_id, new_id))
+            try:
+                self._disk.link(path, new_path)
+            except FileExistsError:
+                continue  # of a fork that was killed, or already sent there
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in LINK_REFUSED:
+                    raise
+                self._copy(uid, session_id, new_id, digest)
+        if made:
+            self._disk.sync_dir(folder)
+
+    def _copy(self, uid: int, session_id: str, new_id: str, digest: bytes) -> None:
+        with suppress(FileNotFoundError, FormatError):
+            content = self.read(uid, session_id, digest)
+            self.put(uid, new_id, digest, len(content), 0, content)
 
     def is_begun(self, path: str) -> bool:
         """A piece of an artifact came, and the temporary file at `path` takes the next one."""
