@@ -1,7 +1,8 @@
 """An agent that does what a test writes: Python source in, the value of its last line out.
 
-Spec (JSON, the first argument): socket, and optionally uid (to become before it connects) and any
-argument of `walld_client.connect`. Each line of stdin is a JSON string of source, run with `client`
+Spec (JSON, the first argument): socket, and optionally uid (to become before it connects), colour
+("aio": `client` is that of an asyncio program, called as if it blocked) and any argument of
+`walld_client.connect`. Each line of stdin is a JSON string of source, run with `client`
 and what earlier lines left behind; each line of stdout is {"value": ...} or {"error": ...}.
 """
 
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import walld_client
@@ -37,7 +39,14 @@ def main() -> None:
         os.setgroups([])
         os.setgid(uid)
         os.setuid(uid)
-    space: dict[str, Any] = {"client": walld_client.connect(**spec), "said": words.said}
+    colour, path = spec.pop("colour", None), spec.pop("socket")
+    client: Any = walld_client.connect(path, **spec) if colour is None else None
+    if client is None:
+        sys.path.append(str(Path(__file__).parents[1]))
+        import colours
+
+        client = colours.connect(colour, path, **spec)
+    space: dict[str, Any] = {"client": client, "said": words.said}
     space |= {"walld_client": walld_client, "token": words.token}
     for line in sys.stdin:
         answer: dict[str, object] = {}

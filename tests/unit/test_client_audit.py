@@ -182,7 +182,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaem
 def client(request: pytest.FixtureRequest, daemon: FakeDaemon) -> Iterator[Coloured]:
     client = connect(request.param, daemon.path)
     yield client
-    client.finish()
+    client.let_go()
 
 
 def test_of_one_session_or_all(client: Coloured, daemon: FakeDaemon) -> None:

@@ -42,7 +42,7 @@ def ledger(daemon: FakeDaemon) -> FakeLedger:
 def client(request: pytest.FixtureRequest, path: str, ledger: FakeLedger) -> Iterator[Coloured]:
     client = connect(request.param, path)
     yield client
-    client.finish()
+    client.let_go()
 
 
 def test_a_session_asks_nothing_until_it_is_used(client: Coloured, daemon: FakeDaemon) -> None:

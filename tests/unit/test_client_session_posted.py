@@ -32,7 +32,7 @@ def ledger(daemon: FakeDaemon) -> FakeLedger:
 def client(request: pytest.FixtureRequest, daemon: FakeDaemon) -> Iterator[Coloured]:
     client = connect(request.param, daemon.path)
     yield client
-    client.finish()
+    client.let_go()
 
 
 def numbers(ledger: FakeLedger) -> list[int]:

@@ -42,7 +42,7 @@ def ledger(daemon: FakeDaemon) -> FakeLedger:
 def client(request: pytest.FixtureRequest, path: str, ledger: FakeLedger) -> Iterator[Coloured]:
     client = connect(request.param, path)
     yield client
-    client.finish()
+    client.let_go()
 
 
 def payloads(ledger: FakeLedger) -> list[tuple[str, dict[str, Any]]]:
@@ -407,7 +407,7 @@ def test_switched_off_a_session_is_there_and_empty(
     assert session.turn("t").turn_id == "t"
     assert session.turn(stream_id="r9").stream_ids == ["r9"]
     assert session.submit("again", retry_of="t").state == "submitted"
-    client.finish()
+    client.let_go()
     assert list(tmp_path.iterdir()) == []
     if before:
         assert sorted(os.listdir("/proc/self/fd")) == before

@@ -191,8 +191,10 @@ class Turns:
             self._let_go(stream)
             return
         uid, session_id, reply = stream.begin.uid, found.ledger.session_id, found.reply
-        messages = []
-        for message in reply.messages():
+        told, messages = reply.messages(), []
+        if told and reply.finish_reason is not None:
+            told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
+        for message in told:
             payload = await self._message(uid, session_id, stream.begin.turn_id, message)
             one = _id_of(reply, message)
             turn_id = stream.begin.turn_id
