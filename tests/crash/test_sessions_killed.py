@@ -144,6 +144,31 @@ def test_a_session_deleted_leaves_no_byte(make_daemon: Callable[..., DaemonProce
     assert lines(daemon, "gone") == []
 
 
+def test_killed_within_a_delete_the_next_one_leaves_no_byte(
+    make_daemon: Callable[..., DaemonProcess],
+) -> None:
+    """A delete that was answered is done; one that was not is asked again, and finds the rest."""
+    daemon = make_daemon("--reclaim-seconds", "1").start()
+    needle = b"secret words"
+    for attempt in range(6):
+        session = daemon.reader.session("s")
+        session.artifact(needle * 1000, "text/plain")
+        for text in ("of the file", "of the log"):
+            entries = [{"type": "app.x", "payload": {"text": f"secret words {text}"}}] * 60
+            session.append_many(entries[: 60 if text == "of the file" else 5])
+        session.submit("secret words", attachments=[needle])
+        with Peer(daemon, "query") as peer:  # type: ignore[arg-type]
+            peer.send(wire.Delete(1, "s"))
+            time.sleep(attempt * 0.003)
+            daemon.kill()
+        daemon.start()
+        daemon.reader.delete("s")
+        assert session.messages() is None
+        assert daemon.reader.recover_all("s") == []
+        until(lambda: not daemon.holding([needle]), "a directory without a byte of it")
+        assert not list((daemon.data / "sessions").rglob("*"))
+
+
 def test_what_is_deleted_while_its_checkpoint_waits_stays_deleted(daemon: DaemonProcess) -> None:
     for attempt in range(15):
         name = f"gone{attempt}"

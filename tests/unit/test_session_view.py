@@ -63,7 +63,8 @@ def test_show():
         "  system",
         "    be kind",
         "",
-        "turn 1  completed  2025-11-20 23:33:50Z  7.5 s  t1",
+        "turn 1  completed  2025-11-20 23:33:50Z  7.5 s",
+        "  t1",
         "  user",
         "    look at a.txt, please, and say",
         "    what it holds",
@@ -74,8 +75,21 @@ def test_show():
         '    ( {"p": 1}',
         "    => a\\nb",
         "",
-        "turn 2  interrupted (agent_lost)  1970-01-01 00:00:00Z  t2",
+        "turn 2  interrupted (agent_lost)  1970-01-01 00:00:00Z",
+        "  t2",
     ]
+
+
+def test_a_wide_terminal_has_the_turn_in_one_line():
+    shown = render_show(TRANSCRIPT, "chat-1", width=80, colour=False)
+    assert "turn 1  completed  2025-11-20 23:33:50Z  7.5 s  t1" in shown.split("\n")
+
+
+def test_a_call_says_what_became_of_it():
+    call = {"id": "c", "name": "rm", "arguments": "x" * 99, "outcome": "unknown"}
+    part = {"messages": [{"message": {"role": "assistant", "tool_calls": [call]}}]}
+    line = render_show([part], "s", width=34, colour=False).split("\n")[-1]
+    assert line == "    -> rm(xxxxxxxxxxx ...  unknown"
 
 
 def test_colour_changes_nothing_else():
@@ -115,7 +129,7 @@ def test_tree():
         {"id": "f", "parent": "b", "type": "message", "text": "four"},
         {"id": "g", "parent": "f", "type": "undo"},
     ]
-    assert render_tree({"leaf": "g", "nodes": nodes}).split("\n") == [
+    assert render_tree({"leaf": "g", "nodes": nodes}, width=80).split("\n") == [
         "user hi (a)",
         "assistant well (b)",
         "├─ message one [here] (c)",
@@ -126,21 +140,39 @@ def test_tree():
     ]
 
 
+def test_a_line_of_the_tree_keeps_its_id_and_fits():
+    said = {"type": "message", "role": "user", "text": "one two three " * 20, "label": "here"}
+    nodes = [
+        {"id": "a" * 34, "parent": None, **said},
+        {"id": "b" * 34, "parent": "a" * 34, **said},
+        {"id": "c" * 34, "parent": "a" * 34, "type": "undo", "text": "3"},
+    ]
+    lines = render_tree({"leaf": "c" * 34, "nodes": nodes}, width=80).split("\n")
+    assert [one.count("one two") for one in lines] == [2, 2, 0]
+    assert all(len(line) <= 80 for line in lines)
+    assert [f"({letter * 34})" in line for letter, line in zip("abc", lines, strict=True)] == [
+        True
+    ] * 3
+    assert lines[2].startswith("└─ undo 3 (")
+    narrow = render_tree({"leaf": None, "nodes": nodes}, width=40).split("\n")
+    assert narrow[0] == f"user [here] ({'a' * 34})", "no text for want of room, and still its id"
+
+
 def test_trees_at_the_edge():
-    assert render_tree({}) == "no entries"
+    assert render_tree({}, width=80) == "no entries"
     nodes = [{"id": "a", "type": "message"}, {"id": "b", "type": "message"}]
-    assert render_tree({"leaf": None, "nodes": nodes}).split("\n") == [
+    assert render_tree({"leaf": None, "nodes": nodes}, width=80).split("\n") == [
         "├─ message (a)",
         "└─ message (b)",
         "the leaf is before the first entry",
     ]
     loop = [{"id": "a", "parent": "b", "type": "x"}, {"id": "b", "parent": "a", "type": "x"}]
-    assert "hang on each other" in render_tree({"leaf": "a", "nodes": loop})
+    assert "hang on each other" in render_tree({"leaf": "a", "nodes": loop}, width=80)
 
 
 def test_a_tree_deeper_than_the_stack():
     nodes = [{"id": str(n), "parent": str(n - 1), "type": "m"} for n in range(20_000)]
-    assert render_tree({"leaf": "0", "nodes": nodes}).count("\n") == 19_999
+    assert render_tree({"leaf": "0", "nodes": nodes}, width=80).count("\n") == 19_999
 
 
 keys = st.sampled_from(
@@ -190,5 +222,8 @@ values = st.recursive(
 @settings(deadline=None)
 def test_anything_is_shown_and_nothing_acts(shape: dict[str, object], session_id: str, width: int):
     parts = [shape, *shape.values()]
-    for shown in (render_show(parts, session_id, width=width, colour=False), render_tree(shape)):
+    for shown in (
+        render_show(parts, session_id, width=width, colour=False),
+        render_tree(shape, width=width),
+    ):
         assert escaped(shown) == shown

@@ -107,7 +107,8 @@ def _tree(asking: Asking, options: argparse.Namespace) -> int:
     told = asking.view(options.session, "tree")
     if told is None:
         return _no_session(options.session)
-    print(as_json(told) if options.json else render_tree(told))
+    width = shutil.get_terminal_size().columns
+    print(as_json(told) if options.json else render_tree(told, width=width))
     say_breaks(asking, options.session)
     return DONE
 

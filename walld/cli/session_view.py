@@ -21,6 +21,8 @@ from walld.escape import escaped, escaped_line
 __all__ = ["render_show", "render_tree"]
 
 _WIDTH_MIN: Final = 30
+_TEXT_COLUMNS_MIN: Final = 8
+"""Of an entry in the tree; a shorter beginning says nothing."""
 _LINES_MAX: Final = 40
 _RESULT_LINES_MAX: Final = 12
 """Of one message, and of what a tool answered; the whole is what `messages` and `export` give."""
@@ -70,11 +72,12 @@ def render_show(transcript: object, session_id: str, *, width: int, colour: bool
     return "\n".join(page.lines)
 
 
-def render_tree(tree: dict[str, Any]) -> str:
+def render_tree(tree: dict[str, Any], *, width: int) -> str:
     """One line an entry, a branch where an entry has several below it; the leaf is marked.
 
     A line of entries without a branch goes straight down: only branches are indented, so that a
-    session of thousands of entries stays readable.
+    session of thousands of entries stays readable. Where a line is too long its text is cut, never
+    the id: that is what `fork --at` and `messages --branch` take.
     """
     nodes = {_id(node): node for node in _maps(tree.get("nodes"))}
     below: dict[str | None, list[str]] = {}
@@ -92,13 +95,13 @@ def render_tree(tree: dict[str, Any]) -> str:
         if id_ in drawn:
             continue
         drawn.add(id_)
-        lines.append(mark + _node(nodes[id_], id_ == leaf))
+        lines.append(mark + _node(nodes[id_], id_ == leaf, width - len(mark)))
         children = below.get(id_, [])
         if len(children) == 1:
             stack.append((children[0], indent, indent))
         else:
             stack += _branches(children, indent)
-    lost = [_node(nodes[id_], id_ == leaf) for id_ in nodes if id_ not in drawn]
+    lost = [_node(nodes[id_], id_ == leaf, width) for id_ in nodes if id_ not in drawn]
     if lost:
         lines += ["entries that hang on each other:", *lost]
     if leaf is None:
@@ -118,23 +121,25 @@ def _branches(ids: list[str], indent: str) -> list[tuple[str, str, str]]:
     return found[::-1]
 
 
-def _node(node: Mapping[str, Any], is_leaf: bool) -> str:
+def _node(node: Mapping[str, Any], is_leaf: bool, width: int) -> str:
     type_ = _cell(node.get("type"))
-    words = [_cell(node.get("role")) if type_ == "message" and node.get("role") else type_]
-    words.append(_cut(_cell(_in_one_line(node.get("text"))), 72))
-    if label := _cell(node.get("label")):
-        words.append(f"[{label}]")
-    words.append(f"({_cell(node.get('id'))})")
-    summaries = node.get("summaries")
-    if isinstance(summaries, list):
-        words += [f"{{{_cut(_cell(_in_one_line(one)), 72)}}}" for one in summaries]
+    begin = _cell(node.get("role")) if type_ == "message" and node.get("role") else type_
+    end = [f"[{label}]"] if (label := _cell(node.get("label"))) else []
+    end.append(f"({_cell(node.get('id'))})")
     if is_leaf:
-        words.append("<- leaf")
+        end.append("<- leaf")
+    left = width - _columns(" ".join((begin, *end))) - 1
+    text = _cell(_in_one_line(node.get("text")))
+    words = [begin, _cut(text, left) if left >= _TEXT_COLUMNS_MIN else "", *end]
     return " ".join(word for word in words if word)
 
 
 def _in_one_line(text: object) -> object:
     return " ".join(text.split()) if isinstance(text, str) else text
+
+
+_Word = tuple[str | None, str]
+"""(colour, text); no text is no word."""
 
 
 class _Page:
@@ -153,6 +158,18 @@ class _Page:
             return text
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
+    def words(self, first: list[_Word], more: list[_Word]) -> None:
+        """Words two spaces apart; `more` in a line of its own where the terminal is too narrow."""
+        shown, rest = (
+            "  ".join(self.paint(colour, text) for colour, text in words if text)
+            for words in (first, more)
+        )
+        if _columns("  ".join(text for _, text in (*first, *more) if text)) <= self.width:
+            self.line("  ".join(filter(None, (shown, rest))))
+        else:
+            self.line(shown)
+            self.line("  " + rest)
+
     def block(self, text: str, indent: str, most: int, colour: str | None = None) -> None:
         """Text of a stranger, wrapped; what is longer than `most` lines is cut and says so."""
         if not text:
@@ -169,23 +186,22 @@ class _Page:
 
 
 def _turn(page: _Page, number: int, turn: Mapping[str, Any]) -> None:
-    """Its first line: how it ended, when it began, how long it took."""
+    """How it ended, when it began, how long it took; its id, and what else there is to say."""
     state = _cell(turn.get("state")) or "unknown"
-    told = page.paint(_STATES.get(state, "yellow"), state)
-    if reason := _cell(turn.get("reason")):
-        told += f" ({reason})"
-    words = [page.paint("bold", f"turn {number}"), told]
-    words.append(_time(turn.get("submitted_at_ms")))
-    words.append(_duration(turn.get("duration_ms")))
-    words.append(page.paint("dim", _cell(turn.get("turn_id"))))
+    reason = f" ({reason})" if (reason := _cell(turn.get("reason"))) else ""
+    first: list[_Word] = [("bold", f"turn {number}")]
+    first.append((_STATES.get(state, "yellow"), state + reason))
+    first.append((None, _time(turn.get("submitted_at_ms"))))
+    first.append((None, _duration(turn.get("duration_ms"))))
+    more: list[_Word] = [("dim", _cell(turn.get("turn_id")))]
     if retried := _cell(turn.get("retry_of")):
-        words.append(page.paint("dim", f"retry of {retried}"))
+        more.append(("dim", f"retry of {retried}"))
     if ends := turn.get("collisions"):
-        more = len(ends) if isinstance(ends, list) else ends
-        words.append(page.paint("yellow", f"ended {_cell(more)} times more"))
+        count = len(ends) if isinstance(ends, list) else ends
+        more.append(("yellow", f"ended {_cell(count)} times more"))
     if turn.get("on_path") is False:
-        words.append(page.paint("dim", "on another branch"))
-    page.line("  ".join(word for word in words if word))
+        more.append(("dim", "on another branch"))
+    page.words(first, more)
 
 
 def _message(page: _Page, said: Mapping[str, Any], told: set[Any]) -> None:
@@ -217,8 +233,11 @@ def _message(page: _Page, said: Mapping[str, Any], told: set[Any]) -> None:
         function = call.get("function")
         named = function if isinstance(function, Mapping) else call
         arguments = _cell(named.get("arguments", named.get("input")))
+        outcome = _cell(call.get("outcome"))
         line = f"-> {_cell(named.get('name')) or '?'}({arguments})"
-        page.line("    " + page.paint("yellow", _cut(line, page.width - 4)))
+        line = _cut(line, page.width - 4 - _columns(outcome) - 2)
+        told_of_it = page.paint(_STATES.get(outcome, "yellow"), outcome)
+        page.line(("    " + page.paint("yellow", line) + "  " + told_of_it).rstrip())
 
 
 def _tool(page: _Page, tool: Mapping[str, Any]) -> None:

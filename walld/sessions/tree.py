@@ -15,6 +15,11 @@ __all__ = ["labels_of", "tree"]
 
 TEXT_CHARS: Final = 120
 """Of an entry's text in its node."""
+_WORDS: Final = (
+    *("model", "key", "tool", "verdict", "state", "reason", "call_id"),
+    *("summary", "name", "target", "session", "media_type"),
+)
+"""Fields of payloads that say in a few words what an entry without a text is about."""
 
 
 def labels_of(events: Sequence[Event]) -> dict[str, str]:
@@ -115,7 +120,7 @@ def _text(event: Event) -> str:
         names.append((function if isinstance(function, dict) else call).get("name"))
     if called := ", ".join(name for name in names if isinstance(name, str)):
         return f"-> {called}"
-    for name in ("model", "key", "tool", "call_id", "summary", "name"):
-        if isinstance(payload.get(name), str):
-            return str(payload[name])
-    return ""
+    words = [payload[name] for name in _WORDS if isinstance(payload.get(name), str)]
+    if isinstance(payload.get("n"), int):
+        words.append(str(payload["n"]))
+    return " ".join(words)
