@@ -127,6 +127,24 @@ def test_messages_and_what_changes_them(client: Coloured, ledger: FakeLedger) ->
     assert ledger.asked[-1].arguments == b'{"format":"openai","compacted":false,"branch":"m1"}'
 
 
+def test_a_list_of_any_length_takes_as_many_entries_as_it_needs(
+    client: Coloured, ledger: FakeLedger
+) -> None:
+    session = client.session("S")
+    told = [{"role": "user", "content": f"{number} " + "x" * 200} for number in range(3000)]
+    session.edit(told)
+    session.compact(replacement=told)
+    kept = [event["payload"] for event in ledger.sessions["S"]]
+    assert [one.get("append", False) for one in kept] == [False, True, True] * 2
+    for name, pieces in (("messages", kept[:3]), ("replacement", kept[3:])):
+        assert [message for one in pieces for message in one[name]] == told
+    assert len(ledger.asked) == 2, "all or none"
+    session.edit([])
+    assert ledger.sessions["S"][-1]["payload"] == {"messages": []}
+    with pytest.raises(ValueError, match=r"limit 983040.*fewer"):
+        session.edit(told * 2)
+
+
 @pytest.mark.parametrize(
     ("call", "given", "error"),
     [

@@ -33,6 +33,23 @@ def test_case_20_undo_and_never_written() -> None:
     assert seen(log) == ["new"]
 
 
+def test_a_list_that_is_too_long_for_one_entry_goes_on_in_the_next() -> None:
+    log = four()
+    said = [{"role": "user", "content": content} for content in "xyz"]
+    log.add("message_edit", {"messages": said[:2]})
+    log.add("message_edit", {"messages": said[2:], "append": True})
+    assert seen(log) == ["x", "y", "z"]
+    log.add("compaction", {"replacement": said[:1]})
+    log.add("compaction", {"replacement": said[1:], "append": True})
+    log.say("assistant", "so")
+    assert seen(log) == ["x", "y", "z", "so"]
+    assert seen(log, compacted=False) == ["x", "y", "z", "so"]
+    log.add("undo", {"n": 2})
+    assert seen(log) == ["x", "y"]
+    log.add("compaction", {"replacement": said[:1]})
+    assert seen(log) == ["x"]
+
+
 def test_the_summary_of_a_branch_is_told_on_the_other() -> None:
     log = four()
     log.add("leaf", {"target": "e1"})

@@ -14,7 +14,9 @@ import json
 import time
 from collections.abc import Iterator
 
+import msgspec
 from walld_client import artifacts
+from walld_client.entries import in_pieces
 from walld_client.errors import Refused
 from walld_client.limits import APPEND_BYTES_MAX
 from walld_client.requests import decode_placed
@@ -42,11 +44,12 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
     with open(options.file, "rb") as file:
         imported = read(file, options.format)
     known = _known_ids(asking, options.session) if any(one.key for one in imported.entries) else ()
-    wanted = [one for one in imported.entries if one.key is None or one.id not in known]
+    split = [piece for one in imported.entries for piece in _split(one)]
+    wanted = [one for one in split if one.key is None or one.id not in known]
     new = 0
     for piece in _pieces(_travelling(asking, options.session, wanted)):
         new += sum(one.is_new for one in _append(asking, options.session, piece))
-    count = len(imported.entries)
+    count = len(split)
     told = {
         "session": options.session,
         "format": imported.format,
@@ -72,6 +75,26 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
 def _known_ids(asking: Asking, session_id: str) -> set[str]:
     """`once` would look at an entry's key and not at its id: several may have one key."""
     return {json.loads(line)["id"] for line in asking.lines(session_id) or ()}
+
+
+def _split(one: Foreign) -> list[Foreign]:
+    """An entry whose list of messages is too long for it as several that go on with the list.
+
+    The last has its id: what hangs on it hangs on all of them.
+    """
+    name = {"message_edit": "messages", "compaction": "replacement"}.get(one.type, "")
+    listed = one.payload.get(name)
+    pieces = in_pieces(listed) if isinstance(listed, list) else []
+    if len(pieces) < 2:
+        return [one]
+    made: list[Foreign] = []
+    for at, piece in enumerate(pieces):
+        is_last = at == len(pieces) - 1
+        payload = {name: piece, "append": True} if made else one.payload | {name: piece}
+        ident = one.id if is_last else f"{one.id}:{at}"
+        parent = made[-1].id if made else one.parent
+        made.append(msgspec.structs.replace(one, payload=payload, id=ident, parent=parent))
+    return made
 
 
 def _travelling(asking: Asking, session_id: str, wanted: list[Foreign]) -> Iterator[wire.NewEntry]:

@@ -170,6 +170,8 @@ def _one_of(name: str, words: tuple[str, ...]) -> _Field:
 
 _CALL: Final = _name("call_id")
 _FLAG: Final = _of_kind(bool)
+_MORE_OF_IT: Final = _Field("append", _FLAG, "true or false", False)
+"""A list that is too long for one entry goes on in the next one of its type."""
 _CONTENT: Final = _of_kind(str, list, dict, type(None))
 
 KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
@@ -178,6 +180,7 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _name("target", required=False),
         _Field("message", _is_message, "a message with a role", False),
         _Field("messages", _is_message_list, "a list of messages, each with a role", False),
+        _MORE_OF_IT,
     ),
     "undo": (_Field("n", _is_count(1), "a number from 1"),),
     "label": (_name("target"), _Field("text", _or_null(_is_text), "a text or null", False)),
@@ -191,6 +194,7 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _Field("summary", _is_text, "a text", False),
         _name("first_kept", required=False),
         _Field("replacement", _is_message_list, "a list of messages, each with a role", False),
+        _MORE_OF_IT,
     ),
     "leaf": (
         _Field("target", _or_null(_is_name), "the id of an entry, or null"),

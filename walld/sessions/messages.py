@@ -130,9 +130,10 @@ class _Conversation:
 
     def _edit(self, place: int, payload: dict[str, Any]) -> None:
         if "messages" in payload:
-            self.by_name.clear()
-            self.items = [self._item(place, message) for message in payload["messages"]]
-            self.prefix, self.kept_from = [], 0
+            if not payload.get("append"):
+                self.by_name.clear()
+                self.prefix, self.items, self.kept_from = [], [], 0
+            self.items += [self._item(place, message) for message in payload["messages"]]
             return
         for item in self.by_name.get(payload["target"], ()):
             item.message = payload["message"]
@@ -156,8 +157,9 @@ class _Conversation:
         else:
             said = [{"role": "user", "content": payload["summary"], "_compaction": event.id}]
             self.kept_from = self._place_in_items(payload["first_kept"])
-        self.prefix = [_Item(place, message) for message in said]
-        for item in self.prefix:
+        added = [_Item(place, message) for message in said]
+        self.prefix = [*self.prefix, *added] if payload.get("append") else added
+        for item in added:
             message_id = item.message.get("_message_id")
             if isinstance(message_id, str):
                 self.by_name.setdefault(message_id, []).append(item)

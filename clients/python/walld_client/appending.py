@@ -136,7 +136,7 @@ class Appending:
         What was there stays in the log.
         """
         if not isinstance(target, str):
-            return (yield from self.append("message_edit", {"messages": list(target)}))
+            return (yield from self._listed("message_edit", "messages", target))
         new = {**(message or {}), **fields}
         if "role" not in new:
             raise TypeError("edit() of one message needs the message that takes its place")
@@ -186,13 +186,11 @@ class Appending:
 
         Only `messages()` changes; every event stays.
         """
-        payload: dict[str, Any]
         if replacement is not None and summary is None:
-            payload = {"replacement": list(replacement)}
-        elif replacement is None and summary is not None and first_kept is not None:
-            payload = {"summary": summary, "first_kept": checked_id(first_kept, "first_kept")}
-        else:
+            return (yield from self._listed("compaction", "replacement", replacement))
+        if replacement is not None or summary is None or first_kept is None:
             raise TypeError("compact() takes a summary and first_kept, or a replacement")
+        payload = {"summary": summary, "first_kept": checked_id(first_kept, "first_kept")}
         return (yield from self.append("compaction", payload))
 
     def artifact(
@@ -210,6 +208,19 @@ class Appending:
         return Artifact(entry.id, entry.seq, entry.is_new, described["sha256"], described["size"])
 
     # --- within ---
+
+    def _listed(
+        self,
+        type: str,  # noqa: A002
+        field: str,
+        messages: Sequence[Mapping[str, Any]],
+    ) -> Steps[Entry]:
+        """An entry that holds a list, and others where it is too long for one; all or none."""
+        drafts = [
+            draft(type, {field: piece} | ({"append": True} if at else {}))
+            for at, piece in enumerate(entries.in_pieces(messages))
+        ]
+        return (yield from self.appended(drafts))[-1]
 
     def appended(
         self,

@@ -20,7 +20,7 @@ import msgspec
 from walld_client import opaque
 from walld_client.errors import Unavailable
 from walld_client.ids import checked_id, new_entry_id
-from walld_client.limits import APPEND_BYTES_MAX
+from walld_client.limits import APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX
 from walld_client.wire import messages
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "as_entry",
     "check_size",
     "draft",
+    "in_pieces",
     "json_text",
     "read_json",
     "redacted",
@@ -37,6 +38,10 @@ __all__ = [
 
 _DEPTH_MAX = 200
 _REPR_CHARS_MAX = 1024
+_AROUND_BYTES = 1024
+"""What stands around a list of messages in a payload."""
+_NAMED_BYTES = 8 * 1024
+"""A message whose content is an artifact: its preview, every letter an escape, and its name."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -105,6 +110,25 @@ def check_size(entries: Sequence[messages.NewEntry]) -> None:
             f"{len(entries)} entries are {size} bytes together, limit {APPEND_BYTES_MAX}:"
             " all or none are appended, so append fewer at once"
         )
+
+
+def in_pieces(messages: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """A list of messages as lists that an entry holds each.
+
+    One that no entry holds counts as what is left of it once its content is an artifact.
+    """
+    pieces: list[list[Mapping[str, Any]]] = [[]]
+    size = 0
+    for message in messages:
+        length = len(json_text(message)) + 1
+        if length > PAYLOAD_BYTES_MAX - _AROUND_BYTES:
+            length = _NAMED_BYTES
+        if pieces[-1] and size + length > PAYLOAD_BYTES_MAX - _AROUND_BYTES:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(message)
+        size += length
+    return pieces
 
 
 def json_text(value: object) -> bytes:
