@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -93,6 +93,30 @@ def make_agent(tmp_path: Path, time_limit: None) -> Iterator[Callable[..., Obedi
     with ExitStack() as closing:
         yield make
     _check_log(tmp_path / "agents.log")
+
+
+@pytest.fixture(params=["sync", "aio"])
+def colour(request: pytest.FixtureRequest) -> str:
+    """Each client: the blocking one, and that of asyncio called as if it blocked."""
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+def reader(daemon: DaemonProcess, colour: str) -> Iterator[Any]:
+    """A client of this process, of each colour in turn."""
+    from colours import connect
+    from daemon_process import PATIENCE_SECONDS
+
+    client = connect(colour, daemon.socket_path, timeout=PATIENCE_SECONDS)
+    yield client
+    client.let_go()
+
+
+@pytest.fixture
+def agent(daemon: DaemonProcess, make_agent: Callable[..., Obedient], colour: str) -> Obedient:
+    """A process of the same colour, to be killed."""
+    return make_agent(daemon, colour=colour)
 
 
 @pytest.fixture

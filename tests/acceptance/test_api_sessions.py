@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 import walld_client
 from agents.process import Obedient
-from colours import connect
-from daemon_process import PATIENCE_SECONDS, DaemonProcess, until
+from daemon_process import DaemonProcess, until
 
 MakeAgent = Callable[..., Obedient]
 MakeDaemon = Callable[..., DaemonProcess]
@@ -27,30 +26,10 @@ TEXT = "half \ud83d, \u2028, \0, 'quotes\" and \\ "
 BYTES = bytes(range(256)) * 5000
 
 
-@pytest.fixture(params=["sync", "aio"])
-def colour(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
-
-
 @pytest.fixture
 def daemon(make_daemon: MakeDaemon) -> DaemonProcess:
     """One that has room for case 19: it gives released bytes up after a second."""
     return make_daemon("--reclaim-seconds", "1").start()
-
-
-@pytest.fixture
-def reader(daemon: DaemonProcess, colour: str) -> Iterator[Any]:
-    """A client of this process."""
-    client = connect(colour, daemon.socket_path, timeout=PATIENCE_SECONDS)
-    yield client
-    client.let_go()
-
-
-@pytest.fixture
-def agent(daemon: DaemonProcess, make_agent: MakeAgent, colour: str) -> Obedient:
-    """A process of the same colour, to be killed."""
-    return make_agent(daemon, colour=colour)
 
 
 def orphan(reader: Any, stream_id: str) -> walld_client.PartialReply:
