@@ -242,9 +242,9 @@ def _about_sessions() -> Vectors:
     yield "sessions", wire.Sessions(18), None
     yield "sessions_prefix", wire.Sessions(19, "chat-", 0), None
     yield "delete", wire.Delete(20, "chat-7"), None
-    yield "delete_of_another", wire.Delete(21, "a/b", 1000), None
+    yield "delete_of_another", wire.Delete(21, "a/b", 1000, seen), None
     yield "fork", wire.Fork(22, "chat-7", "chat-8"), None
-    yield "fork_full", wire.Fork(23, "chat-7", "chat-8", "e-1", whole=True), None
+    yield "fork_full", wire.Fork(23, "chat-7", "chat-8", "e-1", True, seen), None
     hashed = bytes(range(32))
     yield "put_artifact", wire.PutArtifact(24, "chat-7", hashed, 5, 0, b"Hello"), None
     yield (

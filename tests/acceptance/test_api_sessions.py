@@ -625,6 +625,22 @@ def test_case_22_artifacts_of_a_fork_are_the_same_files(daemon: DaemonProcess, r
     until(lambda: not daemon.holding([b"attached", BYTES[:64]]), "a directory without a byte of it")
 
 
+def test_a_fork_and_a_delete_are_behind_what_their_process_said(reader: Any) -> None:
+    for attempt in range(20):
+        session = reader.session(f"s{attempt}")
+        turn = session.submit("q")
+        with turn.reply() as reply:
+            reply.token("a")
+            reply.end()
+        assert contents(session.fork(None, f"copy{attempt}")) == ["q", "a"]
+        reply = reader.reply(f"loose{attempt}")
+        reply.token("said and not asked for")
+        assert reader.delete(f"loose{attempt}") is True
+        assert reader.recover(f"loose{attempt}") is None
+        reply.end()
+    assert reader.recover_all() == []
+
+
 def test_a_process_that_appends_64_at_once_gets_64_places(reader: Any, colour: str) -> None:
     session = reader.session("s")
     entries = session.gather(

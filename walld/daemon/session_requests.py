@@ -134,6 +134,8 @@ class SessionRequests:
     async def _fork(self, connection: Connection, request: wire.Fork) -> list[wire.Placed]:
         uid = connection.uid
         _check_id("new_id", request.new_id)
+        await self._recovery.taken(connection, request.seen)
+        await self._turns.settle(uid, request.session_id)
         found = await self._sessions.lines(uid, request.session_id)
         if found is None:
             limit = "a session that was written"
@@ -160,6 +162,8 @@ class SessionRequests:
 
     async def _delete(self, connection: Connection, request: wire.Delete) -> bool:
         uid = self._recovery.uid_of(connection, request.uid)
+        # What its process said before it asked is not to come behind the answer.
+        await self._recovery.taken(connection, request.seen)
         engine, session_id, now = self._engine, request.session_id, anyio.current_time()
         there = False
         for stream in engine.registry.of_session(uid, session_id):

@@ -109,7 +109,7 @@ class Client(ClientBase):
 
         When it returns nothing of it can be read back; its bytes leave the disk behind that.
         """
-        return await self._asked(ledger_steps.delete(session_id))
+        return await self._asked(ledger_steps.delete(session_id, self._sent))
 
     async def audit(self, session_id: str | None = None, *, present: Present = None) -> Report:
         """What the log holds against your own store; without an id, of every session.
@@ -117,11 +117,11 @@ class Client(ClientBase):
         present: the turn or message ids that your store holds, or a callable that says of a turn
         True, False, or None: cannot know.
         """
-        return await self._asked(ledger_steps.audited(session_id, present))
+        return await self._asked(ledger_steps.audited(session_id, present, self._sent))
 
     async def repair_plan(self, session_id: str, *, present: Present) -> list[RepairStep]:
         """Steps for your own store, in order; one whose `key` was done before is passed over."""
-        return await self._asked(ledger_steps.plan(session_id, present))
+        return await self._asked(ledger_steps.plan(session_id, present, self._sent))
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:  # noqa: ASYNC109
         """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go."""

@@ -144,13 +144,15 @@ class ClientBase:
         return lambda request_id: messages.HasPartial(request_id, session_id, seen)
 
     def _session(self, session_id: str) -> SessionSteps:
-        seen = partial(self._seen, stream_id=None)
-        return SessionSteps(session_id, self._redact, seen, self._outbox)
+        return SessionSteps(session_id, self._redact, self._sent, self._outbox)
 
     def _resolve(self, stream_id: str, last_seq: int | None) -> Ask:
         checked_id(stream_id, "stream_id")
         seen = self._seen(None, stream_id)
         return lambda request_id: messages.Resolve(request_id, stream_id, last_seq, None, seen)
+
+    def _sent(self, session_id: str) -> list[messages.Seen]:
+        return self._seen(session_id, None)
 
     def _seen(self, session_id: str | None, stream_id: str | None) -> list[messages.Seen]:
         """How far this process has sent the streams it asks about: it reads its own writes."""
@@ -264,7 +266,7 @@ class Client(ClientBase):
 
         When it returns nothing of it can be read back; its bytes leave the disk behind that.
         """
-        return self._asked(ledger_steps.delete(session_id))
+        return self._asked(ledger_steps.delete(session_id, self._sent))
 
     def audit(self, session_id: str | None = None, *, present: Present = None) -> Report:
         """What the log holds against your own store; without an id, of every session.
@@ -272,11 +274,11 @@ class Client(ClientBase):
         present: the turn or message ids that your store holds, or a callable that says of a turn
         True, False, or None: cannot know.
         """
-        return self._asked(ledger_steps.audited(session_id, present))
+        return self._asked(ledger_steps.audited(session_id, present, self._sent))
 
     def repair_plan(self, session_id: str, *, present: Present) -> list[RepairStep]:
         """Steps for your own store, in order; one whose `key` was done before is passed over."""
-        return self._asked(ledger_steps.plan(session_id, present))
+        return self._asked(ledger_steps.plan(session_id, present, self._sent))
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
         """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go."""

@@ -6,6 +6,7 @@ of an audit (`audit.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,6 +23,12 @@ from walld_client.wire import messages
 __all__ = ["SessionInfo", "after_posts", "audited", "delete", "plan", "sessions"]
 
 _T = TypeVar("_T")
+Seen = Callable[[str], list[messages.Seen]]
+"""How far a process has sent the streams of a session: what is asked is behind that."""
+
+
+def _nothing(_session_id: str) -> list[messages.Seen]:
+    return []
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -48,14 +55,14 @@ def sessions(prefix: str | None) -> Steps[list[SessionInfo]]:
     ]
 
 
-def delete(session_id: str) -> Steps[bool]:
-    """Remove all there is of a session."""
-    checked_id(session_id, "session_id")
-    answer = yield Asked(lambda request_id: messages.Delete(request_id, session_id))
+def delete(session_id: str, seen: Seen = _nothing) -> Steps[bool]:
+    """Remove all there is of a session, what this process has just sent of it too."""
+    sent = seen(checked_id(session_id, "session_id"))
+    answer = yield Asked(lambda request_id: messages.Delete(request_id, session_id, None, sent))
     return decode_bool(answer)
 
 
-def audited(session_id: str | None, present: Present) -> Steps[Report]:
+def audited(session_id: str | None, present: Present, seen: Seen = _nothing) -> Steps[Report]:
     """The report of one session, or of all."""
     audit.presence(present)
     ids = [session_id] if session_id is not None else None
@@ -63,16 +70,16 @@ def audited(session_id: str | None, present: Present) -> Steps[Report]:
         ids = [one.session_id for one in (yield from sessions(None))]
     facts: dict[str, dict[str, Any]] = {}
     for one in ids:
-        found = yield from _facts(one)
+        found = yield from _facts(one, seen)
         if found is not None:
             facts[one] = found
     return audit.report_of(facts, present)
 
 
-def plan(session_id: str, present: Present) -> Steps[list[RepairStep]]:
+def plan(session_id: str, present: Present, seen: Seen = _nothing) -> Steps[list[RepairStep]]:
     """The repair of one session, what was put beside it included."""
     audit.presence(present)
-    facts = (yield from _facts(session_id)) or {}
+    facts = (yield from _facts(session_id, seen)) or {}
     steps = []
     for one in audit.plan_of(session_id, facts, present):
         message = one.message
@@ -94,8 +101,10 @@ def _said(session_id: str, seq: int) -> Steps[Any]:
     return event["payload"].get("content")
 
 
-def _facts(session_id: str) -> Steps[dict[str, Any] | None]:
-    checked_id(session_id, "session_id")
-    answer = yield Asked(lambda request_id: messages.Project(request_id, session_id, "audit"))
+def _facts(session_id: str, seen: Seen) -> Steps[dict[str, Any] | None]:
+    sent = seen(checked_id(session_id, "session_id"))
+    answer = yield Asked(
+        lambda request_id: messages.Project(request_id, session_id, "audit", b"{}", None, sent)
+    )
     text = decode_json(answer)
     return None if text is None else entries.read_json(text)

@@ -151,9 +151,9 @@ class SessionSteps(Appending):
         if at:  # an empty one: before the first entry
             checked_id(at, "at")
         yield from self.delivered()
-        session_id = self.session_id
+        session_id, seen = self.session_id, self._seen(self.session_id)
         answer = yield Asked(
-            lambda request_id: wire.Fork(request_id, session_id, new_id, at, whole),
+            lambda request_id: wire.Fork(request_id, session_id, new_id, at, whole, seen),
             again=False,
         )
         decode_placed(answer)

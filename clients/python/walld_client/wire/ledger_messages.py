@@ -127,6 +127,7 @@ class Delete(Message, tag=58, frozen=True):
     id: RequestId
     session_id: str
     uid: int | None = None
+    seen: list[Seen] = []
 
 
 class Fork(Message, tag=59, frozen=True):
@@ -140,6 +141,7 @@ class Fork(Message, tag=59, frozen=True):
     new_id: str
     at: str | None = None
     whole: bool = False
+    seen: list[Seen] = []
 
 
 class PutArtifact(Message, tag=60, frozen=True):
