@@ -617,6 +617,13 @@ def test_case_22_artifacts_of_a_fork_are_the_same_files(daemon: DaemonProcess, r
     places = [[path for path in daemon.files() if path.name == name] for name in names]
     assert [len(found) for found in places] == [2, 2, 1]
     assert all(found[0].samefile(found[-1]) for found in places)
+    reader.session("there").message("user", "not touched")
+    before = sorted(daemon.files())
+    with pytest.raises(walld_client.Refused, match="session_exists"):
+        session.fork(None, "there")
+    assert [path for path in sorted(daemon.files()) if path.name in names] == [
+        path for path in before if path.name in names
+    ]
     assert reader.delete("s")
     daemon.restart()
     assert copy.read_artifact(made.sha256) == BYTES

@@ -91,6 +91,13 @@ def test_what_is_no_tree_and_what_cannot_be_read(tmp_path: Path) -> None:
     assert workspace_fingerprint(loop)["head"] is None
 
 
+def test_a_pipe_and_a_device_are_no_files(tmp_path: Path) -> None:
+    """Nobody writes to that pipe, and the device has no end."""
+    os.mkfifo(tmp_path / "pipe")
+    found = file_hashes(["pipe", "/dev/zero", tmp_path], tmp_path)
+    assert list(found.values()) == [None, None, None]
+
+
 def test_git_that_hangs_or_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".git").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path))

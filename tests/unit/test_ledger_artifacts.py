@@ -180,15 +180,18 @@ def test_a_forks_artifacts_are_the_same_files(disk: RealDisk, store: ArtifactSto
     other = sha256(b"other").digest()
     put(store, CONTENT, 9999)
     put(store, b"other", 9999)
-    store.link(UID, SESSION, "fork", [DIGEST, other, sha256(b"gone").digest()])
-    store.link(UID, SESSION, "fork", [DIGEST])  # a fork that was killed before is made again
+    made: list[bytes] = []
+    store.link(UID, SESSION, "fork", [DIGEST, other, sha256(b"gone").digest()], made)
+    assert made == [DIGEST, other]
+    store.link(UID, SESSION, "fork", [DIGEST], again := [])  # of a fork that was killed before
+    assert again == []
     assert store.list(UID, "fork") == {DIGEST: len(CONTENT), other: 5}
     first, second = Path(disk.root).rglob(DIGEST.hex())
     assert first.samefile(second)
     LedgerStore(disk).delete(UID, SESSION)
     assert store.list(UID, SESSION) == {}
     assert store.read(UID, "fork", DIGEST) == CONTENT
-    store.link(UID, "never", "empty", [])
+    store.link(UID, "never", "empty", [], [])
     assert "empty" not in str(list(Path(disk.root).rglob("*")))
 
 
@@ -197,7 +200,7 @@ def test_what_changed_in_a_fork_is_put_right_there_alone(
 ) -> None:
     """What is put replaces the name, and never the bytes that another name leads to."""
     put(store, CONTENT, 9999)
-    store.link(UID, SESSION, "fork", [DIGEST])
+    store.link(UID, SESSION, "fork", [DIGEST], [])
     path = next(Path(disk.root).rglob(DIGEST.hex()))
     path.write_bytes(b"changed")
     assert put(store, CONTENT, 9999, "fork")[-1]
@@ -213,7 +216,7 @@ def test_where_there_are_no_second_names_it_is_a_copy(number: int) -> None:
     store = ArtifactStore(disk)
     put(store, CONTENT, 9999)
     storage.fail = lambda verb, path: number if verb == "link" else 0
-    store.link(UID, SESSION, "fork", [DIGEST, sha256(b"gone").digest()])
+    store.link(UID, SESSION, "fork", [DIGEST, sha256(b"gone").digest()], [])
     storage.cut_power()
     nodes = [storage.node(path) for path in storage.files()]
     assert [bytes(node.data) for node in nodes] == [CONTENT, CONTENT]
@@ -226,7 +229,7 @@ def test_an_error_that_is_no_refusal_ends_a_fork() -> None:
     put(store, CONTENT, 9999)
     storage.fail = lambda verb, path: errno.ENOSPC if verb == "link" else 0
     with pytest.raises(OSError, match="No space"):
-        store.link(UID, SESSION, "fork", [DIGEST])
+        store.link(UID, SESSION, "fork", [DIGEST], [])
 
 
 @pytest.mark.parametrize("crash", ["kill", "cut_power"])
@@ -237,14 +240,14 @@ def test_a_crash_at_each_verb_of_a_fork_hurts_no_artifact(crash: str) -> None:
         storage.crash_at = storage.ops + at
         is_done = False
         with suppress(Crashed):
-            ArtifactStore(SimulatedDisk(storage)).link(UID, SESSION, "fork", [DIGEST])
+            ArtifactStore(SimulatedDisk(storage)).link(UID, SESSION, "fork", [DIGEST], [])
             is_done = True
         getattr(storage, crash)()
         later = ArtifactStore(SimulatedDisk(storage))
         assert later.read(UID, SESSION, DIGEST) == CONTENT
         if is_done or later.exists(UID, "fork", DIGEST):
             assert later.read(UID, "fork", DIGEST) == CONTENT
-        later.link(UID, SESSION, "fork", [DIGEST])
+        later.link(UID, SESSION, "fork", [DIGEST], [])
         storage.cut_power()
         assert ArtifactStore(SimulatedDisk(storage)).read(UID, "fork", DIGEST) == CONTENT
         if is_done:

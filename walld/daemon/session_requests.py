@@ -145,20 +145,11 @@ class SessionRequests:
             lines = await self._files.views.run(job)
         except ProtocolError as error:
             raise Refusal(error.code, error.message, error.got, error.limit) from None
-        link = partial(self._link_artifacts, uid, request.session_id, request.new_id, lines)
-        await self._files.thread.run(link)
-        if not await self._sessions.create(uid, request.new_id, lines):
+        if not await self._sessions.create(uid, request.new_id, lines, request.session_id):
             text = "new_id names a session that is there"
             raise Refusal("session_exists", text, request.new_id, "a new id")
         last = line_event(lines[-1])
         return [wire.Placed(last.seq, last.id)]
-
-    def _link_artifacts(self, uid: int, source: str, target: str, lines: list[bytes]) -> None:
-        """Those that the copied events name, before the events do. For the thread."""
-        store = self._files.artifacts
-        named = b"".join(lines)
-        there = store.list(uid, source)
-        store.link(uid, source, target, [one for one in there if one.hex().encode() in named])
 
     async def _delete(self, connection: Connection, request: wire.Delete) -> bool:
         uid = self._recovery.uid_of(connection, request.uid)

@@ -257,10 +257,11 @@ class Sessions:
         self._snapshots.remove(uid, session_id)
         return was_there
 
-    async def create(self, uid: int, session_id: str, lines: list[bytes]) -> bool:
+    async def create(self, uid: int, session_id: str, lines: list[bytes], source: str) -> bool:
         """A new session of these lines, all or none, durable at once. False: there is one.
 
-        They take neither the log nor the loop: a long session may be copied while agents speak.
+        With the artifacts of the session `source` that they name. They take neither the log nor
+        the loop: a long session may be copied while agents speak.
         """
         key = (uid, session_id)
         async with self._locked(key):
@@ -269,12 +270,22 @@ class Sessions:
                 if ledger.state is None or ledger.state.last_seq:
                     return False
                 del self._engine.ledgers.open[key]  # whoever opens it waits, and folds the lines
-            return await self.thread.run(partial(self._create, uid, session_id, lines))
+            return await self.thread.run(partial(self._create, uid, session_id, lines, source))
 
-    def _create(self, uid: int, session_id: str, lines: list[bytes]) -> bool:
+    def _create(self, uid: int, session_id: str, lines: list[bytes], source: str) -> bool:
+        """The artifacts first: no event may name one that is not there. For the thread."""
         if self._store.exists(uid, session_id):
             return False
-        self._store.append(uid, session_id, 1, lines)
+        named = b"".join(lines)
+        wanted = [one for one in self.artifacts.list(uid, source) if one.hex().encode() in named]
+        made: list[bytes] = []
+        try:
+            self.artifacts.link(uid, source, session_id, wanted, made)
+            self._store.append(uid, session_id, 1, lines)
+        except BaseException:
+            if not self._store.exists(uid, session_id):  # else it came to be, if not durably
+                self.artifacts.remove(uid, session_id, made)
+            raise
         return True
 
     async def exists(self, uid: int, session_id: str) -> bool:

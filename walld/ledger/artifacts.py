@@ -25,7 +25,7 @@ from walld.ledger.names import ARTIFACTS_DIR, is_temporary, session_dir, tempora
 from walld.limits import ARTIFACT_BYTES_MAX, ARTIFACT_UPLOADS_PER_UID_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, MutableSequence, Sequence
 
     from walld.disk.base import Disk, File
 
@@ -119,18 +119,24 @@ class ArtifactStore:
                     found[bytes.fromhex(entry.name)] = entry.size
         return found
 
-    def link(self, uid: int, session_id: str, new_id: str, digests: Iterable[bytes]) -> None:
-        """The same artifacts in another session of the user, durable.
+    def link(
+        self,
+        uid: int,
+        session_id: str,
+        new_id: str,
+        digests: Sequence[bytes],
+        made: MutableSequence[bytes],
+    ) -> None:
+        """The same artifacts in another session of the user, durable. Adds to `made` what is new.
 
         As second names of their files; as copies where the file system gives none. One that is
         missing, or cannot be copied because it changed, is missing there too.
         """
+        if not digests:
+            return
         folder = f"{session_dir(uid, new_id)}/{ARTIFACTS_DIR}"
-        made = False
+        self._disk.make_dir(folder)
         for digest in digests:
-            if not made:
-                self._disk.make_dir(folder)
-                made = True
             path, new_path = (_path(uid, one, _hex(digest)) for one in (session_id, new_id))
             try:
                 self._disk.link(path, new_path)
@@ -142,8 +148,14 @@ class ArtifactStore:
                 if error.errno not in LINK_REFUSED:
                     raise
                 self._copy(uid, session_id, new_id, digest)
-        if made:
-            self._disk.sync_dir(folder)
+            made.append(digest)
+        self._disk.sync_dir(folder)
+
+    def remove(self, uid: int, session_id: str, digests: Iterable[bytes]) -> None:
+        """Take artifacts away from a session that did not come to be."""
+        for digest in digests:
+            with suppress(OSError):
+                self._disk.unlink(_path(uid, session_id, _hex(digest)))
 
     def _copy(self, uid: int, session_id: str, new_id: str, digest: bytes) -> None:
         with suppress(FileNotFoundError, FormatError):

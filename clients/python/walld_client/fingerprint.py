@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -53,7 +54,11 @@ def file_hashes(
 def _hash(path: str) -> str | None:
     hashed = sha256()
     try:
-        with open(path, "rb") as file:
+        # A pipe must not be waited for, nor a device read to its end.
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(opened, "rb") as file:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                return None
             while chunk := file.read(_CHUNK_BYTES):
                 hashed.update(chunk)
     except (OSError, ValueError):  # ValueError: a NUL in the name
