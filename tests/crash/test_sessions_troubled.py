@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import walld_client
@@ -162,3 +164,24 @@ def test_a_stop_does_not_wait_for_a_thousand_files(daemon: DaemonProcess) -> Non
     daemon.start()
     assert len(daemon.reader.sessions()) == 1200
     assert [one["id"] for one in daemon.reader.session("s7").events()] == ["a"]
+
+
+@needs_strace
+def test_a_stop_writes_also_what_came_behind_a_checkpoint_that_was_begun(
+    make_daemon: MakeDaemon,
+) -> None:
+    """50 lines begin one, which waits for its sync when one more line and the stop come."""
+    daemon = make_daemon()
+    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]
+    daemon.wrapper += ["-e", "inject=fdatasync:delay_enter=400000"]
+    daemon.start()
+    session = daemon.reader.session("s")
+    session.append_many([{"type": "note", "payload": {"n": n}} for n in range(50)])
+    time.sleep(0.1)
+    session.append("note", {"n": 50})
+    assert daemon.process is not None
+    children = Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children")
+    os.kill(int(children.read_text().split()[0]), signal.SIGTERM)
+    assert daemon.ended() == 0
+    (file,) = daemon.data.glob("sessions/*/*/events.jsonl")
+    assert len(file.read_bytes().splitlines()) == 1 + 51

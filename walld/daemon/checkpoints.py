@@ -166,19 +166,23 @@ class Checkpoints:
         Each takes syncs of its own: what is left when the time is over is safe in the log.
         """
         until = anyio.current_time() + _FINISH_SECONDS
-        for key, ledger in list(self._engine.ledgers.open.items()):
-            if ledger.pending and key not in self._begun:
-                self._begin(key, ledger)
-        waiting = list(self._begun.items())
-        for at, (key, begun) in enumerate(waiting):
-            if anyio.current_time() >= until:
-                _log.info("%d sessions stay in the log until the next start", len(waiting) - at)
-                break
-            try:
-                await self._write(key, begun)
-            except (OSError, FormatError) as error:
-                _log.error("session of uid %d stays in the log: %s", key[0], error)
-        return bool(waiting)
+        had = False
+        # A second time for what came to a session whose checkpoint was begun already.
+        for _ in range(2):
+            for key, ledger in list(self._engine.ledgers.open.items()):
+                if ledger.pending and key not in self._begun:
+                    self._begin(key, ledger)
+            had |= bool(self._begun)
+            for key, begun in list(self._begun.items()):
+                if anyio.current_time() >= until:
+                    text = "%d sessions stay in the log until the next start"
+                    _log.info(text, len(self._begun))
+                    return had
+                try:
+                    await self._write(key, begun)
+                except (OSError, FormatError) as error:
+                    _log.error("session of uid %d stays in the log: %s", key[0], error)
+        return had
 
     # --- a start --------------------------------------------------------------------------------
 
