@@ -63,14 +63,17 @@ class Departed:
         self._left: dict[Process, dict[Connection, int]] = {}
         """Who is not read out, in the order of their exits, and what each connection has given."""
         self._lock = anyio.Lock()
+        self._given = 0
+        """By all of them in this turn: those who live are read between two."""
 
     async def see_off(self) -> None:
-        """Read on; who is read out is lost."""
+        """Read on, a share of all of them together; who is read out is lost."""
         while (exited := self._processes.next_exited()) is not None:
             self._left[exited] = {}
         if not self._left:
             return
         async with self._lock:
+            self._given = 0
             for process, given in list(self._left.items()):
                 if process in self._left and await self._is_read_out(process, given):
                     del self._left[process]
@@ -101,7 +104,8 @@ class Departed:
                 continue  # its end was read in a sweep meanwhile
             self._unpark(peer)
             while connection in here and given.get(connection, 0) <= limits.SOCKET_BYTES_MAX:
-                if self._shares.is_paused or self._shares.is_sated(peer):
+                waits = self._shares.is_paused or self._shares.is_sated(peer)
+                if waits or self._given > limits.SHARE_BYTES:
                     return False
                 count = self._turn(peer, time.time_ns() // 1_000_000)
                 if not count and self._shares.is_sated(peer):
@@ -109,6 +113,7 @@ class Departed:
                 if not count:
                     break
                 given[connection] = given.get(connection, 0) + count
+                self._given += count
                 await checkpoint()
             if connection in here:  # a fork that lives on holds the socket open
                 self._connections.close(peer)
