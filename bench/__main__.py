@@ -34,7 +34,7 @@ QUESTIONS = {
     "writes": (95.0, 11.0),
     "recover": (20.0, 6.0),
     "restart": (30.0, 2.0),
-    "hostile": (35.0, 8.0),
+    "hostile": (110.0, 30.0),
     "stall": (75.0, 12.0),
     "sessions": (80.0, 20.0),
 }

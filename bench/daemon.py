@@ -124,10 +124,11 @@ class Daemon:
         *options: str,
         wait: bool = True,
         program: str = "walld",
+        files_max: int | None = None,
     ) -> None:
         """home: its folder, made where it is missing. wait: until it has said Welcome.
 
-        program: a module whose command line is walld's.
+        program: a module whose command line is walld's. files_max: descriptors it may have.
         """
         home.mkdir(exist_ok=True)
         self.home = home
@@ -138,6 +139,8 @@ class Daemon:
         self._log = (home / "log").open("ab")
         command = [sys.executable, "-m", program, "serve", "--socket", self.socket_path]
         command += ["--data", str(self.data), *options]
+        if files_max is not None:
+            command = ["sh", "-c", f'ulimit -n {files_max}; exec "$@"', "sh", *command]
         self.started = time.perf_counter()
         with pinned(cores):
             self.process = subprocess.Popen(command, env=environment(), stderr=self._log)
@@ -179,7 +182,12 @@ class Daemon:
     def metrics(self) -> dict[str, float]:
         """Every sample by its name with labels, as a scrape would have it."""
         with Peer(self.socket_path, "query") as peer:
-            text = msgspec.msgpack.decode(peer.ask(wire.Metrics(1)), type=str)
+            return self.metrics_by(peer)
+
+    @staticmethod
+    def metrics_by(peer: Peer) -> dict[str, float]:
+        """The same on a query connection that is there: a crowd may leave no room for another."""
+        text = msgspec.msgpack.decode(peer.ask(wire.Metrics(1)), type=str)
         found = re.findall(r"^(walld_\S+) (\S+)$", text, re.M)
         return {name: float(value) for name, value in found}
 

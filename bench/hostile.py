@@ -1,23 +1,28 @@
-"""Beside an agent that writes as fast as it can: how much longer do 63 others wait for their acks?
+"""Beside agents that say as much as they can: how much longer do 63 others wait for their acks?
 
 Each of the 63 says a token and asks to be told when it is written, all at once, round after round;
-alone, then beside one that sends short tokens, then beside one that sends 64 KiB tokens. Rounds
-with and without it take turns, since the machine is not the same from second to second.
+alone, then beside each kind of flood below. Rounds with and without it take turns, since the
+machine is not the same from second to second. A flood runs at nice 10: whether it takes the
+agents' own core from them is the scheduler's business.
 
-    python -m bench.hostile SOCKET TEXT_BYTES
+    python -m bench.hostile SOCKET KIND
 
-is the one that floods.
+is the flood.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 
 from walld_client import frames
+from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
 from bench.daemon import Daemon, Peer, environment
@@ -32,6 +37,10 @@ _HONEST = 63
 _MIB = 1 << 20
 _SETTLE_SECONDS = 0.2
 _DRAINS = 20
+_NICE = 10
+_LONG = 64 * 1024
+_FILES_MAX = 1024
+"""Of the daemon: what the dead leave in their sockets is this machine's memory, too."""
 
 
 def _drained(peers: list[Peer], seqs: range) -> list[float]:
@@ -47,41 +56,45 @@ def _drained(peers: list[Peer], seqs: range) -> list[float]:
     return took
 
 
-def _rounds(run: Run, daemon: Daemon, text_bytes: int, rounds: int) -> list[Figure]:
+def _rounds(run: Run, daemon: Daemon, kind: str, rounds: int) -> list[Figure]:
     """Alone and beside the flood, in turns."""
-    command = [sys.executable, "-m", "bench.hostile", daemon.socket_path, str(text_bytes)]
+    command = [sys.executable, "-m", "bench.hostile", daemon.socket_path, kind]
     alone: list[float] = []
     among: list[float] = []
     ratios: list[float] = []
     with ExitStack() as held:
         peers = [held.enter_context(daemon.agent()) for _ in range(_HONEST)]
         for at, peer in enumerate(peers):
-            peer.send(wire.Start(1, 0, f"honest {text_bytes} {at}", "honest"))
+            peer.send(wire.Start(1, 0, f"honest {at}", "honest"))
+        asking = held.enter_context(Peer(daemon.socket_path, "query"))
         with pinned(run.cores.agents):
-            hostile = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE)
+            hostile = subprocess.Popen(
+                command, env=environment(), stdout=subprocess.PIPE, start_new_session=True
+            )
         held.callback(hostile.wait)
-        held.callback(hostile.kill)
+        held.callback(os.killpg, hostile.pid, signal.SIGKILL)
         assert hostile.stdout is not None
         held.enter_context(hostile.stdout)
-        hostile.stdout.readline()
         before, most = daemon.resident_bytes(), 0
-        taken, begun = daemon.metrics()["walld_received_bytes_total"], time.perf_counter()
+        hostile.stdout.readline()
+        taken = daemon.metrics_by(asking)["walld_received_bytes_total"]
+        begun = time.perf_counter()
         for number in range(rounds):
             first = 1 + number * 2 * _DRAINS
-            hostile.send_signal(signal.SIGSTOP)
+            os.killpg(hostile.pid, signal.SIGSTOP)
             time.sleep(_SETTLE_SECONDS)
             one = _drained(peers, range(first, first + _DRAINS))
-            hostile.send_signal(signal.SIGCONT)
+            os.killpg(hostile.pid, signal.SIGCONT)
             time.sleep(_SETTLE_SECONDS)
             other = _drained(peers, range(first + _DRAINS, first + 2 * _DRAINS))
             most = max(most, daemon.resident_bytes())
             ratios.append(quantile(other, 0.99) / quantile(one, 0.99))
             alone += one
             among += other
-            run.step((number + 1) / rounds, f"{text_bytes} bytes a token")
-        taken = daemon.metrics()["walld_received_bytes_total"] - taken
+            run.step((number + 1) / rounds, kind)
+        taken = daemon.metrics_by(asking)["walld_received_bytes_total"] - taken
         pace = taken / _MIB / (time.perf_counter() - begun)
-    name = f"beside tokens of {text_bytes:,} bytes"
+    name = f"beside {kind}"
     note = (
         f"{name}: p99 {quantile(alone, 0.99) * 1000:.1f} ms alone, "
         f"{quantile(among, 0.99) * 1000:.1f} ms beside it; of {len(alone):,} and {len(among):,}; "
@@ -95,25 +108,118 @@ def _rounds(run: Run, daemon: Daemon, text_bytes: int, rounds: int) -> list[Figu
 
 
 def measure(run: Run) -> list[Figure]:
-    """Short tokens, long tokens."""
+    """Each kind of flood, a daemon each."""
     figures = []
-    for text_bytes in (20, 64 * 1024):
-        with run.daemon() as daemon:
-            figures += _rounds(run, daemon, text_bytes, int(run.pick(10, 3)))
+    for kind in KINDS:
+        with run.daemon(files_max=_FILES_MAX) as daemon:
+            figures += _rounds(run, daemon, kind, int(run.pick(10, 3)))
     return figures
 
 
-def main(path: str, text_bytes: str) -> None:
-    """Write for ever; what the daemon says is not read."""
-    with Peer(path, "agent") as peer:
-        peer.send(wire.Start(1, 0, "hostile", "hostile"))
-        prefix, text, seq = frames.text_prefix(frames.TOKEN, 1), b"x" * int(text_bytes), 1
-        print("begun", flush=True)
-        while True:
-            many = [frames.plain_text(prefix, seq + at, text) for at in range(64)]
-            peer.socket.sendall(b"".join(many))
-            seq += 64
+# --- the floods ---------------------------------------------------------------------------------
 
+
+def _begun(path: str, name: str) -> Peer:
+    peer = Peer(path, "agent")
+    peer.send(wire.Start(1, 0, name, "hostile"))
+    return peer
+
+
+def _tokens(first: int, text: bytes, count: int = 64) -> bytes:
+    prefix = frames.text_prefix(frames.TOKEN, 1)
+    return b"".join(frames.plain_text(prefix, first + at, text) for at in range(count))
+
+
+def _one(path: str, text_bytes: int) -> None:
+    """One connection; what the daemon says is not read."""
+    peer, text, seq = _begun(path, f"one {os.getpid()}"), b"x" * text_bytes, 1
+    print("begun", flush=True)
+    while True:
+        peer.socket.sendall(_tokens(seq, text))
+        seq += 64
+
+
+def _many_connections(path: str) -> None:
+    """One process, 60 connections, each as full as the kernel lets it be."""
+    text = b"x" * _LONG
+    peers = [_begun(path, f"many {at}") for at in range(60)]
+    seqs, rests = [1] * 60, [b""] * 60
+    for peer in peers:
+        peer.socket.setblocking(False)
+    print("begun", flush=True)
+    while True:
+        moved = False
+        for at, peer in enumerate(peers):
+            if not rests[at]:
+                rests[at] = _tokens(seqs[at], text, 4)
+                seqs[at] += 4
+            with suppress(BlockingIOError):
+                rests[at] = rests[at][peer.socket.send(rests[at]) :]
+                moved = True
+        if not moved:
+            time.sleep(0.001)
+
+
+def _short_replies(path: str) -> None:
+    """20 processes; each begins, ends and releases replies as fast as it can."""
+    for _ in range(19):
+        if not os.fork():
+            break
+    with Peer(path, "agent") as peer:
+        print("begun", flush=True)
+        number = 1
+        while True:
+            many = []
+            for at in range(number, number + 64):
+                many += [
+                    wire.Start(at, 0, f"r{os.getpid()}-{at}", "hostile"),
+                    wire.Token(at, 1, b"hello"),
+                    wire.End(at, 2, clean=True),
+                    wire.Release(at, 3),
+                ]
+            peer.send(*many)
+            number += 64
+
+
+def _many_processes(path: str) -> None:
+    """20 processes of one connection and 64 KiB tokens."""
+    for _ in range(19):
+        if not os.fork():
+            break
+    _one(path, _LONG)
+
+
+def _forks(path: str) -> None:
+    """Children that connect, say what the kernel takes, and go, four at a time."""
+    for _ in range(3):
+        if not os.fork():
+            break
+    print("begun", flush=True)
+    said, number = _tokens(1, b"x" * 1000, 400), 0
+    while True:
+        number += 1
+        if not os.fork():
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as child:
+                child.connect(path)
+                hello = wire.Hello(framing.PROTOCOL_VERSION, "agent", os.urandom(16))
+                start = wire.Start(1, 0, f"child {os.getpid()} {number}", "hostile")
+                child.sendall(framing.encode(hello) + framing.encode(start))
+                child.setblocking(False)
+                child.send(said)
+            os._exit(0)
+        os.wait()
+
+
+KINDS: dict[str, Callable[[str], None]] = {
+    "short tokens": lambda path: _one(path, 20),
+    "64 KiB tokens": lambda path: _one(path, _LONG),
+    "60 connections of one process": _many_connections,
+    "20 processes of short replies": _short_replies,
+    "children that speak and go": _forks,
+    "20 processes": _many_processes,
+}
+"""How much is said, by how many."""
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    os.nice(_NICE)
+    KINDS[sys.argv[2]](sys.argv[1])

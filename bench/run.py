@@ -39,11 +39,15 @@ class Run:
         return home
 
     @contextmanager
-    def daemon(self, *options: str, program: str = "walld") -> Iterator[Daemon]:
+    def daemon(
+        self, *options: str, program: str = "walld", files_max: int | None = None
+    ) -> Iterator[Daemon]:
         """A fresh daemon, gone with its folder afterwards."""
         home = self.home()
         try:
-            with Daemon(home, self.cores.daemon, *options, program=program) as daemon:
+            with Daemon(
+                home, self.cores.daemon, *options, program=program, files_max=files_max
+            ) as daemon:
                 yield daemon
         finally:
             shutil.rmtree(home, ignore_errors=True)

@@ -25,6 +25,10 @@ BEGUN_FRAMES_PER_UID_MAX: Final = 64
 """Connections of one uid that may hold more than that of a frame which is not whole yet."""
 ACK_BYTES_MAX: Final = 64 * KIB
 """Acks waiting for a peer that does not read: beyond, it gets none until it reads."""
+ACK_STREAMS_MAX: Final = 4000
+"""Streams named in one Ack: what moved beyond goes in the next frame, at most 84 KB each."""
+UNHEARD_STREAMS_MAX: Final = 1000
+"""Released streams whose Ack a peer has not read: beyond, it is not read either until it does."""
 ANSWER_CHUNK_BYTES: Final = 256 * KIB
 PEERS_RESERVE_FDS: Final = 256
 """File descriptors never given to peers: segments, partials, pidfds, metrics."""
@@ -43,6 +47,18 @@ SWEEP_SLICE_SECONDS: Final = 0.001
 """A sweep yields to the event loop this often."""
 SHARE_BYTES: Final = 256 * KIB
 """Read from one connection between two flushes, so that no flush is one agent's alone."""
+CROWD_BYTES: Final = 4 * MIB
+"""Read from all together between two flushes before each process is given but a part."""
+PARTS_BYTES: Final = 256 * KIB
+"""Those parts together, and while somebody waits for a flush."""
+LITTLE_BYTES: Final = 1 * KIB
+"""Read from each process between two flushes, whatever the others give."""
+STREAM_BYTES: Final = 1 * KIB
+"""And from a process with many live streams, so much for each of them, up to CROWD_BYTES."""
+EVENT_BYTES: Final = 1000
+"""An event that does not fold is as much work as so many bytes of short tokens."""
+ASKED_SECONDS: Final = 0.25
+"""So long after somebody waited for a flush others are thought to wait again."""
 BUSY_READ_BYTES: Final = 4 * KIB
 """A sweep in which some connection gave more than this is followed by the next without a rest."""
 SOCKET_BYTES_MAX: Final = 16 * MIB

@@ -91,7 +91,8 @@ def test_absent_for_too_long_leaves_a_visible_gap(
     (message,) = reply.messages()
     assert (message["_partial"], message["_partial_reason"]) == (True, "gap")
     assert daemon.metrics()["walld_lost_acked_total"] == 0
-    agent.do("reply.token('and on'); reply.drain(20)")
+    assert agent.do("reply.token('and on'); reply.drain(20, 'synced')") in (True, None)
+    assert agent.do("reply.drain(20, 'synced'), reply.durable_seq") == [True, 100]
     agent.kill()
     assert daemon.orphan("r").gaps == reply.gaps
 

@@ -236,3 +236,51 @@ def test_one_damaged_partial_hides_no_other(make_daemon: MakeDaemon, make_agent:
     assert [reply.stream_id for reply in daemon.reader.orphans()] == ["b"]
     with pytest.raises(Unavailable):
         daemon.reader.recover("a")
+
+
+def test_damage_that_a_running_daemon_meets_is_counted_once(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """K4, P9: by a query, again by a query, and by what keeps the reply once its agent is gone."""
+    daemon = make_daemon().start()
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r')")
+    for text in ("one ", "two ", "three ", "four "):
+        agent.do(f"reply.token({text!r}); reply.drain(10, level='synced')")
+    agent.do("[reply.token('five ') for _ in range(3)]; reply.drain(10, level='synced')")
+    spoil(batches(daemon)[4])
+    for _ in range(2):
+        assert daemon.status()["lost_acked"] in (0, 3)
+        reply = daemon.reader.recover("s")
+        assert reply is not None
+        assert reply.text == "one two three four "
+        assert [gap.verdict for gap in reply.gaps] == ["corrupt"]
+        assert daemon.status()["lost_acked"] == 3
+    agent.do("reply.token('six'); reply.drain(10, level='synced')")
+    agent.kill()
+    until(lambda: daemon.status()["partials"] == 1, "kept")
+    assert daemon.orphan("r").gaps[0].last_seq == 7
+    assert daemon.metrics()["walld_lost_acked_total"] == 3
+    until(lambda: "lost_acked: uid" in daemon.log_text(), "said")
+    assert daemon.log_text().count("stream r, seqs 5 to 7") == 1
+
+
+def test_damage_that_is_met_when_a_record_is_carried_is_counted(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """Nobody asked for the reply: it was the reclaimer that read it."""
+    daemon = make_daemon("--reclaim-seconds", "1").start()
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r')")
+    for number in range(5):
+        agent.do(f"reply.token('{number} '); reply.drain(10, level='synced')")
+    agent.do("gone = client.reply('t'); gone.token('x' * 9000); gone.drain(10, level='synced')")
+    before = daemon.segments()
+    spoil(batches(daemon)[2])
+    agent.do("gone.end(); gone.release()")
+    until(lambda: not set(before) & set(daemon.segments()), "carried")
+    assert daemon.status()["lost_acked"] == 1
+    reply = daemon.reader.recover("s")
+    assert reply is not None
+    assert [(gap.first_seq, gap.last_seq, gap.verdict) for gap in reply.gaps] == [(3, 3, "corrupt")]
+    assert daemon.status()["lost_acked"] == 1

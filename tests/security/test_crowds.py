@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -40,6 +41,76 @@ while True:
     peer.sendall(b"".join(many))
     seq += 64
 """
+
+MANY_CONNECTIONS = """
+import os, socket, sys, time
+from contextlib import suppress
+from walld_client.wire import framing, messages as wire
+peers, text, seq = [], b"x" * 64 * 1024, 1
+for at in range(60):
+    peer = socket.socket(socket.AF_UNIX)
+    peer.connect(sys.argv[1])
+    peer.sendall(framing.encode(wire.Hello(1, "agent", os.urandom(16))))
+    peer.sendall(framing.encode(wire.Start(1, 0, f"many {at}", "hostile")))
+    peer.setblocking(False)
+    peers.append([peer, b""])
+print("begun", flush=True)
+while True:
+    rest = b"".join(framing.encode(wire.Token(1, seq + at, text)) for at in range(4))
+    seq += 4
+    for one in peers:
+        one[1] = rest
+    while any(one[1] for one in peers):
+        for one in peers:
+            with suppress(BlockingIOError):
+                one[1] = one[1][one[0].send(one[1]):] if one[1] else b""
+        time.sleep(0.001)
+"""
+
+SHORT_REPLIES = """
+import os, socket, sys
+from walld_client.wire import framing, messages as wire
+for _ in range(9):
+    if not os.fork():
+        break
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+peer.sendall(framing.encode(wire.Hello(1, "agent", os.urandom(16))))
+print("begun", flush=True)
+number = 0
+while True:
+    many = []
+    for number in range(number + 1, number + 65):
+        many += [wire.Start(number, 0, f"{os.getpid()} {number}", "hostile")]
+        many += [wire.End(number, 1, clean=True), wire.Release(number, 2)]
+    peer.sendall(b"".join(map(framing.encode, many)))
+"""
+
+SPEAK_AND_GO = """
+import os, socket, sys
+from contextlib import suppress
+from walld_client.wire import framing, messages as wire
+said = b"".join(framing.encode(wire.Token(1, seq, b"x" * 1000)) for seq in range(1, 400))
+print("begun", flush=True)
+number = 0
+while True:
+    number += 1
+    if not os.fork():
+        with suppress(OSError):
+            peer = socket.socket(socket.AF_UNIX)
+            peer.connect(sys.argv[1])
+            peer.sendall(framing.encode(wire.Hello(1, "agent", os.urandom(16))))
+            peer.sendall(framing.encode(wire.Start(1, 0, f"child {number}", "hostile")))
+            peer.setblocking(False)
+            peer.send(said)
+        os._exit(0)
+    os.wait()
+"""
+FLOODS = {
+    "many connections": MANY_CONNECTIONS,
+    "short replies of ten processes": SHORT_REPLIES,
+    "children that speak and go": SPEAK_AND_GO,
+}
 
 
 @pytest.fixture
@@ -108,6 +179,15 @@ def test_a_flood_beyond_what_there_is_room_for(tmp_path: Path) -> None:
         daemon.stop()
 
 
+def is_known(daemon: Daemon) -> bool:
+    """False while more that is dead is to be read than a request waits for: "behind"."""
+    with Peer(daemon, "query") as asking:
+        asking.send(wire.HasPartial(1, "honest"))
+        answer = asking.hear()
+    assert isinstance(answer, wire.Answer) or answer.code == "behind", answer
+    return isinstance(answer, wire.Answer)
+
+
 def drained(peers: list[Peer], rounds: int, first: int) -> list[float]:
     """Rounds of a token and a drain by each, all at the same time; seconds until each answer."""
     took = []
@@ -129,21 +209,39 @@ def test_one_that_writes_as_fast_as_it_can_among_honest_ones(
 
     How much longer their acks take is printed: it decides nothing.
     """
+    beside_a_flood(daemon, f"{text_bytes} bytes a token", WRITES_FOR_EVER, str(text_bytes))
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_many_that_say_as_much_as_they_can_among_honest_ones(tmp_path: Path, flood: str) -> None:
+    """The same beside many connections, many replies and many processes.
+
+    What children leave in their sockets is the kernel's memory: a daemon of few descriptors.
+    """
+    daemon = Daemon(tmp_path, files_max=limits.PEERS_RESERVE_FDS + 300)
+    try:
+        beside_a_flood(daemon, flood, FLOODS[flood])
+    finally:
+        daemon.stop()
+
+
+def beside_a_flood(daemon: Daemon, name: str, program: str, *arguments: str) -> None:
     with ExitStack() as held:
         peers = [held.enter_context(Peer(daemon, "agent")) for _ in range(HONEST)]
-        beside_a_flood(daemon, peers, text_bytes)
+        acknowledged_beside(daemon, peers, name, [program, daemon.socket_path, *arguments])
 
 
-def beside_a_flood(daemon: Daemon, peers: list[Peer], text_bytes: int) -> None:
+def acknowledged_beside(daemon: Daemon, peers: list[Peer], name: str, flood: list[str]) -> None:
     for number, peer in enumerate(peers):
         peer.send(wire.Start(1, 0, f"honest {number}", "honest"))
         peer.drain(100_000)
     alone = drained(peers, 20, 1)
     before = resident_bytes(daemon.process.pid)
     hostile = subprocess.Popen(
-        [sys.executable, "-c", WRITES_FOR_EVER, daemon.socket_path, str(text_bytes)],
+        [sys.executable, "-c", *flood],
         env=environment(),
         stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     assert hostile.stdout is not None
     try:
@@ -154,14 +252,15 @@ def beside_a_flood(daemon: Daemon, peers: list[Peer], text_bytes: int) -> None:
         most = max(most, resident_bytes(daemon.process.pid))
         among += drained(peers, 5, 41)
     finally:
-        hostile.kill()
+        os.killpg(hostile.pid, signal.SIGKILL)
         hostile.wait()
         hostile.stdout.close()
     most = max(most, resident_bytes(daemon.process.pid))
     assert most - before < limits.UNSYNCED_BYTES_MAX + 24 * limits.MIB
+    until(lambda: is_known(daemon), "what the flood had left is read", 60)
     for number in range(len(peers)):
         reply = recovered(daemon, f"honest {number}", [])
         assert (text_of(reply), reply.gaps, reply.last_seq) == ("honest " * 45, [], 45)
     first, second = (sorted(one)[int(len(one) * 0.99)] * 1000 for one in (alone, among))
-    print(f"\n{text_bytes} bytes a token: p99 of a drain {first:.1f} ms alone, {second:.1f} ms "
+    print(f"\n{name}: p99 of a drain {first:.1f} ms alone, {second:.1f} ms "
           f"among, ratio {second / first:.1f}; +{(most - before) >> 20} MiB")  # fmt: skip

@@ -426,3 +426,51 @@ def test_whatever_happens_each_connection_gets_the_rest_in_order(
     for number, stream in ring.streams.items():
         seqs = [seq for s, seq in kernel.events() if s == number]
         assert (seqs[-1] if seqs else stream.synced) == stream.next_seq - 1
+
+
+# --- how far a reply is safe ----------------------------------------------------------------------
+
+
+def acked(stream: Stream, synced: int) -> int:
+    """What an Ack does to a stream; the seq up to which all of it is durable then."""
+    stream.synced = synced
+    return stream.durable
+
+
+def test_durable_stops_below_what_was_dropped() -> None:
+    ring = Ring(bytes_max=4096)
+    stream = ring.streams[1]
+    for _ in range(400):
+        ring.say(1, wire.Token(frames.ID, frames.ID, b"x" * 100))
+    assert acked(stream, 0) == 0
+    ring.backlog.make_room()
+    assert ring.backlog.dropped_events
+    assert acked(stream, 400) == 0, "an Ack covers gaps"
+
+
+def test_what_was_let_go_of_is_durable_where_the_same_daemon_says_so() -> None:
+    """Taken and given up: safe once it is acked, but not across the end of a connection."""
+    for reconnects, durable in ((False, 40), (True, 0)):
+        ring = Ring(bytes_max=4096)
+        stream = ring.streams[1]
+        for _ in range(40):
+            ring.say(1, wire.Token(frames.ID, frames.ID, b"x" * 100))
+            ring.backlog.pump(Kernel().send, 1 << 20)
+        assert acked(stream, 0) == 0
+        ring.backlog.make_room()
+        assert ring.backlog.unheld_events
+        assert not ring.backlog.dropped_events
+        if reconnects:
+            ring.backlog.rewind()
+        assert acked(stream, 40) == durable
+
+
+def test_a_refused_event_is_not_durable_and_what_was_synced_before_a_drop_is() -> None:
+    stream = Ring().streams[1]
+    assert acked(stream, 4) == 4
+    stream.lose(2, 3)
+    assert acked(stream, 7) == 7, "it had been synced"
+    stream.lose(6, 9)
+    assert acked(stream, 12) == 7
+    stream.lose(30, 31)
+    assert acked(stream, 40) == 7

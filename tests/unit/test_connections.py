@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
-from virtual_daemon import Home, Peer, living, recovered, run, text_of
+from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.engine.peer import Connection
 
 START = wire.Start(1, 0, "r", "s")
 
@@ -78,3 +80,80 @@ def test_broken_framing_ends_that_connection_alone(tmp_path: Path) -> None:
                 assert virtual.engine.counters.protocol_errors["frame_too_long"] == 1
 
     run(main)
+
+
+# --- acks of many streams, and peers that never read them -----------------------------------------
+
+
+def test_the_acks_of_many_streams_come_in_pieces_and_before_the_answer(tmp_path: Path) -> None:
+    """One Ack of 12,000 streams was longer than what may wait for a peer, and never sent."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                count = 12_000
+                for first in range(1, count + 1, 500):
+                    numbers = range(first, first + 500)
+                    agent.send(*(wire.Start(number, 0, f"r{number}", "s") for number in numbers))
+                    await anyio.sleep(0.05)
+                agent.send(wire.Drain(5, "synced"))
+                acked: dict[int, int] = {}
+                while True:
+                    await anyio.sleep(0.01)
+                    heard = agent.heard()
+                    for message in heard:
+                        if isinstance(message, wire.Ack):
+                            acked |= {number: synced for number, _, synced in message.streams}
+                    if any(isinstance(message, wire.Drained) for message in heard):
+                        break
+                assert acked == dict.fromkeys(range(1, count + 1), 0)
+
+    run(main)
+
+
+def test_one_that_releases_without_end_and_never_reads_is_held_until_it_does(
+    tmp_path: Path,
+) -> None:
+    """P10: what it was to be told grew with each release: 1.2 GB in a few seconds."""
+
+    def replies(first: int) -> list[wire.FromAgent]:
+        many: list[wire.FromAgent] = []
+        for number in range(first, first + 20):
+            many += [wire.Start(number, 0, f"r{number}", "s"), wire.End(number, 1, clean=True)]
+            many.append(wire.Release(number, 2))
+        return many
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as deaf, Peer(virtual) as other:
+                deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                (connection,) = [
+                    one
+                    for one in await connected(virtual, 2)
+                    if one.producer is not None and one.producer.id == deaf.producer
+                ]
+                most = number = 0
+                with suppress(BlockingIOError):
+                    for number in range(1, 200_000, 20):
+                        deaf.send(*replies(number))
+                        await anyio.sleep(0.02)
+                        most = max(most, len(connection.dirty))
+                assert limits.UNHEARD_STREAMS_MAX < most < limits.UNHEARD_STREAMS_MAX + 1000
+                other.send(wire.Start(1, 0, "other", "s"))
+                await other.drain()
+                was = connection.dirty
+                for _ in range(100):
+                    deaf.heard()
+                    await anyio.sleep(0.1)
+                assert not was, "told, and read on"
+                number += 1_000_000
+                deaf.send(wire.Start(number, 0, "last", "s"))
+                await deaf.drain()
+
+    run(main)
+
+
+async def connected(virtual: Virtual, count: int) -> list[Connection]:
+    connections = virtual.daemon.connections.by_connection
+    await until(lambda: len([one for one in connections if one.producer]) == count)
+    return list(connections)

@@ -241,6 +241,64 @@ def test_a_dead_process_is_read_to_the_end_and_then_lost(
     run(main)
 
 
+def test_what_the_dead_left_waits_in_the_kernel_while_the_queue_is_full(tmp_path: Path) -> None:
+    """I3, P10: it was read whatever the queue held, +108 MB by children that speak and go.
+
+    And what is not read is not "nothing": whoever asks is told to ask again (Q1).
+    """
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            held = int(limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE) + 1
+            virtual.engine.sealing.queue_bytes += held
+            process = child(virtual, READY)
+            bury(process)
+            await anyio.sleep(10)
+            assert virtual.engine.sealing.queue_bytes - held < 2 * limits.DOOR_READ_BYTES
+            with Peer(virtual, "query") as asking:
+                asking.send(wire.Recover(1, "orphans"))
+                assert (await asking.hear(wire.Error)).code == "behind"
+            virtual.engine.sealing.queue_bytes -= held
+            await until(virtual.engine.kept.all_names, 5)
+            reply = await recovered(virtual, "child")
+            assert reply is not None
+            assert (reply.status, reply.last_seq, reply.gaps) == ("crashed", 500, [])
+
+    run(main)
+
+
+def test_what_the_dead_left_is_read_in_parts_while_somebody_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two flushes all of them together give one part; in the end all of it comes back."""
+    part = 8 * limits.KIB  # a child leaves seven of them
+    monkeypatch.setattr(limits, "PARTS_BYTES", part)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await agent.drain()
+                virtual.worker.seconds = 0.1
+                bury(child(virtual, READY))
+                gave = []
+                for seq in range(1, 12):
+                    taken = virtual.engine.counters.received_bytes
+                    agent.send(wire.Token(1, seq, b"honest"))
+                    await agent.drain()
+                    gave.append(virtual.engine.counters.received_bytes - taken)
+                # A drain waits for the flush under way and its own.
+                assert max(gave) <= 2 * (part + limits.BUSY_READ_BYTES + limits.LITTLE_BYTES)
+                assert len([count for count in gave if count > part // 2]) >= 3
+                virtual.worker.seconds = 0.0
+                await until(virtual.engine.kept.all_names, 60)
+                reply = await recovered(virtual, "child")
+                assert reply is not None
+                assert (reply.status, reply.last_seq, reply.gaps) == ("crashed", 500, [])
+
+    run(main)
+
+
 def test_what_a_dead_agent_left_is_read_also_by_the_next_daemon(tmp_path: Path) -> None:
     """Its socket lies in the backlog while no daemon runs; the log is read before it is judged."""
 

@@ -32,8 +32,9 @@ from walld.wal import records
 
 if TYPE_CHECKING:
     from walld.daemon.flusher import Flusher
-    from walld.daemon.reading import BadRecord, Reader
+    from walld.daemon.reading import Reader
     from walld.daemon.sessions import Files, Sessions
+    from walld.daemon.toll import BadRecord
     from walld.engine.engine import Engine
     from walld.engine.ledgers import Ledger
     from walld.engine.stream import Stream

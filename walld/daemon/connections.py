@@ -188,12 +188,15 @@ class Connections:
         data = b"".join(connection.outbox)
         try:
             sent = peer.socket.send(data)
-        except OSError:
+        except OSError as error:
             sent = 0  # I2: the reading side finds out what is wrong
+            if isinstance(error, BrokenPipeError | ConnectionResetError):
+                sent = len(data)  # nobody will ever read it
         rest = data[sent:]
         connection.outbox = [rest] if rest else []
         connection.outbox_bytes = len(rest)
         if not rest:
+            connection.outbox_bytes_max = limits.ACK_BYTES_MAX
             self._posted.discard(connection)
 
     async def acknowledge_all(self) -> None:

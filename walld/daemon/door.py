@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Door", "Newcomer"]
 
 _log = logging.getLogger("walld.intake")
-_ACCEPTS_MAX = 32
+_ACCEPTS_MAX = 8
 _OVERFLOW_UID = 65534
 
 

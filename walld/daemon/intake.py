@@ -1,17 +1,19 @@
 """Intake: what agents say is read, in turn, until the end of each.
 
-Owns: whose turn it is: sweeps over all agents, newcomers in between, what the dead have left; and
-how old what is read may be. Refuses: who may come in (`door.py`), the sockets and what is sent on
-them (`connections.py`), what an event means (`engine/`).
+Owns: whose turn it is: sweeps over all agents, newcomers in between; and how old what is read may
+be. Refuses: who may come in (`door.py`), the sockets and what is sent on them (`connections.py`),
+what the dead have left (`departed.py`), what an event means (`engine/`).
 
 One selector holds all agent sockets, and the event loop waits on its descriptor, so one task serves
 ten thousand connections on asyncio, uvloop and trio alike.
 
 Invariants
 - I1 A sweep reads at most READ_BYTES_MAX from each ready connection, and SHARE_BYTES between two
-  flushes (`shares.py`); it yields every millisecond. After a sweep that found little it rests, and
-  the kernel's socket buffers are the batch; they survive the agent.
-- I3 A process is lost when the kernel says it has exited and everything it sent is read.
+  flushes (`shares.py`), less where reading is tight (`parts.py`); it yields every millisecond.
+  After a sweep that found little it rests, and the kernel's socket buffers are the batch; they
+  survive the agent.
+- I3 A process is lost when the kernel says it has exited and everything it sent is read
+  (`departed.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from walld import limits
+from walld.daemon.departed import Departed
 from walld.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -38,10 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Intake"]
 
-_SEEING_OFF_TIMES = 50
 _TURNS_AT_ONCE = 16
 """Of an earlier connection, before its successor has to wait: 256 KiB, mostly all there is."""
-_LETTING_IN_TIMES = 200
+_LETTING_IN_TIMES = 800
 """So often as many as one look at the door accepts: more than wait in any backlog."""
 
 
@@ -76,7 +78,9 @@ class Intake:
         self._behind: list[tuple[Newcomer, dict[Connection, int]]] = []
         """Who waits for earlier connections of the same producer to be read."""
         self._swept_at = 0.0
-        self._seeing_off = 0
+        self.departed = Departed(
+            connections, processes, shares, self._turn, self._read, self._unpark, self._lose
+        )
 
     # --- turns ----------------------------------------------------------------------------------
 
@@ -88,6 +92,8 @@ class Intake:
             begun = anyio.current_time()
             busy = await self.sweep()
             took = anyio.current_time() - begun
+            # Who waits beside a flood that is held waits for its flush, and for no rest besides.
+            busy = busy or (self._shares.parts.is_awaited and self._shares.has_sated)
             if self._shares.is_paused or not busy:
                 rest = min(max(took, limits.REST_SECONDS_MIN), limits.REST_SECONDS_MAX)
                 if self._shares.is_paused:
@@ -119,7 +125,7 @@ class Intake:
             if peer is not None:
                 if shares.is_paused:
                     continue
-                if (count := self._read(peer, at_ms)) > limits.BUSY_READ_BYTES:
+                if (count := self._turn(peer, at_ms)) >= limits.BUSY_READ_BYTES:
                     busy = True
                     shares.gave(peer, count)
             elif fd == exits:
@@ -127,11 +133,12 @@ class Intake:
             if time.perf_counter() > slice_end:
                 self._connections.send_posted()
                 await checkpoint()
+                shares.parts.look(anyio.current_time())
                 at_ms = time.time_ns() // 1_000_000
                 slice_end = time.perf_counter() + limits.SWEEP_SLICE_SECONDS
         # Before the log is read nobody is lost: what a dead agent sent is still in its socket.
-        while self._door.is_open and (process := self._processes.next_exited()) is not None:
-            await self._exited(process)
+        if self._door.is_open:
+            await self.departed.see_off()
         if self._behind:
             self._look_behind()
         self._connections.send_posted()
@@ -211,9 +218,11 @@ class Intake:
                 continue  # it waits itself, for one that is older still
             left = self._connections.by_connection.get(connection)
             waits = self._shares.is_paused or (left is not None and self._shares.is_held(left))
-            count = 0 if left is None or waits else self._read(left, at_ms)
-            if left is not None and count > limits.BUSY_READ_BYTES:
+            count = 0 if left is None or waits else self._turn(left, at_ms)
+            if left is not None and count >= limits.BUSY_READ_BYTES:
                 self._shares.gave(left, count)
+            elif left is not None and connection in self._connections.by_connection:
+                waits = waits or self._shares.is_held(left)
             older[connection] = given + count
             done = left is None or (not count and not waits)
             if done or older[connection] > limits.SOCKET_BYTES_MAX:
@@ -246,12 +255,25 @@ class Intake:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _read(self, peer: Peer, at_ms: int) -> int:
-        """One turn of one connection. Returns the bytes it gave."""
+    def _turn(self, peer: Peer, at_ms: int) -> int:
+        """One turn of one connection, no more than it may give now. Returns the bytes it gave."""
+        parts, connection = self._shares.parts, peer.connection
+        if not parts.is_tight and not connection.outbox_bytes:
+            return self._read(peer, at_ms)
+        most = self._shares.turn_bytes(peer)
+        if not most:
+            return 0
+        slow = self._engine.feed.slow
+        count = self._read(peer, at_ms, most)
+        parts.gave(connection.process, count, self._engine.feed.slow - slow)
+        return count
+
+    def _read(self, peer: Peer, at_ms: int, most: int = limits.READ_BYTES_MAX) -> int:
+        """At most so many bytes of one connection. Returns how many it gave."""
         try:
             # At the door enough for a Hello: what follows is read in turns, as everybody's.
             let_in = peer.connection.producer is not None
-            data = peer.socket.recv(limits.READ_BYTES_MAX if let_in else limits.DOOR_READ_BYTES)
+            data = peer.socket.recv(most if let_in else limits.DOOR_READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
@@ -278,55 +300,26 @@ class Intake:
             peer.frame_since = anyio.current_time()
         return len(data)
 
-    async def _read_out(self, peer: Peer) -> None:
-        """All that the kernel holds of it, and no more than it can: a fork may go on sending."""
+    def _unpark(self, peer: Peer) -> None:
+        """Its earlier connections are read out: what it said behind its Hello is taken."""
         for entry in [one for one in self._behind if one[0].peer is peer]:
-            self._behind.remove(entry)  # its earlier connections were read out before it
+            self._behind.remove(entry)
             self._take_in(entry[0], time.time_ns() // 1_000_000)
-        here, given = self._connections.by_connection, 0
-        while peer.connection in here and given <= limits.SOCKET_BYTES_MAX:
-            count = self._read(peer, time.time_ns() // 1_000_000)
-            if not count:
-                return
-            given += count
-            await checkpoint()
 
     # --- those who are gone ---------------------------------------------------------------------
 
-    async def _exited(self, process: Process) -> None:
-        """The kernel says a process has exited: read what it left, then its streams are orphans."""
-        self._seeing_off += 1
-        here = self._connections.by_connection
-        try:
-            for connection in sorted(process.connections, key=lambda one: one.name):
-                peer = here.get(connection)
-                if peer is None:
-                    continue  # its end was read at the door meanwhile
-                await self._read_out(peer)
-                if connection in here:  # a fork that lives on holds the socket open
-                    self._connections.close(peer)
-            self._processes.forget(process)
-            self._lose(process)
-        finally:
-            self._seeing_off -= 1
-
-    async def catch_up(self) -> None:
-        """See off whoever has exited by now, also who was not let in yet.
+    async def catch_up(self, uid: int | None) -> bool:
+        """See off whoever of that user (None: of all) has exited by now, let in or not.
 
         A supervisor that has waited for its agent asks for what it left: what the kernel still
-        holds of the dead is read before "nothing" is said. Costs two looks at a selector.
+        holds of the dead is read before "nothing" is said. Costs two looks at a selector. False
+        where they left more than could be read in time.
         """
         for _ in range(_LETTING_IN_TIMES):
             if not self._door.ready(1) or not self.let_in():
                 break
             await checkpoint()
-        self._processes.notice()
-        while (exited := self._processes.next_exited()) is not None:
-            await self._exited(exited)
-        for _ in range(_SEEING_OFF_TIMES):  # one that a sweep is at
-            if not self._seeing_off:
-                return
-            await anyio.sleep(limits.REST_SECONDS_MIN)
+        return await self.departed.all_of(uid, self.kick)
 
     def _lose(self, process: Process) -> None:
         self._engine.lose(process, "agent_lost")
@@ -335,6 +328,8 @@ class Intake:
     async def tick(self) -> None:
         """Once a second: frames that never get whole, graces that ran out, idle processes."""
         self._shares.tick()
+        if self._door.is_open:
+            await self.departed.see_off()  # also where all that is left of one wakes nobody
         if self._behind:  # that a connection has run dry wakes nobody
             self._look_behind()
         now = anyio.current_time()
@@ -360,7 +355,7 @@ class Intake:
         while await self.sweep():
             pass
         for peer in sorted(self._connections.by_fd.values(), key=lambda one: one.connection.name):
-            await self._read_out(peer)
+            await self.departed.read_out(peer)
 
     def close(self) -> None:
         """Close what is left. Clients see the end and hold what is not synced."""

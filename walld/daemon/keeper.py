@@ -29,7 +29,8 @@ from walld.wal import records
 
 if TYPE_CHECKING:
     from walld.daemon.flusher import Flusher
-    from walld.daemon.reading import BadRecord, Reader
+    from walld.daemon.reading import Reader
+    from walld.daemon.toll import BadRecord
     from walld.daemon.workers import Worker
     from walld.engine.engine import Engine
     from walld.engine.stream import Stream
@@ -100,6 +101,7 @@ class Keeper:
         session, name = path_name(session_id), path_name(begin.stream_id)
         try:
             last_seq = await self._thread.run(job)
+            await self._reader.toll.count()
         except OSError:
             # The file may lie under its name, only that is not durable: tried again; but where the
             # reply is resolved before that it must go too, or a later start would find it.

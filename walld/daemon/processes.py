@@ -105,6 +105,7 @@ class Processes:
         del self._watched[self._key(process)]
         os.close(pidfd)
         process.visible = False
+        process.has_exited = True
         return process
 
     def leave(self, process: Process, now: float) -> None:

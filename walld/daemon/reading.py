@@ -15,8 +15,9 @@ import logging
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from walld.daemon.toll import BadRecord, Located, Toll
 from walld.engine.stream import Stream
 from walld.errors import FormatError
 from walld.replies.fold import fold
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from walld.partials.store import PartialStore
     from walld.wal.files import SegmentFiles
 
-__all__ = ["BadRecord", "Reader"]
+__all__ = ["Reader"]
 
 _log = logging.getLogger("walld.reading")
 _AT_ONCE_BYTES = 64 * 1024
@@ -48,21 +49,6 @@ _FOLDS_A_JOB = 32
 """Replies of one request read in one job of the background: between two, others get their turn."""
 Order = tuple[bool, int]
 """(of this log, stream number): start order. Numbers of an earlier log come first."""
-
-
-class _Located(NamedTuple):
-    """A record body on disk."""
-
-    segment_id: int
-    offset: int
-    length: int
-
-
-class BadRecord(NamedTuple):
-    """A record that does not verify. place: where its body stands, None: in memory."""
-
-    why: str
-    place: _Located | None
 
 
 class _NotCachedError(Exception):
@@ -79,6 +65,7 @@ class Reader:
         self._files = files
         self._store = store
         self._background = background
+        self.toll = Toll(engine, files, background)
         self.damaged: list[tuple[tuple[int, str, str], str]] = []
         """Partials that do not verify, met while reading, and why; for `keeper.py`."""
         self.busy = 0
@@ -95,7 +82,8 @@ class Reader:
 
         at, count: only these of its records, and nothing that waits. damaged: takes each record
         that does not verify; its bytes are copied to quarantine first, for what is kept goes on
-        without them. OSError from the job: some of it cannot be read, or not be copied.
+        without them. OSError from the job: some of it cannot be read, or not be copied. Whoever
+        runs it has `toll` count before the records can move.
         """
         items = self._located(stream, at, count)
 
@@ -103,7 +91,8 @@ class Reader:
             found = items(self._files.read, damaged)
             for bad in damaged:
                 if bad.place is not None:
-                    self._files.copy_aside(*bad.place)
+                    self._files.copy_aside(*bad.place[:3])
+            self.toll.met(stream, damaged)
             return found
 
         return job
@@ -114,7 +103,7 @@ class Reader:
         damaged: takes each record that does not verify, which is then left out.
         """
         whole = at == 0 and count is None
-        source: list[bytes | _Located] = []
+        source: list[bytes | Located] = []
         for place in stream.places(at, count):
             body = self._engine.sealing.in_memory(place)
             if body is not None:
@@ -122,7 +111,8 @@ class Reader:
                 continue
             found = self._engine.segments.locate(place.batch_no)
             assert found is not None, (stream.no, place)
-            source.append(_Located(found[0], found[1] + place.offset, place.length))
+            offset = found[1] + place.offset
+            source.append(Located(found[0], offset, place.length, found[1]))
         waiting: list[bytes] = []
         if whole:
             source += stream.building
@@ -136,7 +126,7 @@ class Reader:
             if base is not None:
                 found += records.decode_items(self._store.read_named(*base).body)
             for piece in source:
-                body = piece if isinstance(piece, bytes) else read(*piece)
+                body = piece if isinstance(piece, bytes) else read(*piece[:3])
                 try:
                     found += records.decode_body(no, body)
                 except FormatError as error:
@@ -162,6 +152,7 @@ class Reader:
         if len(streams) == 1 and not names and not streams[0].gone:
             at_once = self._at_once(streams[0])
             if at_once is not None:
+                await self.toll.count()
                 return at_once
         todo: deque[Stream | tuple[str, str]] = deque((*streams, *names))
         alone = len(todo) == 1
@@ -179,6 +170,7 @@ class Reader:
                     elif one.no in self._engine.kept.by_no:
                         todo.append(self._engine.kept.by_no[one.no][1:])
                 found += await self._background.run(partial(_all, folds))
+            await self.toll.count()
         finally:
             self.busy -= 1
         return found
@@ -232,6 +224,7 @@ class Reader:
             found = items(read, damaged)
             for bad in damaged:
                 _log.error("%s; served as a gap", bad.why)
+            self.toll.met(stream, damaged)
             reply = fold(
                 begin,
                 found,

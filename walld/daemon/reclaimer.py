@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
     from walld.daemon.flusher import Flusher
     from walld.daemon.mend import NotSynced
-    from walld.daemon.reading import BadRecord, Reader
+    from walld.daemon.reading import Reader
     from walld.daemon.syncer import Syncer
+    from walld.daemon.toll import BadRecord
     from walld.daemon.workers import Worker
     from walld.daemon.writer import Writer
     from walld.engine.engine import Engine
@@ -113,6 +114,7 @@ class Reclaimer:
 
         try:
             items, body = await self._thread.run(job)
+            await self._reader.toll.count()
         except OSError:
             stream.carrying = False
             raise

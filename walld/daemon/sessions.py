@@ -300,6 +300,7 @@ class Sessions:
         if level == "taken":
             return
         reached = anyio.Event()
+        self._engine.askers.append(None)
         self._engine.when(level, reached.set, anyio.current_time() if now is None else now)
         self._flusher.wake()
         await reached.wait()

@@ -2,7 +2,7 @@
 
 Owns: who has given its share and is not read until the flush that takes it has begun; when nobody
 is read, because the queue is full; since when what is read next may have waited. Refuses: reading
-(`intake.py`), when to flush (`engine/commit.py`).
+(`intake.py`), when to flush (`engine/commit.py`), what a process may give (`parts.py`).
 
 Whoever waits for a flush waits for all that is in it. Without shares one agent that writes as fast
 as it can fills the whole queue, the flush of that takes as long as its disk needs for 48 MiB, and
@@ -11,8 +11,10 @@ token beside one that sent 64 KiB tokens waited 1.6 s (p99) instead of 5 ms.
 
 A share is so large that only a flood reaches it: 100 streams of 60 tokens a second on one
 connection give 36 KiB in a linger of 250 ms. What is over stays in the kernel's buffer and in the
-client, as with a full queue. While much is written and not synced no new shares are given, so that
-the room for that (`UNSYNCED_BYTES_MAX`), too, is there for those who say little.
+client, as with a full queue. Many connections have a share each, so where others wait, or much has
+come, each process has a part as well (`parts.py`). While much is written and not synced no new
+shares are given, so that the room for that (`UNSYNCED_BYTES_MAX`), too, is there for those who say
+little.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from walld import limits
+from walld.daemon.parts import Parts
 
 if TYPE_CHECKING:
     import select
@@ -42,9 +45,10 @@ class Shares:
     def __init__(self, engine: Engine, connections: Connections) -> None:
         self._engine = engine
         self._connections = connections
+        self.parts = Parts(engine)
         self._given: dict[int, int] = {}
         """Bytes since the last flush began, by descriptor, of those who give much at a time."""
-        self._sated: list[tuple[Peer, select.epoll]] = []
+        self._sated: dict[Peer, select.epoll] = {}
         """Whoever has given its share, and where it is watched otherwise."""
         self._owed = False
         """A flush gave no new shares, because too much was not synced."""
@@ -70,6 +74,20 @@ class Shares:
             self._hold()
         elif was_paused:
             self._let_go()
+        self.parts.is_stuck = self._is_stuck
+        self.parts.look(anyio.current_time())
+
+    def turn_bytes(self, peer: Peer) -> int:
+        """How much of it may be read in this turn; 0: nothing, until a flush has begun."""
+        connection = peer.connection
+        if connection.is_deaf and not connection.process.has_exited:
+            self._sate(peer)  # until it reads what it is told: `tick` looks again
+            return 0
+        count = self.parts.turn_bytes(connection.process)
+        if not count:
+            self._sate(peer)
+            self._engine.commit.hurry_flush()
+        return count
 
     def waited_since(self, swept_at: float) -> float:
         """Since when what the sweep at hand reads may have waited here. swept_at: the last one.
@@ -87,11 +105,14 @@ class Shares:
         given = self._given[descriptor] = self._given.get(descriptor, 0) + count
         if given < limits.SHARE_BYTES or engine.disk_full or engine.commit.oldest is None:
             return  # the last: nothing of it waits for a flush, so none would let it go on
+        self._sate(peer)
+        engine.commit.hurry_flush()
+
+    def _sate(self, peer: Peer) -> None:
         if peer.selector is not None:
-            self._sated.append((peer, peer.selector))
+            self._sated[peer] = peer.selector
             peer.watch(None)
             self._hold()
-        engine.commit.hurry_flush()
 
     def begun(self) -> None:
         """A flush has begun: whoever gave its share may give another one."""
@@ -100,13 +121,14 @@ class Shares:
 
     def _renew(self) -> None:
         self._owed = self._engine.sealing.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX // 2
+        self.parts.renew(owed=self._owed)
         if not self._owed:
             self._give()
 
     def _give(self) -> None:
         self._given.clear()
-        sated, self._sated = self._sated, []
-        for peer, selector in sated:
+        sated, self._sated = self._sated, {}
+        for peer, selector in sated.items():
             if peer.connection in self._connections.by_connection:
                 peer.watch(selector)
         if not self.is_paused:
@@ -132,9 +154,15 @@ class Shares:
         What is held is the agent's alone until it is read: a share each second is safe from its
         death then, as far as the queue goes.
         """
-        stuck = anyio.current_time() - self._flush_since > _STUCK_SECONDS
-        if self._sated and (self._engine.disk_full or stuck):
-            self._give()
+        idle = self._engine.commit.oldest is None
+        if self._engine.disk_full or self._is_stuck or (idle and not self._owed):
+            self.parts.renew(owed=False)
+            if self._sated:
+                self._give()
+
+    @property
+    def _is_stuck(self) -> bool:
+        return anyio.current_time() - self._flush_since > _STUCK_SECONDS
 
     def _hold(self) -> None:
         self._held_since = min(self._held_since, anyio.current_time())
@@ -144,6 +172,15 @@ class Shares:
             self._waited_since = min(self._waited_since, self._held_since)
             self._let_go_at = anyio.current_time()
         self._held_since = math.inf
+
+    @property
+    def has_sated(self) -> bool:
+        """Somebody has given all it may until a flush has begun."""
+        return bool(self._sated)
+
+    def is_sated(self, peer: Peer) -> bool:
+        """It is not read until a flush has begun."""
+        return peer in self._sated
 
     @staticmethod
     def is_held(peer: Peer) -> bool:

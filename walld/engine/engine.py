@@ -78,6 +78,8 @@ class Engine:
         self.unwanted: list[tuple[int, str, str]] = []
         """Partials of streams that came back and were released: (uid, session, stream) names."""
         self._flush_waiters: list[Waiter] = []
+        self.askers: list[Process | None] = []
+        """Who has begun to wait for a flush since `daemon/parts.py` looked; None: a request."""
         self._sync_waiters: list[tuple[int, Waiter]] = []
         self.agent_bytes = 0
         """Record bytes written for the first time: what carrying may spend."""
@@ -111,8 +113,8 @@ class Engine:
             self.orphans.pop(stream.no, None)
             for first_seq, last_seq in self.damaged_seqs.pop(stream.no, ()):
                 last_seq = min(last_seq, stream.next_seq - 1, resume.synced)
-                self._lost(connection.uid, start.stream_id, first_seq, last_seq)
-            self._lost(connection.uid, start.stream_id, stream.next_seq, resume.synced)
+                self.count_lost(connection.uid, start.stream_id, first_seq, last_seq)
+            self.count_lost(connection.uid, start.stream_id, stream.next_seq, resume.synced)
             connection.dirty.add(stream)
             return
         # Released is done with, but for a turn's reply held whole, nothing of it known synced: have
@@ -128,11 +130,11 @@ class Engine:
             # that waited for its Start would count as done with once a higher number began.
             kept = self.kept.facts_of(connection.uid, start.stream_id)
             if kept is not None:
-                self._lost(connection.uid, start.stream_id, kept.last_seq + 1, resume.synced)
+                self.count_lost(connection.uid, start.stream_id, kept.last_seq + 1, resume.synced)
                 self.rules.revive(connection, start, kept, at_ms)
             else:
                 if not resume.released:
-                    self._lost(connection.uid, start.stream_id, 0, resume.synced)
+                    self.count_lost(connection.uid, start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)
 
     def _done_with(self, connection: Connection, resume: wire.Resume) -> None:
@@ -153,7 +155,7 @@ class Engine:
             self.registry.own(stream, connection.process)
             self.orphans.pop(stream.no, None)
 
-    def _lost(self, uid: int, stream_id: str, first_seq: int, last_seq: int) -> None:
+    def count_lost(self, uid: int, stream_id: str, first_seq: int, last_seq: int) -> None:
         """A client was told that these are synced, and they are not here."""
         if last_seq >= first_seq:
             self.counters.lost_acked += last_seq - first_seq + 1
@@ -182,6 +184,7 @@ class Engine:
         def streams() -> Iterable[Stream]:
             return () if connection.producer is None else connection.producer.streams.values()
 
+        self.askers.append(connection.process)
         ask = partial(self.when, drain.level, tell, self.since, streams)
         released = self.settling.of(connection)
         if released:
@@ -273,17 +276,26 @@ class Engine:
         self.segments.recount([*self.registry.by_no.values(), *self.sealing.buried])
 
     def acknowledge(self, connection: Connection) -> None:
-        """Put what moved since the last Ack into the connection's outbox."""
-        if not connection.dirty:
+        """Put what moved since the last Ack into the connection's outbox.
+
+        It stays to be told while as much as a peer may leave unread waits already: dropped here,
+        it would never be told, for nothing of it may ever move again.
+        """
+        if not connection.dirty or connection.outbox_bytes >= limits.ACK_BYTES_MAX:
             return
         moved = [
             (stream.begin.number, stream.written_seq, stream.synced_seq)
             for stream in connection.dirty
         ]
         connection.dirty.clear()
-        if moved:
-            ack = wire.Ack(self.log_uuid, self.sealing.written_no, self.sealing.synced_no, moved)
-            connection.post(encode(ack))
+        written_no, synced_no = self.sealing.written_no, self.sealing.synced_no
+        most = limits.ACK_STREAMS_MAX
+        connection.post_acks(
+            [
+                encode(wire.Ack(self.log_uuid, written_no, synced_no, moved[at : at + most]))
+                for at in range(0, len(moved), most)
+            ]
+        )
 
     # --- the ends of a stream ---------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ class Feed:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.slow = 0
+        """Events so far that were not folded on the way."""
         self._decode = msgspec.msgpack.Decoder(wire.FromAgent).decode
 
     def first(self, connection: Connection, data: bytes) -> tuple[wire.Hello, bytes] | None:
@@ -99,6 +101,7 @@ class Feed:
                     event: Any = decode(data[position + 4 : stop])
                 except Exception as error:
                     event = None
+                    self.slow += 1
                     self._illegal(connection, data[position + 4 : stop], error)
                 position = stop
                 if (
@@ -134,6 +137,7 @@ class Feed:
                         continue
                 while touched:
                     self._fold(connection, touched.pop(), at_ms)
+                self.slow += 1
                 self._other(connection, event, at_ms)
         finally:
             if kind is not None:

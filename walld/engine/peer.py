@@ -20,7 +20,18 @@ __all__ = ["Connection", "Process", "Producer"]
 class Process:
     """A peer's process, as the kernel names it. `visible` is False where its pid cannot be seen."""
 
-    __slots__ = ("connections", "is_lost", "owner", "queries", "streams", "turns", "uid", "visible")
+    __slots__ = (
+        "connections",
+        "dearness",
+        "has_exited",
+        "is_lost",
+        "owner",
+        "queries",
+        "streams",
+        "turns",
+        "uid",
+        "visible",
+    )
 
     def __init__(self, uid: int, owner: Owner, *, visible: bool) -> None:
         self.uid = uid
@@ -31,6 +42,10 @@ class Process:
         self.connections: set[Connection] = set()
         self.queries = 0
         """Connections of it that only ask: they may begin a turn at any time."""
+        self.dearness = 1
+        """What it says is so many times as much work as tokens of as many bytes."""
+        self.has_exited = False
+        """The kernel says so; what it sent may not all be read."""
         self.is_lost = False
         """It is gone, and all it sent is read."""
         self.turns: set[tuple[int, str, str]] = set()
@@ -64,6 +79,7 @@ class Connection:
         "name",
         "outbox",
         "outbox_bytes",
+        "outbox_bytes_max",
         "posted",
         "process",
         "producer",
@@ -88,6 +104,8 @@ class Connection:
         self.outbox: list[bytes] = []
         """Frames for the peer that are not sent yet."""
         self.outbox_bytes = 0
+        self.outbox_bytes_max = limits.ACK_BYTES_MAX
+        """More for one round of Acks, however many streams it names."""
         self.posted = posted
         """All connections with something in their outbox."""
 
@@ -95,9 +113,22 @@ class Connection:
         """By name: sets of connections have the same order in every run of a simulation."""
         return self.name
 
+    def post_acks(self, acks: list[bytes]) -> None:
+        """One round of Acks, whole: a Drained behind them says that they were sent."""
+        self.outbox_bytes_max = self.outbox_bytes + sum(map(len, acks)) + limits.ACK_BYTES_MAX
+        for ack in acks:
+            self.post(ack)
+
+    @property
+    def is_deaf(self) -> bool:
+        """It does not read what it is told, and much that it has released waits for that."""
+        if not self.outbox_bytes or self.producer is None:
+            return False
+        return len(self.dirty) > len(self.producer.streams) + limits.UNHEARD_STREAMS_MAX
+
     def post(self, frame: bytes) -> None:
         """A frame for the peer. One that does not read gets no more than the bound."""
-        if self.outbox_bytes + len(frame) > limits.ACK_BYTES_MAX:
+        if self.outbox_bytes + len(frame) > self.outbox_bytes_max:
             return
         self.outbox.append(frame)
         self.outbox_bytes += len(frame)

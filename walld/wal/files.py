@@ -48,7 +48,7 @@ class SegmentFiles:
     """The files of wal/ that this daemon reads or writes."""
 
     def __init__(self, disk: Disk, log_uuid: bytes) -> None:
-        self._disk = disk
+        self.disk = disk
         self.log_uuid = log_uuid
         self._files: dict[int, File] = {}
         self._unnamed: set[int] = set()
@@ -61,19 +61,19 @@ class SegmentFiles:
 
     def adopt(self, segment_id: int) -> None:
         """Open a segment of an earlier daemon, for reading."""
-        self._files[segment_id] = self._disk.open(self.path(segment_id))
+        self._files[segment_id] = self.disk.open(self.path(segment_id))
 
     def create(
         self, segment_id: int, prev_batch_no: int, epoch: int, *, again: bool = False
     ) -> None:
         """A new segment that is nothing but its header. It is not durable before `sync`."""
-        file = self._disk.create(self.path(segment_id))
+        file = self.disk.create(self.path(segment_id))
         header = SegmentHeader(self.log_uuid, segment_id, prev_batch_no, epoch, again)
         try:
             self._write_all(file, pack_segment_header(header), 0)
         except OSError:
             file.close()
-            self._disk.unlink(self.path(segment_id))
+            self.disk.unlink(self.path(segment_id))
             raise
         self._unnamed.add(segment_id)
         self._files[segment_id] = file
@@ -110,7 +110,7 @@ class SegmentFiles:
                 continue  # dead and unlinked since it was listed
             file.sync()
             if segment_id in self._unnamed:
-                self._disk.sync_dir(WAL_DIR)
+                self.disk.sync_dir(WAL_DIR)
                 self._unnamed.discard(segment_id)
             if not file.same_file():
                 raise SegmentGone(errno.ESTALE, "removed or replaced underneath", file.path)
@@ -137,30 +137,30 @@ class SegmentFiles:
         if file is not None:
             file.close()
         try:
-            self._disk.unlink(self.path(segment_id))
+            self.disk.unlink(self.path(segment_id))
         except FileNotFoundError:
             return
-        self._disk.sync_dir(WAL_DIR)
+        self.disk.sync_dir(WAL_DIR)
 
     def set_aside(self, segment_id: int) -> None:
         """Move a segment that could not be read to quarantine/ instead of unlinking it."""
         file = self._files.pop(segment_id, None)
         if file is not None:
             file.close()
-        self._disk.make_dir(QUARANTINE_DIR)
-        self._disk.rename(self.path(segment_id), f"{QUARANTINE_DIR}/{segment_name(segment_id)}")
-        self._disk.sync_dir(QUARANTINE_DIR)
-        self._disk.sync_dir(WAL_DIR)
+        self.disk.make_dir(QUARANTINE_DIR)
+        self.disk.rename(self.path(segment_id), f"{QUARANTINE_DIR}/{segment_name(segment_id)}")
+        self.disk.sync_dir(QUARANTINE_DIR)
+        self.disk.sync_dir(WAL_DIR)
 
     def copy_aside(self, segment_id: int, offset: int, length: int) -> None:
         """Copy damaged bytes to quarantine/, once, named by where they stood."""
         name = f"{segment_id:020d}.{offset}.{length}"
-        if any(entry.name == name for entry in self._disk.list_dir(QUARANTINE_DIR)):
+        if any(entry.name == name for entry in self.disk.list_dir(QUARANTINE_DIR)):
             return
-        self._disk.make_dir(QUARANTINE_DIR)
-        file = self._disk.open(self.path(segment_id))
+        self.disk.make_dir(QUARANTINE_DIR)
+        file = self.disk.open(self.path(segment_id))
         try:
-            self._disk.replace(f"{QUARANTINE_DIR}/{name}", file.read_at(length, offset))
+            self.disk.replace(f"{QUARANTINE_DIR}/{name}", file.read_at(length, offset))
         finally:
             file.close()
 

@@ -36,7 +36,6 @@ FRAME_OVERHEAD_BYTES = 48
 _CHUNK_BYTES = 64 * 1024
 _SLACK_BYTES = 16 * 1024
 """Room made beyond what is needed, so that a full ring is not trimmed at every event."""
-
 _REWIND_TRIM_FRAMES_MAX = 4096
 """Synced frames let go of before a resend; the others are passed over as they come up."""
 
@@ -259,6 +258,7 @@ class Backlog:
         for stream in self.streams.values():
             stream.stall_no = self.stall_no
             # What a full ring dropped is held by nobody: only what is synced is known to be there.
+            stream.lose(0, stream.held_from - 1)
             stream.taken = min(stream.held_from - 1, stream.synced)
 
     def drop_drains(self) -> None:
@@ -378,6 +378,7 @@ class Backlog:
         self._waits(-len(frame) - FRAME_OVERHEAD_BYTES, -count)
         if stream is not None and not stream.gone:
             stream.held_from = max(stream.held_from, seq + count)
+            stream.lose(seq, seq + count - 1)
             self.dropped_events += count
 
     def _give_up(self) -> None:
@@ -395,4 +396,5 @@ class Backlog:
             self.dropped_events += 1
         stream = self.streams.get(_ids(frame)[1])
         if stream is not None:
+            stream.lose(_ids(frame)[2], stream.next_seq - 1)
             stream.give_up()

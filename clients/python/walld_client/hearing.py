@@ -134,6 +134,7 @@ class Hearing:
         if stream is None:
             return
         stream.refused.add(refused.seq)
+        stream.lose(refused.seq, refused.seq)
         if refused.seq == 0:
             stream.give_up()
         self._registry.tidy(stream)

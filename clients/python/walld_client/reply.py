@@ -85,13 +85,19 @@ class ReplyBase:
 
     @property
     def durable_seq(self) -> int:
-        """Highest seq known synced; -1 if none."""
+        """Every event up to this seq is known synced: it survives the loss of power. -1 if none.
+
+        It stops for good below the first event that is a gap, or may be one: dropped, because the
+        client's memory for events was full (`stats().dropped`); taken by a daemon that went away
+        when that memory had let go of it (`unheld`); refused (`refused`). What came later may be
+        safe as well, this number does not say so; `drain` waits for what can still arrive.
+        """
         link = self._link
         with link.mutex:
             if link.connected and not link.held:
                 with link:
                     link.hear()
-            return self._stream.synced
+            return self._stream.durable
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.stream_id!r} of session {self.session_id!r}>"
@@ -355,7 +361,10 @@ class Reply(ReplyBase):
     __slots__ = ()
 
     def drain(self, timeout: float = TIMEOUT_SECONDS, level: str = "written") -> bool:
-        """Wait until all that was sent so far is at `level`. False: not within `timeout`."""
+        """Wait until all that was sent so far is at `level`. False: not within `timeout`.
+
+        True says nothing of events that were dropped or refused: `durable_seq` does.
+        """
         check_level(level)
         reached: list[bool] = []
         told = threading.Event()

@@ -19,7 +19,8 @@ __all__ = ["Stream"]
 class Stream:
     """One stream.
 
-    next_seq: of its next event. synced: highest seq known safe on disk, -1 if none.
+    next_seq: of its next event. synced: up to here the daemon has nothing more to say, -1 if none;
+    gaps are covered. first_lost: lowest seq that is not known to be safe and never will be.
     held_from: lowest seq the ring still holds, next_seq if none. taken: highest seq the kernel
     has, valid only while `stall_no` is the backlog's own; otherwise all of it is taken.
     introduced: its Start was given to a connection. terminal: it ended, in whatever way.
@@ -31,6 +32,7 @@ class Stream:
     __slots__ = (
         "careful",
         "chores_seq",
+        "first_lost",
         "gone",
         "held_from",
         "inherited",
@@ -61,6 +63,7 @@ class Stream:
         self.chores_seq = 64 + number * 389 % CHORES_EVERY_TOKENS
         self.next_seq = 0
         self.synced = -1
+        self.first_lost = 2**32
         self.held_from = 0
         self.taken = -1
         self.stall_no = -1
@@ -79,6 +82,17 @@ class Stream:
     def stream_id(self) -> str:
         """The application's name of it."""
         return self.start.stream_id
+
+    @property
+    def durable(self) -> int:
+        """Highest seq up to which every event is known safe on disk, -1 if none."""
+        return min(self.synced, self.first_lost - 1)
+
+    def lose(self, first_seq: int, last_seq: int) -> None:
+        """These were dropped, refused, or given up; what is known synced of them is safe."""
+        first_seq = max(first_seq, self.synced + 1)
+        if first_seq <= last_seq:
+            self.first_lost = min(self.first_lost, first_seq)
 
     def give_up(self) -> None:
         """From here on nothing of it is sent or held."""

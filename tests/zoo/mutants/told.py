@@ -24,11 +24,11 @@ MUTANTS = (
     Mutant(
         "the name of an unlinked segment is not synced away",
         WAL + "files.py",
-        "            self._disk.unlink(self.path(segment_id))\n"
+        "            self.disk.unlink(self.path(segment_id))\n"
         "        except FileNotFoundError:\n"
         "            return\n"
-        "        self._disk.sync_dir(WAL_DIR)\n",
-        "            self._disk.unlink(self.path(segment_id))\n"
+        "        self.disk.sync_dir(WAL_DIR)\n",
+        "            self.disk.unlink(self.path(segment_id))\n"
         "        except FileNotFoundError:\n"
         "            return\n",
         "P5",

@@ -60,7 +60,7 @@ MUTANTS = (
         "the names of new segments are not synced",
         WAL + "files.py",
         "            if segment_id in self._unnamed:\n"
-        "                self._disk.sync_dir(WAL_DIR)\n",
+        "                self.disk.sync_dir(WAL_DIR)\n",
         "            if segment_id in self._unnamed:\n",
         "P4",
     ),
