@@ -61,7 +61,7 @@ export class Hearing {
   }
 
   private heard(word: ToAgent): void {
-    switch (word.message) {
+    switch (word.is) {
       case "Ack":
         this.acked(word.log, word.synced_no, word.streams);
         break;
@@ -78,7 +78,7 @@ export class Hearing {
       case "Error":
         this.fatal = word.code;
         warn(
-          `walld ended the connection: ${word.text} ` +
+          `walld ended the connection: ${word.message} ` +
             `(code ${word.code}, got ${word.got}, limit ${word.limit})`,
         );
     }

@@ -194,8 +194,8 @@ class Conversation {
     try {
       for (const body of this.splitter.feed(received)) {
         const word = decodeBody(body, TO_QUERY) as unknown as ToQuery;
-        if (word.message === "Welcome") welcomed();
-        else if (word.message === "Answer") this.answered(word.id, word.chunk, word.last);
+        if (word.is === "Welcome") welcomed();
+        else if (word.is === "Answer") this.answered(word.id, word.chunk, word.last);
         else if (word.id === 0) end(errorOf(word));
         else this.take(word.id)?.reject(errorOf(word));
       }
@@ -223,14 +223,14 @@ class Conversation {
 function errorOf(error: WireError): Error {
   if (error.id === 0) {
     return new Unavailable(
-      `walld ended the connection: ${error.text} ` +
+      `walld ended the connection: ${error.message} ` +
         `(code ${error.code}, got ${error.got}, limit ${error.limit})`,
     );
   }
   if (CANNOT_KNOW.includes(error.code)) {
-    return new Unavailable(`walld cannot know now: ${error.text} (code ${error.code})`);
+    return new Unavailable(`walld cannot know now: ${error.message} (code ${error.code})`);
   }
-  return new Refused(error.code, error.got, error.limit, error.text);
+  return new Refused(error.code, error.got, error.limit, error.message);
 }
 
 function unreachable(path: string, error: NodeJS.ErrnoException): Unavailable {

@@ -27,11 +27,11 @@ delete process.env["WALLD_DATA"];
 delete process.env["WALLD_ENABLED"];
 
 /** Wait until `condition` gives something true; that. */
-export async function until<T>(condition: () => T | Promise<T>, what: string): Promise<T> {
+export async function until<T>(condition: () => T | Promise<T>, what: string): Promise<NonNullable<T>> {
   const deadline = performance.now() + PATIENCE_MS;
   for (;;) {
     const value = await condition();
-    if (value) return value;
+    if (value) return value as NonNullable<T>;
     if (performance.now() > deadline) throw new Error(`never came: ${what}`);
     await sleep(5);
   }

@@ -42,7 +42,7 @@ test("everything a reply says comes back", async (t) => {
   assert.equal(found.events, 12);
   assert.deepEqual(found.gaps, []);
   const kinds = found.segments.map((one) => one.kind);
-  assert.deepEqual(kinds, ["reasoning", "tool", "tool", "custom", "text"]);
+  assert.deepEqual(kinds, ["reasoning", "tool", "tool", "custom", "text", "text"]);
   const [, weather, lookup, progress] = found.segments;
   assert.equal(weather!.arguments, '{"city":"Oslo"}');
   assert.deepEqual(weather!.result, { degrees: 4 });

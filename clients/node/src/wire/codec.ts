@@ -18,8 +18,8 @@ export class Unreadable extends Error {
 }
 
 export type Fields = Readonly<Record<string, unknown>>;
-/** A message that was read: its name and its fields by theirs. An Error's `message` is its `text`. */
-export type Read = { message: MessageName } & Record<string, unknown>;
+/** A message that was read: which one it `is`, and its fields by their names. */
+export type Read = { is: MessageName } & Record<string, unknown>;
 
 type Kind =
   | { is: "int" | "str" | "bin" | "bool" }
@@ -56,9 +56,7 @@ export function decodeBody(body: Uint8Array, names: readonly MessageName[]): Rea
   if (name === undefined || !names.includes(name)) {
     throw new Unreadable(`a message of tag ${String(tag)}, expected ${names.join(", ")}`);
   }
-  const fields = read({ is: "struct", name }, raw, name) as Record<string, unknown>;
-  if (name === "Error") fields["text"] = fields["message"];
-  return { ...fields, message: name };
+  return { is: name, ...(read({ is: "struct", name }, raw, name) as Fields) };
 }
 
 /** One value of the answer to a request: `kind` in the words of PROTOCOL.md. */

@@ -106,22 +106,22 @@ export type InnerName = keyof typeof INNER;
 
 /** The daemon's words to an agent. */
 export type ToAgent =
-  | { message: "Welcome"; version: number; daemon: string; log: Uint8Array; text_bytes_max: number }
-  | { message: "Ack"; log: Uint8Array; synced_no: number; streams: [number, number, number][] }
-  | { message: "Drained"; id: number; level: string }
-  | { message: "Refused"; stream: number; seq: number; code: string; got: string; limit: string }
+  | { is: "Welcome"; version: number; daemon: string; log: Uint8Array; text_bytes_max: number }
+  | { is: "Ack"; log: Uint8Array; synced_no: number; streams: [number, number, number][] }
+  | { is: "Drained"; id: number; level: string }
+  | { is: "Refused"; stream: number; seq: number; code: string; got: string; limit: string }
   | WireError;
 
 /** The daemon's words to a query client. */
 export type ToQuery =
-  | { message: "Welcome"; version: number }
-  | { message: "Answer"; id: number; chunk: Uint8Array; last: boolean }
+  | { is: "Welcome"; version: number }
+  | { is: "Answer"; id: number; chunk: Uint8Array; last: boolean }
   | WireError;
 
 export interface WireError {
-  message: "Error";
+  is: "Error";
   code: string;
-  text: string;
+  message: string;
   got: string;
   limit: string;
   id: number;
