@@ -1,0 +1,20 @@
+/**
+ * A program that ends by itself right after it has spoken. Arguments: socket, session, and `exit` to
+ * leave by process.exit(), `worker` to speak in two worker threads.
+ */
+
+import { Worker, isMainThread, workerData } from "node:worker_threads";
+
+import { connect } from "walld-client";
+
+const [socket, session, how] = process.argv.slice(2);
+
+if (isMainThread && how === "worker") {
+  for (const name of ["one", "two"]) new Worker(new URL(import.meta.url), { argv: [socket, session], workerData: name });
+} else {
+  const name = isMainThread ? session! : `${session}-${workerData as string}`;
+  const reply = connect(socket).reply(name);
+  for (let n = 1; n <= 1000; n += 1) reply.token(`${n} `);
+  reply.cancel("done");
+  if (how === "exit") process.exit(0);
+}
