@@ -12,6 +12,7 @@
 import { FRAME_OVERHEAD_BYTES, SHORT_TEXT_BYTES_MAX } from "./limits.ts";
 import type { Stream } from "./stream.ts";
 import { encodeFrame } from "./wire/framing.ts";
+import { room } from "./wire/slab.ts";
 
 export const TOKEN = 3;
 export const REASONING = 4;
@@ -53,7 +54,7 @@ export function isStart(tag: number): boolean {
 export function textFrame(tag: number, number: number, seq: number, text: string | Buffer): Buffer {
   const length = typeof text === "string" ? Buffer.byteLength(text) : text.length;
   const at = length <= SHORT ? TEXT_AT : TEXT_AT + 2;
-  const frame = Buffer.allocUnsafe(at + length);
+  const frame = room(at + length);
   frame.writeUInt32BE(at - 4 + length, 0);
   frame[4] = 0x94;
   frame[5] = tag;

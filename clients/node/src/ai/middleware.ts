@@ -73,24 +73,23 @@ export function walldMiddleware(reply: Reply): WalldMiddleware {
 /** The same stream, each part recorded on its way. */
 function tapped(stream: ReadableStream<unknown>, recorder: Recorder): ReadableStream<unknown> {
   const reader = stream.getReader();
+  const failed = (error: unknown): never => {
+    recorder.fail(error);
+    recorder.over();
+    throw error; // the stream errors with this very object
+  };
   return new ReadableStream<unknown>(
     {
-      async pull(controller) {
-        let next;
-        try {
-          next = await reader.read();
-        } catch (error) {
-          recorder.fail(error);
-          recorder.over();
-          throw error; // the stream errors with this very object
-        }
-        if (next.done) {
-          recorder.over();
-          controller.close();
-        } else {
-          record(recorder, next.value as Part);
-          controller.enqueue(next.value);
-        }
+      pull(controller) {
+        return reader.read().then((next) => {
+          if (next.done) {
+            recorder.over();
+            controller.close();
+          } else {
+            record(recorder, next.value as Part);
+            controller.enqueue(next.value);
+          }
+        }, failed);
       },
       cancel(reason) {
         recorder.cancel("the stream was not read to its end");
