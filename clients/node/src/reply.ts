@@ -11,9 +11,10 @@
 import { REASONING, TOKEN } from "./frames.ts";
 import { LEVELS, type Level } from "./hearing.ts";
 import { checkedId } from "./ids.ts";
-import { NAME_BYTES_MAX, OPEN_TOOLS_MAX, REASON_BYTES_MAX, TIMEOUT_MS } from "./limits.ts";
+import { NAME_BYTES_MAX, REASON_BYTES_MAX, TIMEOUT_MS } from "./limits.ts";
 import type { Link } from "./link.ts";
 import * as opaque from "./opaque.ts";
+import { OpenCalls } from "./openCalls.ts";
 import type { Stream } from "./stream.ts";
 import type { Fields } from "./wire/codec.ts";
 import type { MessageName } from "./wire/messages.ts";
@@ -33,7 +34,7 @@ export class Reply {
   private readonly stream: Stream;
   private readonly redact: Redact | undefined;
   private readonly autoRelease: boolean;
-  private readonly openTools = new Map<string, string>();
+  private readonly calls = new OpenCalls();
 
   /** Made by `client.reply` and `turn.reply`. */
   constructor(link: Link, stream: Stream, redact: Redact | undefined, autoRelease: boolean) {
@@ -101,13 +102,7 @@ export class Reply {
     const toolName = opaque.clean(name, NAME_BYTES_MAX);
     if (this.isLate()) return 0;
     const callId = given ?? `${this.streamId}:${this.stream.nextSeq}`;
-    this.openTools.set(callId, toolName);
-    if (this.openTools.size > OPEN_TOOLS_MAX) {
-      for (const oldest of this.openTools.keys()) {
-        this.openTools.delete(oldest);
-        break;
-      }
-    }
+    this.calls.add(callId, toolName);
     return this.say("Tool", {
       call_id: callId,
       name: toolName,
@@ -142,9 +137,8 @@ export class Reply {
     const isJson = typeof result !== "string";
     const [encoded, trueBytes] = this.cutText(isJson ? opaque.jsonText(result) : result);
     if (this.isLate()) return 0;
-    const callId = given ?? this.openCall(name);
-    const known = callId === undefined ? undefined : this.openTools.get(callId);
-    if (callId !== undefined) this.openTools.delete(callId);
+    const callId = given ?? this.calls.find(name);
+    const known = this.calls.close(callId);
     return this.say("ToolResult", {
       call_id: callId ?? null,
       name: name ?? known ?? null,
@@ -347,12 +341,6 @@ export class Reply {
     const encoded = wtf8.encode(this.redacted(text));
     const piece = wtf8.cut(encoded, this.link.hearing.textBytesMax);
     return [piece, piece.length < encoded.length ? encoded.length : 0];
-  }
-
-  /** The newest open call of that name; without a name the one open call, if it is one. */
-  private openCall(name: string | undefined): string | undefined {
-    const calls = [...this.openTools].filter(([, one]) => name === undefined || one === name);
-    return name === undefined && calls.length !== 1 ? undefined : calls.at(-1)?.[0];
   }
 }
 

@@ -155,7 +155,7 @@ test("the tables are those of PROTOCOL.md", () => {
 test("no bytes break the reader", () => {
   let seed = 1;
   const next = (bound: number) => (seed = (seed * 48_271) % 2_147_483_647) % bound;
-  for (let round = 0; round < 20_000; round += 1) {
+  for (let round = 0; round < 3_000; round += 1) {
     const frame = Buffer.from(bytesOf(frames[next(frames.length)]!).subarray(0, 2048));
     for (let n = next(4); n >= 0; n -= 1) frame[next(frame.length)] = next(256);
     try {
