@@ -51,5 +51,7 @@ export const SUBMIT_MS = 5000;
 export const CLOSE_MS = 1000;
 export const BACKOFF_MS_MIN = 50;
 export const BACKOFF_MS_MAX = 2000;
+/** A connection of which the kernel takes nothing for so long is given up: its daemon is frozen. */
+export const STALL_MS = 5000;
 /** Between attempts at a daemon that does not speak our version. */
 export const VERSION_BACKOFF_MS = 60_000;

@@ -15,6 +15,9 @@
  *     flowing         the kernel has all there is: an event goes straight to write(2)
  *     stalled         the socket keeps something: events wait in the ring until it does not
  *
+ * What the socket keeps also keeps the program alive, however it is unref'd. So a connection that the
+ * kernel takes nothing of for STALL_MS is given up, and the next one says nothing before its Welcome.
+ *
  * Invariant: `flowing` implies that nothing waits, so a token never overtakes an older event.
  */
 
@@ -24,7 +27,7 @@ import { Backlog } from "./backlog.ts";
 import { Dialing } from "./dialing.ts";
 import { textFrame, type Held } from "./frames.ts";
 import { Hearing, type Level } from "./hearing.ts";
-import { VERSION_BACKOFF_MS } from "./limits.ts";
+import { STALL_MS, VERSION_BACKOFF_MS } from "./limits.ts";
 import { CLIENT_NAME, PRODUCER, nextStreamNumber } from "./producer.ts";
 import { Registry } from "./registry.ts";
 import { Stream } from "./stream.ts";
@@ -46,6 +49,9 @@ export class Link {
   private isConnected = false;
   private isFlowing = false;
   private isShut: boolean;
+  /** The daemon was frozen: wait for its Welcome before anything is said to it. */
+  private isWary = false;
+  private stallTimer: NodeJS.Timeout | undefined;
   private timer: NodeJS.Timeout | undefined;
   private nextDrain = 1;
   private readonly flushers = new Set<() => void>();
@@ -227,16 +233,22 @@ export class Link {
       synced_no: this.hearing.syncedNo,
       client: CLIENT_NAME,
     });
-    const frames = [hello];
+    if (this.write(hello) && !this.isWary) this.resume();
+  }
+
+  /** Say what of the connection before is still open, then all that waits. */
+  private resume(): void {
+    this.isWary = false;
+    const frames: Buffer[] = [];
     for (const stream of this.registry.byNumber.values()) {
       if (stream.introduced && !stream.gone) frames.push(resumeOf(stream));
     }
-    if (this.write(Buffer.concat(frames))) this.pump();
+    if (frames.length === 0 || this.write(Buffer.concat(frames))) this.pump();
   }
 
   /** Hand the kernel what waits, as far as it takes it at once. */
   private pump(): void {
-    if (!this.isConnected || this.socket?.writableLength !== 0) return;
+    if (!this.isConnected || this.isWary || this.socket?.writableLength !== 0) return;
     for (let chunk = this.backlog.take(); chunk !== null; chunk = this.backlog.take()) {
       if (!this.write(chunk)) return;
       this.backlog.taken();
@@ -249,7 +261,14 @@ export class Link {
   private write(bytes: Buffer): boolean {
     const socket = this.socket!;
     socket.write(bytes, this.onWritten);
-    return socket.writableLength === 0 && socket.errored === null && !socket.destroyed;
+    if (socket.writableLength === 0 && socket.errored === null && !socket.destroyed) return true;
+    clearTimeout(this.stallTimer);
+    this.stallTimer = setTimeout(() => {
+      this.isWary = true;
+      socket.destroy();
+    }, STALL_MS);
+    this.stallTimer.unref();
+    return false;
   }
 
   /** The socket has written something: if that was all of it, go on. */
@@ -257,6 +276,7 @@ export class Link {
     if (this.isFlowing || !this.isConnected) return;
     const socket = this.socket!;
     if (socket.writableLength !== 0 || socket.errored !== null || socket.destroyed) return;
+    clearTimeout(this.stallTimer);
     this.backlog.taken();
     this.pump();
   }
@@ -267,7 +287,10 @@ export class Link {
     hearing.feed(received);
     this.backlog.trim();
     if (hearing.fatal !== "") socket.destroy();
-    else if (hearing.isWelcome) this.dialing.welcomed();
+    else if (hearing.isWelcome) {
+      this.dialing.welcomed();
+      if (this.isWary) this.resume();
+    }
   }
 
   private failed(error: NodeJS.ErrnoException): void {
@@ -283,6 +306,7 @@ export class Link {
   private lost(): void {
     this.socket = null;
     this.isConnected = this.isFlowing = false;
+    clearTimeout(this.stallTimer);
     this.backlog.rewind(this.registry.byNumber.values());
     this.backlog.dropDrains();
     for (const [id, drain] of this.hearing.drains) this.holdDrain(id, drain.level);

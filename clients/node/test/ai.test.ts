@@ -103,6 +103,8 @@ for (const vendor of VENDORS) {
         assert.equal(calls.length, 1);
         assert.equal(calls[0]!.arguments, given.map((part) => part["delta"]).join(""), name);
         assert.equal(calls[0]!.name, "weather");
+        const marker = status === "live" || kind === "no_terminal_event" || kind === "AI_APICallError" ? 1 : 0;
+        assert.equal(found.events, 1 + given.length + marker, `${name}: each event once`);
       }
       reply.end();
     }
@@ -228,6 +230,34 @@ test("as lazy as without, and the very same error", async (t) => {
   const other = client.reply("refused");
   await assert.rejects(walldMiddleware(other).wrapStream(failing), (thrown) => thrown === refused);
   assert.equal((await client.recover("refused"))!.error!.message, "no");
+});
+
+test("a prompt repeats the results of all steps: each is recorded once, and only those of this reply", async (t) => {
+  const { client } = await setUp(t);
+  const reply = client.reply("steps");
+  const middleware = walldMiddleware(reply);
+  const result = (id: string) => ({ role: "tool", content: [{ type: "tool-result", toolCallId: id, toolName: "t", output: { type: "json", value: { id } } }] });
+  const prompts = [[result("before")], [result("before"), result("c1")], [result("before"), result("c1"), result("c2")]];
+  for (const [n, prompt] of prompts.entries()) {
+    const said = [
+      { type: "tool-call", toolCallId: `c${n + 1}`, toolName: "t", input: "{}" },
+      { type: "finish", finishReason: { unified: "tool-calls", raw: "tool_use" } },
+    ];
+    const stream = new ReadableStream<unknown>({
+      start(controller) {
+        for (const part of said) controller.enqueue(part);
+        controller.close();
+      },
+    });
+    const options = { doStream: () => Promise.resolve({ stream }), params: { prompt } };
+    for await (const _part of (await middleware.wrapStream(options)).stream);
+  }
+  const found = (await client.recover("steps"))!;
+  assert.deepEqual(
+    found.segments.map((one) => [one.kind, one.step, one.callId, one.outcome]),
+    [["tool", 0, "c1", "done"], ["tool", 1, "c2", "done"], ["tool", 2, "c3", "unknown"]],
+  );
+  assert.equal(found.events, 3 + 3 + 2 + 2, "calls, ends, results, steps");
 });
 
 test("SIGKILL at frame k: what comes back is what the SDK had delivered", async (t) => {

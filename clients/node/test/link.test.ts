@@ -13,7 +13,7 @@ import { decodeBody, type Read } from "#dist/wire/codec.js";
 import { Splitter, encodeFrame } from "#dist/wire/framing.js";
 import { TAGGED, type MessageName } from "#dist/wire/messages.js";
 
-import { Daemon, until } from "./daemon.js";
+import { Daemon, Program, until } from "./daemon.js";
 
 const ALL = Object.keys(TAGGED) as MessageName[];
 
@@ -138,4 +138,24 @@ test("released before any daemon heard of it: nothing is sent", async (t) => {
   assert.ok(await last.drain({ timeoutMs: 10_000 }));
   assert.deepEqual((await client.recoverAll()).map((one) => one.streamId), ["last"]);
   assert.deepEqual([client.stats().dropped, client.stats().streams], [0, 1]);
+});
+
+test("a program ends though its daemon is frozen, in bounded time", async (t) => {
+  const { path, heard, sockets } = await peer(t, (socket, word) => {
+    if (word.is === "Hello") socket.pause();
+  });
+  const program = new Program("./brief.js", [path, "frozen", "flood"]);
+  assert.equal(await program.ended(), 0, program.stderr);
+  assert.ok(sockets.length >= 2, "it was given up, and tried again");
+  assert.deepEqual(heard.slice(1).map((words) => words.map((one) => one.is)), [["Hello"]]);
+});
+
+test("a program that ends while its daemon is away for a moment waits for it", async (t) => {
+  const { path, heard } = await peer(t, (socket, word, connection) => {
+    if (connection === 1 && word.is === "Hello") socket.destroy();
+  });
+  const program = new Program("./brief.js", [path, "moment", "late"]);
+  assert.equal(await program.ended(), 0, program.stderr);
+  assert.equal(heard.length, 2);
+  assert.equal(heard[1]!.at(-1)!.is, "End");
 });
