@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { test, type TestContext } from "node:test";
+import { after, test, type TestContext } from "node:test";
 
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -64,9 +64,11 @@ function recovered(found: PartialReply, kind: string): string {
   return found.segments.map((one) => (one.kind === kind ? one.text : "")).join("");
 }
 
+/** None of these tests kills it. */
+const shared = await Daemon.started({ after });
+
 async function setUp(t: TestContext) {
-  const daemon = await Daemon.started(t);
-  return { daemon, client: daemon.client(), replay: await Replay.started(t) };
+  return { daemon: shared, client: shared.client(), replay: await Replay.started(t) };
 }
 
 /** [model, status, kind of the error, the provider's reason] */
@@ -337,8 +339,7 @@ test("the sink of a UI message stream: the body is untouched, and comes back", a
 });
 
 test("what cannot be recorded is told, and changes nothing", async (t) => {
-  const daemon = await Daemon.started(t);
-  const client = daemon.client({ redact: () => { throw new Error("redact failed"); } });
+  const client = shared.client({ redact: () => { throw new Error("redact failed"); } });
   const replay = await Replay.started(t);
   const plain = await delivered(modelOf(replay, "chat", "think", null));
   const wrapped = await delivered(modelOf(replay, "chat", "think", client.reply("odd")));

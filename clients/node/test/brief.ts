@@ -18,7 +18,11 @@ if (isMainThread && how === "worker") {
   const client = connect(socket);
   const reply = client.reply(name);
   if (how === "late") {
-    while (client.stats().reconnects === 0 && (client.stats().connected || client.stats().backlog === 0)) {
+    let wasThere = false;
+    for (;;) {
+      const { connected, reconnects } = client.stats();
+      if (reconnects > 0 || (wasThere && !connected)) break;
+      wasThere ||= connected;
       await sleep(1);
     }
   }

@@ -11,7 +11,6 @@ import { existsSync, mkdtempSync, openSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import type { TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
@@ -37,6 +36,11 @@ export async function until<T>(condition: () => T | Promise<T>, what: string): P
   }
 }
 
+/** A test, or `{ after }` of node:test for all tests of a file. */
+export interface Scope {
+  after(done: () => Promise<void>): void;
+}
+
 export class Daemon {
   readonly home = mkdtempSync(join(tmpdir(), "walld-node-"));
   readonly socket = join(this.home, "s");
@@ -44,11 +48,11 @@ export class Daemon {
   private process: ChildProcess | undefined;
   private readonly clients: Client[] = [];
 
-  constructor(t: TestContext) {
+  constructor(t: Scope) {
     t.after(() => this.remove());
   }
 
-  static async started(t: TestContext, ...options: string[]): Promise<Daemon> {
+  static async started(t: Scope, ...options: string[]): Promise<Daemon> {
     const daemon = new Daemon(t);
     await daemon.start(...options);
     return daemon;

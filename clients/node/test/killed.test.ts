@@ -1,12 +1,15 @@
 /** SIGKILL: of the agent, of the daemon, of neither when there is too much; what comes back. */
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { type PartialReply } from "walld-client";
 
 import { Daemon, Program, until } from "./daemon.js";
+
+/** For the tests that do not kill it. */
+const shared = await Daemon.started({ after });
 
 /** What an agent of `count` numbered tokens has said up to `seq`. */
 function said(seq: number, size = 0): string {
@@ -24,10 +27,9 @@ async function killed(daemon: Daemon, ...args: [string, number, number, object?]
   return { ...sent, found: found as PartialReply, client };
 }
 
-test("an agent that is killed after k sends: every event the kernel has taken is back", async (t) => {
-  const daemon = await Daemon.started(t);
+test("an agent that is killed after k sends: every event the kernel has taken is back", async () => {
   for (const count of [1, 2, 17, 100, 250]) {
-    const { sentSeq, backlog, found, client } = await killed(daemon, `k-${count}`, count, 0);
+    const { sentSeq, backlog, found, client } = await killed(shared, `k-${count}`, count, 0);
     assert.equal(sentSeq, count, "the kernel had room, so nothing waited");
     assert.equal(backlog, 0);
     assert.equal(found.status, "crashed");
@@ -40,9 +42,8 @@ test("an agent that is killed after k sends: every event the kernel has taken is
 });
 
 test("an agent that says more at once than the kernel takes: sentSeq is what is back", async (t) => {
-  const daemon = await Daemon.started(t);
   for (const [count, size] of [[5000, 0], [400, 3000], [3, 500_000]] as const) {
-    const { sentSeq, backlog, found } = await killed(daemon, `flood-${count}`, count, 0, { size });
+    const { sentSeq, backlog, found } = await killed(shared, `flood-${count}`, count, 0, { size });
     t.diagnostic(`${count} of ${size} bytes at once: the kernel took ${sentSeq}`);
     if (size > 300_000) assert.ok(sentSeq < count, "no socket takes that much at once");
     assert.equal(sentSeq + backlog, count, "what was not taken is counted");
@@ -51,18 +52,16 @@ test("an agent that says more at once than the kernel takes: sentSeq is what is 
   }
 });
 
-test("an agent that never lets its event loop turn has said nothing, and knows it", async (t) => {
-  const daemon = await Daemon.started(t);
-  const agent = new Program("./agent.js", [daemon.socket, "mute", "10", "0", '{"wait":false}']);
+test("an agent that never lets its event loop turn has said nothing, and knows it", async () => {
+  const agent = new Program("./agent.js", [shared.socket, "mute", "10", "0", '{"wait":false}']);
   assert.deepEqual(JSON.parse(await agent.line("sent")), { sentSeq: -1, backlog: 11, dropped: 0 });
   await agent.ended();
-  assert.equal(await daemon.client().recover("mute"), null);
+  assert.equal(await shared.client().recover("mute"), null);
 });
 
-test("an agent that is killed from outside while it streams", async (t) => {
-  const daemon = await Daemon.started(t);
-  const agent = new Program("./agent.js", [daemon.socket, "outside", "100000", "1"]);
-  const client = daemon.client();
+test("an agent that is killed from outside while it streams", async () => {
+  const agent = new Program("./agent.js", [shared.socket, "outside", "100000", "1"]);
+  const client = shared.client();
   await until(async () => (await client.recover("outside"))?.text.includes("50 "), "fifty tokens");
   agent.process.kill("SIGKILL");
   await agent.ended();
@@ -131,9 +130,8 @@ test("a full ring drops the oldest, and every reader sees the gap", async (t) =>
   assert.equal(found.text, expected.join(""));
 });
 
-test("two clients of one process share a connection, each asks for itself", async (t) => {
-  const daemon = await Daemon.started(t);
-  const [one, two] = [daemon.client(), daemon.client()];
+test("two clients of one process share a connection, each asks for itself", async () => {
+  const [one, two] = [shared.client(), shared.client()];
   const first = one.reply("first");
   const second = two.reply("second");
   first.token("a");

@@ -1,16 +1,18 @@
 /** A reply on a real daemon: every call, what comes back, and how a reply ends. */
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Refused, Unavailable, connect } from "walld-client";
 
 import { Daemon, until } from "./daemon.js";
 
-test("everything a reply says comes back", async (t) => {
-  const daemon = await Daemon.started(t);
-  const client = daemon.client();
+/** For the tests that do not kill it. */
+const shared = await Daemon.started({ after });
+
+test("everything a reply says comes back", async () => {
+  const client = shared.client();
   const meta = { model: "m-1", at: Date.now(), big: 2n ** 63n, "half\ud83d": undefined, none: null };
   const reply = client.reply("chat-1", { streamId: "run-17", parent: "run-16", meta });
   assert.equal(reply.reasoning("because "), 1);
@@ -123,9 +125,8 @@ test("five ends are five readings, and the first one wins", async (t) => {
   assert.equal(await client.hasPartial("manual"), false);
 });
 
-test("a retry is a new attempt, a move another session", async (t) => {
-  const daemon = await Daemon.started(t);
-  const client = daemon.client();
+test("a retry is a new attempt, a move another session", async () => {
+  const client = shared.client();
   const reply = client.reply("old");
   reply.token("Hel");
   reply.retry("overloaded");
@@ -139,9 +140,8 @@ test("a retry is a new attempt, a move another session", async (t) => {
   assert.equal(await client.recover("old"), null);
 });
 
-test("text longer than a frame is split, other content is cut and says so", async (t) => {
-  const daemon = await Daemon.started(t);
-  const client = daemon.client();
+test("text longer than a frame is split, other content is cut and says so", async () => {
+  const client = shared.client();
   const reply = client.reply("long");
   const text = "\u{1f600}ü".repeat(400_000);
   assert.equal(reply.token(text), 3);
@@ -176,9 +176,8 @@ test("mistakes of the program are thrown, nothing else is", (t) => {
   }
 });
 
-test("what redact is given is what is sent", async (t) => {
-  const daemon = await Daemon.started(t);
-  const client = daemon.client({ redact: (text) => text.replaceAll("secret", "***") });
+test("what redact is given is what is sent", async () => {
+  const client = shared.client({ redact: (text) => text.replaceAll("secret", "***") });
   const reply = client.reply("private");
   reply.token("a secret");
   reply.tool("t", { key: "secret" }, { callId: "c" });
@@ -191,9 +190,8 @@ test("what redact is given is what is sent", async (t) => {
   assert.equal(found!.error!.message, "the *** failed");
 });
 
-test("a reply that nobody holds any more is abandoned", async (t) => {
-  const daemon = await Daemon.started(t);
-  const client = daemon.client();
+test("a reply that nobody holds any more is abandoned", async () => {
+  const client = shared.client();
   (() => client.reply("left", { streamId: "left" }).token("x"))();
   const collect = (globalThis as { gc?: () => void }).gc;
   assert.ok(collect, "node --expose-gc");

@@ -1,15 +1,17 @@
 /** Sessions on a real daemon: what is submitted survives, what is appended is read back in order. */
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { after, test } from "node:test";
 
 import { NotDurable, Refused, connect } from "walld-client";
 
 import { Daemon } from "./daemon.js";
 
-test("a turn: submitted, its reply's message appended, completed", async (t) => {
-  const daemon = await Daemon.started(t);
-  const client = daemon.client();
+/** For the tests that do not kill it. */
+const shared = await Daemon.started({ after });
+
+test("a turn: submitted, its reply's message appended, completed", async () => {
+  const client = shared.client();
   const session = client.session("chat-1");
   assert.equal(await session.messages(), null);
   const prompt = { parts: ["What ", "half \ud83d of it?"], at: Date.now() };
@@ -55,9 +57,8 @@ test("what was submitted is there after SIGKILL of the daemon", async (t) => {
   assert.equal((await client.session("kept").turn(turn.turnId)).state, "submitted");
 });
 
-test("entries: in order, once where asked, all or none", async (t) => {
-  const daemon = await Daemon.started(t);
-  const client = daemon.client();
+test("entries: in order, once where asked, all or none", async () => {
+  const client = shared.client();
   const session = client.session("log");
   const first = await session.message("user", "one", { meta: { source: "test" } });
   const second = await session.append("note", { n: 1 }, { key: "k", once: true, synced: true });
@@ -100,8 +101,7 @@ test("a submit that nobody takes is not known to be durable, and a reply goes on
 });
 
 test("redact sees every text of a payload", async (t) => {
-  const daemon = await Daemon.started(t);
-  const client = connect(daemon.socket, { redact: (text) => text.replaceAll("secret", "***") });
+  const client = connect(shared.socket, { redact: (text) => text.replaceAll("secret", "***") });
   t.after(() => client.close());
   await client.session("s").message("user", { parts: ["a secret", 1, null] });
   assert.deepEqual((await client.session("s").messages())![0]!["content"], { parts: ["a ***", 1, null] });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { test, type TestContext } from "node:test";
+import { after, test, type TestContext } from "node:test";
 import { spawnSync } from "node:child_process";
 
 import { Unavailable, connect } from "walld-client";
@@ -13,6 +13,9 @@ import { isKept, pathName } from "#dist/offline.js";
 import { findSocket, socketCandidates } from "#dist/socketPath.js";
 
 import { Daemon, PACKAGE, Program } from "./daemon.js";
+
+/** For the tests that do not kill it. */
+const shared = await Daemon.started({ after });
 
 const THOUSAND = Array.from({ length: 1000 }, (_, n) => `${n + 1} `).join("");
 
@@ -32,19 +35,17 @@ function environment(t: TestContext, given: Record<string, string>): void {
   });
 }
 
-test("a program that ends by itself waits for the kernel to take its last words", async (t) => {
-  const daemon = await Daemon.started(t);
-  const program = new Program("./brief.js", [daemon.socket, "brief"]);
+test("a program that ends by itself waits for the kernel to take its last words", async () => {
+  const program = new Program("./brief.js", [shared.socket, "brief"]);
   assert.equal(await program.ended(), 0);
-  const found = (await daemon.client().recover("brief"))!;
+  const found = (await shared.client().recover("brief"))!;
   assert.equal(found.text, THOUSAND);
   assert.equal(found.status, "cancelled");
 });
 
-test("process.exit() waits for nothing: what the event loop never sent is not there", async (t) => {
-  const daemon = await Daemon.started(t);
-  assert.equal(await new Program("./brief.js", [daemon.socket, "exited", "exit"]).ended(), 0);
-  assert.equal(await daemon.client().recover("exited"), null);
+test("process.exit() waits for nothing: what the event loop never sent is not there", async () => {
+  assert.equal(await new Program("./brief.js", [shared.socket, "exited", "exit"]).ended(), 0);
+  assert.equal(await shared.client().recover("exited"), null);
 });
 
 test("without a daemon a program ends all the same", async (t) => {
@@ -55,11 +56,10 @@ test("without a daemon a program ends all the same", async (t) => {
   t.diagnostic(`${Math.round(performance.now() - began)} ms`);
 });
 
-test("each worker thread is a producer of its own", async (t) => {
-  const daemon = await Daemon.started(t);
-  assert.equal(await new Program("./brief.js", [daemon.socket, "threads", "worker"]).ended(), 0);
+test("each worker thread is a producer of its own", async () => {
+  assert.equal(await new Program("./brief.js", [shared.socket, "threads", "worker"]).ended(), 0);
   for (const name of ["one", "two"]) {
-    assert.equal((await daemon.client().recover(`threads-${name}`))!.text, THOUSAND);
+    assert.equal((await shared.client().recover(`threads-${name}`))!.text, THOUSAND);
   }
 });
 
