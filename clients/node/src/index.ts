@@ -5,7 +5,7 @@ export type { ConnectOptions, ReplyOptions, Stats } from "./client.ts";
 export { NotDurable, Refused, Unavailable, WalldError } from "./errors.ts";
 export type { Level } from "./hearing.ts";
 export { PartialReply } from "./partial.ts";
-export type { Gap, PlainMessage, ReplyError, Segment } from "./partial.ts";
+export type { Format, Gap, PlainMessage, ReplyError, Segment } from "./partial.ts";
 export { Reply } from "./reply.ts";
 export type { Info, Redact } from "./reply.ts";
 export { Session } from "./session.ts";

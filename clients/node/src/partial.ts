@@ -7,6 +7,7 @@
  */
 
 import * as opaque from "./opaque.ts";
+import { anthropicMessages, openaiMessages } from "./projections.ts";
 import { decodeAnswer } from "./wire/codec.ts";
 import type { WireRecovered, WireSegment } from "./wire/messages.ts";
 import * as wtf8 from "./wtf8.ts";
@@ -53,6 +54,8 @@ export interface ReplyError {
   kind: string | null;
   detail: unknown;
 }
+
+export type Format = "plain" | "openai" | "anthropic";
 
 /** A message as an application may store it; `_wal_stream` and `_wal_seq` are its identity. */
 export interface PlainMessage {
@@ -133,19 +136,25 @@ export class PartialReply {
     return joined(this.lastAttempt(), "text");
   }
 
-  /** The last attempt, one message a step. A reply that said nothing gives none. */
-  messages(): PlainMessage[] {
-    const steps = new Map<number, Segment[]>();
-    for (const segment of this.lastAttempt()) {
-      const step = steps.get(segment.step);
-      if (step === undefined) steps.set(segment.step, [segment]);
-      else step.push(segment);
+  /**
+   * The last attempt as messages. A reply that said nothing gives none.
+   *
+   * "plain": one a step, with the keys that name its place in the log. "openai", "anthropic": what may be
+   * sent to the provider as it is.
+   */
+  messages(format?: "plain"): PlainMessage[];
+  messages(format: "openai" | "anthropic"): Record<string, unknown>[];
+  messages(format: Format = "plain"): PlainMessage[] | Record<string, unknown>[] {
+    switch (format) {
+      case "plain":
+        return this.plain();
+      case "openai":
+        return openaiMessages(this.lastAttempt());
+      case "anthropic":
+        return anthropicMessages(this.lastAttempt());
+      default:
+        throw new RangeError(`format '${String(format)}' is none of plain, openai, anthropic`);
     }
-    const told = [...steps.values()];
-    return told.flatMap((step, at) => {
-      const said = saidIn(step);
-      return said === null ? [] : [{ ...said, ...this.place(step, told[at + 1]) }];
-    });
   }
 
   /** The one message of this reply; null where it said nothing. Throws where it is more than one. */
@@ -157,6 +166,20 @@ export class PartialReply {
       );
     }
     return messages[0] ?? null;
+  }
+
+  private plain(): PlainMessage[] {
+    const steps = new Map<number, Segment[]>();
+    for (const segment of this.lastAttempt()) {
+      const step = steps.get(segment.step);
+      if (step === undefined) steps.set(segment.step, [segment]);
+      else step.push(segment);
+    }
+    const told = [...steps.values()];
+    return told.flatMap((step, at) => {
+      const said = saidIn(step);
+      return said === null ? [] : [{ ...said, ...this.place(step, told[at + 1]) }];
+    });
   }
 
   private lastAttempt(): Segment[] {
