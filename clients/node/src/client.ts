@@ -17,7 +17,7 @@ import * as opaque from "./opaque.ts";
 import { repliesOf, type PartialReply } from "./partial.ts";
 import { PRODUCER } from "./producer.ts";
 import { Query, type Asks } from "./query.ts";
-import { Reply, release, type Info, type Redact } from "./reply.ts";
+import { Reply, type Info, type Redact } from "./reply.ts";
 import { Session } from "./session.ts";
 import * as shared from "./shared.ts";
 import { findSocket } from "./socketPath.ts";
@@ -129,7 +129,7 @@ export class Client {
    */
   release(streamId: string): boolean {
     const stream = this.link.registry.named(streamId);
-    return stream !== undefined && release(this.link, stream) > 0;
+    return stream !== undefined && this.link.release(stream) > 0;
   }
 
   /** What was sent, what waits, what was dropped. */

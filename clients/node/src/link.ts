@@ -26,13 +26,14 @@ import { connect, type Socket } from "node:net";
 import { Backlog } from "./backlog.ts";
 import { Dialing } from "./dialing.ts";
 import { textFrame, type Held } from "./frames.ts";
+import { helloFrame, resumeFrames } from "./greeting.ts";
 import { Hearing, type Level } from "./hearing.ts";
 import { STALL_MS, VERSION_BACKOFF_MS } from "./limits.ts";
-import { CLIENT_NAME, PRODUCER, nextStreamNumber } from "./producer.ts";
+import { nextStreamNumber } from "./producer.ts";
 import { Registry } from "./registry.ts";
 import { Stream } from "./stream.ts";
 import type { Fields } from "./wire/codec.ts";
-import { PROTOCOL_VERSION, encodeFrame } from "./wire/framing.ts";
+import { encodeFrame } from "./wire/framing.ts";
 import { TAGGED, type MessageName } from "./wire/messages.ts";
 
 export class Link {
@@ -131,8 +132,17 @@ export class Link {
     this.registry.tidy(stream);
   }
 
-  /** The application's copy is safe. The stream has ended. */
+  /** The application's copy is safe; 0 where that was said before. RangeError before a terminal. */
   release(stream: Stream): number {
+    if (!stream.isLate) {
+      throw new RangeError(
+        `reply '${stream.streamId}' has not ended; call end(), cancel() or error() first`,
+      );
+    }
+    if (stream.released || stream.gone) {
+      this.lateEvents += 1;
+      return 0;
+    }
     stream.released = true;
     const seq = this.event(stream, "Release", {});
     const isWanted = stream.turnId !== null; // its messages go to the session of its turn
@@ -225,24 +235,14 @@ export class Link {
     this.isConnected = true;
     this.dialing.connections += 1;
     this.hearing.start();
-    const hello = encodeFrame("Hello", {
-      version: PROTOCOL_VERSION,
-      role: "agent",
-      producer: PRODUCER,
-      log: this.hearing.log,
-      synced_no: this.hearing.syncedNo,
-      client: CLIENT_NAME,
-    });
+    const hello = helloFrame(this.hearing.log, this.hearing.syncedNo);
     if (this.write(hello) && !this.isWary) this.resume();
   }
 
   /** Say what of the connection before is still open, then all that waits. */
   private resume(): void {
     this.isWary = false;
-    const frames: Buffer[] = [];
-    for (const stream of this.registry.byNumber.values()) {
-      if (stream.introduced && !stream.gone) frames.push(resumeOf(stream));
-    }
+    const frames = resumeFrames(this.registry.byNumber.values());
     if (frames.length === 0 || this.write(Buffer.concat(frames))) this.pump();
   }
 
@@ -331,14 +331,4 @@ export class Link {
   private tellFlushers(): void {
     for (const told of [...this.flushers]) told();
   }
-}
-
-function resumeOf(stream: Stream): Buffer {
-  return encodeFrame("Resume", {
-    start: { stream: stream.number, seq: 0, ...stream.start },
-    held_from: stream.heldFrom,
-    synced: stream.synced,
-    next_seq: stream.nextSeq,
-    released: stream.released,
-  });
 }

@@ -211,7 +211,7 @@ export class Reply {
 
   /** The application's copy is safe. Legal after any terminal; RangeError before one. */
   release(): number {
-    return release(this.link, this.stream);
+    return this.link.release(this.stream);
   }
 
   // --- leaving ---
@@ -326,14 +326,7 @@ export class Reply {
   /** Redacted text as bytes, in pieces that fit an event. */
   private pieces(text: string): Buffer[] {
     if (typeof text !== "string") throw new TypeError(`text must be a string, got ${typeof text}`);
-    let rest = wtf8.encode(this.redacted(text));
-    const pieces: Buffer[] = [];
-    do {
-      const piece = wtf8.cut(rest, this.link.hearing.textBytesMax);
-      pieces.push(piece);
-      rest = rest.subarray(piece.length);
-    } while (rest.length > 0);
-    return pieces;
+    return wtf8.pieces(wtf8.encode(this.redacted(text)), this.link.hearing.textBytesMax);
   }
 
   /** Arguments or a result as bytes that fit an event; the true length if they were cut. */
@@ -342,20 +335,6 @@ export class Reply {
     const piece = wtf8.cut(encoded, this.link.hearing.textBytesMax);
     return [piece, piece.length < encoded.length ? encoded.length : 0];
   }
-}
-
-/** Send Release; its seq, or 0 where it was released before. RangeError before a terminal. */
-export function release(link: Link, stream: Stream): number {
-  if (!stream.isLate) {
-    throw new RangeError(
-      `reply '${stream.streamId}' has not ended; call end(), cancel() or error() first`,
-    );
-  }
-  if (stream.released || stream.gone) {
-    link.lateEvents += 1;
-    return 0;
-  }
-  return link.release(stream);
 }
 
 function reasonOf(text: string | undefined): string | null {

@@ -38,6 +38,15 @@ export function cut(encoded: Buffer, bytesMax: number): Buffer {
   return encoded.subarray(0, stop);
 }
 
+/** All of it, in pieces of which none ends inside a character; an empty text is one empty piece. */
+export function pieces(encoded: Buffer, bytesMax: number): Buffer[] {
+  const found = [cut(encoded, bytesMax)];
+  for (let at = found[0]!.length; at < encoded.length; at += found.at(-1)!.length) {
+    found.push(cut(encoded.subarray(at), bytesMax));
+  }
+  return found;
+}
+
 function encodeHalves(text: string): Buffer {
   // A half takes as many bytes as the U+FFFD that Buffer puts in its place: overwrite those.
   const encoded = Buffer.from(text);
