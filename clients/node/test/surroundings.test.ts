@@ -1,7 +1,7 @@
 /** What is around a client: no daemon, switched off, the end of a program, threads, the socket's place. */
 
 import assert from "node:assert/strict";
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test, type TestContext } from "node:test";
@@ -135,6 +135,10 @@ test("the socket is where the variables say, and a folder that others can use is
     "/run/walld/walld.sock",
     "/tmp/walld-7/walld.sock",
   ]);
+  if (existsSync("/run/walld/walld.sock")) {
+    t.diagnostic("a walld of this machine listens in /run/walld: the folder below the temporary one is not looked at");
+    return;
+  }
   environment(t, { XDG_RUNTIME_DIR: "", TMPDIR: base });
   const own = join(base, `walld-${uid}`);
   mkdirSync(own, { mode: 0o700 });
