@@ -3,7 +3,7 @@
  *
  * Names: text | think | tool | emoji, then any of `:cutN` (TCP ends after N frames), `:eofN` (a clean
  * end of the body after N), `:errN` (the vendor's error frame after N), `:msN` (ms between frames),
- * `:busyN` (the first N requests get 503). `file` replays the bytes it was given. Where the request
+ * `:busyN` (the first N requests get 503), `:holdN` (nothing more after N, the body stays open). `file` replays the bytes it was given. Where the request
  * holds a tool's result, `tool` says the text.
  */
 
@@ -64,6 +64,7 @@ export class Replay {
         return;
       }
       if (n === flag("eof")) break;
+      if (n === flag("hold")) return;
       if (n === flag("err")) {
         const error = { type: "overloaded_error", message: "the vendor says no" };
         response.end(isChat ? data({ error }) : event({ type: "error", error }));
