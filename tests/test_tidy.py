@@ -139,7 +139,7 @@ def test_no_name_that_says_nothing(path: Path) -> None:
         for path in sorted(ROOT.rglob("*"))
         if path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
-        and not {"__pycache__", "build", "dist"} & set(path.parts)
+        and not {"__pycache__", "build", "dist", "node_modules"} & set(path.parts)
         and path.suffix not in (".pyc", ".wal")
         and path != Path(__file__)
     ],

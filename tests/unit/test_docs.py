@@ -40,6 +40,7 @@ PAGES = [
     ARCHITECTURE,
     TRACK_RECORD,
     CLIENT_README,
+    ROOT / "clients/node/README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "walld/FORMAT.md",
     ROOT / "clients/PROTOCOL.md",

@@ -1,0 +1,148 @@
+/**
+ * Language model middleware for the `ai` package: every part of a stream is recorded in a reply
+ * before the program gets it.
+ *
+ *     const model = wrapLanguageModel({ model: openai("..."), middleware: walldMiddleware(reply) });
+ *
+ * Owns: the order (record, then hand on) and the laziness: a part is read from the model when the
+ * program asks for one, never before. Refuses: changing parts, exceptions or the other fields of a
+ * result; ending the reply where all is well: `reply.end()` is the program's, once its copy is saved.
+ *
+ * One reply is one run: a request after a whole answer is its next step (results of tools are taken
+ * from the prompt), a request after one that was refused is a retry, a new attempt. A stream that
+ * fails, is cut, or ends without its terminal event makes the reply errored; one that is not read to
+ * its end, or is aborted, makes it cancelled.
+ */
+
+import type { Reply } from "../reply.ts";
+import { Recorder } from "./recorder.ts";
+
+/** What of the SDK's parts is looked at. */
+type Part = {
+  type: string;
+  id?: string;
+  delta?: string;
+  toolCallId?: string;
+  toolName?: string;
+  input?: string;
+  result?: unknown;
+  isError?: boolean;
+  preliminary?: boolean;
+  error?: unknown;
+  finishReason?: { unified?: string; raw?: string | undefined } | string;
+};
+interface StreamResult {
+  stream: ReadableStream<unknown>;
+}
+interface Output {
+  type: string;
+  value?: unknown;
+  reason?: string;
+}
+
+export interface WalldMiddleware {
+  readonly specificationVersion: "v4";
+  wrapStream<T extends StreamResult>(options: {
+    doStream: () => PromiseLike<T>;
+    params: { prompt: readonly unknown[] };
+  }): Promise<T>;
+}
+
+/** Records every stream of the wrapped model in `reply`. */
+export function walldMiddleware(reply: Reply): WalldMiddleware {
+  const recorder = new Recorder(reply);
+  return {
+    specificationVersion: "v4",
+    async wrapStream({ doStream, params }) {
+      recordResults(recorder, params.prompt);
+      recorder.begin();
+      let result;
+      try {
+        result = await doStream();
+      } catch (error) {
+        // The SDK may ask again: that would be a retry. Where it may not, this is the end.
+        recorder.fail(error);
+        if ((error as { isRetryable?: unknown } | null)?.isRetryable !== true) recorder.over();
+        throw error;
+      }
+      return { ...result, stream: tapped(result.stream, recorder) };
+    },
+  };
+}
+
+/** The same stream, each part recorded on its way. */
+function tapped(stream: ReadableStream<unknown>, recorder: Recorder): ReadableStream<unknown> {
+  const reader = stream.getReader();
+  const failed = (error: unknown): never => {
+    recorder.fail(error);
+    recorder.over();
+    throw error; // the stream errors with this very object
+  };
+  return new ReadableStream<unknown>(
+    {
+      pull(controller) {
+        return reader.read().then((next) => {
+          if (next.done) {
+            recorder.over();
+            controller.close();
+          } else {
+            record(recorder, next.value as Part);
+            controller.enqueue(next.value);
+          }
+        }, failed);
+      },
+      cancel(reason) {
+        recorder.cancel("the stream was not read to its end");
+        return reader.cancel(reason);
+      },
+    },
+    { highWaterMark: 0 }, // read nothing that was not asked for
+  );
+}
+
+function record(recorder: Recorder, part: Part): void {
+  switch (part.type) {
+    case "text-delta":
+      recorder.text(part.delta!);
+      break;
+    case "reasoning-delta":
+      recorder.reasoning(part.delta!);
+      break;
+    case "tool-input-start":
+      recorder.toolStart(part.id!, part.toolName!);
+      break;
+    case "tool-input-delta":
+      recorder.toolDelta(part.id!, part.delta!);
+      break;
+    case "tool-call":
+      recorder.tool(part.toolCallId!, part.toolName!, part.input);
+      break;
+    case "tool-result": // of a tool that the provider runs
+      if (part.preliminary === true) break;
+      recorder.toolResult(part.toolCallId!, part.toolName, part.result, part.isError === true);
+      break;
+    case "finish":
+      recorder.finish(reasonOf(part.finishReason));
+      break;
+    case "error":
+      recorder.fail(part.error);
+  }
+}
+
+/** The provider's own reason. Without one, what the SDK says instead is no terminal event. */
+function reasonOf(reason: Part["finishReason"]): string | null {
+  return typeof reason === "object" ? (reason.raw ?? null) : null;
+}
+
+/** Results of the program's own tools: the next request tells the model of them. */
+function recordResults(recorder: Recorder, prompt: readonly unknown[]): void {
+  for (const message of prompt as { role?: string; content?: unknown }[]) {
+    if (message.role !== "tool" || !Array.isArray(message.content)) continue;
+    for (const part of message.content as (Part & { output?: Output })[]) {
+      if (part.type !== "tool-result" || part.output === undefined) continue;
+      const { type, value, reason } = part.output;
+      const failed = type.startsWith("error") || type === "execution-denied";
+      recorder.toolResult(part.toolCallId!, part.toolName, value ?? reason, failed);
+    }
+  }
+}

@@ -1,0 +1,155 @@
+/**
+ * What a model's stream says, as calls of a reply; the same for every way it is seen.
+ *
+ * Owns: which event becomes which call, that nothing is recorded twice, and how a stream ends.
+ * Sans-IO. Refuses: streams (`middleware.ts`, `sse.ts`), throwing: a program must not notice.
+ *
+ * A stream is whole only where its terminal marker was seen. A body that merely ends is an error of
+ * kind `no_terminal_event`. An error within the stream ends the reply when the stream does, because
+ * some providers go on behind it and what they say is still delivered.
+ */
+
+import { warn } from "../dialing.ts";
+import type { Reply } from "../reply.ts";
+
+export const NO_TERMINAL_EVENT = "no_terminal_event";
+
+export class Recorder {
+  private readonly reply: Reply;
+  /** Arguments streamed so far, by call id. */
+  private readonly streamed = new Map<string, string>();
+  /** Calls of this reply without a result. */
+  private readonly open = new Set<string>();
+  private callsBegun = 0;
+  private failure: { error: unknown } | undefined;
+  private isFinished = false;
+  private hasWarned = false;
+
+  constructor(reply: Reply) {
+    this.reply = reply;
+  }
+
+  /** A request to the model begins: after a whole answer the next step, after a failure a retry. */
+  begin(): void {
+    this.guard(() => {
+      if (this.failure !== undefined) this.reply.retry(shown(this.failure.error));
+      else if (this.callsBegun > 0) this.reply.step();
+      this.callsBegun += 1;
+      this.failure = undefined;
+      this.isFinished = false;
+    });
+  }
+
+  text(delta: string): void {
+    this.guard(() => this.reply.token(delta));
+  }
+
+  reasoning(delta: string): void {
+    this.guard(() => this.reply.reasoning(delta));
+  }
+
+  toolStart(callId: string, name: string): void {
+    this.guard(() => {
+      this.streamed.set(callId, "");
+      this.open.add(callId);
+      this.reply.tool(name, undefined, { callId });
+    });
+  }
+
+  toolDelta(callId: string, delta: string): void {
+    this.guard(() => {
+      this.streamed.set(callId, (this.streamed.get(callId) ?? "") + delta);
+      this.reply.toolArguments(delta, { callId });
+    });
+  }
+
+  /** The call as a whole. What was streamed of it is not said again. */
+  tool(callId: string, name: string, input: unknown): void {
+    this.guard(() => {
+      const streamed = this.streamed.get(callId);
+      this.streamed.delete(callId);
+      this.open.add(callId);
+      const text = typeof input === "string" ? input : JSON.stringify(input);
+      const isSame = streamed !== undefined && (streamed === text || isSameJson(streamed, input));
+      if (!isSame) this.reply.tool(name, text, { callId });
+    });
+  }
+
+  /** Only of a call of this reply, and only the first: a prompt repeats the results of all steps. */
+  toolResult(callId: string, name: string | undefined, result: unknown, failed: boolean): void {
+    this.guard(() => {
+      if (!this.open.delete(callId)) return;
+      this.reply.toolResult(result ?? null, { callId, failed, ...(name ? { name } : {}) });
+    });
+  }
+
+  /** The terminal marker. null: the SDK says the end, but the provider did not. */
+  finish(reason: string | null): void {
+    if (reason === null || this.failure !== undefined) return;
+    this.isFinished = true;
+    this.guard(() => this.reply.finish(reason));
+  }
+
+  /** An error that the stream tells of, or a request that was refused: the first one counts. */
+  fail(error: unknown): void {
+    this.failure ??= { error };
+  }
+
+  /** The stream is over, by its end or by what `fail` was told. */
+  over(): void {
+    this.guard(() => {
+      if (this.failure !== undefined && !isEndWithoutMarker(this.failure.error)) {
+        this.reply.failed(asError(this.failure.error));
+      } else if (!this.isFinished) {
+        const message = "the stream ended without its terminal event";
+        this.reply.error(message, { kind: NO_TERMINAL_EVENT });
+      }
+    });
+  }
+
+  /** Nobody reads the stream any more, or it was aborted. */
+  cancel(reason: string): void {
+    this.guard(() => this.reply.cancel(reason));
+  }
+
+  private guard(say: () => void): void {
+    try {
+      say();
+    } catch (error) {
+      if (this.hasWarned) return;
+      this.hasWarned = true;
+      warn(`walld could not record a part of reply '${this.reply.streamId}': ${shown(error)}`);
+    }
+  }
+}
+
+/** Some providers of the SDK tell of a body that merely ended as an error of theirs. */
+function isEndWithoutMarker(error: unknown): boolean {
+  const { name, message } = (error ?? {}) as { name?: unknown; message?: unknown };
+  return name === "AI_InvalidResponseDataError" && /without a finish reason/.test(String(message));
+}
+
+/** In the words of a thrown error, whatever it was. */
+function asError(error: unknown): unknown {
+  if (error instanceof Error || typeof error !== "object" || error === null) return error;
+  const { type, name, message } = error as { type?: unknown; name?: unknown; message?: unknown };
+  const made = new Error(typeof message === "string" ? message : JSON.stringify(error));
+  made.name = typeof type === "string" ? type : typeof name === "string" ? name : "Error";
+  return made;
+}
+
+function shown(error: unknown): string {
+  try {
+    return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  } catch {
+    return typeof error;
+  }
+}
+
+function isSameJson(text: string, value: unknown): boolean {
+  try {
+    return JSON.stringify(JSON.parse(text)) === JSON.stringify(value);
+  } catch {
+    return false;
+  }
+}

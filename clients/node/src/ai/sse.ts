@@ -1,0 +1,109 @@
+/**
+ * A sink for the `ai` package's UI message streams: what a browser is sent is recorded in a reply.
+ *
+ *     return result.toUIMessageStreamResponse({ consumeSseStream: walldSseSink(reply) });
+ *
+ * Owns: reading the copy of the stream that the SDK makes, at the pace at which it comes: so the run
+ * goes on where the browser has left, which is what the SDK's option is for. Refuses: throwing into
+ * the SDK; ending the reply where all is well. Use it or the middleware, not both: each records all.
+ */
+
+import type { Reply } from "../reply.ts";
+import { Recorder } from "./recorder.ts";
+
+/** What of the SDK's chunks is looked at. */
+type Chunk = {
+  type: string;
+  delta?: string;
+  toolCallId?: string;
+  toolName?: string;
+  inputTextDelta?: string;
+  input?: unknown;
+  output?: unknown;
+  preliminary?: boolean;
+  errorText?: string;
+  finishReason?: string;
+};
+
+/** Ends that the SDK writes where the provider said none. */
+const NO_MARKER = ["interrupted", "unknown"];
+
+/** For `consumeSseStream`: resolves when the stream is over. */
+export function walldSseSink(
+  reply: Reply,
+): (options: { stream: ReadableStream<string> }) => Promise<void> {
+  return async ({ stream }) => {
+    const recorder = new Recorder(reply);
+    let rest = "";
+    try {
+      for await (const piece of stream) {
+        const events = (rest + piece).split("\n\n");
+        rest = events.pop()!;
+        for (const event of events) recordEvent(recorder, event);
+      }
+    } catch (error) {
+      recorder.fail(error);
+    }
+    recorder.over();
+  };
+}
+
+function recordEvent(recorder: Recorder, event: string): void {
+  const text = event
+    .split("\n")
+    .filter((line) => line.startsWith("data:"))
+    .map((line) => line.slice(5).trimStart())
+    .join("\n");
+  if (text === "" || text === "[DONE]") return;
+  let chunk: Chunk;
+  try {
+    chunk = JSON.parse(text) as Chunk;
+  } catch {
+    return; // no chunk of the SDK's
+  }
+  record(recorder, chunk);
+}
+
+function record(recorder: Recorder, chunk: Chunk): void {
+  switch (chunk.type) {
+    case "start-step":
+      recorder.begin();
+      break;
+    case "text-delta":
+      recorder.text(chunk.delta!);
+      break;
+    case "reasoning-delta":
+      recorder.reasoning(chunk.delta!);
+      break;
+    case "tool-input-start":
+      recorder.toolStart(chunk.toolCallId!, chunk.toolName!);
+      break;
+    case "tool-input-delta":
+      recorder.toolDelta(chunk.toolCallId!, chunk.inputTextDelta!);
+      break;
+    case "tool-input-available":
+    case "tool-input-error":
+      recorder.tool(chunk.toolCallId!, chunk.toolName!, chunk.input);
+      break;
+    case "tool-output-available":
+      if (chunk.preliminary === true) break;
+      recorder.toolResult(chunk.toolCallId!, undefined, chunk.output, false);
+      break;
+    case "tool-output-error":
+      recorder.toolResult(chunk.toolCallId!, undefined, chunk.errorText, true);
+      break;
+    case "tool-output-denied":
+      recorder.toolResult(chunk.toolCallId!, undefined, "denied", true);
+      break;
+    case "finish": {
+      const reason = chunk.finishReason;
+      recorder.finish(reason === undefined || NO_MARKER.includes(reason) ? null : reason);
+      break;
+    }
+    case "error":
+      recorder.fail(new Error(chunk.errorText));
+      break;
+    case "abort":
+      recorder.cancel("aborted");
+  }
+}

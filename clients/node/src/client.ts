@@ -1,0 +1,283 @@
+/**
+ * A program's way to walld: open replies, and ask what was left of them.
+ *
+ * Owns: `connect`, the environment variables, and what requests mean without a daemon. Refuses:
+ * moving bytes (`link.ts` for events, `query.ts` for requests).
+ */
+
+import { decode } from "@msgpack/msgpack";
+import { connect as knock } from "node:net";
+
+import { Refused, Unavailable } from "./errors.ts";
+import { checkedId, newStreamId } from "./ids.ts";
+import { BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, CLOSE_MS, TIMEOUT_MS } from "./limits.ts";
+import { Link } from "./link.ts";
+import * as offline from "./offline.ts";
+import * as opaque from "./opaque.ts";
+import { repliesOf, type PartialReply } from "./partial.ts";
+import { PRODUCER } from "./producer.ts";
+import { Query, type Asks } from "./query.ts";
+import { Reply, type Info, type Redact } from "./reply.ts";
+import { Session } from "./session.ts";
+import * as shared from "./shared.ts";
+import { findSocket } from "./socketPath.ts";
+import { SwitchedOff, isEnabled } from "./switchedOff.ts";
+import { decodeAnswer, type Fields } from "./wire/codec.ts";
+
+export interface ConnectOptions {
+  /** The data directory (else WALLD_DATA), for answers without a daemon. */
+  data?: string;
+  /** What a request waits. */
+  timeoutMs?: number;
+  /** What is held until it is known synced. */
+  backlogBytesMax?: number;
+  /** Changes every text before it leaves the process; what it throws is thrown by the call. */
+  redact?: Redact;
+}
+
+export interface ReplyOptions {
+  streamId?: string;
+  turnId?: string;
+  parent?: string;
+  /** `end()` also releases. Default true. */
+  autoRelease?: boolean;
+  meta?: Info;
+}
+
+/**
+ * The link of a client, at one moment.
+ *
+ * sent: events the kernel has taken for the daemon at hand, or that are done with. backlog: events it
+ * has not (yet); after a daemon's death also those that are not known synced. backlogBytes: what they
+ * occupy. unsyncedBytes: all that is held for resending. dropped: events lost for want of memory
+ * before they were sent: a gap. unheld: sent, but dropped before they were known synced. late: calls
+ * after a terminal. refused: events the daemon would not take. streams: replies not yet released and
+ * acknowledged.
+ */
+export interface Stats {
+  connected: boolean;
+  socket: string;
+  sent: number;
+  backlog: number;
+  backlogBytes: number;
+  unsyncedBytes: number;
+  dropped: number;
+  unheld: number;
+  late: number;
+  refused: number;
+  reconnects: number;
+  streams: number;
+}
+
+/**
+ * A client. Never fails for want of a daemon: events wait in memory until there is one.
+ *
+ * socket: its path; else WALLD_SOCKET, else the first that exists of
+ * $XDG_RUNTIME_DIR/walld/walld.sock, /run/walld/walld.sock and a private folder of this user in the
+ * temporary directory.
+ */
+export function connect(socket?: string, options: ConnectOptions = {}): Client {
+  return new Client(socket, options);
+}
+
+export class Client {
+  private readonly link: Link;
+  private readonly query: Asks;
+  private readonly data: string | undefined;
+  private readonly redact: Redact | undefined;
+  private readonly locate: () => string;
+  private isClosed = false;
+
+  constructor(socket: string | undefined, options: ConnectOptions) {
+    const bytesMax = options.backlogBytesMax ?? BACKLOG_BYTES_MAX;
+    if (!(bytesMax >= BACKLOG_BYTES_MIN)) {
+      throw new RangeError(`backlogBytesMax must be at least ${BACKLOG_BYTES_MIN}, got ${bytesMax}`);
+    }
+    this.data = options.data ?? (process.env["WALLD_DATA"] || undefined);
+    this.redact = options.redact;
+    this.locate = () => findSocket(socket);
+    if (isEnabled()) {
+      this.link = shared.join(socket, bytesMax);
+      this.query = new Query(this.locate, options.timeoutMs ?? TIMEOUT_MS);
+      this.link.dial(); // now: it takes a turn of the event loop, and a reply wants it there
+    } else {
+      this.link = new Link(null, bytesMax);
+      this.query = new SwitchedOff();
+    }
+  }
+
+  // --- sending ---
+
+  /** Open a reply; `end()` it once your copy is saved. */
+  reply(sessionId: string, options: ReplyOptions = {}): Reply {
+    const { streamId = newStreamId(), turnId, parent, meta, autoRelease = true } = options;
+    const stream = this.link.begin({
+      stream_id: checkedId(streamId, "streamId"),
+      session_id: checkedId(sessionId, "sessionId"),
+      turn_id: turnId === undefined ? null : checkedId(turnId, "turnId"),
+      parent: parent === undefined ? null : checkedId(parent, "parent"),
+      meta: opaque.infoBytes(meta),
+      at_ms: Date.now(),
+    });
+    return new Reply(this.link, stream, this.redact, autoRelease);
+  }
+
+  /**
+   * The application's copy of a reply of this process is safe. False: not known here.
+   *
+   * Works after the Reply object is gone. RangeError before its end.
+   */
+  release(streamId: string): boolean {
+    const stream = this.link.registry.named(streamId);
+    return stream !== undefined && this.link.release(stream) > 0;
+  }
+
+  /** What was sent, what waits, what was dropped. */
+  stats(): Stats {
+    const { backlog, registry, dialing } = this.link;
+    return {
+      connected: this.link.connected,
+      socket: dialing.path,
+      sent: registry.events - backlog.waitingEvents - backlog.droppedEvents,
+      backlog: backlog.waitingEvents,
+      backlogBytes: backlog.waitingBytes,
+      unsyncedBytes: backlog.heldBytes,
+      dropped: backlog.droppedEvents,
+      unheld: backlog.unheldEvents,
+      late: this.link.lateEvents,
+      refused: this.link.hearing.refusedEvents,
+      reconnects: Math.max(0, dialing.connections - 1),
+      streams: registry.byNumber.size,
+    };
+  }
+
+  /** One sentence: would what this process says now be recoverable? */
+  async check(): Promise<string> {
+    if (this.link.isOff) return "not recoverable: walld is switched off (WALLD_ENABLED)";
+    const { connected, backlog, sent, socket } = this.stats();
+    if (connected && backlog === 0) return `recoverable: walld at ${socket} has taken all ${sent} events`;
+    if (connected) {
+      return (
+        `not wholly recoverable: walld at ${socket} has yet to take ${backlog} events, ` +
+        "which wait in memory"
+      );
+    }
+    try {
+      const path = this.locate();
+      await new Promise<void>((resolve, reject) => {
+        const probe = knock(path, () => resolve(void probe.destroy())).on("error", reject);
+      });
+      return `recoverable: walld listens at ${path}; ${backlog} events are on their way to it`;
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      return `not recoverable: no walld: ${why} (uid ${process.geteuid?.()}); ${backlog} events wait in memory`;
+    }
+  }
+
+  // --- asking ---
+
+  /** The latest unreleased reply of a session, or that stream. null: there is nothing, proven. */
+  async recover(what: string | { streamId: string }): Promise<PartialReply | null> {
+    const sessionId = typeof what === "string" ? checkedId(what, "sessionId") : null;
+    const streamId = typeof what === "string" ? null : checkedId(what.streamId, "streamId");
+    return (await this.replies("latest", sessionId, streamId)).at(-1) ?? null;
+  }
+
+  /** Every unreleased reply, in the order in which they began. */
+  recoverAll(sessionId?: string): Promise<PartialReply[]> {
+    return this.replies("all", sessionId === undefined ? null : checkedId(sessionId, "sessionId"), null);
+  }
+
+  /** Unreleased replies whose process is gone: the only ones to adopt. */
+  orphans(sessionId?: string): Promise<PartialReply[]> {
+    const of = sessionId === undefined ? null : checkedId(sessionId, "sessionId");
+    return this.replies("orphans", of, null);
+  }
+
+  /** Is there an unreleased reply of this session? null: cannot know. */
+  async hasPartial(sessionId: string): Promise<boolean | null> {
+    checkedId(sessionId, "sessionId");
+    const seen = this.seen(sessionId, null);
+    try {
+      const answer = await this.query.ask("HasPartial", { session_id: sessionId, seen });
+      return decodeAnswer(answer, "bool") as boolean;
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error;
+      return this.keptOffline(error, sessionId);
+    }
+  }
+
+  /**
+   * Remove a reply whose owner is gone, once it is saved. False: there is none such.
+   *
+   * Throws Refused where it has grown beyond `lastSeq` or its owner lives.
+   */
+  async resolve(streamId: string, lastSeq?: number): Promise<boolean> {
+    const seen = this.seen(null, checkedId(streamId, "streamId"));
+    const fields = { stream_id: streamId, last_seq: lastSeq ?? null, seen };
+    return decodeAnswer(await this.query.ask("Resolve", fields), "bool") as boolean;
+  }
+
+  /** How the daemon is. */
+  async status(): Promise<Record<string, unknown>> {
+    return decode(await this.query.ask("Status", {})) as Record<string, unknown>;
+  }
+
+  /** The log of a session. Asks nothing. */
+  session(sessionId: string): Session {
+    const id = checkedId(sessionId, "sessionId");
+    return new Session(id, this.query, this.redact, () => this.seen(id, null), (options) =>
+      this.reply(id, options),
+    );
+  }
+
+  /** Wait for the kernel to take the rest, at most `timeoutMs`; true if it has. Then let go. */
+  async close(timeoutMs: number = CLOSE_MS): Promise<boolean> {
+    if (this.isClosed || this.link.isOff) return true;
+    this.isClosed = true;
+    const isDone = await this.link.flush(timeoutMs);
+    this.query.close();
+    if (shared.part(this.link)) this.link.shut();
+    return isDone;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  // --- within ---
+
+  private async replies(
+    which: string,
+    sessionId: string | null,
+    streamId: string | null,
+  ): Promise<PartialReply[]> {
+    const seen = this.seen(sessionId, streamId);
+    const fields: Fields = { which, session_id: sessionId, stream_id: streamId, seen };
+    try {
+      return repliesOf(await this.query.ask("Recover", fields));
+    } catch (error) {
+      if (!(error instanceof Unavailable) || error instanceof Refused) throw error;
+      const kept = this.keptOffline(error, sessionId);
+      if (kept === false) return [];
+      const hint = kept ? `; something is kept: \`walld recover --data ${this.data}\` can read it` : "";
+      throw hint === "" ? error : new Unavailable(error.message + hint, { cause: error });
+    }
+  }
+
+  /** How far this process has sent the streams it asks about: it reads its own writes. */
+  private seen(sessionId: string | null, streamId: string | null): Fields[] {
+    return this.link.registry
+      .asked(sessionId, streamId)
+      .filter((stream) => !stream.gone && stream.taken >= 0)
+      .map((stream) => ({ producer: PRODUCER, stream: stream.number, seq: stream.taken }));
+  }
+
+  /** What the data directory alone can say: true, false, or null for cannot know. */
+  private keptOffline(error: Unavailable, sessionId: string | null): boolean | null {
+    if (this.data === undefined || !offline.nobodyListens(error.cause)) return null;
+    // What this process itself holds for a daemon is not in the directory.
+    if (this.link.registry.byNumber.size > 0) return null;
+    return offline.isKept(this.data, process.geteuid!(), sessionId);
+  }
+}

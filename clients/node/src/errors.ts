@@ -1,0 +1,59 @@
+/**
+ * What a request can throw, as types.
+ *
+ *     WalldError
+ *     +-- Unavailable    walld cannot answer now: no daemon, no answer in time, still recovering
+ *     |   +-- NotDurable   a submit of which nobody knows yet whether it survives
+ *     +-- Refused        walld understood and says no (code, got, limit)
+ *
+ * Sending throws none: it never throws for the daemon's sake. Misuse is TypeError or RangeError.
+ */
+
+/** Base of what the client throws for the world's sake. */
+export class WalldError extends Error {
+  override name = "WalldError";
+}
+
+/** There is no answer, which is not the answer "nothing there". */
+export class Unavailable extends WalldError {
+  override name = "Unavailable";
+}
+
+/**
+ * A submit was not known to be synced in time. It may have been taken and may become durable.
+ *
+ * Submitting again with the same `messageId` and content gives the first turn where there is one,
+ * so it is safe.
+ */
+export class NotDurable extends Unavailable {
+  override name = "NotDurable";
+  readonly sessionId: string;
+  readonly turnId: string;
+  readonly messageId: string;
+
+  constructor(sessionId: string, turnId: string, messageId: string, waitedMs: number, cause: Error) {
+    super(
+      `turn '${turnId}' of session '${sessionId}' is not known to be durable after ` +
+        `${waitedMs} ms: ${cause.message}; submit it again with messageId '${messageId}'`,
+      { cause },
+    );
+    this.sessionId = sessionId;
+    this.turnId = turnId;
+    this.messageId = messageId;
+  }
+}
+
+/** The daemon will not do it: `code` names why, `got` and `limit` are the two sides. */
+export class Refused extends WalldError {
+  override name = "Refused";
+  readonly code: string;
+  readonly got: string;
+  readonly limit: string;
+
+  constructor(code: string, got: string, limit: string, message = "") {
+    super(`${message || code} (code ${code}, got ${got}, limit ${limit})`);
+    this.code = code;
+    this.got = got;
+    this.limit = limit;
+  }
+}

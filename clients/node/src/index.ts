@@ -1,0 +1,13 @@
+/** The Node client of walld: the public names, and nothing else. */
+
+export { Client, connect } from "./client.ts";
+export type { ConnectOptions, ReplyOptions, Stats } from "./client.ts";
+export { NotDurable, Refused, Unavailable, WalldError } from "./errors.ts";
+export type { Level } from "./hearing.ts";
+export { PartialReply } from "./partial.ts";
+export type { Format, Gap, PlainMessage, ReplyError, Segment } from "./partial.ts";
+export { Reply } from "./reply.ts";
+export type { Info, Redact } from "./reply.ts";
+export { Session } from "./session.ts";
+export type { AppendOptions, Entry, SubmitOptions } from "./session.ts";
+export { Turn } from "./turn.ts";

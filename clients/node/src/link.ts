@@ -1,0 +1,334 @@
+/**
+ * The link of a process to its daemon: streams and events in, whether anybody is there or not.
+ *
+ * Owns: the socket's life, what is sent on it and when, the wait for the daemon's word. Refuses: what
+ * an event means (`reply.ts`), what is held (`backlog.ts`), what the daemon says (`hearing.ts`), when
+ * to try again (`dialing.ts`).
+ *
+ * Node's socket keeps what the kernel does not take at once in its own memory, which dies with the
+ * process. So nothing is given to it while it keeps anything. With an empty socket `write` calls
+ * write(2) before it returns, and `writableLength` then says whether the kernel took all of it: that,
+ * and nothing else, moves `sentSeq`. What was taken in part counts once the rest is taken.
+ *
+ *     no socket       nobody is connected; a timer tries again while there is something to deliver
+ *     connecting      events wait in the ring; it takes a turn of the event loop
+ *     flowing         the kernel has all there is: an event goes straight to write(2)
+ *     stalled         the socket keeps something: events wait in the ring until it does not
+ *
+ * What the socket keeps also keeps the program alive, however it is unref'd. So a connection that the
+ * kernel takes nothing of for STALL_MS is given up, and the next one says nothing before its Welcome.
+ *
+ * Invariant: `flowing` implies that nothing waits, so a token never overtakes an older event.
+ */
+
+import { connect, type Socket } from "node:net";
+
+import { Backlog } from "./backlog.ts";
+import { Dialing } from "./dialing.ts";
+import { textFrame, type Held } from "./frames.ts";
+import { helloFrame, resumeFrames } from "./greeting.ts";
+import { Hearing, type Level } from "./hearing.ts";
+import { STALL_MS, VERSION_BACKOFF_MS } from "./limits.ts";
+import { nextStreamNumber } from "./producer.ts";
+import { Registry } from "./registry.ts";
+import { Stream } from "./stream.ts";
+import type { Fields } from "./wire/codec.ts";
+import { encodeFrame } from "./wire/framing.ts";
+import { TAGGED, type MessageName } from "./wire/messages.ts";
+
+export class Link {
+  readonly registry = new Registry();
+  readonly backlog: Backlog;
+  readonly hearing: Hearing;
+  readonly dialing: Dialing;
+  /** Events after a terminal, or on a stream that is gone: not sent. */
+  lateEvents = 0;
+  /** walld is switched off (WALLD_ENABLED=0). */
+  readonly isOff: boolean;
+
+  private socket: Socket | null = null;
+  private isConnected = false;
+  private isFlowing = false;
+  private isShut: boolean;
+  /** The daemon was frozen: wait for its Welcome before anything is said to it. */
+  private isWary = false;
+  private stallTimer: NodeJS.Timeout | undefined;
+  private timer: NodeJS.Timeout | undefined;
+  private nextDrain = 1;
+  private readonly flushers = new Set<() => void>();
+  private readonly onWritten = (): void => this.settle();
+
+  /** locate: null where walld is switched off: then nothing is ever sent or held. */
+  constructor(locate: (() => string) | null, backlogBytesMax: number) {
+    this.isOff = this.isShut = locate === null;
+    this.backlog = new Backlog(backlogBytesMax);
+    this.hearing = new Hearing(this.registry);
+    this.dialing = new Dialing(locate ?? (() => ""), backlogBytesMax);
+  }
+
+  /** There is a connection, as far as is known. */
+  get connected(): boolean {
+    return this.isConnected;
+  }
+
+  // --- events ---
+
+  /** Open a stream. Its Start is on its way when this returns. */
+  begin(start: Fields): Stream {
+    const stream = new Stream(nextStreamNumber(), start);
+    if (this.isShut) {
+      stream.gone = true;
+      return stream;
+    }
+    this.registry.add(stream);
+    this.event(stream, "Start", start);
+    if (this.socket === null) this.later();
+    return stream;
+  }
+
+  /** The stream's next event; its seq. The caller has looked whether it is late. */
+  event(stream: Stream, name: MessageName, fields: Fields): number {
+    const seq = stream.nextSeq;
+    const frame = encodeFrame(name, { stream: stream.number, seq, ...fields });
+    this.put({ stream, tag: TAGGED[name][0], seq, count: 1, frame });
+    return seq;
+  }
+
+  /** The stream's next event, plain text without info. */
+  text(stream: Stream, tag: number, text: string | Buffer): number {
+    const seq = stream.nextSeq;
+    this.put({ stream, tag, seq, count: 1, frame: textFrame(tag, stream.number, seq, text) });
+    return seq;
+  }
+
+  private put(held: Held): void {
+    const stream = held.stream!;
+    stream.nextSeq += 1;
+    if (this.isFlowing) {
+      if (held.seq === 0) stream.introduced = true;
+      this.backlog.remember(held);
+      if (!this.write(held.frame)) {
+        this.backlog.unsend();
+        this.isFlowing = false;
+      }
+    } else {
+      this.backlog.hold(held);
+    }
+    if (this.backlog.isFull) {
+      this.backlog.trim();
+      if (this.backlog.makeRoom()) {
+        this.dialing.tell("the memory for events is full, the oldest are dropped");
+      }
+    }
+  }
+
+  /** A Reply object is gone. One that never ended was abandoned. */
+  leave(stream: Stream): void {
+    stream.owned = false;
+    if (!stream.isLate) {
+      stream.terminal = true;
+      this.event(stream, "End", { clean: false, reason: "abandoned" });
+    }
+    this.registry.tidy(stream);
+  }
+
+  /** The application's copy is safe; 0 where that was said before. RangeError before a terminal. */
+  release(stream: Stream): number {
+    if (!stream.isLate) {
+      throw new RangeError(
+        `reply '${stream.streamId}' has not ended; call end(), cancel() or error() first`,
+      );
+    }
+    if (stream.released || stream.gone) {
+      this.lateEvents += 1;
+      return 0;
+    }
+    stream.released = true;
+    const seq = this.event(stream, "Release", {});
+    const isWanted = stream.turnId !== null; // its messages go to the session of its turn
+    if (!stream.introduced && !isWanted) {
+      // No daemon has heard of it and none needs to: what waits of it is never sent.
+      stream.gone = true;
+    }
+    this.registry.tidy(stream);
+    return seq;
+  }
+
+  // --- waiting ---
+
+  /** Ask to be told when all that was sent so far is at `level`. Returns the drain's id. */
+  drain(level: Level, done: (reached: boolean) => void): number {
+    const id = this.nextDrain;
+    this.nextDrain += 1;
+    this.hearing.drains.set(id, { level, done });
+    this.holdDrain(id, level);
+    return id;
+  }
+
+  /** Resolves once the kernel has everything, or once it is clear that nobody is there. */
+  flush(timeoutMs: number): Promise<boolean> {
+    if (this.backlog.isClear) return Promise.resolve(true);
+    return new Promise((resolve) => {
+      const told = (): void => {
+        const isHopeless = this.socket === null && this.dialing.connections === 0;
+        if (!this.backlog.isClear && !isHopeless && !this.isShut) return;
+        clearTimeout(timer);
+        this.flushers.delete(told);
+        resolve(this.backlog.isClear);
+      };
+      const timer = setTimeout(() => {
+        this.flushers.delete(told);
+        resolve(this.backlog.isClear);
+      }, timeoutMs);
+      this.flushers.add(told);
+      told();
+    });
+  }
+
+  /** End the connection for good. What waits is given up. */
+  shut(): void {
+    this.isShut = true;
+    clearTimeout(this.timer);
+    for (const stream of this.registry.byNumber.values()) stream.gone = true;
+    for (const drain of this.hearing.drains.values()) drain.done(false);
+    this.hearing.drains.clear();
+    this.socket?.destroy();
+    this.lost();
+  }
+
+  private holdDrain(id: number, level: Level): void {
+    const frame = encodeFrame("Drain", { id, level });
+    this.isFlowing = false;
+    this.backlog.hold({ stream: null, tag: TAGGED.Drain[0], seq: 0, count: 0, frame });
+    this.pump();
+  }
+
+  // --- the socket ---
+
+  /** Connect, if nobody is connected. Never throws: who is not there is tried again. */
+  dial(): void {
+    if (this.socket !== null || this.isShut) return;
+    clearTimeout(this.timer);
+    let socket: Socket;
+    try {
+      socket = connect(this.dialing.next());
+    } catch (error) {
+      this.failed(error as NodeJS.ErrnoException);
+      return;
+    }
+    this.socket = socket;
+    socket.unref(); // what is said must not keep a program alive; shared.ts sees to its last words
+    let reason: NodeJS.ErrnoException | undefined;
+    socket.on("connect", () => this.greet(socket));
+    socket.on("data", (received: Buffer) => this.hear(socket, received));
+    socket.on("error", (error) => (reason = error));
+    socket.on("end", () => socket.destroy());
+    socket.on("close", () => {
+      if (this.socket !== socket) return;
+      if (!this.isConnected && reason !== undefined) this.failed(reason);
+      else this.lost();
+    });
+  }
+
+  private greet(socket: Socket): void {
+    if (this.socket !== socket) return;
+    this.isConnected = true;
+    this.dialing.connections += 1;
+    this.hearing.start();
+    const hello = helloFrame(this.hearing.log, this.hearing.syncedNo);
+    if (this.write(hello) && !this.isWary) this.resume();
+  }
+
+  /** Say what of the connection before is still open, then all that waits. */
+  private resume(): void {
+    this.isWary = false;
+    const frames = resumeFrames(this.registry.byNumber.values());
+    if (frames.length === 0 || this.write(Buffer.concat(frames))) this.pump();
+  }
+
+  /** Hand the kernel what waits, as far as it takes it at once. */
+  private pump(): void {
+    if (!this.isConnected || this.isWary || this.socket?.writableLength !== 0) return;
+    for (let chunk = this.backlog.take(); chunk !== null; chunk = this.backlog.take()) {
+      if (!this.write(chunk)) return;
+      this.backlog.taken();
+    }
+    this.isFlowing = true;
+    this.tellFlushers();
+  }
+
+  /** True where the kernel has all of it; else `settle` is called when it has. */
+  private write(bytes: Buffer): boolean {
+    const socket = this.socket!;
+    socket.write(bytes, this.onWritten);
+    if (socket.writableLength === 0 && socket.errored === null && !socket.destroyed) return true;
+    clearTimeout(this.stallTimer);
+    this.stallTimer = setTimeout(() => {
+      this.isWary = true;
+      socket.destroy();
+    }, STALL_MS);
+    this.stallTimer.unref();
+    return false;
+  }
+
+  /** The socket has written something: if that was all of it, go on. */
+  private settle(): void {
+    if (this.isFlowing || !this.isConnected) return;
+    const socket = this.socket!;
+    if (socket.writableLength !== 0 || socket.errored !== null || socket.destroyed) return;
+    clearTimeout(this.stallTimer);
+    this.backlog.taken();
+    this.pump();
+  }
+
+  private hear(socket: Socket, received: Buffer): void {
+    if (this.socket !== socket) return;
+    const { hearing } = this;
+    hearing.feed(received);
+    this.backlog.trim();
+    if (hearing.fatal !== "") socket.destroy();
+    else if (hearing.isWelcome) {
+      this.dialing.welcomed();
+      if (this.isWary) this.resume();
+    }
+  }
+
+  private failed(error: NodeJS.ErrnoException): void {
+    this.socket = null;
+    this.dialing.backOff();
+    if (!this.backlog.isClear) {
+      this.dialing.tell(`it cannot be reached: ${error.message} (errno ${error.errno ?? "none"})`);
+    }
+    this.later();
+  }
+
+  /** The connection is of no use any more: what is not synced waits for the next one. */
+  private lost(): void {
+    this.socket = null;
+    this.isConnected = this.isFlowing = false;
+    clearTimeout(this.stallTimer);
+    this.backlog.rewind(this.registry.byNumber.values());
+    this.backlog.dropDrains();
+    for (const [id, drain] of this.hearing.drains) this.holdDrain(id, drain.level);
+    this.dialing.backOff(this.hearing.fatal === "version" ? VERSION_BACKOFF_MS : 0);
+    this.later();
+  }
+
+  /** Try again when it is time, where there is something to deliver. */
+  private later(): void {
+    this.tellFlushers();
+    const isNeeded = this.registry.byNumber.size > 0 || this.backlog.holdsAny;
+    if (this.isShut || !isNeeded) return;
+    if (this.dialing.waitMs === 0) {
+      this.dial();
+      return;
+    }
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.dial(), this.dialing.waitMs);
+    this.timer.unref();
+  }
+
+  private tellFlushers(): void {
+    for (const told of [...this.flushers]) told();
+  }
+}

@@ -1,0 +1,56 @@
+/**
+ * Answers without a daemon: yes, no or unknown, from the data directory alone.
+ *
+ * Owns: when "nothing there" is proven, and the path form of ids that FORMAT.md makes normative.
+ * Refuses: reading a reply (`walld recover --data` does), locks, writing.
+ *
+ * The proof of "no": nobody listens, the WAL holds nothing but segment headers, and there is no
+ * partial. The WAL is looked at first: a partial is synced before its segment goes, so bytes that
+ * leave the WAL between the two looks are seen in the second.
+ */
+
+import { createHash } from "node:crypto";
+import { lstatSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+
+const SEGMENT_HEADER_BYTES = 64;
+const SAFE = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}$/;
+
+/** True where connecting failed because there is no daemon, not because it is busy or closed. */
+export function nobodyListens(error: unknown): boolean {
+  const { code, syscall } = (error ?? {}) as NodeJS.ErrnoException;
+  return syscall === "connect" && (code === "ENOENT" || code === "ECONNREFUSED");
+}
+
+/** Is something kept of this session, or (null) of any session of `uid`? null: cannot know. */
+export function isKept(folder: string, uid: number, sessionId: string | null): boolean | null {
+  const own = join(folder, "partials", String(uid));
+  try {
+    const isEmpty = walIsEmpty(join(folder, "wal"));
+    if (holdsSomething(sessionId === null ? own : join(own, pathName(sessionId)))) return true;
+    return isEmpty ? false : null;
+  } catch {
+    return null;
+  }
+}
+
+/** The file name of a session or stream id. */
+export function pathName(id: string): string {
+  if (SAFE.test(id)) return id;
+  return `h~${createHash("sha256").update(id, "utf8").digest("hex").slice(0, 40)}`;
+}
+
+function walIsEmpty(wal: string): boolean {
+  return readdirSync(wal, { withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .every((entry) => lstatSync(join(wal, entry.name)).size <= SEGMENT_HEADER_BYTES);
+}
+
+function holdsSomething(partials: string): boolean {
+  try {
+    return readdirSync(partials).length > 0;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
+    throw error;
+  }
+}

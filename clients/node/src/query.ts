@@ -1,0 +1,250 @@
+/**
+ * Requests: one kept connection, any number of them on their way.
+ *
+ * Owns: the handshake, request ids, the joining of chunks, time limits, and which error becomes which
+ * exception. Refuses: what a request means (`client.ts`, `session.ts`).
+ *
+ * The socket keeps no program alive; a request that is awaited does, by its time limit.
+ */
+
+import { connect, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Refused, Unavailable } from "./errors.ts";
+import { BACKOFF_MS_MIN, TIMEOUT_MS } from "./limits.ts";
+import { CLIENT_NAME, PRODUCER } from "./producer.ts";
+import { Unreadable, decodeBody, type Fields } from "./wire/codec.ts";
+import { PROTOCOL_VERSION, Splitter, encodeFrame } from "./wire/framing.ts";
+import type { MessageName, ToQuery, WireError } from "./wire/messages.ts";
+
+const TO_QUERY = ["Welcome", "Answer", "Error"] as const;
+const CANNOT_KNOW = ["recovering", "behind", "unreadable", "internal"];
+
+export interface AskOptions {
+  timeoutMs?: number;
+  /** The same request may be asked twice. Where not, one that was sent and not answered is lost. */
+  again?: boolean;
+}
+
+/** Whoever answers requests: a daemon, or one that is switched off. */
+export interface Asks {
+  /** The whole answer. Throws Unavailable or Refused. */
+  ask(name: MessageName, fields: Fields, options?: AskOptions): Promise<Uint8Array>;
+  close(): void;
+}
+
+/** The connection ended before the answer; a kept one may merely have been old. */
+class Stale extends Unavailable {}
+
+export class Query implements Asks {
+  private readonly locate: () => string;
+  private readonly timeoutMs: number;
+  private opening: Promise<Conversation> | undefined;
+  private wasThere = false;
+
+  constructor(locate: () => string, timeoutMs: number = TIMEOUT_MS) {
+    this.locate = locate;
+    this.timeoutMs = timeoutMs;
+  }
+
+  async ask(name: MessageName, fields: Fields, options: AskOptions = {}): Promise<Uint8Array> {
+    const timeoutMs = options.timeoutMs ?? this.timeoutMs;
+    const deadline = performance.now() + timeoutMs;
+    for (let isLast = options.again === false; ; isLast = true) {
+      const conversation = await this.open(deadline);
+      try {
+        return await conversation.ask(name, fields, deadline, timeoutMs);
+      } catch (error) {
+        if (!(error instanceof Stale)) throw error;
+        // Once: a request that ends daemons must not end them all.
+        if (isLast) {
+          throw new Unavailable(`${error.message}; whether it did what was asked is not known`, {
+            cause: error,
+          });
+        }
+      }
+    }
+  }
+
+  close(): void {
+    void this.opening?.then((conversation) => conversation.close()).catch(() => undefined);
+    this.opening = undefined;
+  }
+
+  private async open(deadline: number): Promise<Conversation> {
+    const opening = (this.opening ??= this.opened(deadline));
+    try {
+      const conversation = await opening;
+      if (!conversation.isOver) return conversation;
+    } catch (error) {
+      if (this.opening === opening) this.opening = undefined;
+      throw error;
+    }
+    if (this.opening === opening) this.opening = undefined;
+    return this.open(deadline);
+  }
+
+  /** Connect and be welcomed; where a daemon was there before, give the next one time to come up. */
+  private async opened(deadline: number): Promise<Conversation> {
+    for (;;) {
+      try {
+        const conversation = await Conversation.begin(this.locate(), deadline);
+        this.wasThere = true;
+        return conversation;
+      } catch (error) {
+        const isOver = performance.now() + BACKOFF_MS_MIN > deadline;
+        if (!this.wasThere || isOver || error instanceof Refused) throw asUnavailable(error);
+      }
+      await sleep(BACKOFF_MS_MIN);
+    }
+  }
+}
+
+interface Asked {
+  chunks: Uint8Array[];
+  resolve: (answer: Uint8Array) => void;
+  reject: (error: Error) => void;
+}
+
+/** One query connection, from Hello to its end. */
+class Conversation {
+  isOver = false;
+  private readonly socket: Socket;
+  private readonly splitter = new Splitter();
+  private readonly asked = new Map<number, Asked>();
+  private nextId = 1;
+
+  private constructor(path: string) {
+    this.socket = connect(path);
+    this.socket.unref();
+  }
+
+  /** Connect and wait for Welcome. */
+  static begin(path: string, deadline: number): Promise<Conversation> {
+    return new Promise((resolve, reject) => {
+      const made = new Conversation(path);
+      const end = (error: Error): void => {
+        clearTimeout(timer);
+        reject(error);
+        made.end(error);
+      };
+      const timer = setTimeout(
+        () => end(new Unavailable(`no welcome from walld at ${path} in time`)),
+        Math.max(0, deadline - performance.now()),
+      );
+      const welcomed = (): void => {
+        clearTimeout(timer);
+        resolve(made);
+      };
+      made.socket.on("error", (error: NodeJS.ErrnoException) => end(unreachable(path, error)));
+      made.socket.on("close", () => end(new Stale("walld closed the connection")));
+      made.socket.on("end", () => made.socket.destroy());
+      made.socket.on("data", (received: Buffer) => made.feed(received, welcomed, end));
+      made.socket.write(
+        encodeFrame("Hello", {
+          version: PROTOCOL_VERSION,
+          role: "query",
+          producer: PRODUCER,
+          client: CLIENT_NAME,
+        }),
+      );
+    });
+  }
+
+  ask(name: MessageName, fields: Fields, deadline: number, timeoutMs: number): Promise<Uint8Array> {
+    const id = this.nextId;
+    this.nextId += 1;
+    const frame = encodeFrame(name, { id, ...fields });
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(
+        () => {
+          this.asked.delete(id);
+          reject(new Unavailable(`no answer from walld within ${timeoutMs} ms`));
+        },
+        Math.max(0, deadline - performance.now()),
+      );
+      this.asked.set(id, {
+        chunks: [],
+        resolve: (answer) => {
+          clearTimeout(timer);
+          resolve(answer);
+        },
+        reject: (error) => {
+          clearTimeout(timer);
+          reject(error);
+        },
+      });
+      this.socket.write(frame);
+    });
+  }
+
+  close(): void {
+    this.end(new Unavailable("this walld client is closed"));
+  }
+
+  private end(error: Error): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    this.socket.destroy();
+    for (const one of this.asked.values()) one.reject(error);
+    this.asked.clear();
+  }
+
+  private feed(received: Buffer, welcomed: () => void, end: (error: Error) => void): void {
+    try {
+      for (const body of this.splitter.feed(received)) {
+        const word = decodeBody(body, TO_QUERY) as unknown as ToQuery;
+        if (word.is === "Welcome") welcomed();
+        else if (word.is === "Answer") this.answered(word.id, word.chunk, word.last);
+        else if (word.id === 0) end(errorOf(word));
+        else this.take(word.id)?.reject(errorOf(word));
+      }
+    } catch (error) {
+      if (!(error instanceof Unreadable)) throw error;
+      end(new Unavailable(`walld answered what this client cannot read: ${error.message}`));
+    }
+  }
+
+  private answered(id: number, chunk: Uint8Array, isLast: boolean): void {
+    this.asked.get(id)?.chunks.push(chunk);
+    if (isLast) {
+      const one = this.take(id);
+      one?.resolve(one.chunks.length === 1 ? chunk : Buffer.concat(one.chunks));
+    }
+  }
+
+  private take(id: number): Asked | undefined {
+    const one = this.asked.get(id);
+    this.asked.delete(id);
+    return one;
+  }
+}
+
+function errorOf(error: WireError): Error {
+  if (error.id === 0) {
+    return new Unavailable(
+      `walld ended the connection: ${error.message} ` +
+        `(code ${error.code}, got ${error.got}, limit ${error.limit})`,
+    );
+  }
+  if (CANNOT_KNOW.includes(error.code)) {
+    return new Unavailable(`walld cannot know now: ${error.message} (code ${error.code})`);
+  }
+  return new Refused(error.code, error.got, error.limit, error.message);
+}
+
+function unreachable(path: string, error: NodeJS.ErrnoException): Unavailable {
+  const where = `uid ${process.geteuid?.()}`;
+  if (error.syscall !== "connect") {
+    return new Stale(`the connection to walld at ${path} is gone: ${error.message}`, { cause: error });
+  }
+  return new Unavailable(`no walld at ${path}: ${error.message} (errno ${error.errno}, ${where})`, {
+    cause: error,
+  });
+}
+
+function asUnavailable(error: unknown): Error {
+  if (error instanceof Unavailable) return error;
+  const text = error instanceof Error ? error.message : String(error);
+  return new Unavailable(`no walld: ${text}`, { cause: error });
+}

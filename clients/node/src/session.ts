@@ -1,0 +1,300 @@
+/**
+ * The log of a session: entries in, views out.
+ *
+ * Owns: appending, submitting, reading. Refuses: what is legal and what a view is (the daemon says),
+ * artifacts: a payload above 256 KiB is a RangeError here, and content that another client put beside
+ * the session is read back with `messages()` as the `_artifact` that names it.
+ */
+
+import { isDeepStrictEqual } from "node:util";
+
+import { NotDurable, Refused, Unavailable } from "./errors.ts";
+import { checkedId, newEntryId } from "./ids.ts";
+import { APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX, SUBMIT_MS } from "./limits.ts";
+import * as opaque from "./opaque.ts";
+import type { AskOptions, Asks } from "./query.ts";
+import type { Info, Redact, Reply } from "./reply.ts";
+import type { ReplyOptions } from "./client.ts";
+import { Turn } from "./turn.ts";
+import { decodeAnswer, type Fields } from "./wire/codec.ts";
+
+/** Where an entry stands in its session. isNew: false where it was there already. */
+export interface Entry {
+  id: string;
+  seq: number;
+  isNew: boolean;
+}
+
+export interface AppendOptions {
+  id?: string;
+  /** The entry it hangs on; without it the leaf of that moment. */
+  parent?: string;
+  turn?: string;
+  /** What `find` looks for. */
+  key?: string;
+  /** Where its key (or, without one, its id) is there already, the first entry stands. */
+  once?: boolean;
+  /** What is appended next hangs on it. Default true. */
+  leaf?: boolean;
+  cause?: string;
+  correlation?: string;
+  /** Refused (`stale`) where the session is at another. */
+  expectedSeq?: number;
+  /** Wait until it survives the loss of power, not only of a process. */
+  synced?: boolean;
+  timeoutMs?: number;
+}
+
+export interface SubmitOptions {
+  messageId?: string;
+  streamId?: string;
+  model?: string;
+  meta?: Info;
+  timeoutMs?: number;
+}
+
+const EVENTS_PAGE = 512;
+
+export type OpenReply = (options: ReplyOptions) => Reply;
+
+export class Session {
+  readonly sessionId: string;
+  private readonly query: Asks;
+  private readonly redact: Redact | undefined;
+  private readonly seen: () => Fields[];
+  private readonly open: OpenReply;
+
+  /** Made by `client.session`. */
+  constructor(
+    sessionId: string,
+    query: Asks,
+    redact: Redact | undefined,
+    seen: () => Fields[],
+    open: OpenReply,
+  ) {
+    this.sessionId = sessionId;
+    this.query = query;
+    this.redact = redact;
+    this.seen = seen;
+    this.open = open;
+  }
+
+  /** Append an event; of a type of your own it is kept and in no message. */
+  async append(type: string, payload: Info = {}, options: AppendOptions = {}): Promise<Entry> {
+    const entry = this.entryOf(type, payload, options);
+    const [placed] = await this.place([entry], options);
+    return placed!;
+  }
+
+  /** Append all of them or none. */
+  async appendMany(
+    entries: readonly ({ type: string; payload?: Info } & AppendOptions)[],
+    options: Pick<AppendOptions, "expectedSeq" | "synced" | "timeoutMs"> = {},
+  ): Promise<Entry[]> {
+    if (entries.length === 0) return [];
+    return this.place(
+      entries.map(({ type, payload = {}, ...one }) => this.entryOf(type, payload, one)),
+      options,
+    );
+  }
+
+  /** Append a message; `meta` is kept beside its role and content. */
+  message(
+    role: string,
+    content: unknown,
+    options: AppendOptions & { meta?: Info } = {},
+  ): Promise<Entry> {
+    const { meta = {}, ...rest } = options;
+    return this.append("message", { ...meta, role, content }, rest);
+  }
+
+  /**
+   * Take in the user's message; it survives the loss of power once this resolves.
+   *
+   * The same messageId and content give the first turn. NotDurable where that is not known in time.
+   */
+  async submit(content: unknown, options: SubmitOptions = {}): Promise<Turn> {
+    const began = performance.now();
+    const turnId = newEntryId();
+    const { streamId, model, meta, messageId = newEntryId(), timeoutMs = SUBMIT_MS } = options;
+    checkedId(messageId, "messageId");
+    const payload = {
+      message_id: messageId,
+      content,
+      ...(streamId === undefined ? {} : { stream_id: checkedId(streamId, "streamId") }),
+      ...(model === undefined ? {} : { model }),
+      ...(meta === undefined ? {} : { meta }),
+    };
+    const how = { id: turnId, turn: turnId, key: messageId, once: true };
+    const entry = this.entryOf("turn_submitted", payload, how);
+    try {
+      const [placed] = await this.place([entry], { synced: true, timeoutMs });
+      if (!placed!.isNew) {
+        return await this.first(placed!, messageId, textOf(entry["payload"] as Uint8Array));
+      }
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error;
+      const waitedMs = Math.round(performance.now() - began);
+      throw new NotDurable(this.sessionId, turnId, messageId, waitedMs, error);
+    }
+    return this.turnOf(turnId, messageId, streamId === undefined ? [] : [streamId], "submitted");
+  }
+
+  /** A turn by its id, or by a stream of its replies. Refused where there is none. */
+  async turn(which: string | { streamId: string }): Promise<Turn> {
+    const state = (await this.state()) as { turns?: TurnFacts[] } | null;
+    const found = state?.turns?.find((turn) =>
+      typeof which === "string"
+        ? turn.turn_id === which
+        : (turn.stream_ids ?? []).includes(which.streamId),
+    );
+    if (found === undefined) {
+      const got = typeof which === "string" ? which : `stream ${which.streamId}`;
+      throw new Refused("unknown_turn", got, `a turn of session ${this.sessionId}`);
+    }
+    return this.turnOf(found.turn_id, found.message_id ?? "", found.stream_ids ?? [], found.state);
+  }
+
+  /** The messages up to the leaf, or up to entry `branch`. null: never written. */
+  async messages(
+    options: { format?: "plain" | "openai" | "anthropic"; branch?: string; compacted?: boolean } = {},
+  ): Promise<Record<string, unknown>[] | null> {
+    const { format = "plain", branch, compacted = true } = options;
+    const asked = { format, compacted, ...(branch === undefined ? {} : { branch }) };
+    return (await this.project("messages", asked)) as Record<string, unknown>[] | null;
+  }
+
+  /** Events with seqs above `after`, as they stand in the log. */
+  async events(after = 0): Promise<Record<string, unknown>[]> {
+    const found: Record<string, unknown>[] = [];
+    for (let at = after; ; ) {
+      const page = await this.lines(at, EVENTS_PAGE);
+      found.push(...page);
+      if (page.length < EVENTS_PAGE) return found;
+      at = page.at(-1)!["seq"] as number;
+    }
+  }
+
+  /** Turns, tools, settings, model, leaf: where the session stands. null: never written. */
+  state(): Promise<unknown> {
+    return this.project("state");
+  }
+
+  /** A view of the session by name, as JSON says it; null where it was never written. */
+  async project(name: string, args: Info = {}): Promise<unknown> {
+    const answer = await this.query.ask("Project", {
+      session_id: this.sessionId,
+      name,
+      arguments: Buffer.from(opaque.jsonText(args)),
+      seen: this.seen(),
+    });
+    const found = decodeAnswer(answer, "bin?") as Uint8Array | null;
+    return found === null ? null : JSON.parse(textOf(found));
+  }
+
+  // --- within ---
+
+  private entryOf(type: string, payload: Info, options: AppendOptions): Fields {
+    const { id, key, once = false } = options;
+    const told = this.redact === undefined ? payload : redacted(payload, this.redact);
+    const text = Buffer.from(opaque.jsonText(told)); // halves of characters are escapes in JSON
+    if (text.length > PAYLOAD_BYTES_MAX) {
+      throw new RangeError(
+        `payload of '${type}' is ${text.length} bytes of JSON, limit ${PAYLOAD_BYTES_MAX}: keep the ` +
+          "long part elsewhere and name it in the payload",
+      );
+    }
+    for (const name of ["parent", "turn", "key", "cause", "correlation"] as const) {
+      if (options[name] !== undefined) checkedId(options[name], name);
+    }
+    return {
+      type,
+      payload: text,
+      id: id === undefined ? newEntryId() : checkedId(id, "id"),
+      parent: options.parent ?? null,
+      turn: options.turn ?? null,
+      cause: options.cause ?? null,
+      correlation: options.correlation ?? null,
+      key: key ?? null,
+      leaf: options.leaf ?? true,
+      // An id that was drawn here is the client's own, so the entry may be sent twice and added once;
+      // not where it has a key, which `once` would look at instead.
+      once: once || (id === undefined && key === undefined),
+      at_ms: Date.now(),
+    };
+  }
+
+  private async place(
+    entries: Fields[],
+    options: Pick<AppendOptions, "expectedSeq" | "synced" | "timeoutMs">,
+  ): Promise<Entry[]> {
+    const size = entries.reduce((sum, one) => sum + (one["payload"] as Uint8Array).length, 0);
+    if (size > APPEND_BYTES_MAX) {
+      throw new RangeError(
+        `${entries.length} entries are ${size} bytes together, limit ${APPEND_BYTES_MAX}: all or ` +
+          "none are appended, so append fewer at once",
+      );
+    }
+    const { expectedSeq, synced = false, timeoutMs } = options;
+    const how: AskOptions = { again: expectedSeq === undefined && entries.every((one) => one["once"]) };
+    if (timeoutMs !== undefined) how.timeoutMs = timeoutMs;
+    const fields = {
+      session_id: this.sessionId,
+      entries,
+      expected_seq: expectedSeq ?? null,
+      level: synced ? "synced" : "written",
+      seen: this.seen(),
+    };
+    const answer = await this.query.ask("Append", fields, how);
+    const placed = decodeAnswer(answer, "[Placed]") as { id: string; seq: number; is_new: boolean }[];
+    if (placed.length !== entries.length) {
+      throw new Unavailable(`walld placed ${placed.length} of ${entries.length} entries`);
+    }
+    return placed.map((one) => ({ id: one.id, seq: one.seq, isNew: one.is_new }));
+  }
+
+  /** The turn that took this message id before. Refused where its content is another. */
+  private async first(entry: Entry, messageId: string, sent: string): Promise<Turn> {
+    const [line] = await this.lines(entry.seq - 1, 1);
+    const kept = (line?.["payload"] ?? {}) as Record<string, unknown>;
+    const content = (JSON.parse(sent) as Record<string, unknown>)["content"];
+    if (line?.["type"] !== "turn_submitted" || !isDeepStrictEqual(kept["content"], content)) {
+      throw new Refused(
+        "message_id_taken",
+        messageId,
+        `the content it was first submitted with (entry ${entry.id}, seq ${entry.seq})`,
+      );
+    }
+    return this.turn((line["turn"] as string | undefined) ?? entry.id);
+  }
+
+  private async lines(after: number, limit: number): Promise<Record<string, unknown>[]> {
+    const fields = { session_id: this.sessionId, after, limit, seen: this.seen() };
+    const answer = await this.query.ask("Events", fields);
+    const lines = decodeAnswer(answer, "[bin]?") as Uint8Array[] | null;
+    return (lines ?? []).map((line) => JSON.parse(textOf(line)) as Record<string, unknown>);
+  }
+
+  private turnOf(turnId: string, messageId: string, streamIds: string[], state: string): Turn {
+    return new Turn(this, this.open, { turnId, messageId, streamIds: [...streamIds], state });
+  }
+}
+
+interface TurnFacts {
+  turn_id: string;
+  message_id?: string;
+  stream_ids?: string[];
+  state: string;
+}
+
+function textOf(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("utf8");
+}
+
+/** `value` with every text in it changed by `redact`; keys stay. */
+function redacted(value: unknown, redact: Redact): unknown {
+  if (typeof value === "string") return redact(value);
+  if (Array.isArray(value)) return value.map((one) => redacted(one, redact));
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, redacted(one, redact)]));
+}

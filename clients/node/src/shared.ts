@@ -1,0 +1,46 @@
+/**
+ * The links of this thread: one a socket, however often a program connects.
+ *
+ * Owns: which client uses which link, and the last words when the program ends by itself. Refuses:
+ * the links' insides.
+ *
+ * A link keeps no program alive. So when the event loop has run empty and something still waits for
+ * the kernel, it is held open for that, at most CLOSE_MS. process.exit() asks nobody.
+ */
+
+import { Link } from "./link.ts";
+import { CLOSE_MS } from "./limits.ts";
+import { findSocket } from "./socketPath.ts";
+
+const links = new Map<string, { link: Link; users: number }>();
+let isHooked = false;
+
+/** The link to `socket` (undefined: wherever it is found). The first who joins sets its bound. */
+export function join(socket: string | undefined, backlogBytesMax: number): Link {
+  const key = socket ?? "";
+  let shared = links.get(key);
+  if (shared === undefined) {
+    shared = { link: new Link(() => findSocket(socket), backlogBytesMax), users: 0 };
+    links.set(key, shared);
+  }
+  if (!isHooked) {
+    isHooked = true;
+    process.once("beforeExit", () => {
+      for (const { link } of links.values()) void link.flush(CLOSE_MS);
+    });
+  }
+  shared.users += 1;
+  return shared.link;
+}
+
+/** A client is done with it. True for the last one, who must shut it. */
+export function part(link: Link): boolean {
+  for (const [key, shared] of links) {
+    if (shared.link !== link) continue;
+    shared.users -= 1;
+    if (shared.users > 0) return false;
+    links.delete(key);
+    return true;
+  }
+  return false;
+}

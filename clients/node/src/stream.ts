@@ -1,0 +1,59 @@
+/**
+ * What a link knows of one stream of this process.
+ *
+ * Owns: the stream's number, names and positions. Refuses: sending, and the rules of a reply.
+ *
+ * It outlives the Reply object: a reply that ended may be released by id much later, and what it
+ * sent may have to be sent again.
+ */
+
+import type { Fields } from "./wire/codec.ts";
+
+export class Stream {
+  readonly number: number;
+  readonly streamId: string;
+  readonly turnId: string | null;
+  /** The fields of its Start, which a Resume repeats. */
+  readonly start: Fields;
+  sessionId: string;
+  /** Seq of its next event. */
+  nextSeq = 0;
+  /** Highest seq the kernel has, for the daemon at hand; after a loss, the highest that is synced. */
+  taken = -1;
+  /** Highest seq known safe on disk, -1 if none. */
+  synced = -1;
+  /** Lowest seq the ring still holds, nextSeq if none. */
+  heldFrom = 0;
+  /** Its Start was given to a connection. */
+  introduced = false;
+  /** It ended, in whatever way. */
+  terminal = false;
+  released = false;
+  /** Nothing of it is sent any more: given up, refused, or released before any daemon heard of it. */
+  gone = false;
+  /** A Reply object still stands for it. */
+  owned = true;
+  /** Seqs the daemon refused: intact but illegal, so never sent again. */
+  readonly refused = new Set<number>();
+
+  constructor(number: number, start: Fields) {
+    this.number = number;
+    this.start = start;
+    this.streamId = start["stream_id"] as string;
+    this.sessionId = start["session_id"] as string;
+    this.turnId = (start["turn_id"] as string | undefined) ?? null;
+  }
+
+  /** Nothing more is taken of it. */
+  get isLate(): boolean {
+    return this.terminal || this.gone;
+  }
+
+  /** Released and all of it acknowledged: nothing is left to do for it. */
+  get isSettled(): boolean {
+    if (!this.released) return false;
+    let seq = this.synced;
+    while (this.refused.has(seq + 1)) seq += 1; // no ack is due for what was refused
+    return seq >= this.nextSeq - 1;
+  }
+}

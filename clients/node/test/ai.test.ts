@@ -1,0 +1,349 @@
+/** The `ai` package as it is, on a model server on loopback: what it delivers is what comes back. */
+
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, test, type TestContext } from "node:test";
+
+import { createAnthropic } from "@ai-sdk/anthropic";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { jsonSchema, stepCountIs, streamText, tool, wrapLanguageModel } from "ai";
+import type { PartialReply, Reply } from "walld-client";
+import { walldMiddleware, walldSseSink } from "walld-client/ai";
+
+import { Daemon, PACKAGE, Program, until } from "./daemon.js";
+import { Replay, WORDS } from "./replay.js";
+
+(globalThis as Record<string, unknown>)["AI_SDK_LOG_WARNINGS"] = false;
+
+type Vendor = "chat" | "anthropic";
+const VENDORS: Vendor[] = ["chat", "anthropic"];
+
+function modelOf(replay: Replay, vendor: Vendor, name: string, reply: Reply | null) {
+  const given = { baseURL: replay.url, apiKey: "none" };
+  const model =
+    vendor === "chat"
+      ? createOpenAICompatible({ name: "replay", ...given })(name)
+      : createAnthropic(given)(name);
+  return reply === null ? model : wrapLanguageModel({ model, middleware: walldMiddleware(reply) });
+}
+
+const weather = tool({
+  inputSchema: jsonSchema<{ city: string }>({ type: "object", properties: { city: { type: "string" } } }),
+  execute: ({ city }) => ({ city, degrees: 4 }),
+});
+
+type Run = Pick<Parameters<typeof streamText>[0], "tools" | "stopWhen" | "abortSignal" | "maxRetries">;
+
+/** Everything the SDK delivers, and what it threw. */
+async function delivered(model: ReturnType<typeof modelOf>, run: Run = {}) {
+  const parts: Record<string, unknown>[] = [];
+  let thrown: unknown;
+  try {
+    const stream = streamText({ model, prompt: "weather?", maxRetries: 0, onError: () => undefined, ...run });
+    for await (const part of stream.fullStream) parts.push(part as never);
+  } catch (error) {
+    thrown = error;
+  }
+  return { parts, thrown };
+}
+
+/** Parts without what differs from run to run. */
+function comparable({ parts, thrown }: Awaited<ReturnType<typeof delivered>>) {
+  const text = JSON.stringify(parts, (key, value: unknown) =>
+    ["timestamp", "messageId", "request", "response", "performance", "callId"].includes(key) ? undefined : value,
+  );
+  return { parts: text, thrown: thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : thrown };
+}
+
+function said(parts: Record<string, unknown>[], type: string): string {
+  return parts.map((part) => (part["type"] === type ? part["text"] : "")).join("");
+}
+
+function recovered(found: PartialReply, kind: string): string {
+  return found.segments.map((one) => (one.kind === kind ? one.text : "")).join("");
+}
+
+/** None of these tests kills it. */
+const shared = await Daemon.started({ after });
+
+async function setUp(t: TestContext) {
+  return { daemon: shared, client: shared.client(), replay: await Replay.started(t) };
+}
+
+/** [model, status, kind of the error, the provider's reason] */
+const SCENES: [string, string, string | null, string | null][] = [
+  ["text", "live", null, null],
+  ["think", "live", null, null],
+  ["tool", "live", null, null],
+  ["emoji", "live", null, null],
+  ["text:eof3", "errored", "no_terminal_event", null],
+  ["text:eof0", "errored", "no_terminal_event", null],
+  ["think:eof2", "errored", "no_terminal_event", null],
+  ["tool:eof3", "errored", "no_terminal_event", null],
+  ["text:cut4", "errored", "AI_APICallError", null],
+  ["tool:cut3", "errored", "AI_APICallError", null],
+  ["text:err4", "errored", "overloaded_error", null],
+];
+
+for (const vendor of VENDORS) {
+  test(`${vendor}: the program sees what it saw without, and that is what comes back`, async (t) => {
+    const { client, replay } = await setUp(t);
+    for (const [name, status, kind] of SCENES) {
+      const plain = await delivered(modelOf(replay, vendor, name, null));
+      const reply = client.reply(`${vendor} ${name}`);
+      const wrapped = await delivered(modelOf(replay, vendor, name, reply));
+      assert.deepEqual(comparable(wrapped), comparable(plain), name);
+      const found = (await client.recover(reply.sessionId))!;
+      assert.equal(found.status, status, name);
+      assert.equal(found.error?.kind ?? null, kind, `${name}: ${JSON.stringify(found.error)}`);
+      assert.equal(found.text, said(wrapped.parts, "text-delta"), name);
+      assert.equal(recovered(found, "reasoning"), said(wrapped.parts, "reasoning-delta"), name);
+      const given = wrapped.parts.filter((part) => part["type"] === "tool-input-delta");
+      const calls = found.segments.filter((one) => one.kind === "tool");
+      if (name.startsWith("tool")) {
+        assert.equal(calls.length, 1);
+        assert.equal(calls[0]!.arguments, given.map((part) => part["delta"]).join(""), name);
+        assert.equal(calls[0]!.name, "weather");
+        const marker = status === "live" || kind === "no_terminal_event" || kind === "AI_APICallError" ? 1 : 0;
+        assert.equal(found.events, 1 + given.length + marker, `${name}: each event once`);
+      }
+      reply.end();
+    }
+  });
+
+  test(`${vendor}: a run of two steps is one reply, the tool's result in its place`, async (t) => {
+    const { client, replay } = await setUp(t);
+    const reply = client.reply("agent");
+    const run = { tools: { weather }, stopWhen: stepCountIs(3) };
+    const { parts } = await delivered(modelOf(replay, vendor, "tool", reply), run);
+    assert.equal(replay.requests, 2);
+    const found = (await client.recover("agent"))!;
+    assert.deepEqual(found.segments.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
+    assert.deepEqual(found.segments[0]!.result, { city: "Oslo", degrees: 4 });
+    assert.equal(found.segments[0]!.outcome, "done");
+    assert.equal(found.segments[1]!.text, said(parts, "text-delta"));
+    assert.equal(found.attempts, 1);
+    reply.end("stop");
+    assert.equal(await client.recover("agent"), null);
+  });
+}
+
+test("a request that the SDK repeats is a new attempt, its text stands once", async (t) => {
+  const { client, replay } = await setUp(t);
+  const reply = client.reply("retried");
+  const { parts } = await delivered(modelOf(replay, "chat", "text:busy1", reply), { maxRetries: 2 });
+  assert.equal(replay.requests, 2);
+  const found = (await client.recover("retried"))!;
+  assert.equal(found.attempts, 2);
+  assert.equal(found.status, "live");
+  assert.equal(found.text, said(parts, "text-delta"));
+  assert.equal(found.text, WORDS.join(""));
+});
+
+test("a stream that is not read to its end, or aborted, is cancelled, with what was said", async (t) => {
+  const { client, replay } = await setUp(t);
+  const broken = client.reply("break");
+  const model = modelOf(replay, "chat", "text:ms20", broken) as unknown as Streams;
+  const { stream } = await model.doStream({ prompt: [{ role: "user", content: [{ type: "text", text: "?" }] }] });
+  let text = "";
+  for await (const part of stream as unknown as AsyncIterable<{ type: string; delta?: string }>) {
+    text += part.type === "text-delta" ? part.delta : "";
+    if (text.length > 8) break;
+  }
+  const left = (await client.recover("break"))!;
+  assert.equal(left.status, "cancelled");
+  assert.equal(left.text, text);
+
+  const abort = new AbortController();
+  const aborted = client.reply("abort");
+  const wrapped = modelOf(replay, "chat", "text:ms20", aborted);
+  let heard = "";
+  for await (const part of streamText({ model: wrapped, prompt: "?", abortSignal: abort.signal }).fullStream) {
+    if (part.type === "text-delta") heard += part.text;
+    if (heard !== "") abort.abort();
+  }
+  const found = await until(async () => {
+    const one = (await client.recover("abort"))!;
+    return one.status === "live" ? null : one;
+  }, "an end");
+  assert.equal(found.status, "cancelled");
+  assert.ok(found.text.startsWith(heard));
+});
+
+/** What came of a body, and what ended it. */
+async function bodyOf(response: Response): Promise<string> {
+  let body = "";
+  try {
+    for await (const piece of response.body!) body += Buffer.from(piece).toString();
+  } catch (error) {
+    body += `thrown ${String(error)}`;
+  }
+  return body;
+}
+
+/** What is used of a language model here. */
+interface Streams {
+  doStream(options: unknown): PromiseLike<{ stream: ReadableStream<unknown> }>;
+}
+
+/** A model that counts how often it is asked for a part, and fails with `error` in the end. */
+function counting(error: unknown) {
+  const model = { asked: 0, doStream };
+  function doStream() {
+    let n = 0;
+    const stream = new ReadableStream<unknown>(
+      {
+        pull(controller) {
+          model.asked += 1;
+          n += 1;
+          if (n <= 3) controller.enqueue({ type: "text-delta", id: "1", delta: `${n}` });
+          else controller.error(error);
+        },
+      },
+      { highWaterMark: 0 },
+    );
+    return Promise.resolve({ stream, extra: "kept" });
+  }
+  return model;
+}
+
+test("as lazy as without, and the very same error", async (t) => {
+  const { client } = await setUp(t);
+  const error = { not: "an Error" };
+  const model = counting(error);
+  const reply = client.reply("lazy");
+  const options = { doStream: model.doStream, params: { prompt: [] } };
+  const { stream, extra } = await walldMiddleware(reply).wrapStream(options);
+  assert.equal(extra, "kept");
+  const reader = stream.getReader();
+  for (let n = 1; n <= 3; n += 1) {
+    assert.equal(model.asked, n - 1, "nothing is read that was not asked for");
+    const { value } = await reader.read();
+    assert.equal((value as { delta: string }).delta, `${n}`);
+  }
+  await assert.rejects(reader.read(), (thrown) => thrown === error);
+  const found = (await client.recover("lazy"))!;
+  assert.equal(found.status, "errored");
+  assert.equal(found.text, "123");
+
+  const refused = new Error("no");
+  const failing = { doStream: () => Promise.reject(refused), params: { prompt: [] } };
+  const other = client.reply("refused");
+  await assert.rejects(walldMiddleware(other).wrapStream(failing), (thrown) => thrown === refused);
+  assert.equal((await client.recover("refused"))!.error!.message, "no");
+});
+
+test("a prompt repeats the results of all steps: each is recorded once, and only those of this reply", async (t) => {
+  const { client } = await setUp(t);
+  const reply = client.reply("steps");
+  const middleware = walldMiddleware(reply);
+  const result = (id: string) => ({ role: "tool", content: [{ type: "tool-result", toolCallId: id, toolName: "t", output: { type: "json", value: { id } } }] });
+  const prompts = [[result("before")], [result("before"), result("c1")], [result("before"), result("c1"), result("c2")]];
+  for (const [n, prompt] of prompts.entries()) {
+    const said = [
+      { type: "tool-call", toolCallId: `c${n + 1}`, toolName: "t", input: "{}" },
+      { type: "finish", finishReason: { unified: "tool-calls", raw: "tool_use" } },
+    ];
+    const stream = new ReadableStream<unknown>({
+      start(controller) {
+        for (const part of said) controller.enqueue(part);
+        controller.close();
+      },
+    });
+    const options = { doStream: () => Promise.resolve({ stream }), params: { prompt } };
+    for await (const _part of (await middleware.wrapStream(options)).stream);
+  }
+  const found = (await client.recover("steps"))!;
+  assert.deepEqual(
+    found.segments.map((one) => [one.kind, one.step, one.callId, one.outcome]),
+    [["tool", 0, "c1", "done"], ["tool", 1, "c2", "done"], ["tool", 2, "c3", "unknown"]],
+  );
+  assert.equal(found.events, 3 + 3 + 2 + 2, "calls, ends, results, steps");
+});
+
+test("SIGKILL at frame k: what comes back is what the SDK had delivered", async (t) => {
+  const { daemon, client, replay } = await setUp(t);
+  for (const k of [1, 2, 3, 5, 7]) {
+    // The server says no more than that, so the SDK cannot have read on; before the first delta is a frame.
+    const name = `think:hold${k + 1}`;
+    const agent = new Program("./aiAgent.js", [daemon.socket, `k-${k}`, replay.url, name, String(k)]);
+    await agent.line("killed");
+    assert.equal(await agent.ended(), "SIGKILL");
+    const found = await until(async () => (await client.orphans(`k-${k}`))[0], "an orphan");
+    const told = (type: string) =>
+      agent.lines.filter((line) => line.startsWith(type)).map((line) => JSON.parse(line.slice(type.length + 1))).join("");
+    assert.equal(recovered(found, "reasoning"), told("reasoning-delta"), `k ${k}`);
+    assert.equal(found.text, told("text-delta"), `k ${k}`);
+    assert.equal(found.status, "crashed");
+  }
+});
+
+test("recorded streams of a vendor", async (t) => {
+  const { client, replay } = await setUp(t);
+  const folder = process.env["WALLD_RECORDED"];
+  const own = join(PACKAGE, "../../walld/cli/demo/reply.sse");
+  const others = ["basic_response", "tool_use_response", "incomplete_partial_json_response"]
+    .map((name) => join(folder ?? "", `sse/anthropic-${name}.sse`))
+    .filter((path) => existsSync(path));
+  if (others.length === 0) t.diagnostic("WALLD_RECORDED names no folder with sse/anthropic-*.sse: one recording only");
+  for (const path of [own, ...others]) {
+    replay.file = readFileSync(path);
+    const plain = await delivered(modelOf(replay, "anthropic", "file", null));
+    const reply = client.reply(path);
+    const { parts, thrown } = await delivered(modelOf(replay, "anthropic", "file", reply));
+    assert.deepEqual(comparable({ parts, thrown }), comparable(plain));
+    const found = (await client.recover(path))!;
+    assert.ok(found.text.length > 0);
+    assert.equal(found.text, said(parts, "text-delta"));
+    const deltas = parts.filter((part) => part["type"] === "tool-input-delta").map((part) => part["delta"]);
+    const calls = found.segments.filter((one) => one.kind === "tool").map((one) => one.arguments ?? "");
+    assert.equal(calls.join(""), deltas.join(""), path);
+    reply.end();
+  }
+});
+
+test("the sink of a UI message stream: the body is untouched, and comes back", async (t) => {
+  const { client, replay } = await setUp(t);
+  for (const name of ["think", "text:eof3", "text:err4", "text:cut4", "tool"]) {
+    const reply = client.reply(`ui ${name}`);
+    const isTool = name === "tool";
+    const ask = (model: ReturnType<typeof modelOf>) =>
+      streamText({ model, prompt: "?", maxRetries: 0, onError: () => undefined, ...(isTool ? { tools: { weather }, stopWhen: stepCountIs(3) } : {}) });
+    const withoutIds = (body: string) => body.replace(/"messageId":"[^"]*"/g, "");
+    const plain = await ask(modelOf(replay, "anthropic", name, null)).toUIMessageStreamResponse({ sendReasoning: true });
+    let sink: Promise<void> | undefined;
+    const response = ask(modelOf(replay, "anthropic", name, null)).toUIMessageStreamResponse({
+      sendReasoning: true,
+      consumeSseStream: (options) => (sink = walldSseSink(reply)(options)),
+    });
+    const body = await bodyOf(response);
+    await sink;
+    assert.equal(withoutIds(body), withoutIds(await bodyOf(plain)));
+    const chunks = body.split("\n\n").filter((one) => one.startsWith("data: {")).map((one) => JSON.parse(one.slice(6)));
+    const text = (type: string) => chunks.map((one) => (one.type === type ? one.delta : "")).join("");
+    const found = (await client.recover(reply.sessionId))!;
+    assert.equal(found.text, text("text-delta"), name);
+    assert.equal(recovered(found, "reasoning"), text("reasoning-delta"), name);
+    const expected: Record<string, [string, string | null]> = {
+      think: ["live", null],
+      "text:eof3": ["errored", "no_terminal_event"],
+      "text:err4": ["errored", "Error"],
+      "text:cut4": ["errored", "AI_APICallError"],
+      tool: ["live", null],
+    };
+    assert.deepEqual([found.status, found.error?.kind ?? null], expected[name], name);
+    if (isTool) {
+      assert.deepEqual(found.segments.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
+      assert.deepEqual(found.segments[0]!.result, { city: "Oslo", degrees: 4 });
+    }
+  }
+});
+
+test("what cannot be recorded is told, and changes nothing", async (t) => {
+  const client = shared.client({ redact: () => { throw new Error("redact failed"); } });
+  const replay = await Replay.started(t);
+  const plain = await delivered(modelOf(replay, "chat", "think", null));
+  const wrapped = await delivered(modelOf(replay, "chat", "think", client.reply("odd")));
+  assert.deepEqual(comparable(wrapped), comparable(plain));
+});

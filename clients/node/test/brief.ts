@@ -1,0 +1,32 @@
+/**
+ * A program that ends by itself right after it has spoken. Arguments: socket, session, and `exit` to
+ * leave by process.exit(), `worker` to speak in two worker threads, `late` to speak once the first
+ * connection has ended, `flood` to say more than a kernel takes.
+ */
+
+import { setTimeout as sleep } from "node:timers/promises";
+import { Worker, isMainThread, workerData } from "node:worker_threads";
+
+import { connect } from "walld-client";
+
+const [socket, session, how] = process.argv.slice(2);
+
+if (isMainThread && how === "worker") {
+  for (const name of ["one", "two"]) new Worker(new URL(import.meta.url), { argv: [socket, session], workerData: name });
+} else {
+  const name = isMainThread ? session! : `${session}-${workerData as string}`;
+  const client = connect(socket);
+  const reply = client.reply(name);
+  if (how === "late") {
+    let wasThere = false;
+    for (;;) {
+      const { connected, reconnects } = client.stats();
+      if (reconnects > 0 || (wasThere && !connected)) break;
+      wasThere ||= connected;
+      await sleep(1);
+    }
+  }
+  for (let n = 1; n <= 1000; n += 1) reply.token(`${n} ${how === "flood" ? "x".repeat(2000) : ""}`);
+  reply.cancel("done");
+  if (how === "exit") process.exit(0);
+}

@@ -1,0 +1,161 @@
+/** The link at its edges: refusals of a real daemon; and what no daemon of this version would do. */
+
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test, type TestContext } from "node:test";
+
+import { Unavailable, connect } from "walld-client";
+
+import { decodeBody, type Read } from "#dist/wire/codec.js";
+import { Splitter, encodeFrame } from "#dist/wire/framing.js";
+import { TAGGED, type MessageName } from "#dist/wire/messages.js";
+
+import { Daemon, Program, until } from "./daemon.js";
+
+const ALL = Object.keys(TAGGED) as MessageName[];
+
+/** A peer that answers as the test says, and keeps what it heard of each connection. */
+async function peer(t: TestContext, answer: (socket: Socket, word: Read, connection: number) => void) {
+  const folder = mkdtempSync(join(tmpdir(), "walld-peer-"));
+  const heard: Read[][] = [];
+  const sockets: Socket[] = [];
+  const server = createServer((socket) => {
+    const words: Read[] = [];
+    const number = heard.push(words);
+    const splitter = new Splitter();
+    sockets.push(socket.on("error", () => undefined));
+    socket.on("data", (received: Buffer) => {
+      for (const body of splitter.feed(received)) {
+        const word = decodeBody(body, ALL);
+        words.push(word);
+        answer(socket, word, number);
+      }
+    });
+  });
+  const path = join(folder, "s");
+  await new Promise<void>((resolve) => server.listen(path, resolve));
+  t.after(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  return { path, heard, sockets };
+}
+
+test("a stream id in use: the second reply is refused, the first goes on", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client();
+  const first = client.reply("s", { streamId: "same" });
+  const second = client.reply("s", { streamId: "same" });
+  first.token("kept");
+  second.token("not");
+  await until(() => client.stats().refused > 0, "a refusal");
+  assert.equal(second.token("late"), 0);
+  assert.ok(await first.drain({ level: "synced" }));
+  assert.equal((await client.recover({ streamId: "same" }))!.text, "kept");
+  assert.equal(await first.drain({ level: "replicated", timeoutMs: 5000 }), false);
+});
+
+test("a daemon of another version is left alone, and the events wait", async (t) => {
+  const { path, heard } = await peer(t, (socket, word) => {
+    if (word.is !== "Hello") return;
+    socket.end(encodeFrame("Error", { code: "version", message: "another version", got: "1", limit: "2" }));
+  });
+  const client = connect(path);
+  t.after(() => client.close(0));
+  const reply = client.reply("s");
+  reply.token("x");
+  await until(() => heard.length === 1 && !client.stats().connected, "the end of the connection");
+  assert.equal(client.stats().backlog, 2);
+  assert.equal(reply.sentSeq, -1);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  assert.equal(heard.length, 1, "not tried again for a minute");
+  await assert.rejects(client.recover("s"), Unavailable);
+});
+
+test("what cannot be read ends the connection, and what was said is said again", async (t) => {
+  const { path, heard } = await peer(t, (socket, word, connection) => {
+    if (word.is === "Hello" && connection === 1) socket.write("what is this?");
+  });
+  const client = connect(path);
+  t.after(() => client.close(0));
+  const reply = client.reply("s", { streamId: "twice", meta: { n: 1 } });
+  reply.token("one");
+  await until(() => heard.length === 2 && heard[1]!.length >= 4, "a second connection");
+  const [hello, resume, start, token] = heard[1]!;
+  assert.equal(hello!["role"], "agent");
+  assert.equal(resume!.is, "Resume");
+  const { is: _is, ...said } = start!;
+  assert.deepEqual(resume!["start"], said);
+  assert.deepEqual([resume!["held_from"], resume!["synced"], resume!["next_seq"]], [0, -1, 2]);
+  assert.deepEqual(heard[1]!.slice(2, 4), heard[0]!.slice(1, 3), "byte for byte");
+  assert.equal(Buffer.from(token!["text"] as Uint8Array).toString(), "one");
+});
+
+test("a peer that never reads: events wait in the ring, and none of it blocks", async (t) => {
+  const { path, sockets } = await peer(t, () => undefined);
+  const client = connect(path, { backlogBytesMax: 1 << 20 });
+  t.after(() => client.close(0));
+  await until(() => sockets.length > 0, "a connection");
+  sockets[0]!.pause();
+  const reply = client.reply("s");
+  for (let n = 0; n < 20_000; n += 1) reply.token("x".repeat(100));
+  assert.ok(reply.sentSeq < 20_000);
+  assert.ok(client.stats().unsyncedBytes <= 1 << 20);
+  assert.equal(await reply.drain({ timeoutMs: 50 }), false);
+  assert.equal(await client.close(50), false);
+});
+
+test("a request that is answered by silence is Unavailable in time; one that waits finds the next daemon", async (t) => {
+  const { path } = await peer(t, () => undefined);
+  const silent = connect(path, { timeoutMs: 100 });
+  t.after(() => silent.close(0));
+  await assert.rejects(silent.recover("s"), /no welcome from walld at .* in time/);
+
+  const daemon = await Daemon.started(t);
+  const client = daemon.client({ timeoutMs: 20_000 });
+  assert.equal(await client.recover("s"), null);
+  await daemon.kill();
+  const asked = client.recover("s");
+  await daemon.start();
+  assert.equal(await asked, null);
+});
+
+test("released before any daemon heard of it: nothing is sent", async (t) => {
+  const daemon = new Daemon(t);
+  const client = daemon.client();
+  for (let n = 0; n < 100; n += 1) {
+    const reply = client.reply("s");
+    reply.token("gone");
+    reply.end();
+  }
+  const last = client.reply("s", { streamId: "last" });
+  last.token("here");
+  await daemon.start();
+  assert.ok(await last.drain({ timeoutMs: 10_000 }));
+  assert.deepEqual((await client.recoverAll()).map((one) => one.streamId), ["last"]);
+  assert.deepEqual([client.stats().dropped, client.stats().streams], [0, 1]);
+});
+
+test("a program ends though its daemon is frozen, in bounded time", async (t) => {
+  const { path, heard, sockets } = await peer(t, (socket, word) => {
+    if (word.is === "Hello") socket.pause();
+  });
+  const program = new Program("./brief.js", [path, "frozen", "flood"]);
+  assert.equal(await program.ended(), 0, program.stderr);
+  assert.ok(sockets.length >= 2, "it was given up, and tried again");
+  assert.deepEqual(heard.slice(1).map((words) => words.map((one) => one.is)), [["Hello"]]);
+});
+
+test("a program that ends while its daemon is away for a moment waits for it", async (t) => {
+  const { path, heard } = await peer(t, (socket, word, connection) => {
+    if (connection === 1 && word.is === "Hello") socket.destroy();
+  });
+  const program = new Program("./brief.js", [path, "moment", "late"]);
+  assert.equal(await program.ended(), 0, program.stderr);
+  assert.equal(heard.length, 2);
+  assert.equal(heard[1]!.at(-1)!.is, "End");
+});

@@ -1,0 +1,108 @@
+/** Sessions on a real daemon: what is submitted survives, what is appended is read back in order. */
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+
+import { NotDurable, Refused, connect } from "walld-client";
+
+import { Daemon } from "./daemon.js";
+
+/** For the tests that do not kill it. */
+const shared = await Daemon.started({ after });
+
+test("a turn: submitted, its reply's message appended, completed", async () => {
+  const client = shared.client();
+  const session = client.session("chat-1");
+  assert.equal(await session.messages(), null);
+  const prompt = { parts: ["What ", "half \ud83d of it?"], at: Date.now() };
+  const turn = await session.submit(prompt, { messageId: "m-17", model: "m-1", meta: { from: "web" } });
+  assert.equal(turn.state, "submitted");
+  const again = await session.submit(prompt, { messageId: "m-17" });
+  assert.equal(again.turnId, turn.turnId);
+  await assert.rejects(session.submit("something else", { messageId: "m-17" }), (error) => {
+    return error instanceof Refused && error.code === "message_id_taken";
+  });
+  await turn.workerStarted();
+  const reply = await turn.reply({ meta: { model: "m-1" } });
+  assert.deepEqual(turn.streamIds, [reply.streamId]);
+  assert.equal(reply.turnId, turn.turnId);
+  reply.token("Some ");
+  reply.token("weather.");
+  reply.end("stop");
+  await turn.completed();
+  const messages = (await session.messages())!;
+  assert.deepEqual(messages.map((one) => [one["role"], one["content"]]), [
+    ["user", prompt],
+    ["assistant", "Some weather."],
+  ]);
+  assert.equal(await client.recover("chat-1"), null);
+  const found = await session.turn({ streamId: reply.streamId });
+  assert.equal(found.turnId, turn.turnId);
+  assert.equal(found.state, "completed");
+  assert.equal((await session.turn(turn.turnId)).messageId, "m-17");
+  await assert.rejects(session.turn("nobody"), Refused);
+  const types = (await session.events()).map((one) => one["type"]);
+  assert.equal(types[0], "turn_submitted");
+  assert.ok(types.includes("turn_completed"));
+});
+
+test("what was submitted is there after SIGKILL of the daemon", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client();
+  const turn = await client.session("kept").submit("remember me");
+  await daemon.kill();
+  await daemon.start();
+  const messages = (await client.session("kept").messages())!;
+  assert.equal(messages[0]!["content"], "remember me");
+  assert.equal((await client.session("kept").turn(turn.turnId)).state, "submitted");
+});
+
+test("entries: in order, once where asked, all or none", async () => {
+  const client = shared.client();
+  const session = client.session("log");
+  const first = await session.message("user", "one", { meta: { source: "test" } });
+  const second = await session.append("note", { n: 1 }, { key: "k", once: true, synced: true });
+  const same = await session.append("note", { n: 2 }, { key: "k", once: true });
+  assert.deepEqual([second.isNew, same.isNew, same.id], [true, false, second.id]);
+  assert.ok(second.seq > first.seq);
+  const many = await session.appendMany([
+    { type: "message", payload: { role: "assistant", content: "two" } },
+    { type: "note", payload: { n: 3 }, leaf: false, cause: first.id },
+  ]);
+  assert.deepEqual(many.map((one) => one.seq), [second.seq + 1, second.seq + 2]);
+  assert.deepEqual(await session.appendMany([]), []);
+  await assert.rejects(session.append("late", {}, { expectedSeq: 1 }), (error) => {
+    return error instanceof Refused && error.code === "stale" && error.limit === String(many[1]!.seq);
+  });
+  await assert.rejects(session.append("odd", {}, { parent: "nobody" }), Refused);
+  const long = { text: "x".repeat(256 * 1024) };
+  await assert.rejects(session.append("long", long), /payload of 'long' is 262155 bytes.*262144/);
+  const events = await session.events(first.seq);
+  assert.deepEqual(events.map((one) => one["type"]), ["note", "message", "note"]);
+  assert.equal((await session.messages({ format: "openai" }))!.length, 2);
+  const state = (await session.state()) as { leaf: unknown };
+  assert.equal(state.leaf, many[0]!.id);
+});
+
+test("a submit that nobody takes is not known to be durable, and a reply goes on without it", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client();
+  const session = client.session("away");
+  const turn = await session.submit("first");
+  await daemon.kill();
+  const reply = await turn.reply();
+  reply.token("said all the same");
+  await assert.rejects(session.submit("second", { messageId: "m-2", timeoutMs: 200 }), (error) => {
+    return error instanceof NotDurable && error.messageId === "m-2" && error.message.includes("submit it again");
+  });
+  await daemon.start();
+  assert.ok(await reply.drain({ timeoutMs: 10_000 }));
+  assert.equal((await client.recover("away"))!.text, "said all the same");
+});
+
+test("redact sees every text of a payload", async (t) => {
+  const client = connect(shared.socket, { redact: (text) => text.replaceAll("secret", "***") });
+  t.after(() => client.close());
+  await client.session("s").message("user", { parts: ["a secret", 1, null] });
+  assert.deepEqual((await client.session("s").messages())![0]!["content"], { parts: ["a ***", 1, null] });
+});
