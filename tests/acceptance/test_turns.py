@@ -115,6 +115,7 @@ def test_the_end_of_a_turns_reply_appends_its_messages(daemon: DaemonProcess) ->
 
     assert told() == ["what is it?", "it is ", "this"], "what is asked for is behind what was said"
     assert [one["type"] for one in session.events()][-1] == "turn_completed"
+    assert daemon.reader.recover("s") is None, "what is in the session is no reply beside it"
     messages = session.messages() or []
     assert messages[1]["_wal_stream"] == reply.stream_id
     assert messages[1]["_wal_seq"] < messages[2]["_wal_seq"]

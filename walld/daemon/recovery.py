@@ -155,11 +155,16 @@ class Recovery:
             names = [(session, name) for _, session, name in kept.all_names(uid)]
         own = {kept.by_no.get(stream.no) for stream in streams}
         names = [name for name in names if (uid, *name) not in own]
+        # In its session already: what is still there of it waits for a sync.
+        streams = [stream for stream in streams if not self._is_moved(stream)]
         if session_id is not None and stream_id is not None:
             session = path_name(session_id)
             streams = [stream for stream in streams if stream.session_id == session_id]
             names = [name for name in names if name[0] == session]
         return streams, names
+
+    def _is_moved(self, stream: Stream) -> bool:
+        return stream.no in self._engine.settling.moved
 
     def kept_of(self, uid: int, session_id: str) -> list[tuple[str, str]]:
         """(session name, stream name) of the partials of a session."""
@@ -180,7 +185,8 @@ class Recovery:
     async def _has_partial(self, connection: Connection, request: wire.HasPartial) -> bool:
         await self.taken(connection, request.seen)
         key = (connection.uid, request.session_id)
-        if key in self._engine.registry.by_session or self._engine.kept.of_session(*key):
+        streams = self._engine.registry.of_session(*key)
+        if not all(map(self._is_moved, streams)) or self._engine.kept.of_session(*key):
             return True
         self._prove_nothing()
         return False

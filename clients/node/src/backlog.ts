@@ -173,7 +173,10 @@ export class Backlog {
     this.outgoing = [];
     this.kept.clear();
     // What a full ring dropped is held by nobody: only what is synced is known to be there.
-    for (const stream of streams) stream.taken = Math.min(stream.heldFrom - 1, stream.synced);
+    for (const stream of streams) {
+      stream.lose(0, stream.heldFrom - 1);
+      stream.taken = Math.min(stream.heldFrom - 1, stream.synced);
+    }
   }
 
   /** Take every Drain out of what waits, to be asked again behind it. */
@@ -247,6 +250,7 @@ export class Backlog {
     this.heldBytes -= sizeOf(held);
     if (!stream.gone) {
       stream.heldFrom = Math.max(stream.heldFrom, held.seq + held.count);
+      stream.lose(held.seq, held.seq + held.count - 1);
       this.droppedEvents += held.count;
     }
   }
@@ -256,6 +260,7 @@ export class Backlog {
     const held = this.endings.shift();
     if (held !== undefined) {
       this.unheldEvents += 1;
+      held.stream!.lose(held.seq, held.stream!.nextSeq - 1);
       held.stream!.gone = true;
     } else {
       const other = this.kept.shift()!;
@@ -263,6 +268,7 @@ export class Backlog {
       this.heldBytes -= sizeOf(other);
       if (other.stream === null) return;
       this.droppedEvents += 1;
+      other.stream.lose(other.seq, other.stream.nextSeq - 1);
       other.stream.gone = true;
       return;
     }

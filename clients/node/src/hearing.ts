@@ -115,6 +115,7 @@ export class Hearing {
     const stream = this.registry.byNumber.get(number);
     if (stream === undefined) return;
     stream.refused.add(seq);
+    stream.lose(seq, seq);
     if (seq === 0) stream.gone = true;
     this.registry.tidy(stream);
   }

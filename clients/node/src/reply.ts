@@ -76,9 +76,12 @@ export class Reply {
     return this.stream.taken;
   }
 
-  /** Highest seq known synced; -1 if none. */
+  /**
+   * Every event up to this seq is known synced: it survives the loss of power. -1 if none. It stops
+   * for good below the first event that was dropped, refused, or given up unsynced.
+   */
   get durableSeq(): number {
-    return this.stream.synced;
+    return this.stream.durable;
   }
 
   // --- text ---

@@ -20,8 +20,10 @@ export class Stream {
   nextSeq = 0;
   /** Highest seq the kernel has, for the daemon at hand; after a loss, the highest that is synced. */
   taken = -1;
-  /** Highest seq known safe on disk, -1 if none. */
+  /** Up to here the daemon has nothing more to say, -1 if none; gaps are covered. */
   synced = -1;
+  /** Lowest seq that is not known to be safe and never will be. */
+  private firstLost = Infinity;
   /** Lowest seq the ring still holds, nextSeq if none. */
   heldFrom = 0;
   /** Its Start was given to a connection. */
@@ -42,6 +44,17 @@ export class Stream {
     this.streamId = start["stream_id"] as string;
     this.sessionId = start["session_id"] as string;
     this.turnId = (start["turn_id"] as string | undefined) ?? null;
+  }
+
+  /** Highest seq up to which every event is known safe on disk, -1 if none. */
+  get durable(): number {
+    return Math.min(this.synced, this.firstLost - 1);
+  }
+
+  /** These were dropped, refused, or given up; what is known synced of them is safe. */
+  lose(firstSeq: number, lastSeq: number): void {
+    const first = Math.max(firstSeq, this.synced + 1);
+    if (first <= lastSeq) this.firstLost = Math.min(this.firstLost, first);
   }
 
   /** Nothing more is taken of it. */

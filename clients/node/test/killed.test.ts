@@ -116,7 +116,8 @@ test("a full ring drops the oldest, and every reader sees the gap", async (t) =>
   assert.ok(backlogBytes <= 128 * 1024, `${backlogBytes} bytes`);
   reply.cancel("done");
   await daemon.start();
-  assert.ok(await reply.drain({ timeoutMs: 20_000 }));
+  assert.ok(await reply.drain({ timeoutMs: 20_000, level: "synced" }));
+  assert.equal(reply.durableSeq, 0, "an Ack covers gaps, durableSeq does not");
   const found = (await client.recover("overflow"))!;
   const lost = found.gaps.reduce((sum, gap) => sum + gap.lastSeq - gap.firstSeq + 1, 0);
   assert.equal(lost, client.stats().dropped);
