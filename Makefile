@@ -20,11 +20,12 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format sim zoo fuzz kernel test-nfs rivals bench clean
+.PHONY: help demo test test-adapters check format sim zoo fuzz kernel test-nfs rivals bench clean
 
 help:
 	@echo 'make demo    stream a reply, kill -9 the agent in the middle, recover what it said'
 	@echo 'make test    all tests (PYTEST="-k name" for some)'
+	@echo 'make test-adapters  each SDK from the registry in a venv of its own, and its tests; GROUP=name for some'
 	@echo 'make check   format, lint, types, import rules, spelling'
 	@echo 'make format  rewrite the files as make check wants them'
 	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b'
@@ -53,6 +54,10 @@ demo: $(VENV)/made
 
 test: $(VENV)/tools
 	$(BIN)/python -m pytest $(PYTEST)
+
+# What cannot be installed is said and fails nothing, unless it is all of them.
+test-adapters: $(VENV)/made
+	PYTHONPATH=tests $(BIN)/python -m adapters $(GROUP)
 
 check: $(VENV)/tools
 	$(BIN)/ruff format --check $(SOURCES)
@@ -101,5 +106,5 @@ bench: $(VENV)/tools
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) .fuzz-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-adapters .fuzz-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

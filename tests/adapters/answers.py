@@ -51,7 +51,10 @@ def answer(wire: str, scenario: str) -> list[Frame]:
     thoughts = THOUGHTS.get(scenario, [])
     calls = CALLS if scenario == "tool" else {}
     make = {"chat": _chat, "responses": _responses, "messages": _messages}[wire]
-    return list(make(texts, thoughts, calls))
+    # An agent's second answer has ids of its own, as with every provider: some frameworks take
+    # messages of one id for one message.
+    number = "1" if scenario in TEXTS else "2"
+    return list(make(number, texts, thoughts, calls))
 
 
 def failure(wire: str) -> Frame:
@@ -109,13 +112,18 @@ def _interleaved(calls: dict[str, tuple[str, list[str]]]) -> Iterable[tuple[int,
 
 
 def _chat(
-    texts: list[str], thoughts: list[str], calls: dict[str, tuple[str, list[str]]]
+    answer_no: str, texts: list[str], thoughts: list[str], calls: dict[str, tuple[str, list[str]]]
 ) -> Iterable[Frame]:
     def chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         return _data({**about, "choices": [choice], "usage": None})
 
-    about = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m-1"}
+    about = {
+        "id": f"chatcmpl-{answer_no}",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m-1",
+    }
     yield Frame(b": a comment\n\n")
     yield Frame(chunk({"role": "assistant", "content": "", "refusal": None}))
     for text in thoughts:
@@ -136,7 +144,7 @@ def _chat(
 
 
 def _messages(
-    texts: list[str], thoughts: list[str], calls: dict[str, tuple[str, list[str]]]
+    answer_no: str, texts: list[str], thoughts: list[str], calls: dict[str, tuple[str, list[str]]]
 ) -> Iterable[Frame]:
     def start(block: dict[str, Any]) -> bytes:
         return _event({"type": "content_block_start", "index": index, "content_block": block})
@@ -148,7 +156,7 @@ def _messages(
         return _event({"type": "content_block_stop", "index": index})
 
     usage = {"input_tokens": 5, "output_tokens": 1}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m-1"}
+    message = {"id": f"msg_{answer_no}", "type": "message", "role": "assistant", "model": "m-1"}
     message |= {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     yield Frame(_event({"type": "message_start", "message": message}))
     yield Frame(_event({"type": "ping"}))
@@ -179,7 +187,7 @@ def _messages(
 
 
 def _responses(
-    texts: list[str], thoughts: list[str], calls: dict[str, tuple[str, list[str]]]
+    answer_no: str, texts: list[str], thoughts: list[str], calls: dict[str, tuple[str, list[str]]]
 ) -> Iterable[Frame]:
     number = -1
 
@@ -188,7 +196,7 @@ def _responses(
         number += 1
         return _event({"type": f"response.{kind}", "sequence_number": number, **value})
 
-    response: dict[str, Any] = {"id": "resp_1", "object": "response", "created_at": 1}
+    response: dict[str, Any] = {"id": f"resp_{answer_no}", "object": "response", "created_at": 1}
     response |= {"status": "in_progress", "model": "m-1", "output": [], "tools": []}
     response |= {"parallel_tool_calls": True, "tool_choice": "auto", "error": None}
     output: list[dict[str, Any]] = []
@@ -209,9 +217,14 @@ def _responses(
         output.append({**item, "summary": [part]})
         yield Frame(event("output_item.done", output_index=0, item=output[-1]))
     index = len(output)
-    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress"}
+    item = {
+        "type": "message",
+        "id": f"msg_{answer_no}",
+        "role": "assistant",
+        "status": "in_progress",
+    }
     yield Frame(event("output_item.added", output_index=index, item={**item, "content": []}))
-    at = {"item_id": "msg_1", "output_index": index, "content_index": 0}
+    at = {"item_id": item["id"], "output_index": index, "content_index": 0}
     written: dict[str, Any] = {"type": "output_text", "text": "", "annotations": []}
     yield Frame(event("content_part.added", part=written, **at))
     for text in texts:

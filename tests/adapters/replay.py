@@ -14,7 +14,7 @@ The model's name says what comes, for example `tool:hold7`:
     :gzip    compressed
     :frames  each frame in a chunk of its own, and a moment between two
 
-A request without `stream` gets the same answer as one JSON object (chat and messages).
+A request without `stream` gets the same answer as one JSON object.
 """
 
 from __future__ import annotations
@@ -155,17 +155,27 @@ def _holds_result(asked: dict[str, Any]) -> bool:
 
 
 def _object(wire: str, frames: list[Frame]) -> dict[str, Any]:
-    """The answer of a request that asked for no stream: text alone."""
-    text = told(frames)["text"]
+    """The answer of a request that asked for no stream."""
+    if wire == "responses":
+        whole: dict[str, Any] = json.loads(frames[-1].body.partition(b"data: ")[2])["response"]
+        return whole
+    state = told(frames)
+    calls = state["calls"].items()
     if wire == "chat":
-        message = {"role": "assistant", "content": text}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return {"id": "c", "object": "chat.completion", "created": 1, "model": "m"} | {
-            "choices": [choice]
-        }
-    return {"id": "m", "type": "message", "role": "assistant", "model": "m"} | {
-        "content": [{"type": "text", "text": text}],
-        "stop_reason": "end_turn",
-        "stop_sequence": None,
-        "usage": {"input_tokens": 1, "output_tokens": 1},
-    }
+        message: dict[str, Any] = {"role": "assistant", "content": state["text"]}
+        if calls:
+            message["tool_calls"] = [
+                {"id": call, "type": "function", "function": {"name": name, "arguments": text}}
+                for call, (name, text) in calls
+            ]
+        reason = "tool_calls" if calls else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        about = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
+        return {**about, "choices": [choice]}
+    content: list[dict[str, Any]] = [{"type": "text", "text": state["text"]}]
+    for call, (name, text) in calls:
+        content.append({"type": "tool_use", "id": call, "name": name, "input": json.loads(text)})
+    about = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": content}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    reason = "tool_use" if calls else "end_turn"
+    return {**about, "stop_reason": reason, "stop_sequence": None, "usage": usage}
