@@ -51,6 +51,12 @@ GROUPS = {
         ("test_langchain.py",),
         ("langchain>=1.0", "langchain-openai>=1.0", "langchain-anthropic>=1.0"),
     ),
+    "pydantic-ai": Group(
+        "pydantic-ai",
+        ("pydantic-ai-slim", "openai", "anthropic"),
+        ("test_pydantic_ai.py",),
+        ("pydantic-ai-slim[openai,anthropic]",),
+    ),
 }
 
 
