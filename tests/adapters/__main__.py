@@ -57,6 +57,10 @@ GROUPS = {
         ("test_pydantic_ai.py",),
         ("pydantic-ai-slim[openai,anthropic]",),
     ),
+    "openai-agents": Group(
+        "openai-agents", ("openai-agents", "openai"), ("test_openai_agents.py",)
+    ),
+    "litellm": Group("litellm", ("litellm", "openai"), ("test_litellm.py",)),
 }
 
 
