@@ -10,14 +10,14 @@
 Owns: the runs of Agents to calls on a reply. Refuses: the events of a model (they are those of
 Responses, `openai_responses.py`, for Chat models too), when a reply ends (`model_call.py`).
 
-Hooks alone see an answer when it is whole: of one that is cut, nothing. `tee` sees each event before
-the program does.
+Hooks alone see an answer when it is whole: of one that is cut, nothing. `tee` sees each event
+before the program does.
 
-Of a Chat model that is not at OpenAI itself Agents makes up a `response.completed`, also for a stream
-that was cut without a word, and keeps the finish reason to itself. What tells them apart is the
-usage, which providers send last: such an answer without it is errored. Agents asks for it with
-`ModelSettings(include_usage=True)`; a server that never sends it has all its replies errored, since
-nobody can tell whether they are whole.
+Of a Chat model that is not at OpenAI itself Agents makes up a `response.completed`, also for a
+stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
+the usage, which providers send last: such an answer without it is errored. Agents asks for it with
+`ModelSettings(include_usage=True)`; a server that never sends it has all its replies errored,
+since nobody can tell whether they are whole.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ class Tee:
 
     def __init__(self, stream: Any, reply: ReplyBase) -> None:
         self._stream = stream
+        self._reply = reply
         self._items: Any = None
         self._recording = Recording(reply)
         before = _latest.get(reply)
@@ -63,6 +64,9 @@ class Tee:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+    def _hear(self, item: Any) -> None:
+        self._recording.item(item)
 
     # --- without an event loop ---
 
@@ -80,7 +84,7 @@ class Tee:
         except BaseException as error:
             self._recording.broke(error)
             raise
-        self._recording.item(item)
+        self._hear(item)
         return item
 
     def __enter__(self) -> Self:
@@ -111,7 +115,7 @@ class Tee:
         except BaseException as error:
             self._recording.broke(error)
             raise
-        self._recording.item(item)
+        self._hear(item)
         return item
 
     async def __aenter__(self) -> Self:
