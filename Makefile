@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 # Both packages are installed editable: what runs is this tree.
 PACKAGES := clients/python walld
-SOURCES := $(PACKAGES) tests $(wildcard bench)
+SOURCES := $(PACKAGES) tests $(wildcard bench examples)
 PYTEST ?= -q
 SEEDS ?= 0..300
 EVERY ?= 1

@@ -1,8 +1,8 @@
 """What does an adapter add to a chunk?
 
 A stream of text of each wire, one event a chunk as providers send them, into a reply of a real
-daemon: the time between a chunk's arrival and its being handed on, which is all that the hooks on
-bytes add. Beside it, where openai and anthropic are installed, `tee` on the objects that they make.
+daemon: the time a chunk is recorded in, which is what the hooks on bytes add, but for the step of a
+generator. Beside it, where openai and anthropic are installed, `tee` on the objects that they make.
 Whole answers of 256 tokens, one after the other, as fast as they go; the first event of each, which
 opens the reply, and the last one, which ends it, are in it.
 

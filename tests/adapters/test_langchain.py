@@ -10,11 +10,11 @@ import pytest
 from daemon_process import DaemonProcess
 
 from adapters.answers import answer, joined, told
-from adapters.trial import Nursery, kept
+from adapters.examples import check
+from adapters.replay import Replay
+from adapters.trial import Nursery, kept, wants
 
-WHY = "langchain: `make test-adapters` installs it"
-for name in ("langchain", "langchain_openai", "langchain_anthropic"):
-    pytest.importorskip(name, reason=WHY)
+wants("langchain", "langchain-openai", "langchain-anthropic")
 
 WIRE = {"openai": "chat", "responses": "responses", "anthropic": "messages"}
 PROVIDERS = list(WIRE)
@@ -147,3 +147,7 @@ def test_an_answer_that_was_not_streamed(
     reply = kept_by.orphan(trial.ids[0])
     assert reply.text == trial.told["text"] == told(answer("chat", "text"))["text"]
     assert (reply.status, reply.partial) == ("complete", False)
+
+
+def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:
+    check("langchain_agent", "chat", kept_by, replay, tool=True)

@@ -9,9 +9,11 @@ import pytest
 from daemon_process import DaemonProcess
 
 from adapters.answers import SCENARIOS, answer, joined, told
-from adapters.trial import Nursery, kept
+from adapters.examples import check
+from adapters.replay import Replay
+from adapters.trial import Nursery, kept, wants
 
-pytest.importorskip("litellm", reason="litellm: `make test-adapters` installs it")
+wants("litellm")
 
 WIRE = {"openai": "chat", "anthropic": "messages"}
 each_way = pytest.mark.parametrize(
@@ -93,3 +95,7 @@ def test_cut(
     reply = kept_by.orphan(trial.words("stream")[0][0])
     assert kept(reply) == trial.told
     assert reply.status == "errored"
+
+
+def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:
+    check("litellm_completion", "chat", kept_by, replay)

@@ -8,9 +8,11 @@ import pytest
 from daemon_process import DaemonProcess
 
 from adapters.answers import answer, joined, told
-from adapters.trial import Nursery, kept
+from adapters.examples import check
+from adapters.replay import Replay
+from adapters.trial import Nursery, kept, wants
 
-pytest.importorskip("agents", reason="openai-agents: `make test-adapters` installs it")
+wants("openai-agents")
 
 each_wire = pytest.mark.parametrize("wire", ["chat", "responses"])
 
@@ -83,3 +85,7 @@ def test_cut(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
     reply = kept_by.orphan(trial.ids[0])
     assert kept(reply) == trial.told
     assert reply.status == "errored"
+
+
+def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:
+    check("openai_agents_run", "responses", kept_by, replay, tool=True)

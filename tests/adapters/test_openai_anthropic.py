@@ -1,7 +1,7 @@
 """openai and anthropic, as they come from the registry, against a real daemon.
 
-Killed behind each frame in turn: what is recovered is what the SDK had given the program. R1 to R4
-of `adapters/recording.py` are looked at here.
+Killed behind each frame in turn: what is recovered is what the SDK had given the program. The
+promises of `adapters/recording.py` are looked at here and in `test_promises.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pytest
 from daemon_process import DaemonProcess
 
 from adapters.answers import SCENARIOS, WIRES, answer, joined, told
+from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, Trial, kept
+from adapters.trial import Nursery, Trial, kept, wants
 
-for name in ("httpx2", "openai", "anthropic"):
-    pytest.importorskip(name, reason=f"{name} is not installed: `make test-adapters` installs it")
+wants("httpx2", "openai", "anthropic")
 
 RECORDED = "WALLD_RECORDED"
 WAYS = [
@@ -50,7 +50,7 @@ def stream_of(trial: Trial) -> str:
 def test_killed_behind_each_frame(
     programs: Nursery, kept_by: DaemonProcess, wire: str, how: str, colour: str, scenario: str
 ) -> None:
-    """R1. Nothing that the SDK had handed on is missing, and nothing more is there."""
+    """Nothing that the SDK had handed on is missing, and nothing more is there."""
     frames = answer(wire, scenario)
     spoken = [at for at, frame in enumerate(frames, 1) if frame.said]
     # Each frame that says something for the hook; the first, a middle one, the last elsewhere.
@@ -115,7 +115,7 @@ def test_auto_release(programs: Nursery, kept_by: DaemonProcess, wire: str) -> N
 def test_a_body_without_its_terminal_event(
     programs: Nursery, kept_by: DaemonProcess, wire: str, how: str, colour: str
 ) -> None:
-    """Trap 1, R3: no SDK raises there, and it is no clean end."""
+    """Trap 1: no SDK raises there, and it is no clean end."""
     frames = answer(wire, "text")
     last = max(at for at, frame in enumerate(frames, 1) if frame.said)
     trial = programs.run(wire=wire, how=how, colour=colour, model=f"text:eof{last}").done()
@@ -213,7 +213,7 @@ def test_left_early(programs: Nursery, kept_by: DaemonProcess, wire: str, colour
 def test_tried_again_by_the_sdk(
     programs: Nursery, kept_by: DaemonProcess, replay: Replay, wire: str, how: str
 ) -> None:
-    """Trap 10, R2: the hook runs for each attempt, and the text is there once."""
+    """Trap 10: the hook runs for each attempt, and the text is there once."""
     model = f"text:busy2:{how}"
     trial = programs.run(wire=wire, how=how, colour="sync", model=model, retries=3).done()
     assert replay.asked[model] == 3
@@ -262,3 +262,16 @@ def test_a_recorded_body(
     assert trial.told["text"] or trial.told["calls"]
     assert reply.status == "complete"
     assert reply.partial == (name == "incomplete_partial_json"), reply.partial_reason
+
+
+@pytest.mark.parametrize(
+    ("name", "wire"),
+    [
+        ("openai_chat", "chat"),
+        ("openai_responses_async", "responses"),
+        ("anthropic_middleware", "messages"),
+        ("tee_a_stream", "chat"),
+    ],
+)
+def test_an_example(name: str, wire: str, kept_by: DaemonProcess, replay: Replay) -> None:
+    check(name, wire, kept_by, replay)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import importlib
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,15 +20,12 @@ from walld_client.adapters import tee
 
 from adapters.answers import WIRES, answer, joined, told
 from adapters.replay import Replay
-from adapters.trial import kept
+from adapters.trial import kept, wants
 
-WHY = "openai, anthropic: `make test-adapters` installs them"
-anthropic = pytest.importorskip("anthropic", reason=WHY)
-httpx2 = pytest.importorskip("httpx2", reason=WHY)
-openai = pytest.importorskip("openai", reason=WHY)
-adapter = pytest.importorskip("walld_client.adapters.httpx2", reason=WHY)
-middleware = pytest.importorskip("walld_client.adapters.anthropic", reason=WHY)
-response_hook = adapter.response_hook
+wants("httpx2", "openai", "anthropic")
+anthropic, httpx2, openai = map(importlib.import_module, ("anthropic", "httpx2", "openai"))
+middleware = importlib.import_module("walld_client.adapters.anthropic")
+response_hook = importlib.import_module("walld_client.adapters.httpx2").response_hook
 
 MESSAGES: Any = [{"role": "user", "content": "hello"}]
 
@@ -189,15 +187,17 @@ def test_two_streams_of_one_reply_are_two_steps(
 def test_a_stream_that_was_cut_and_is_asked_for_again(
     walld: walld_client.Client, chat: Callable[..., Any]
 ) -> None:
-    """Trap 10: a new attempt, and the text is there once."""
+    """Trap 10: a new attempt, and the text is there once, also where all of it had come."""
     sdk = chat()
+    finished = next(at for at, one in enumerate(answer("chat", "text"), 1) if b"stop" in one.body)
     with walld.reply("s", auto_release=False) as reply:
-        with pytest.raises(openai.APIConnectionError):
-            list(tee(ask(sdk, "text:frames:cut5"), reply))
+        for place in (5, finished):
+            with pytest.raises(openai.APIConnectionError):
+                list(tee(ask(sdk, f"text:frames:cut{place}"), reply))
         list(tee(ask(sdk, "text"), reply))
         reply.end()
     found = recovered(walld, reply.stream_id)
-    assert (found.attempts, found.status) == (2, "complete")
+    assert (found.attempts, found.status) == (3, "complete")
     assert found.text == told(answer("chat", "text"))["text"]
     reply.release()
 

@@ -8,9 +8,11 @@ import pytest
 from daemon_process import DaemonProcess
 
 from adapters.answers import SCENARIOS, WIRES, answer, joined, told
-from adapters.trial import Nursery, kept
+from adapters.examples import check
+from adapters.replay import Replay
+from adapters.trial import Nursery, kept, wants
 
-pytest.importorskip("pydantic_ai", reason="pydantic-ai: `make test-adapters` installs it")
+wants("pydantic-ai-slim")
 
 each_wire = pytest.mark.parametrize("wire", WIRES)
 
@@ -92,3 +94,7 @@ def test_cut(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
     reply = kept_by.orphan(trial.ids[0])
     assert kept(reply) == trial.told
     assert reply.status == "errored"
+
+
+def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:
+    check("pydantic_ai_agent", "chat", kept_by, replay, tool=True)

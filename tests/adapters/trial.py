@@ -6,6 +6,7 @@ recovered reply. Refuses: what programs do (`programs/`), what a test expects.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -14,15 +15,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from daemon_process import DaemonProcess, environment, until
 from walld_client import PartialReply
 
 from adapters.answers import joined
 from adapters.replay import Replay
 
-__all__ = ["Nursery", "Trial", "kept"]
+__all__ = ["Nursery", "Trial", "kept", "wants"]
 
 PROGRAMS = Path(__file__).parent / "programs"
+
+
+def wants(*distributions: str) -> None:
+    """Skips a module whose SDKs are not installed. By their distributions: a folder of the tests
+    may be called as a package of theirs is."""
+    for one in distributions:
+        try:
+            importlib.metadata.version(one)
+        except importlib.metadata.PackageNotFoundError:
+            why = f"{one} is not installed here: `make test-adapters` installs it"
+            pytest.skip(why, allow_module_level=True)
 
 
 def kept(reply: PartialReply) -> dict[str, Any]:

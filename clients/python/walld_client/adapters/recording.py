@@ -3,14 +3,14 @@
 Owns: when a reply is opened, how it ends, and that nothing which goes wrong here reaches the
 program. Refuses: what was said (the folds), where it comes from (the files named after SDKs).
 
-- R1 What is said is sent before the program sees it: a program that is killed behind a chunk has
+- What is said is sent before the program sees it: a program that is killed behind a chunk has
   that chunk in walld.
-- R2 A reply is one model call. Another call, also one that repeats it, is another reply: no text
+- A reply is one model call. Another call, also one that repeats it, is another reply: no text
   can stand in a reply twice.
-- R3 Clean is only what the wire's terminal marker says. A body that ends without it is errored,
+- Clean is only what the wire's terminal marker says. A body that ends without it is errored,
   kind `no_terminal_event`, though no SDK raises there. The reply is never released here, unless
   `auto_release` was asked for.
-- R4 Nothing here raises into the program. An event that walld does not understand is passed over
+- Nothing here raises into the program. An event that walld does not understand is passed over
   and counted in an event of kind `unread`; a body that it cannot read on ends the reply, errored,
   kind `adapter_error`. Both are a line in the log.
 """
@@ -86,15 +86,17 @@ class Opener:
 class Progress:
     """How far one model call has come. Knows no reply, so that it may outlive one."""
 
-    __slots__ = ("fold",)
+    __slots__ = ("fold", "is_broken")
 
     def __init__(self) -> None:
         self.fold: Fold | None = None
+        self.is_broken = False
+        """The program got an exception: it asks again, also where all text had come."""
 
     @property
     def is_whole(self) -> bool:
         """A body that ends here is a whole one."""
-        return self.fold is not None and self.fold.may_end_here()
+        return not self.is_broken and self.fold is not None and self.fold.may_end_here()
 
 
 class Recording:
@@ -157,6 +159,7 @@ class Recording:
 
     def broke(self, error: BaseException) -> None:
         """The body ended in an exception, which the program gets."""
+        self.progress.is_broken = True
         if self._is_done or not self._is_known():
             return
         self._is_done = True
