@@ -12,7 +12,7 @@ from daemon_process import DaemonProcess
 from adapters.answers import answer, joined, told
 from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, kept, wants
+from adapters.trial import Nursery, check_killed_in_a_tool, kept, wants
 
 wants("langchain", "langchain-openai", "langchain-anthropic")
 
@@ -147,6 +147,15 @@ def test_an_answer_that_was_not_streamed(
     reply = kept_by.orphan(trial.ids[0])
     assert reply.text == trial.told["text"] == told(answer("chat", "text"))["text"]
     assert (reply.status, reply.partial) == ("complete", False)
+
+
+@each_colour
+@each_provider
+def test_killed_in_a_tool(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str
+) -> None:
+    spec = SPEC | {"provider": provider, "colour": colour, "what": "agent", "model": "tool"}
+    check_killed_in_a_tool(programs.run(**spec, stall=True), kept_by)
 
 
 def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:

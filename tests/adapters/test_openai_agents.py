@@ -10,7 +10,7 @@ from daemon_process import DaemonProcess
 from adapters.answers import answer, joined, told
 from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, kept, wants
+from adapters.trial import Nursery, check_killed_in_a_tool, kept, wants
 
 wants("openai-agents")
 
@@ -85,6 +85,13 @@ def test_cut(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
     reply = kept_by.orphan(trial.ids[0])
     assert kept(reply) == trial.told
     assert reply.status == "errored"
+
+
+@pytest.mark.parametrize("what", ["run", "tee"])
+@each_wire
+def test_killed_in_a_tool(programs: Nursery, kept_by: DaemonProcess, wire: str, what: str) -> None:
+    trial = programs.run(provider=wire, what=what, model="tool", stall=True, loud=False)
+    check_killed_in_a_tool(trial, kept_by)
 
 
 def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:

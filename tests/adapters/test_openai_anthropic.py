@@ -83,7 +83,7 @@ def test_a_whole_answer(
         reply.finish_reason
         == {
             "chat": "tool_calls" if is_tool else "stop",
-            "responses": "completed",
+            "responses": "tool_calls" if is_tool else "completed",
             "messages": "tool_use" if is_tool else "end_turn",
         }[wire]
     )

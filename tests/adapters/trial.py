@@ -22,7 +22,7 @@ from walld_client import PartialReply
 from adapters.answers import joined
 from adapters.replay import Replay
 
-__all__ = ["Nursery", "Trial", "kept", "wants"]
+__all__ = ["Nursery", "Trial", "check_killed_in_a_tool", "kept", "wants"]
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -47,6 +47,22 @@ def kept(reply: PartialReply) -> dict[str, Any]:
         elif segment.kind == "tool":
             state["calls"][segment.call_id] = [segment.name, segment.arguments or ""]
     return joined(state)
+
+
+def check_killed_in_a_tool(trial: Trial, daemon: DaemonProcess) -> None:
+    """An agent whose tools never answer, killed there: the calls are whole, one is known to have
+    begun, none is taken as done."""
+    until(lambda: trial.words("running") or trial.words("raised"), "a tool that runs")
+    assert trial.raised is None, trial.lines
+    trial.kill()
+    reply = daemon.orphan(trial.words("stream")[0][0])
+    tools = [one for one in reply.segments if one.kind == "tool"]
+    assert [one.call_id for one in tools] == ["call_a", "call_b"]
+    assert {(one.arguments_complete, one.outcome) for one in tools} == {(True, "unknown")}
+    started = {one.result["call_id"] for one in reply.segments if one.name == "tool_started"}
+    running = {"Oslo": "call_a", "Rome": "call_b"}
+    assert {running[city] for (city,) in trial.words("running")} <= started
+    assert (reply.status, reply.partial_reason) == ("crashed", "tool_open")
 
 
 class Trial:

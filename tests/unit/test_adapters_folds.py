@@ -340,6 +340,20 @@ def test_calls_that_the_provider_runs() -> None:
     ]
 
 
+def test_an_answer_that_asks_for_tools_is_not_called_final() -> None:
+    item = {"type": "function_call", "id": "i", "call_id": "c", "name": "f", "arguments": ""}
+    added = event("output_item.added", output_index=0, item=item)
+    said, _ = fold([added, event("completed", response={"id": "r"})])
+    assert said[-1] == ("finish", "tool_calls")
+    searched = event(
+        "output_item.added", output_index=0, item={"type": "web_search_call", "id": "w"}
+    )
+    said, _ = fold([searched, event("completed", response={"id": "r"})])
+    assert said[-1] == ("finish", "completed")
+    said, _ = fold([chunk(call(0, "a", "f", "{}")), chunk({}, "stop")])
+    assert said[-1] == ("finish", "tool_calls")
+
+
 def test_the_ends_of_a_response() -> None:
     said, folded = fold(
         [

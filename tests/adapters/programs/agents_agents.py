@@ -1,12 +1,13 @@
 """A program on OpenAI Agents: an agent with a tool, walld as hooks.
 
 Spec: base (URL), socket, provider (chat | responses), model, what (run | tee | hooks), where hooks
-is a stream that is read without `tee`.
+is a stream that is read without `tee`; stall (bool: the tools never answer).
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import walld_client
@@ -24,9 +25,16 @@ from walld_client.adapters.openai_agents import WalldHooks
 set_tracing_disabled(True)
 
 
+stalling: list[Any] = []
+"""`tell`, where the tools never answer."""
+
+
 @function_tool
 def weather(city: str) -> str:
     """The weather of a city."""
+    if stalling:
+        stalling[0]("running", city)
+        time.sleep(99)
     return f"4 degrees in {city}"
 
 
@@ -56,6 +64,7 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
         ids.append(stream_id)
         tell("stream", stream_id)
 
+    stalling.extend([tell] if spec.get("stall") else [])
     walld = walld_client.connect(spec["socket"])
     sdk = AsyncOpenAI(base_url=spec["base"] + "/v1", api_key="x", max_retries=0)
     made = OpenAIChatCompletionsModel if spec["provider"] == "chat" else OpenAIResponsesModel

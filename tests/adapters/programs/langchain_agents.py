@@ -1,13 +1,15 @@
 """A program on LangChain: a model that is streamed, or an agent with a tool, walld as a callback.
 
 Spec: base (URL), socket, provider (openai | responses | anthropic), model, what (model | agent |
-v3 | invoke), streaming, colour (sync | async), attach (callback | environment).
+v3 | invoke), streaming, colour (sync | async), attach (callback | environment), stall (bool: the
+tools never answer).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from typing import Any
 
 import walld_client
@@ -17,10 +19,16 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from walld_client.adapters.langchain import WalldCallback
 
+stalling: list[Any] = []
+"""`tell`, where the tools never answer."""
+
 
 @tool
 def weather(city: str) -> str:
     """The weather of a city."""
+    if stalling:
+        stalling[0]("running", city)
+        time.sleep(99)
     return f"4 degrees in {city}"
 
 
@@ -62,6 +70,7 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
         os.environ |= {"WALLD_LANGCHAIN": spec["session"], "WALLD_SOCKET": spec["socket"]}
     else:
         config = {"callbacks": [WalldCallback(walld, spec["session"], on_reply=begun)]}
+    stalling.extend([tell] if spec.get("stall") else [])
     model = model_of(spec)
     calls: dict[Any, str] = {}
     try:

@@ -1,12 +1,13 @@
 """A program on Pydantic AI: an agent with a tool, walld as a capability.
 
 Spec: base (URL), socket, provider (chat | responses | messages), model, what (run | stream | iter),
-tool (bool).
+stall (bool: the tools never answer).
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import walld_client
@@ -64,6 +65,9 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
     @agent.tool_plain
     def weather(city: str) -> str:
         """The weather of a city."""
+        if spec.get("stall"):
+            tell("running", city)
+            time.sleep(99)
         return f"4 degrees in {city}"
 
     try:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from walld_client.adapters.recording import NO_TERMINAL, Opener
-from walld_client.adapters.wire import Failure, call_name
+from walld_client.adapters.wire import Failure, call_name, finish_word
 from walld_client.reply import ReplyBase
 
 __all__ = ["Board", "ModelCall", "safely"]
@@ -113,7 +113,9 @@ class ModelCall:
     def finish(self, reason: str | None = None) -> int:
         """As `Reply.finish`."""
         reply = self.reply()
-        return 0 if reply is None else reply.finish(reason)
+        if reply is None:
+            return 0
+        return reply.finish(None if reason is None else finish_word(reason, bool(self.waiting)))
 
     def done(self) -> None:
         """The model is done, by its provider's word."""

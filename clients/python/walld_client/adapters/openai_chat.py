@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from walld_client.adapters.wire import Fold, Sink, call_name, failure_of
+from walld_client.adapters.wire import Fold, Sink, call_name, failure_of, finish_word
 
 __all__ = ["DONE", "ChatFold", "Chunk"]
 
@@ -96,7 +96,7 @@ class ChatFold(Fold):
                 self._unfinished.discard(index)
                 self._is_finished = True
                 if not index:
-                    sink.finish(str(choice.finish_reason))
+                    sink.finish(finish_word(str(choice.finish_reason), bool(self._calls)))
             elif not self._is_finished:
                 self._unfinished.add(index)
 

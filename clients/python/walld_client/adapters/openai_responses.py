@@ -11,7 +11,8 @@ Owns: events to calls on a reply. Refuses: bytes (`body.py`).
   its id and the `sequence_number` there. A background response can be taken up again at OpenAI
   behind that number; what is recovered behind the event comes again then. Between items there is
   none, because it would cut the text in two.
-- Done is `response.completed` or `response.incomplete`, whose reason is the finish reason.
+- Done is `response.completed`, whose finish reason is `completed`, or `tool_calls` where functions
+  are to be run, or `response.incomplete`, whose own reason it is.
   `response.failed` and `error` are failures; the SDK hands them on and raises nothing.
 """
 
@@ -20,7 +21,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from walld_client.adapters.wire import Failure, Fold, Sink, call_name, failure_of, plain
+from walld_client.adapters.wire import (
+    Failure,
+    Fold,
+    Sink,
+    call_name,
+    failure_of,
+    finish_word,
+    plain,
+)
 
 __all__ = ["ResponseEvent", "ResponsesFold"]
 
@@ -73,6 +82,7 @@ class ResponsesFold(Fold):
         self._id: str | None = None
         self._calls: dict[Any, str] = {}
         """Call ids by output index."""
+        self._asks_for_tools = False
         self._heard: set[tuple[Any, ...]] = set()
         """Parts of the output whose deltas have come: what is done then says them again."""
 
@@ -102,7 +112,7 @@ class ResponsesFold(Fold):
             about = {"wire": "openai-responses", "model": _of(response, "model")}
             sink.event("provider", {**about, **self._cursor(event)})
         if kind == "response.completed":
-            sink.finish("completed")
+            sink.finish(finish_word("completed", self._asks_for_tools))
             self.is_ended = True
         elif kind == "response.incomplete":
             details = plain(_of(response, "incomplete_details")) or {}
@@ -158,7 +168,9 @@ class ResponsesFold(Fold):
             item.get("call_id") or item.get("id") or f"{self._id}:{index}"
         )
         name = item.get("name") or kind.removesuffix("_call")
-        about = {} if kind in _CALLED_BY_THE_PROGRAM else {"server": True}
+        is_ours = kind in _CALLED_BY_THE_PROGRAM
+        self._asks_for_tools = self._asks_for_tools or is_ours
+        about = {} if is_ours else {"server": True}
         sink.tool(call_name(name), call_id=call_id, **about)
 
     def _item_done(self, event: Any, item: dict[str, Any], sink: Sink) -> None:

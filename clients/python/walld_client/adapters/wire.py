@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-__all__ = ["Failure", "Fold", "Sink", "call_name", "failure_of", "plain"]
+__all__ = ["Failure", "Fold", "Sink", "call_name", "failure_of", "finish_word", "plain"]
 
 
 class Sink(Protocol):
@@ -84,6 +84,15 @@ NO_NAME: Final = "unnamed"
 def call_name(name: object) -> str:
     """A call's name, also where the provider gave none."""
     return name if isinstance(name, str) and name else NO_NAME
+
+
+def finish_word(reason: str, asks_for_tools: bool) -> str:
+    """The finish reason of a message, `tool_calls` where it asks the program to run tools.
+
+    Responses says `completed` then, and some servers of Chat `stop`: words of a final answer, and
+    whoever reads a reply that was killed among its tools would take it for one.
+    """
+    return "tool_calls" if asks_for_tools and reason in ("completed", "stop") else reason
 
 
 def failure_of(error: object, fallback: str) -> Failure:
