@@ -120,9 +120,14 @@ def test_nothing_that_goes_wrong_in_walld_reaches_the_program(
     }
     for what, hook in hooks.items():
         caplog.clear()
-        stream = ask(chat(hook), "text")
-        texts = [one.choices[0].delta.content or "" for one in stream if one.choices]
-        assert "".join(texts) == whole, what
+        for model in ("text", "text:eof7"):
+            stream = ask(chat(hook), model)
+            texts = [one.choices[0].delta.content or "" for one in stream if one.choices]
+            assert "".join(texts) == whole, what
+        with pytest.raises(openai.APIConnectionError):
+            list(ask(chat(hook), "text:frames:cut5"))
+        with pytest.raises(openai.APIError, match="overloaded"):
+            list(ask(chat(hook), "text:frames:err5"))
         assert [record.levelno >= logging.WARNING for record in caplog.records], what
     secretive.close()
 

@@ -366,7 +366,7 @@ def test_the_ends_of_a_response() -> None:
     assert (said, folded.is_ended) == ([("finish", "max_output_tokens")], True)
     error = {"code": "server_error", "message": "boom"}
     _, folded = fold([event("failed", response={"id": "r", "error": error})])
-    assert folded.failure == ("boom", "server_error", error)
+    assert folded.failure == ("boom", "server_error", {"code": "server_error"})
     assert not folded.may_end_here()
     _, folded = fold([{"type": "error", "code": "x", "message": "y", "sequence_number": 3}])
     assert folded.failure is not None

@@ -10,9 +10,9 @@ one is left alone: a JSON answer was received whole before the program saw any o
 status said nothing. What the program gets is what it would have got: the same chunks, when it
 asks for them, and the same exceptions.
 
-The tee lies on the raw bytes. Compressed ones are decoded a second time for walld; gzip and
-deflate are zlib's, and what needs another library (br, zstd) is passed on and not recorded, with
-one line in the log. The providers do not compress event streams.
+The tee lies on the raw bytes. Where they are gzip's they are decoded a second time for walld; any
+other compression (deflate, br, zstd) is passed on and not recorded, with a line in the log. The
+providers do not compress event streams.
 """
 
 from __future__ import annotations
@@ -110,10 +110,8 @@ def _decoder(encoding: str) -> Callable[[bytes], bytes] | None:
     names = [name for name in names if name != "identity"]
     if not names:
         return bytes
-    if names == ["gzip"] or names == ["x-gzip"]:
+    if names in (["gzip"], ["x-gzip"]):
         return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress
-    if names == ["deflate"]:
-        return zlib.decompressobj().decompress
     _log.warning("a response is not recorded: walld cannot decode content-encoding %r", encoding)
     return None
 

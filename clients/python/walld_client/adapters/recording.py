@@ -147,8 +147,10 @@ class Recording:
 
     def ended(self) -> None:
         """The body ended by itself."""
-        if self._is_done:
-            return
+        if not self._is_done:
+            self._guarded(self._ended)
+
+    def _ended(self) -> None:
         if self.progress.is_whole:
             self._end()
         elif self.progress.fold is None and self._unread:
@@ -160,21 +162,32 @@ class Recording:
     def broke(self, error: BaseException) -> None:
         """The body ended in an exception, which the program gets."""
         self.progress.is_broken = True
-        if self._is_done or not self._is_known():
-            return
-        self._is_done = True
-        if self._owns and self.reply is not None:
-            self.reply.__exit__(type(error), error, None)
+        if not self._is_done:
+            self._guarded(self._broke, error)
+
+    def _broke(self, error: BaseException) -> None:
+        if self._is_known():
+            self._is_done = True
+            if self._owns and self.reply is not None:
+                self.reply.__exit__(type(error), error, None)
 
     def closed(self) -> None:
         """The program reads no further."""
-        if self._is_done:
-            return
+        if not self._is_done:
+            self._guarded(self._closed)
+
+    def _closed(self) -> None:
         if self.progress.is_whole:
             self._end()
         elif self._owns and self.reply is not None:
             self.reply.cancel("the program closed the stream before its end")
             self._is_done = True
+
+    def _guarded(self, act: Callable[..., None], *args: BaseException) -> None:
+        try:
+            act(*args)
+        except Exception as error:
+            self._give_up(error)
 
     def _is_known(self) -> bool:
         """Is there a reply, or should there be one? A body of a model that says nothing at all and
@@ -200,7 +213,8 @@ class Recording:
             fold.take(item, self.reply)
         except Exception:
             self._unread += 1
-            _log.warning("an event of an answer is passed over", exc_info=True)
+            if self._unread == 1:
+                _log.warning("an event of an answer is passed over", exc_info=True)
         if fold.failure is not None:
             self._fail(fold.failure)
         elif fold.is_ended:
@@ -226,5 +240,6 @@ class Recording:
         _log.exception("an answer is recorded no further: walld's adapter failed on it")
         try:
             self._fail(Failure(f"{type(error).__name__}: {error}", "adapter_error"))
-        except Exception:  # of the application's redact
-            self._is_done = True
+        except Exception:  # of the application's redact: what it must see cannot be said
+            if self.reply is not None:
+                self.reply.cancel("adapter_error")

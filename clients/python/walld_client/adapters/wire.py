@@ -97,10 +97,11 @@ def finish_word(reason: str, asks_for_tools: bool) -> str:
 
 def failure_of(error: object, fallback: str) -> Failure:
     """A vendor's error object, whatever its shape. Never raises."""
-    detail = plain(error)
-    if not isinstance(detail, dict):
-        return Failure(str(detail or fallback), "provider_error")
-    message = detail.get("message")
+    about = plain(error)
+    if not isinstance(about, dict):
+        return Failure(str(about or fallback), "provider_error")
+    detail = dict(about)
+    message = detail.pop("message", None)  # said, and redacted, as the message
     kind = detail.get("type") if detail.get("type") != "error" else None
     kind = kind or detail.get("code")
     return Failure(str(message or fallback), str(kind or "provider_error"), detail)
