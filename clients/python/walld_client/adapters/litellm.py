@@ -19,6 +19,7 @@ import logging
 from typing import Any
 
 from walld_client.adapters.teeing import Tee
+from walld_client.adapters.wire import held
 from walld_client.null import NullMixin
 from walld_client.reply import ReplyBase
 
@@ -41,21 +42,20 @@ class _LiteLlmTee(Tee):
     def _hear(self, item: Any) -> None:
         try:
             choices = getattr(item, "choices", None)
-            if choices and not self._is_said(choices[0]):
+            if choices and choices[0].finish_reason and not self._is_said():
                 return
             self._recording.item(item)
-            for block in (
-                (getattr(choices[0].delta, "thinking_blocks", None) or ()) if choices else ()
-            ):
-                self._beside(block)
+            if choices:
+                for block in held(choices[0].delta).get("thinking_blocks") or ():
+                    self._beside(block)
         except Exception:
             _log.warning("a chunk is passed over", exc_info=True)
 
-    def _is_said(self, choice: Any) -> bool:
+    def _is_said(self) -> bool:
         """False for a finish reason that LiteLLM has made up."""
         said = getattr(self._stream, "received_finish_reason", "")
         early = getattr(self._stream, "intermittent_finish_reason", None)
-        return not choice.finish_reason or said is not None or early is not None
+        return said is not None or early is not None
 
     def _beside(self, block: Any) -> None:
         if block.get("signature"):

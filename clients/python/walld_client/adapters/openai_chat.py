@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from walld_client.adapters.wire import Fold, Sink, call_name, failure_of, finish_word
+from walld_client.adapters.wire import Fold, Sink, call_name, failure_of, finish_word, held
 
 __all__ = ["DONE", "ChatFold", "Chunk"]
 
@@ -105,16 +105,17 @@ class ChatFold(Fold):
         return self.is_ended or (self._is_finished and not self._unfinished)
 
     def _said(self, delta: Any, sink: Sink) -> None:
-        if text := _reasoning(delta):
-            sink.reasoning(text)
+        reasoning, refusal, function = _optional(delta)
+        if reasoning and isinstance(reasoning, str):
+            sink.reasoning(reasoning)
         content = delta.content
         if content and isinstance(content, str):
             sink.token(content)
-        if (refusal := getattr(delta, "refusal", None)) and isinstance(refusal, str):
+        if refusal and isinstance(refusal, str):
             sink.token(refusal, refusal=True)
         for call in delta.tool_calls or ():
             self._called(call, sink)
-        if (function := getattr(delta, "function_call", None)) is not None:
+        if function is not None:
             self._function(_LEGACY, None, function, sink)
 
     def _called(self, call: Any, sink: Sink) -> None:
@@ -145,22 +146,22 @@ class ChatFold(Fold):
             sink.tool_arguments(arguments, call_id=known)
 
 
-def _reasoning(delta: Any) -> str | None:
-    text = getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None)
-    return text if isinstance(text, str) else None
+def _optional(delta: Any) -> tuple[Any, Any, Any]:
+    """Reasoning, refusal and function_call, which SDKs' objects may be without."""
+    if type(delta) is _Delta:
+        return delta.reasoning_content or delta.reasoning, delta.refusal, delta.function_call
+    have = held(delta).get
+    return have("reasoning_content") or have("reasoning"), have("refusal"), have("function_call")
 
 
 def _aside(index: int, delta: Any, sink: Sink) -> None:
     """What a further choice says, halves of a character as bytes (UTF-8, surrogates passed)."""
     said: dict[str, Any] = {}
-    texts = {
-        "content": delta.content,
-        "reasoning": _reasoning(delta),
-        "refusal": getattr(delta, "refusal", None),
-    }
+    reasoning, refusal, _ = _optional(delta)
+    texts = {"content": delta.content, "reasoning": reasoning, "refusal": refusal}
     for name, text in texts.items():
         if text and isinstance(text, str):
-            said[name] = _held(text)
+            said[name] = _packable(text)
     for call in delta.tool_calls or ():
         function = call.function
         one = {
@@ -170,13 +171,13 @@ def _aside(index: int, delta: Any, sink: Sink) -> None:
             "arguments": getattr(function, "arguments", None),
         }
         said.setdefault("tool_calls", []).append(
-            {key: _held(value) for key, value in one.items() if value is not None}
+            {key: _packable(value) for key, value in one.items() if value is not None}
         )
     if said:
         sink.event("choice", {"index": index, **said})
 
 
-def _held(value: Any) -> Any:
+def _packable(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
