@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 # Both packages are installed editable: what runs is this tree.
 PACKAGES := clients/python walld
-SOURCES := $(PACKAGES) tests $(wildcard bench)
+SOURCES := $(PACKAGES) tests $(wildcard bench examples)
 PYTEST ?= -q
 SEEDS ?= 0..300
 EVERY ?= 1
@@ -20,12 +20,13 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node check format sim zoo fuzz kernel test-nfs rivals bench clean
+.PHONY: help demo test test-node test-adapters check format sim zoo fuzz kernel test-nfs rivals bench clean
 
 help:
 	@echo 'make demo    stream a reply, kill -9 the agent in the middle, recover what it said'
 	@echo 'make test    all tests (PYTEST="-k name" for some)'
 	@echo 'make test-node  the tests of the Node client, against a real daemon; Node >= 20 and npm'
+	@echo 'make test-adapters  each SDK from the registry in a venv of its own, and its tests; GROUP=name for some'
 	@echo 'make check   format, lint, types, import rules, spelling'
 	@echo 'make format  rewrite the files as make check wants them'
 	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b'
@@ -67,6 +68,10 @@ test-node: $(VENV)/made
 	if ! { $(NODE_OK); }; then echo 'test-node left out: no Node 20 or newer with npm is to be had' >&2; exit 0; fi; \
 	cd clients/node && npm ci --no-audit --no-fund --loglevel=error && \
 		WALLD_COMMAND="$(CURDIR)/$(BIN)/walld" npm test
+
+# What cannot be installed is said and fails nothing, unless it is all of them.
+test-adapters: $(VENV)/made
+	PYTHONPATH=tests $(BIN)/python -m adapters $(GROUP)
 
 check: $(VENV)/tools
 	$(BIN)/ruff format --check $(SOURCES)
@@ -117,5 +122,5 @@ bench: $(VENV)/tools
 
 clean:
 	rm -rf clients/node/node_modules clients/node/dist clients/node/build
-	rm -rf $(VENV) .fuzz-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-adapters .fuzz-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,114 @@
+r"""The body of a response to the items that a fold takes. Sans-IO.
+
+Owns: JSON to Structs, and which of the three wires a body speaks. Refuses: what an item means (the
+folds), where the bytes come from.
+
+The wire is known by the first event and not by the URL: gateways have paths of their own. A body
+that speaks none of them (an MCP server's, say) gives no items and has no fold: it is not recorded.
+Only an error that comes first is told from a stranger's by the URL (`is_answer`).
+
+JSON is decoded by msgspec, which refuses half a character (`\ud83d` alone). The vendors send
+those where an emoji is cut over two chunks; such an event is decoded once more by `json`, which
+lets them through.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import msgspec
+from walld_client.adapters.anthropic_messages import EVENT_TYPES, MessageEvent, MessagesFold
+from walld_client.adapters.openai_chat import DONE, ChatFold, Chunk
+from walld_client.adapters.openai_responses import ResponseEvent, ResponsesFold
+from walld_client.adapters.sse import SseParser
+from walld_client.adapters.wire import Fold
+
+__all__ = ["Body", "fold_for"]
+
+_SHAPES: Final[dict[type[Fold], type[msgspec.Struct]]] = {
+    ChatFold: Chunk,
+    ResponsesFold: ResponseEvent,
+    MessagesFold: MessageEvent,
+}
+
+
+class _Hint(msgspec.Struct):
+    """What tells the wires apart."""
+
+    type: Any = None
+    choices: Any = msgspec.UNSET
+    object: Any = None
+    error: Any = None
+
+
+def fold_for(item: Any, is_answer: bool = True) -> Fold | None:
+    """The fold of the wire that speaks so, of an event of a body or of an SDK.
+
+    is_answer: it is known that a model speaks, so that an error can be only its.
+    """
+    kind = getattr(item, "type", None)
+    if isinstance(kind, str):
+        if kind.startswith("response."):
+            return ResponsesFold()
+        if kind in EVENT_TYPES:
+            return MessagesFold()
+    shape = getattr(item, "object", None)
+    if shape == "chat.completion.chunk" or isinstance(getattr(item, "choices", None), list):
+        return ChatFold()
+    if is_answer and kind == "error":
+        return ResponsesFold()
+    return ChatFold() if is_answer and getattr(item, "error", None) else None
+
+
+class Body:
+    """One response's body."""
+
+    __slots__ = ("_decoder", "_parser", "_shape", "fold", "is_answer", "unread")
+
+    def __init__(self, is_answer: bool = False) -> None:
+        """is_answer: the URL says that one of the three wires is spoken here."""
+        self.is_answer = is_answer
+        self._parser = SseParser()
+        self._decoder: msgspec.json.Decoder[Any] | None = None
+        self._shape: type[msgspec.Struct] = _Hint
+        self.fold: Fold | None = None
+        """Known from the first event on that is the wire's own."""
+        self.unread = 0
+        """Events that are no JSON object of the wire's shape; the reply goes on without them."""
+
+    def feed(self, chunk: bytes) -> list[Any]:
+        """The items that `chunk` completes. ValueError for a body that is no answer (`sse.py`)."""
+        items = []
+        for _name, payload in self._parser.feed(chunk):
+            if payload == b"[DONE]":
+                items.append(DONE)
+            elif (item := self._item(payload)) is not None:
+                items.append(item)
+        return items if self.fold is not None else []
+
+    def _item(self, payload: bytes) -> Any:
+        if self._decoder is None and not self._recognise(payload):
+            return None
+        try:
+            return self._decoder.decode(payload)  # type: ignore[union-attr]
+        except (msgspec.MsgspecError, UnicodeError):
+            return self._lenient(payload, self._shape)
+
+    def _recognise(self, payload: bytes) -> bool:
+        hint = self._lenient(payload, _Hint)
+        if hint is None:
+            return False
+        self.fold = fold_for(hint, self.is_answer)
+        if self.fold is None:
+            return False
+        self._shape = _SHAPES[type(self.fold)]
+        self._decoder = msgspec.json.Decoder(self._shape)
+        return True
+
+    def _lenient(self, payload: bytes, shape: type[msgspec.Struct]) -> Any:
+        try:
+            return msgspec.convert(json.loads(payload), shape)
+        except (ValueError, RecursionError, msgspec.MsgspecError):
+            self.unread += 1
+            return None

@@ -1,0 +1,198 @@
+"""A response hook for httpx2: every SDK that is built on it, in one line.
+
+    client = openai.OpenAI(http_client=DefaultHttpxClient(
+        event_hooks={"response": [response_hook(walld, "session-1")]}))
+
+Owns: the tee on a response's bytes. Refuses: what the bytes say (`recording.py`).
+
+Recorded are streams of server-sent events that speak one of the three wires. A response that is not
+one is left alone: a JSON answer was received whole before the program saw any of it, and an error
+status said nothing. What the program gets is what it would have got: the same chunks, when it
+asks for them, and the same exceptions.
+
+The tee lies on the raw bytes. Where they are gzip's they are decoded a second time for walld; any
+other compression (deflate, br, zstd) is passed on and not recorded, with a line in the log. The
+providers do not compress event streams.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import httpx2
+from walld_client.adapters.recording import Opener, Recording, SessionId, is_model_path
+from walld_client.client import ClientBase
+from walld_client.reply import ReplyBase
+
+__all__ = ["async_response_hook", "record_response", "response_hook"]
+
+_log = logging.getLogger("walld")
+
+
+def response_hook(
+    client: ClientBase,
+    session_id: SessionId,
+    *,
+    on_reply: Callable[[str], object] | None = None,
+    auto_release: bool = False,
+) -> Callable[[httpx2.Response], None]:
+    """A hook for `event_hooks={"response": [...]}` of an `httpx2.Client`.
+
+    session_id: a str, or a callable that is asked at each model call. on_reply: gets the stream id
+    of each reply when it begins, for `client.release(stream_id)` once the answer is saved.
+    auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
+    """
+    opener = Opener(client, session_id, on_reply, auto_release)
+
+    def hook(response: httpx2.Response) -> None:
+        record_response(opener, response)
+
+    return hook
+
+
+def async_response_hook(
+    client: ClientBase,
+    session_id: SessionId,
+    *,
+    on_reply: Callable[[str], object] | None = None,
+    auto_release: bool = False,
+) -> Callable[[httpx2.Response], Awaitable[None]]:
+    """The same for an `httpx2.AsyncClient`; `client` is one of either kind."""
+    opener = Opener(client, session_id, on_reply, auto_release)
+
+    async def hook(response: httpx2.Response) -> None:
+        record_response(opener, response)
+
+    return hook
+
+
+def record_response(opener: Opener, response: httpx2.Response) -> None:
+    """Puts a tee on the response's body, if it is a stream of events. Never raises."""
+    try:
+        kind = response.headers.get("content-type", "")
+        if not response.is_success or not kind.lower().startswith("text/event-stream"):
+            return
+        decode = _decoder(response.headers.get("content-encoding", ""))
+        if decode is None:
+            return
+        path = response.request.url.path
+        attempt = _attempt(response.request.headers)
+        recording = Recording(
+            opener=lambda: _opened(opener, attempt), is_answer=is_model_path(path)
+        )
+        stream = response.stream
+        if isinstance(stream, httpx2.AsyncByteStream):
+            response.stream = _AsyncTee(stream, recording, decode)
+        else:
+            response.stream = _Tee(stream, recording, decode)
+    except Exception:
+        _log.exception("a response is not recorded: walld's hook failed on it")
+
+
+def _opened(opener: Opener, attempt: int) -> ReplyBase | None:
+    return opener.open(attempt=attempt)
+
+
+def _attempt(headers: Any) -> int:
+    """1, and one more for each retry of the SDK: openai's and anthropic's say so in a header."""
+    try:
+        return int(headers.get("x-stainless-retry-count", "0")) + 1
+    except ValueError:
+        return 1
+
+
+def _decoder(encoding: str) -> Callable[[bytes], bytes] | None:
+    """What undoes the content encoding for walld's own copy; None where nothing here does."""
+    names = [name.strip().lower() for name in encoding.split(",") if name.strip()]
+    names = [name for name in names if name != "identity"]
+    if not names:
+        return bytes
+    if names in (["gzip"], ["x-gzip"]):
+        return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress
+    _log.warning("a response is not recorded: walld cannot decode content-encoding %r", encoding)
+    return None
+
+
+class _Half:
+    """What both tees do with a chunk."""
+
+    def __init__(self, recording: Recording, decode: Callable[[bytes], bytes]) -> None:
+        self._recording = recording
+        self._decode = decode
+
+    def _chunk(self, raw: bytes) -> None:
+        try:
+            body = self._decode(raw)
+        except zlib.error as error:  # the program gets its own exception from httpx2
+            self._recording.broke(error)
+            return
+        self._recording.chunk(body)
+
+
+class _Tee(_Half, httpx2.SyncByteStream):
+    """A response's bytes, each chunk recorded before it is handed on."""
+
+    def __init__(
+        self,
+        stream: httpx2.SyncByteStream,
+        recording: Recording,
+        decode: Callable[[bytes], bytes],
+    ) -> None:
+        super().__init__(recording, decode)
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        recording = self._recording
+        try:
+            for raw in self._stream:
+                self._chunk(raw)
+                yield raw
+        except GeneratorExit:  # nobody reads on; `close` may never be called
+            recording.closed()
+            raise
+        except BaseException as error:
+            recording.broke(error)
+            raise
+        recording.ended()
+
+    def close(self) -> None:
+        self._recording.closed()
+        self._stream.close()
+
+
+class _AsyncTee(_Half, httpx2.AsyncByteStream):
+    """The same for an asynchronous client."""
+
+    def __init__(
+        self,
+        stream: httpx2.AsyncByteStream,
+        recording: Recording,
+        decode: Callable[[bytes], bytes],
+    ) -> None:
+        super().__init__(recording, decode)
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        recording = self._recording
+        stream = aiter(self._stream)
+        try:
+            async for raw in stream:
+                self._chunk(raw)
+                yield raw
+        except GeneratorExit:
+            recording.closed()
+            raise
+        except BaseException as error:
+            recording.broke(error)
+            raise
+        finally:
+            if isinstance(stream, AsyncGenerator):  # as httpx2's own layers do: closed in order
+                await stream.aclose()
+        recording.ended()
+
+    async def aclose(self) -> None:
+        self._recording.closed()
+        await self._stream.aclose()

@@ -1,0 +1,64 @@
+"""`tee` for LiteLLM: what `litellm.completion(..., stream=True)` and `acompletion` return.
+
+    for chunk in tee(litellm.completion(..., stream=True), reply):
+
+Owns: what LiteLLM's streams have of their own. Refuses: the rest, which is `teeing.py`'s; and
+importing litellm, which takes seconds and is not needed.
+
+- LiteLLM makes up a last chunk with a finish reason for a stream that was cut without a word. The
+  stream knows what the provider has said; a reason that it has not said is not recorded, and the
+  reply is errored, kind `no_terminal_event`.
+- Signatures and redacted thinking of Anthropic's models stand in `thinking_blocks`, whose text is
+  that of `reasoning_content` again: they are kept as events, and the text once.
+- Its callbacks are no way in: with `acompletion` none of them sees a chunk.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from walld_client.adapters.teeing import Tee
+from walld_client.adapters.wire import held
+from walld_client.null import NullMixin
+from walld_client.reply import ReplyBase
+
+__all__ = ["tee"]
+
+_log = logging.getLogger("walld")
+
+
+def tee(stream: Any, reply: ReplyBase) -> Any:
+    """`stream`, each chunk recorded in `reply` before it is handed on.
+
+    The reply is the program's: it ends it once its copy is safe.
+    """
+    return stream if isinstance(reply, NullMixin) else _LiteLlmTee(stream, reply)
+
+
+class _LiteLlmTee(Tee):
+    """A `CustomStreamWrapper` and its recording."""
+
+    def _hear(self, item: Any) -> None:
+        try:
+            choices = getattr(item, "choices", None)
+            if choices and choices[0].finish_reason and not self._is_said():
+                return
+            self._recording.item(item)
+            if choices:
+                for block in held(choices[0].delta).get("thinking_blocks") or ():
+                    self._beside(block)
+        except Exception:
+            _log.warning("a chunk is passed over", exc_info=True)
+
+    def _is_said(self) -> bool:
+        """False for a finish reason that LiteLLM has made up."""
+        said = getattr(self._stream, "received_finish_reason", "")
+        early = getattr(self._stream, "intermittent_finish_reason", None)
+        return said is not None or early is not None
+
+    def _beside(self, block: Any) -> None:
+        if block.get("signature"):
+            self._reply.event("signature", {"signature": block["signature"]})
+        elif block.get("type") == "redacted_thinking":
+            self._reply.event("redacted_thinking", {"data": block.get("data")})

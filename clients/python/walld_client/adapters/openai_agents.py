@@ -1,0 +1,227 @@
+"""Hooks for OpenAI Agents: what models say and what tools give back.
+
+    hooks = WalldHooks(walld, "session-1")
+    await Runner.run(agent, "hello", hooks=hooks)
+
+    result = Runner.run_streamed(agent, "hello", hooks=hooks)
+    async for event in hooks.tee(result):
+        ...
+
+Owns: the runs of Agents to calls on a reply. Refuses: the events of a model (they are those of
+Responses, `openai_responses.py`, for Chat models too), when a reply ends (`model_call.py`).
+
+Hooks alone see an answer when it is whole: of one that is cut, nothing. `tee` sees each event
+before the program does.
+
+Of a Chat model that is not at OpenAI itself Agents makes up a `response.completed`, also for a
+stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
+the usage, which providers send last: such an answer without it is errored. Agents asks for it with
+`ModelSettings(include_usage=True)`; a server that never sends it has all its replies errored,
+since nobody can tell whether they are whole.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from agents import RunHooks
+from agents.models.fake_id import FAKE_RESPONSES_ID
+from walld_client.adapters.model_call import Board, ModelCall, safely
+from walld_client.adapters.openai_responses import ResponsesFold
+from walld_client.adapters.recording import Opener, SessionId
+from walld_client.adapters.wire import call_name, plain
+from walld_client.client import ClientBase
+
+__all__ = ["WalldHooks"]
+
+
+class WalldHooks(RunHooks[Any]):
+    """Records each model call as a reply, with the results of the tools it asked for.
+
+    session_id: a str, or a callable that is asked at each model call. on_reply: gets the stream id
+    of each reply when it begins, for `client.release(stream_id)` once the answer is saved.
+    auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
+    """
+
+    def __init__(
+        self,
+        client: ClientBase,
+        session_id: SessionId,
+        *,
+        on_reply: Callable[[str], object] | None = None,
+        auto_release: bool = False,
+    ) -> None:
+        self._board = Board(Opener(client, session_id, on_reply, auto_release))
+        self._runs: dict[int, _Run] = {}
+        """By the id of their context, as long as that lives."""
+
+    def tee(self, result: Any) -> AsyncIterator[Any]:
+        """`result.stream_events()`, each event recorded before it is handed on.
+
+        To be asked for before the program awaits anything else: a run that the hooks have begun to
+        record as whole answers goes on so, and no text is there twice.
+        """
+        run = self._run_of(result.context_wrapper)
+        if run.is_told_whole:
+            events: AsyncIterator[Any] = result.stream_events()
+            return events
+        run.is_teed = True
+        return run.tee(result.stream_events())
+
+    @safely
+    def _llm_ended(self, context: Any, response: Any) -> None:
+        run = self._run_of(context)
+        if run.is_teed:
+            return
+        run.is_told_whole = True
+        call = self._board.begin(run.key)
+        for item in response.output:
+            _whole(call, plain(item))
+        call.done()
+
+    def _run_of(self, context: Any) -> _Run:
+        key = id(context)
+        run = self._runs.get(key)
+        if run is None:
+            run = self._runs[key] = _Run(self._board, key)
+            weakref.finalize(context, self._forget, key)
+        return run
+
+    def _forget(self, key: int) -> None:
+        self._runs.pop(key, None)
+        _end_run(self._board, key)
+
+    async def on_llm_start(self, context: Any, *_: Any, **__: Any) -> None:
+        """Another model call of a run: no tool of the one before answers any more."""
+        run = self._runs.get(id(context))
+        if run is not None and not run.is_teed:
+            _end_run(self._board, run.key)
+
+    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+        """A model's answer, whole."""
+        self._llm_ended(context, response)
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        """A tool begins to run."""
+        _tool_started(self._board, getattr(context, "tool_call_id", None), tool)
+
+    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
+        """A tool has answered."""
+        _tool_ended(self._board, getattr(context, "tool_call_id", None), result)
+
+    async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
+        """The run is over."""
+        run = self._runs.get(id(context))
+        if run is not None and not run.is_teed:
+            _end_run(self._board, run.key)
+
+
+class _Run:
+    """One run of an agent, by its context."""
+
+    def __init__(self, board: Board, key: int) -> None:
+        self.key = key
+        self.is_teed = False
+        self.is_told_whole = False
+        self._board = board
+        self._call: ModelCall | None = None
+        """The model call whose events come."""
+        self._fold = ResponsesFold()
+
+    async def tee(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """The same events."""
+        try:
+            async for event in events:
+                self._event(event)
+                yield event
+        except BaseException as error:
+            self._broke(error)
+            raise
+        self._ended()
+
+    @safely
+    def _event(self, event: Any) -> None:
+        if event.type == "raw_response_event":
+            self._said(event.data)
+        elif event.type == "run_item_stream_event" and event.name == "tool_output":
+            raw = plain(event.item.raw_item)
+            if isinstance(raw, dict):
+                _tool_ended(self._board, raw.get("call_id"), event.item.output)
+
+    def _said(self, item: Any) -> None:
+        if item.type == "response.created" or self._call is None:
+            self._cut()
+            self._call = self._board.begin(self.key)
+            self._fold = ResponsesFold()
+        call = self._call
+        if item.type == "response.completed" and _is_made_up(item.response):
+            self._cut()
+            return
+        self._fold.take(item, call)
+        if self._fold.failure is not None:
+            self._call = None
+            call.fail(self._fold.failure)
+        elif self._fold.is_ended:
+            self._call = None
+            call.done()
+
+    def _cut(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.fail()
+
+    @safely
+    def _ended(self) -> None:
+        self._cut()
+        self._board.run_ended(self.key)
+
+    @safely
+    def _broke(self, error: BaseException) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.broke(error)
+        self._board.run_ended(self.key)
+
+
+def _is_made_up(response: Any) -> bool:
+    """Is that the end of a Chat model's stream of which nothing says that it was whole?"""
+    return response.id == FAKE_RESPONSES_ID and response.usage is None
+
+
+@safely
+def _end_run(board: Board, key: int) -> None:
+    board.run_ended(key)
+
+
+@safely
+def _tool_started(board: Board, call_id: str | None, tool: Any) -> None:
+    board.tool_started(call_id, getattr(tool, "name", None))
+
+
+@safely
+def _tool_ended(board: Board, call_id: str | None, result: object) -> None:
+    board.tool_result(call_id, plain(result))
+
+
+def _whole(call: ModelCall, item: Any) -> None:
+    """An item of an answer that came whole."""
+    if not isinstance(item, dict):
+        return
+    kind = str(item.get("type"))
+    if kind == "message":
+        for part in item.get("content") or ():
+            if part.get("text"):
+                call.token(part["text"])
+            elif part.get("refusal"):
+                call.token(part["refusal"], refusal=True)
+    elif kind == "reasoning":
+        for part in (*(item.get("summary") or ()), *(item.get("content") or ())):
+            if part.get("text"):
+                call.reasoning(part["text"])
+    elif kind.endswith("_call"):
+        name = call_name(item.get("name") or kind.removesuffix("_call"))
+        call_id = item.get("call_id")
+        about = {} if call_id else {"server": True}
+        call.tool(name, item.get("arguments"), call_id=call_id or item.get("id"), **about)

@@ -1,0 +1,187 @@
+"""The wire of OpenAI Chat Completions, and of the many servers that speak it. Sans-IO.
+
+Owns: chunks to calls on a reply. Refuses: bytes (`body.py`).
+
+- The first choice is the reply. Text of further ones (`n` > 1) is kept as events of kind `choice`,
+  which never mix with it: {"index": i, and what the delta holds}.
+- Calls interleave by `index`; only the first delta of a call has its id. One without any gets a
+  name of its own, `<response id>:<index>`.
+- `reasoning_content` and `reasoning` are not OpenAI's and come from others; where both come they
+  say the same, so one is taken.
+- A refusal is text with info {"refusal": True}: the user reads it.
+- Done is `[DONE]`, or the end of a body in which every choice had its finish_reason. A chunk
+  without choices (usage, a content filter's) says nothing of the reply.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from walld_client.adapters.wire import Fold, Sink, call_name, failure_of, finish_word, held
+
+__all__ = ["DONE", "ChatFold", "Chunk"]
+
+
+class _Function(msgspec.Struct):
+    name: Any = None
+    arguments: Any = None
+
+
+class _ToolCall(msgspec.Struct):
+    index: Any = None
+    id: Any = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    refusal: Any = None
+    tool_calls: list[_ToolCall] | None = None
+    function_call: _Function | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int | None = None
+    delta: _Delta | None = None
+    finish_reason: Any = None
+
+
+class Chunk(msgspec.Struct):
+    """One `chat.completion.chunk`, as far as it says something of the reply."""
+
+    id: Any = None
+    model: Any = None
+    choices: list[_Choice] | None = None
+    error: Any = None
+
+
+DONE: Final = object()
+"""Stands for the `[DONE]` of a body; no SDK hands it on."""
+_LEGACY: Final = -1
+"""The index of the one `function_call` of before there were tools."""
+
+
+class ChatFold(Fold):
+    """One chat completion."""
+
+    def __init__(self) -> None:
+        self._id: str | None = None
+        self._calls: dict[int, str] = {}
+        """Call ids by index."""
+        self._unfinished: set[int] = set()
+        self._is_finished = False
+
+    def take(self, item: Any, sink: Sink) -> None:
+        """A chunk, or DONE."""
+        if item is DONE:
+            self.is_ended = True
+            return
+        if type(item) is Chunk and item.error:  # the SDKs raise it and hand no object on
+            self.failure = failure_of(item.error, "the provider reported an error")
+            return
+        if self._id is None:
+            self._id = item.id if isinstance(item.id, str) else ""
+            sink.event("provider", {"wire": "openai-chat", "id": self._id, "model": item.model})
+        for choice in item.choices or ():
+            index = choice.index or 0
+            if choice.delta is not None:
+                if index:
+                    _aside(index, choice.delta, sink)
+                else:
+                    self._said(choice.delta, sink)
+            if choice.finish_reason:
+                self._unfinished.discard(index)
+                self._is_finished = True
+                if not index:
+                    sink.finish(finish_word(str(choice.finish_reason), bool(self._calls)))
+            elif not self._is_finished:
+                self._unfinished.add(index)
+
+    def may_end_here(self) -> bool:
+        """Some servers end the body without `[DONE]`; an SDK's stream always ends so."""
+        return self.is_ended or (self._is_finished and not self._unfinished)
+
+    def _said(self, delta: Any, sink: Sink) -> None:
+        reasoning, refusal, function = _optional(delta)
+        if reasoning and isinstance(reasoning, str):
+            sink.reasoning(reasoning)
+        content = delta.content
+        if content and isinstance(content, str):
+            sink.token(content)
+        if refusal and isinstance(refusal, str):
+            sink.token(refusal, refusal=True)
+        for call in delta.tool_calls or ():
+            self._called(call, sink)
+        if function is not None:
+            self._function(_LEGACY, None, function, sink)
+
+    def _called(self, call: Any, sink: Sink) -> None:
+        index = call.index if isinstance(call.index, int) else len(self._calls) - 1
+        known = self._calls.get(index)
+        call_id = call.id if isinstance(call.id, str) and call.id else None
+        if known is not None and call_id not in (None, known):
+            index = self._another(index, call_id)
+        if call.function is not None or call_id is not None:
+            self._function(index, call_id, call.function, sink)
+
+    def _another(self, index: int, call_id: str | None) -> int:
+        """Some servers give every call the index 0: its id tells them apart."""
+        at = next((at for at, known in self._calls.items() if known == call_id), None)
+        if at is None:
+            # What comes later without an id belongs to the newest call of that index.
+            self._calls[len(self._calls) + 1000] = self._calls.pop(index)
+            return index
+        return at
+
+    def _function(self, index: int, call_id: str | None, function: Any, sink: Sink) -> None:
+        known = self._calls.get(index)
+        if known is None:
+            known = self._calls[index] = call_id or f"{self._id}:{index}"
+            sink.tool(call_name(getattr(function, "name", None)), call_id=known)
+        arguments = getattr(function, "arguments", None)
+        if arguments and isinstance(arguments, str):
+            sink.tool_arguments(arguments, call_id=known)
+
+
+def _optional(delta: Any) -> tuple[Any, Any, Any]:
+    """Reasoning, refusal and function_call, which SDKs' objects may be without."""
+    if type(delta) is _Delta:
+        return delta.reasoning_content or delta.reasoning, delta.refusal, delta.function_call
+    have = held(delta).get
+    return have("reasoning_content") or have("reasoning"), have("refusal"), have("function_call")
+
+
+def _aside(index: int, delta: Any, sink: Sink) -> None:
+    """What a further choice says, halves of a character as bytes (UTF-8, surrogates passed)."""
+    said: dict[str, Any] = {}
+    reasoning, refusal, _ = _optional(delta)
+    texts = {"content": delta.content, "reasoning": reasoning, "refusal": refusal}
+    for name, text in texts.items():
+        if text and isinstance(text, str):
+            said[name] = _packable(text)
+    for call in delta.tool_calls or ():
+        function = call.function
+        one = {
+            "index": call.index,
+            "id": call.id,
+            "name": getattr(function, "name", None),
+            "arguments": getattr(function, "arguments", None),
+        }
+        said.setdefault("tool_calls", []).append(
+            {key: _packable(value) for key, value in one.items() if value is not None}
+        )
+    if said:
+        sink.event("choice", {"index": index, **said})
+
+
+def _packable(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogatepass")
+    return value

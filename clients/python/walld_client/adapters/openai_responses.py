@@ -1,0 +1,213 @@
+"""The wire of OpenAI Responses. Sans-IO.
+
+Owns: events to calls on a reply. Refuses: bytes (`body.py`).
+
+- Calls are items of the output: of functions, of custom tools, and of tools that OpenAI runs; those
+  get their result when their item is done, with info {"server": True}.
+- Deltas name their item by `output_index`. A server that sends no deltas but only what is done is
+  taken at its word then.
+- A refusal is text with info {"refusal": True}: the user reads it.
+- An event of kind `provider` stands where the response begins and behind every item that is done:
+  its id and the `sequence_number` there. A background response can be taken up again at OpenAI
+  behind that number; what is recovered behind the event comes again then. Between items there is
+  none, because it would cut the text in two.
+- Done is `response.completed`, whose finish reason is `completed`, or `tool_calls` where functions
+  are to be run, or `response.incomplete`, whose own reason it is.
+  `response.failed` and `error` are failures; the SDK hands them on and raises nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from walld_client.adapters.wire import (
+    Failure,
+    Fold,
+    Sink,
+    call_name,
+    failure_of,
+    finish_word,
+    plain,
+)
+
+__all__ = ["ResponseEvent", "ResponsesFold"]
+
+_CALLED_BY_THE_PROGRAM: Final = frozenset(
+    {
+        "function_call",
+        "custom_tool_call",
+        "computer_call",
+        "local_shell_call",
+        "apply_patch_call",
+        "shell_call",
+    }
+)
+"""Calls whose result the program sends, in its next request; what else ends in `_call` is run by
+the provider."""
+_TEXT: Final = "response.output_text.delta"
+_THOUGHTS: Final = ("response.reasoning_text.delta", "response.reasoning_summary_text.delta")
+_DONE_TEXTS: Final = {
+    "response.output_text.done": _TEXT,
+    "response.refusal.done": "response.refusal.delta",
+    "response.reasoning_text.done": _THOUGHTS[0],
+    "response.reasoning_summary_text.done": _THOUGHTS[1],
+}
+_ABOUT: Final = frozenset({"type", "id", "call_id", "name", "arguments", "status"})
+"""Of an item that is done: not its result."""
+
+
+class ResponseEvent(msgspec.Struct):
+    """One event, as far as it says something of the reply."""
+
+    type: Any = None
+    delta: Any = None
+    text: Any = None
+    refusal: Any = None
+    output_index: Any = None
+    content_index: Any = None
+    summary_index: Any = None
+    sequence_number: Any = None
+    item: Any = None
+    response: Any = None
+    error: Any = None
+    message: Any = None
+    code: Any = None
+
+
+class ResponsesFold(Fold):
+    """One response."""
+
+    def __init__(self) -> None:
+        self._id: str | None = None
+        self._calls: dict[Any, str] = {}
+        """Call ids by output index."""
+        self._asks_for_tools = False
+        self._heard: set[tuple[Any, ...]] = set()
+        """Parts of the output whose deltas have come: what is done then says them again."""
+
+    def take(self, item: Any, sink: Sink) -> None:
+        """An event of the body, or of the SDK."""
+        kind = item.type
+        if not isinstance(kind, str):
+            return
+        if kind.endswith(".delta"):
+            self._delta(kind, item, sink)
+        elif kind in _DONE_TEXTS:
+            self._done(_DONE_TEXTS[kind], item, sink)
+        elif kind == "response.output_item.added":
+            self._added(item.output_index, plain(item.item) or {}, sink)
+        elif kind == "response.output_item.done":
+            self._item_done(item, plain(item.item) or {}, sink)
+        elif kind == "error":
+            error = getattr(item, "error", None) or {"message": item.message, "code": item.code}
+            self.failure = failure_of(error, "the provider reported an error")
+        elif getattr(item, "response", None) is not None:
+            self._response(kind, item, sink)
+
+    def _response(self, kind: str, event: Any, sink: Sink) -> None:
+        response = plain(event.response) if isinstance(event.response, dict) else event.response
+        if self._id is None:
+            self._id = str(_of(response, "id") or "")
+            about = {"wire": "openai-responses", "model": _of(response, "model")}
+            sink.event("provider", {**about, **self._cursor(event)})
+        if kind == "response.completed":
+            sink.finish(finish_word("completed", self._asks_for_tools))
+            self.is_ended = True
+        elif kind == "response.incomplete":
+            details = plain(_of(response, "incomplete_details")) or {}
+            sink.finish(str(details.get("reason") or "incomplete"))
+            self.is_ended = True
+        elif kind == "response.failed":
+            error = _of(response, "error")
+            self.failure = failure_of(error, "the response failed")
+        elif kind == "response.cancelled":
+            self.failure = Failure("the response was cancelled", "cancelled")
+
+    def _cursor(self, event: Any) -> dict[str, Any]:
+        return {"id": self._id, "sequence_number": event.sequence_number}
+
+    def _delta(self, kind: str, event: Any, sink: Sink) -> None:
+        delta = event.delta
+        if not delta or not isinstance(delta, str):
+            return
+        if kind == _TEXT:
+            self._heard.add(_part(kind, event))
+            sink.token(delta)
+        elif kind in _THOUGHTS:
+            self._heard.add(_part(kind, event))
+            sink.reasoning(delta)
+        elif kind == "response.refusal.delta":
+            self._heard.add(_part(kind, event))
+            sink.token(delta, refusal=True)
+        elif (call_id := self._calls.get(getattr(event, "output_index", None))) is not None:
+            # Arguments of a function or of an MCP tool, the input of a custom one, code, a command.
+            self._heard.add((call_id,))
+            sink.tool_arguments(delta, call_id=call_id)
+
+    def _done(self, delta_kind: str, event: Any, sink: Sink) -> None:
+        """A part that is done: said here where no delta has."""
+        if _part(delta_kind, event) in self._heard:
+            return
+        is_refusal = delta_kind == "response.refusal.delta"
+        text = event.refusal if is_refusal else event.text
+        if not text or not isinstance(text, str):
+            return
+        if is_refusal:
+            sink.token(text, refusal=True)
+        elif delta_kind == _TEXT:
+            sink.token(text)
+        else:
+            sink.reasoning(text)
+
+    def _added(self, index: Any, item: dict[str, Any], sink: Sink) -> None:
+        kind = str(item.get("type"))
+        if not kind.endswith("_call"):
+            return
+        call_id = self._calls[index] = str(
+            item.get("call_id") or item.get("id") or f"{self._id}:{index}"
+        )
+        name = item.get("name") or kind.removesuffix("_call")
+        is_ours = kind in _CALLED_BY_THE_PROGRAM
+        self._asks_for_tools = self._asks_for_tools or is_ours
+        about = {} if is_ours else {"server": True}
+        sink.tool(call_name(name), call_id=call_id, **about)
+
+    def _item_done(self, event: Any, item: dict[str, Any], sink: Sink) -> None:
+        kind = str(item.get("type"))
+        index = event.output_index
+        if kind.endswith("_call"):
+            if index not in self._calls:
+                self._added(index, item, sink)
+            call_id = self._calls[index]
+            arguments = item.get("arguments") or item.get("input") or item.get("action")
+            if arguments and (call_id,) not in self._heard:
+                name = item.get("name") or kind.removesuffix("_call")
+                sink.tool(call_name(name), arguments, call_id=call_id)
+            if kind not in _CALLED_BY_THE_PROGRAM:
+                _hosted_result(call_id, item, sink)
+        elif kind.endswith("_call_output"):
+            sink.tool_result(item.get("output"), call_id=item.get("call_id"), server=True)
+        sink.event("provider", self._cursor(event))
+
+
+def _of(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+
+
+def _part(kind: str, event: Any) -> tuple[Any, ...]:
+    """Names a part of the output, of one kind."""
+    index = getattr(event, "content_index", None)
+    if index is None:
+        index = getattr(event, "summary_index", None)
+    return (kind, event.output_index, index)
+
+
+def _hosted_result(call_id: str, item: dict[str, Any], sink: Sink) -> None:
+    """What a call that the provider ran gave back: its output, or all its item says of it."""
+    error = item.get("error")
+    failed = bool(error) or item.get("status") == "failed"
+    result = error or item.get("output")
+    if result is None:
+        result = {name: value for name, value in item.items() if name not in _ABOUT}
+    sink.tool_result(result, call_id=call_id, failed=failed, server=True)

@@ -1,0 +1,208 @@
+"""A capability for Pydantic AI: what models say and what tools give back.
+
+    agent = Agent(model, capabilities=[WalldCapability(walld, "session-1")])
+
+Owns: Pydantic AI's events to calls on a reply. Refuses: when a reply ends (`model_call.py`).
+
+- The first fragment of a part stands in `part_start` and not in a delta; it is taken there.
+- With a capability that looks at events `agent.run()` asks for a stream, as Pydantic AI has it.
+- Pydantic AI reports a stream that was cut without a word as `complete`, and for Chat makes up a
+  finish reason (`stop`, or `tool_call`). What tells them apart is the provider's own word in
+  `provider_details`: a streamed answer without it is errored. So is each one of a server that never
+  sends a reason, and of `TestModel` and `FunctionModel`: nobody can tell whether those are whole.
+- Another attempt at a request, and another request, are replies of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from typing import Any
+
+from pydantic_ai.capabilities import AbstractCapability
+from walld_client.adapters.model_call import Board, ModelCall, safely
+from walld_client.adapters.recording import Opener, SessionId
+from walld_client.adapters.wire import Failure, call_name, plain
+from walld_client.client import ClientBase
+
+__all__ = ["WalldCapability"]
+
+_ANOTHER_ATTEMPT = Failure("the request was made again", "retried")
+
+
+class WalldCapability(AbstractCapability[Any]):
+    """Records each model request as a reply, with the results of the tools it asked for.
+
+    session_id: a str, or a callable that is asked at each model request. on_reply: gets the stream
+    id of each reply when it begins, for `client.release(stream_id)` once the answer is saved.
+    auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
+    """
+
+    def __init__(
+        self,
+        client: ClientBase,
+        session_id: SessionId,
+        *,
+        on_reply: Callable[[str], object] | None = None,
+        auto_release: bool = False,
+    ) -> None:
+        self._opener = Opener(client, session_id, on_reply, auto_release)
+
+    async def for_run(self, ctx: Any) -> AbstractCapability[Any]:
+        """The one of this run: what it remembers is of one run."""
+        return _Run(self._opener)
+
+
+class _Run(AbstractCapability[Any]):
+    """One run of an agent."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._run = object()
+        self._board = Board(opener)
+        self._call: ModelCall | None = None
+        """The model request under way."""
+        self._about: dict[str, Any] = {}
+        self._ids: dict[int, str] = {}
+        """Call ids by the index of their part."""
+        self._was_streamed = False
+
+    async def wrap_run(self, ctx: Any, *, handler: Callable[[], Any]) -> Any:
+        """When the run is over no tool of it answers any more."""
+        try:
+            return await handler()
+        finally:
+            self._end_run()
+
+    @safely
+    def _end_run(self) -> None:
+        self._board.run_ended(self._run)
+
+    async def wrap_model_request(
+        self, ctx: Any, *, request_context: Any, handler: Callable[[Any], Any]
+    ) -> Any:
+        """One request, and its end as Pydantic AI sees it."""
+        self._begin(ctx, request_context)
+        try:
+            response = await handler(request_context)
+        except BaseException as error:
+            self._broke(error)
+            raise
+        self._ended(response)
+        return response
+
+    async def wrap_run_event_stream(
+        self, ctx: Any, *, stream: AsyncIterable[Any]
+    ) -> AsyncIterator[Any]:
+        """Each event is recorded before it is handed on."""
+        is_new = True
+        try:
+            async for event in stream:
+                self._event(event, is_new)
+                is_new = False
+                yield event
+        except BaseException as error:  # told here first; the request is cancelled behind it
+            self._broke(error)
+            raise
+        finally:
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                await close()
+
+    @safely
+    def _begin(self, ctx: Any, request_context: Any) -> None:
+        model = getattr(getattr(request_context, "model", None), "model_name", None)
+        run_id = getattr(ctx, "run_id", None)
+        self._about = {"model": model, "run_id": None if run_id is None else str(run_id)}
+        self._call = self._board.begin(self._run, **self._about)
+        self._was_streamed = False
+        self._ids.clear()
+
+    @safely
+    def _broke(self, error: BaseException) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.broke(error)
+
+    @safely
+    def _ended(self, response: Any) -> None:
+        call, self._call = self._call, None
+        if call is None:
+            return
+        if not self._was_streamed:
+            for index, part in enumerate(response.parts):
+                self._part(call, index, part)
+        if self._was_streamed and not _has_finished(response):
+            call.fail()
+            return
+        if response.finish_reason is not None:
+            call.finish(str(response.finish_reason))
+        call.done()
+
+    @safely
+    def _event(self, event: Any, is_new: bool) -> None:
+        kind = getattr(event, "event_kind", None)
+        if kind in ("part_start", "part_delta"):
+            call = self._call
+            if call is None:
+                return
+            if is_new and self._was_streamed:  # a second stream of one request
+                call.fail(_ANOTHER_ATTEMPT)
+                self._call = call = self._board.begin(self._run, **self._about)
+                self._ids.clear()
+            self._was_streamed = True
+            if kind == "part_start":
+                self._part(call, event.index, event.part)
+            else:
+                self._delta(call, event.index, event.delta)
+        elif kind in ("function_tool_call", "output_tool_call"):
+            self._board.tool_started(event.part.tool_call_id, event.part.tool_name)
+        elif kind in ("function_tool_result", "output_tool_result"):
+            part = event.part
+            # A retry's part says what was wrong with the call; other parts have an outcome.
+            failed = getattr(part, "outcome", "retried") not in ("success", "interrupted")
+            self._board.tool_result(part.tool_call_id, _content(part), failed=failed)
+
+    def _part(self, call: ModelCall, index: int, part: Any) -> None:
+        kind = part.part_kind
+        if kind == "text":
+            if part.content:
+                call.token(part.content)
+        elif kind == "thinking":
+            if part.content:
+                call.reasoning(part.content)
+        elif kind in ("tool-call", "builtin-tool-call"):
+            about = {"server": True} if kind == "builtin-tool-call" else {}
+            self._ids[index] = part.tool_call_id
+            arguments = part.args if isinstance(part.args, dict) else None
+            name = call_name(part.tool_name)
+            call.tool(name, arguments, call_id=part.tool_call_id, **about)
+            if part.args and isinstance(part.args, str):
+                call.tool_arguments(part.args, call_id=part.tool_call_id)
+        elif kind == "builtin-tool-return":
+            call.tool_result(_content(part), call_id=part.tool_call_id, server=True)
+
+    def _delta(self, call: ModelCall, index: int, delta: Any) -> None:
+        kind = delta.part_delta_kind
+        if kind == "text":
+            if delta.content_delta:
+                call.token(delta.content_delta)
+        elif kind == "thinking":
+            if delta.content_delta:
+                call.reasoning(delta.content_delta)
+        elif kind == "tool_call" and delta.args_delta and index in self._ids:
+            arguments = delta.args_delta
+            if isinstance(arguments, str):
+                call.tool_arguments(arguments, call_id=self._ids[index])
+            else:
+                call.event("tool_arguments", {"call_id": self._ids[index], "merge": arguments})
+
+
+def _has_finished(response: Any) -> bool:
+    """Did the provider say that it is done?"""
+    if (response.provider_details or {}).get("finish_reason") is not None:
+        return True
+    return response.finish_reason not in (None, "stop", "tool_call")
+
+
+def _content(part: Any) -> Any:
+    content = part.content
+    return content if isinstance(content, str) else plain(content)

@@ -1,0 +1,245 @@
+"""One model call on its way into one reply.
+
+Owns: when a reply is opened, how it ends, and that nothing which goes wrong here reaches the
+program. Refuses: what was said (the folds), where it comes from (the files named after SDKs).
+
+- What is said is sent before the program sees it: a program that is killed behind a chunk has
+  that chunk in walld.
+- A reply is one model call. Another call, also one that repeats it, is another reply: no text
+  can stand in a reply twice.
+- Clean is only what the wire's terminal marker says. A body that ends without it is errored,
+  kind `no_terminal_event`, though no SDK raises there. The reply is never released here, unless
+  `auto_release` was asked for.
+- Nothing here raises into the program. An event that walld does not understand is passed over
+  and counted in an event of kind `unread`; a body that it cannot read on ends the reply, errored,
+  kind `adapter_error`. Both are a line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from walld_client.adapters.body import Body, fold_for
+from walld_client.adapters.wire import Failure, Fold
+from walld_client.client import ClientBase
+from walld_client.null import NullMixin
+from walld_client.reply import ReplyBase
+
+__all__ = ["NO_TERMINAL", "Opener", "Progress", "Recording", "SessionId", "is_model_path"]
+
+SessionId = str | Callable[[], str | None]
+"""The session of a reply, or what is asked for it at each model call: a `ContextVar.get`, say.
+None: this call is not recorded."""
+
+NO_TERMINAL = Failure(
+    "the body ended without the provider's terminal event: the answer may be cut",
+    "no_terminal_event",
+)
+_MODEL_PATH = re.compile(r"/(chat/completions|responses|messages)(/|$)")
+_log = logging.getLogger("walld")
+
+
+def is_model_path(path: str) -> bool:
+    """Does the path of a URL say that a model answers there?"""
+    return _MODEL_PATH.search(path) is not None
+
+
+class Opener:
+    """Opens replies: what every hook of a program has been told once."""
+
+    def __init__(
+        self,
+        client: ClientBase,
+        session_id: SessionId,
+        on_reply: Callable[[str], object] | None = None,
+        auto_release: bool = False,
+    ) -> None:
+        self._client = client
+        self._session_id = session_id
+        self._on_reply = on_reply
+        self._auto_release = auto_release
+
+    def open(self, **meta: Any) -> ReplyBase | None:
+        """A reply for one model call; None where it is not to be recorded. Never raises."""
+        try:
+            session_id = (
+                self._session_id if isinstance(self._session_id, str) else self._session_id()
+            )
+            if session_id is None:
+                return None
+            # Both kinds of client have the same `reply`; their common base does not show it.
+            opened: ReplyBase = self._client.reply(  # type: ignore[attr-defined]
+                session_id, auto_release=self._auto_release, **meta
+            )
+            if self._on_reply is not None:
+                self._on_reply(opened.stream_id)
+        except Exception:
+            _log.exception("a model call is not recorded: its reply could not be opened")
+            return None
+        # Switched off: nothing is even read, and the id is real all the same.
+        return None if isinstance(opened, NullMixin) else opened
+
+
+class Progress:
+    """How far one model call has come. Knows no reply, so that it may outlive one."""
+
+    __slots__ = ("fold", "is_broken")
+
+    def __init__(self) -> None:
+        self.fold: Fold | None = None
+        self.is_broken = False
+        """The program got an exception: it asks again, also where all text had come."""
+
+    @property
+    def is_whole(self) -> bool:
+        """A body that ends here is a whole one."""
+        return not self.is_broken and self.fold is not None and self.fold.may_end_here()
+
+
+class Recording:
+    """One model call. Every method returns at once and raises nothing."""
+
+    __slots__ = ("_body", "_is_done", "_open", "_owns", "_unread", "progress", "reply")
+
+    def __init__(
+        self,
+        reply: ReplyBase | None = None,
+        *,
+        opener: Callable[[], ReplyBase | None] | None = None,
+        is_answer: bool = False,
+    ) -> None:
+        """Into `reply`, which is the program's and ends with it; or into one that `opener` opens
+        with the first event, and that ends here.
+        """
+        self.reply = reply
+        self._owns = reply is None
+        self._open = opener
+        self._body = Body(is_answer)
+        self.progress = Progress()
+        self._is_done = False
+        self._unread = 0
+
+    def chunk(self, body: bytes) -> None:
+        """The next bytes of the body, before the program sees them."""
+        if self._is_done:
+            return
+        try:
+            for item in self._body.feed(body):
+                self._take(self._body.fold, item)
+        except Exception as error:
+            self._give_up(error)
+
+    def item(self, item: Any) -> None:
+        """The next event as the SDK made it, before the program sees it."""
+        if self._is_done:
+            return
+        try:
+            fold = self.progress.fold or fold_for(item)
+            if fold is None:
+                self._unread += 1
+            else:
+                self._take(fold, item)
+        except Exception as error:
+            self._give_up(error)
+
+    def ended(self) -> None:
+        """The body ended by itself."""
+        if not self._is_done:
+            self._guarded(self._ended)
+
+    def _ended(self) -> None:
+        if self.progress.is_whole:
+            self._end()
+        elif self.progress.fold is None and self._unread:
+            self._is_done = True
+            _log.warning("a stream is not recorded: walld knows none of what it yields")
+        elif self._is_known():
+            self._fail(NO_TERMINAL)
+
+    def broke(self, error: BaseException) -> None:
+        """The body ended in an exception, which the program gets."""
+        self.progress.is_broken = True
+        if not self._is_done:
+            self._guarded(self._broke, error)
+
+    def _broke(self, error: BaseException) -> None:
+        if self._is_known():
+            self._is_done = True
+            if self._owns and self.reply is not None:
+                self.reply.__exit__(type(error), error, None)
+
+    def closed(self) -> None:
+        """The program reads no further."""
+        if not self._is_done:
+            self._guarded(self._closed)
+
+    def _closed(self) -> None:
+        if self.progress.is_whole:
+            self._end()
+        elif self._owns and self.reply is not None:
+            self.reply.cancel("the program closed the stream before its end")
+            self._is_done = True
+
+    def _guarded(self, act: Callable[..., None], *args: BaseException) -> None:
+        try:
+            act(*args)
+        except Exception as error:
+            self._give_up(error)
+
+    def _is_known(self) -> bool:
+        """Is there a reply, or should there be one? A body of a model that says nothing at all and
+        ends is a failure worth keeping; a stranger's is none.
+        """
+        if self.reply is None and self._body.is_answer and not self._is_done:
+            self._begin()
+        return self.reply is not None
+
+    def _begin(self) -> None:
+        self.reply = None if self._open is None else self._open()
+        self._is_done = self.reply is None
+
+    def _take(self, fold: Fold | None, item: Any) -> None:
+        if self._is_done or fold is None:
+            return
+        self.progress.fold = fold
+        if self.reply is None:
+            self._begin()
+        if self.reply is None:
+            return
+        try:
+            fold.take(item, self.reply)
+        except Exception:
+            self._unread += 1
+            if self._unread == 1:
+                _log.warning("an event of an answer is passed over", exc_info=True)
+        if fold.failure is not None:
+            self._fail(fold.failure)
+        elif fold.is_ended:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_done = True
+        self._count_unread()
+        if self._owns and self.reply is not None:
+            self.reply.end()
+
+    def _fail(self, failure: Failure) -> None:
+        self._is_done = True
+        self._count_unread()
+        if self.reply is not None:
+            self.reply.error(failure.message, kind=failure.kind, detail=failure.detail)
+
+    def _count_unread(self) -> None:
+        if (unread := self._unread + self._body.unread) and self.reply is not None:
+            self.reply.event("unread", {"events": unread})
+
+    def _give_up(self, error: Exception) -> None:
+        _log.exception("an answer is recorded no further: walld's adapter failed on it")
+        try:
+            self._fail(Failure(f"{type(error).__name__}: {error}", "adapter_error"))
+        except Exception:  # of the application's redact: what it must see cannot be said
+            if self.reply is not None:
+                self.reply.cancel("adapter_error")

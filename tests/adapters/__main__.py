@@ -1,0 +1,138 @@
+"""`python -m adapters [GROUP...]`: each SDK from the registry, in a venv of its own, and its tests.
+
+Owns: the groups, their venvs, and a table of what was installed and what was found. Refuses: the
+tests themselves.
+
+A venv each, because the SDKs do not agree on their dependencies: litellm holds openai back, and
+that would hold the others back. Requirements are floors; what the registry has is what is tested.
+An SDK that cannot be installed is said and fails nothing, unless none can be: that is a registry's
+trouble, or a conflict among packages of others, and both are seen in the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+VENVS = ROOT / ".venv-adapters"
+CLIENT = ROOT / "clients/python"
+INSTALL_SECONDS_MAX = 600
+
+
+class Group(NamedTuple):
+    """SDKs that live in one venv.
+
+    extras: of walld-client, whose floors they are. shown: packages whose versions the table has.
+    needs: what only the tests want.
+    """
+
+    extras: str
+    shown: tuple[str, ...]
+    tests: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+
+
+GROUPS = {
+    "openai+anthropic": Group(
+        "httpx2,openai,anthropic",
+        ("openai", "anthropic", "httpx2"),
+        ("test_openai_anthropic.py", "test_promises.py"),
+    ),
+    "langchain": Group(
+        "langchain",
+        ("langchain-core", "langchain", "langgraph", "langchain-openai", "langchain-anthropic"),
+        ("test_langchain.py",),
+        ("langchain>=1.0", "langchain-openai>=1.0", "langchain-anthropic>=1.0"),
+    ),
+    "pydantic-ai": Group(
+        "pydantic-ai",
+        ("pydantic-ai-slim", "openai", "anthropic"),
+        ("test_pydantic_ai.py",),
+        ("pydantic-ai-slim[openai,anthropic]",),
+    ),
+    "openai-agents": Group(
+        "openai-agents", ("openai-agents", "openai"), ("test_openai_agents.py",)
+    ),
+    "litellm": Group("litellm", ("litellm", "openai"), ("test_litellm.py",)),
+}
+
+
+def python_of(name: str) -> Path:
+    return VENVS / name.replace("+", "-") / "bin/python"
+
+
+def install(name: str, group: Group) -> str | None:
+    """Make the venv anew. What went wrong, or None."""
+    python = python_of(name)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", python.parents[1]], check=True)
+    wanted = ["-e", f"{CLIENT}[{group.extras}]", "-e", str(ROOT), "pytest>=8", *group.needs]
+    command = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", *wanted]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"not installed within {INSTALL_SECONDS_MAX} s"
+    if done.returncode == 0:
+        return None
+    said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    return said[0] if said else f"pip ended with {done.returncode}"
+
+
+def versions(name: str, group: Group) -> str:
+    """What the registry gave, as it is installed."""
+    found = importlib.metadata.distributions(
+        path=[str(path) for path in python_of(name).parents[1].glob("lib/python*/site-packages")]
+    )
+    have = {one.name.lower().replace("_", "-"): one.version for one in found}
+    return ", ".join(f"{one} {have.get(one, '?')}" for one in group.shown)
+
+
+def run_tests(name: str, group: Group, more: list[str]) -> int:
+    """pytest's exit code."""
+    files = [str(ROOT / "tests/adapters" / one) for one in group.tests]
+    command = [python_of(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *more]
+    env = os.environ | {"PYTHONPATH": f"{ROOT}:{CLIENT}"}
+    return subprocess.run(command, env=env, cwd=ROOT, check=False).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m adapters", description=__doc__.split("\n")[0])
+    parser.add_argument("group", nargs="*", help=f"of {', '.join(GROUPS)} (all)")
+    parser.add_argument("--keep", action="store_true", help="use the venvs that are there")
+    parser.add_argument("--pytest", default="", help="more arguments of pytest")
+    options = parser.parse_args()
+    if unknown := set(options.group) - set(GROUPS):
+        parser.error(f"no such group: {', '.join(unknown)}; there are {', '.join(GROUPS)}")
+    rows, failed = [], False
+    for name in options.group or GROUPS:
+        group = GROUPS[name]
+        begun = time.monotonic()
+        there = options.keep and python_of(name).exists()
+        trouble = None if there else install(name, group)
+        if trouble is not None:
+            rows.append((name, "NOT INSTALLED", trouble))
+            continue
+        code = run_tests(name, group, options.pytest.split())
+        failed = failed or code != 0
+        took = f"{time.monotonic() - begun:.0f} s"
+        rows.append((name, "passed" if code == 0 else f"FAILED ({code})", versions(name, group)))
+        rows[-1] = (*rows[-1][:2], f"{rows[-1][2]}; {took}")
+    print("\nadapters, each in a venv of its own:")
+    for name, what, about in rows:
+        print(f"  {name:18} {what:14} {about}")
+    none = all(what == "NOT INSTALLED" for _, what, _ in rows)
+    if none:
+        print("no SDK could be installed: nothing was tested", file=sys.stderr)
+    return 1 if failed or none else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""A program on LangChain: a model that is streamed, or an agent with a tool, walld as a callback.
+
+Spec: base (URL), socket, provider (openai | responses | anthropic), model, what (model | agent |
+v3 | invoke), streaming, colour (sync | async), attach (callback | environment), stall (bool: the
+tools never answer).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+import walld_client
+from langchain.agents import create_agent
+from langchain_anthropic import ChatAnthropic
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from walld_client.adapters.langchain import WalldCallback
+
+stalling: list[Any] = []
+"""`tell`, where the tools never answer."""
+
+
+@tool
+def weather(city: str) -> str:
+    """The weather of a city."""
+    if stalling:
+        stalling[0]("running", city)
+        time.sleep(99)
+    return f"4 degrees in {city}"
+
+
+def said(chunk: Any, calls: dict[Any, str], tell: Any) -> None:
+    """What a chunk of a model's stream adds."""
+    for block in chunk.content_blocks:
+        if block["type"] == "text" and block["text"]:
+            tell("text", block["text"])
+        elif block["type"] == "reasoning" and block.get("reasoning"):
+            tell("reasoning", block["reasoning"])
+        elif block["type"] == "tool_call_chunk":
+            if block["id"]:
+                calls[block["index"]] = block["id"]
+                tell("call", block["name"], block["id"])
+            if block["args"]:
+                tell("arguments", block["args"], calls[block["index"]])
+
+
+def model_of(spec: dict[str, Any]) -> Any:
+    about: dict[str, Any] = {"model": spec["model"], "api_key": "x", "max_retries": 0}
+    about["streaming"] = spec.get("streaming", True)
+    if spec["provider"] == "anthropic":
+        return ChatAnthropic(base_url=spec["base"], max_tokens=99, **about)
+    if spec["provider"] == "responses":
+        about["use_responses_api"] = True
+    return ChatOpenAI(base_url=spec["base"] + "/v1", **about)
+
+
+async def main(spec: dict[str, Any], tell: Any) -> None:
+    ids: list[str] = []
+
+    def begun(stream_id: str) -> None:
+        ids.append(stream_id)
+        tell("stream", stream_id)
+
+    config: Any = {}
+    walld = walld_client.connect(spec["socket"])
+    if spec["attach"] == "environment":
+        os.environ |= {"WALLD_LANGCHAIN": spec["session"], "WALLD_SOCKET": spec["socket"]}
+    else:
+        config = {"callbacks": [WalldCallback(walld, spec["session"], on_reply=begun)]}
+    stalling.extend([tell] if spec.get("stall") else [])
+    model = model_of(spec)
+    calls: dict[Any, str] = {}
+    try:
+        if spec["what"] == "invoke":
+            tell("text", model.invoke("hello", config=config).text)
+        elif spec["what"] == "v3":
+            stream = model.stream_events("hello", config=config, version="v3")
+            for piece in stream.text:
+                tell("text", piece)
+        elif spec["what"] == "agent":
+            agent = create_agent(model, [weather])
+            question: Any = {"messages": [{"role": "user", "content": "hello"}]}
+            if spec["colour"] == "async":
+                done = await agent.ainvoke(question, config=config)
+            else:
+                done = agent.invoke(question, config=config)
+            tell("answer", done["messages"][-1].text)
+        elif spec["colour"] == "async":
+            async for chunk in model.astream("hello", config=config):
+                said(chunk, calls, tell)
+        else:
+            for chunk in model.stream("hello", config=config):
+                said(chunk, calls, tell)
+        tell("done")
+    except Exception as error:
+        tell("raised", f"{type(error).__module__}.{type(error).__qualname__}", str(error))
+    tell("ids", ids)
+
+
+def run(spec: dict[str, Any], tell: Any) -> None:
+    asyncio.run(main(spec, tell))

@@ -1,0 +1,61 @@
+"""A program on LiteLLM, with walld's tee around what it returns.
+
+Spec: base (URL), socket, provider (openai | anthropic), model, colour (sync | async), walld (bool).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import litellm
+import walld_client
+from walld_client.adapters.litellm import tee
+
+litellm.suppress_debug_info = True
+MESSAGES = [{"role": "user", "content": "hello"}]
+# The first call imports for two seconds; said here, each fork has it.
+list(litellm.completion("openai/m", MESSAGES, stream=True, mock_response="hello"))
+
+
+def said(chunk: Any, tell: Any, ids: dict[int, str]) -> None:
+    """What a chunk adds to the answer."""
+    delta = chunk.choices[0].delta
+    if text := getattr(delta, "reasoning_content", None):
+        tell("reasoning", text)
+    if delta.content:
+        tell("text", delta.content)
+    for call in delta.tool_calls or []:
+        if call.id:
+            ids[call.index] = call.id
+            tell("call", call.function.name, call.id)
+        if call.function.arguments:
+            tell("arguments", call.function.arguments, ids[call.index])
+
+
+async def main(spec: dict[str, Any], tell: Any) -> None:
+    walld = walld_client.connect(spec["socket"])
+    about: dict[str, Any] = {"model": f"{spec['provider']}/{spec['model']}", "api_key": "x"}
+    about |= {"api_base": spec["base"] + ("/v1" if spec["provider"] == "openai" else "")}
+    about |= {"messages": MESSAGES, "stream": True, "max_retries": 0, "num_retries": 0}
+    ids: dict[int, str] = {}
+    reply = walld.reply("s", auto_release=False)
+    tell("stream", reply.stream_id)
+    try:
+        with reply:
+            if spec["colour"] == "async":
+                stream = await litellm.acompletion(**about)
+                async for chunk in tee(stream, reply) if spec["walld"] else stream:
+                    said(chunk, tell, ids)
+            else:
+                stream = litellm.completion(**about)
+                for chunk in tee(stream, reply) if spec["walld"] else stream:
+                    said(chunk, tell, ids)
+            reply.end()
+        tell("done")
+    except Exception as error:
+        tell("raised", f"{type(error).__module__}.{type(error).__qualname__}", str(error))
+
+
+def run(spec: dict[str, Any], tell: Any) -> None:
+    asyncio.run(main(spec, tell))

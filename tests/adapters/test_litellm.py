@@ -1,0 +1,101 @@
+"""LiteLLM, as it comes from the registry, against a real daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from daemon_process import DaemonProcess
+
+from adapters.answers import SCENARIOS, answer, joined, told
+from adapters.examples import check
+from adapters.replay import Replay
+from adapters.trial import Nursery, kept, wants
+
+wants("litellm")
+
+WIRE = {"openai": "chat", "anthropic": "messages"}
+each_way = pytest.mark.parametrize(
+    ("provider", "colour"), [(one, colour) for one in WIRE for colour in ("sync", "async")]
+)
+
+
+@pytest.fixture(scope="module")
+def programs(make_program: Callable[[str], Nursery]) -> Nursery:
+    return make_program("litellm_completion")
+
+
+def spec(provider: str, colour: str, model: str) -> dict[str, Any]:
+    return {"provider": provider, "colour": colour, "model": model, "walld": True}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@each_way
+def test_killed_behind_a_frame(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str, scenario: str
+) -> None:
+    """What is recovered is what the program had got."""
+    frames = answer(WIRE[provider], scenario)
+    spoken = [at for at, frame in enumerate(frames, 1) if frame.said]
+    for place in (spoken[1], spoken[-2]):
+        expected = told(frames[:place])
+        model = f"{scenario}:frames:hold{place}"
+        trial = programs.run_until(expected, **spec(provider, colour, model))
+        trial.kill()
+        reply = kept_by.orphan(trial.words("stream")[0][0])
+        assert kept(reply) == trial.told == joined(expected)
+        assert reply.status == "crashed"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@each_way
+def test_a_whole_answer(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str, scenario: str
+) -> None:
+    trial = programs.run(**spec(provider, colour, scenario)).done()
+    assert trial.raised is None, trial.lines
+    reply = kept_by.orphan(trial.words("stream")[0][0])
+    assert kept(reply) == trial.told == joined(told(answer(WIRE[provider], scenario)))
+    assert (reply.status, reply.partial) == ("complete", False)
+    assert reply.finish_reason == ("tool_calls" if scenario == "tool" else "stop")
+    if scenario == "think" and provider == "anthropic":
+        signatures = [one.result for one in reply.segments if one.name == "signature"]
+        assert signatures == [{"signature": "c2ln"}]
+
+
+@each_way
+def test_a_body_without_its_terminal_event(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str
+) -> None:
+    """Trap 1: LiteLLM makes up a finish reason."""
+    frames = answer(WIRE[provider], "text")
+    last = max(at for at, frame in enumerate(frames, 1) if frame.said)
+    trial = programs.run(**spec(provider, colour, f"text:eof{last}")).done()
+    reply = kept_by.orphan(trial.words("stream")[0][0])
+    assert kept(reply) == trial.told
+    assert reply.status == "errored"
+    assert reply.error is not None
+    if trial.raised is None:
+        assert reply.error.kind == "no_terminal_event"
+
+
+@pytest.mark.parametrize("way", ["cut", "err"])
+@each_way
+def test_cut(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str, way: str
+) -> None:
+    """The same exception as without walld, and the reply is an error with its text."""
+    frames = answer(WIRE[provider], "text")
+    last = max(at for at, frame in enumerate(frames, 1) if frame.said)
+    one = spec(provider, colour, f"text:frames:{way}{last}")
+    trial = programs.run(**one).done()
+    plain = programs.run(**one | {"walld": False}).done()
+    assert trial.raised == plain.raised is not None
+    reply = kept_by.orphan(trial.words("stream")[0][0])
+    assert kept(reply) == trial.told
+    assert reply.status == "errored"
+
+
+def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:
+    check("litellm_completion", "chat", kept_by, replay)

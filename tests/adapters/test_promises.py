@@ -1,0 +1,263 @@
+"""What an adapter must never do to a program: openai and anthropic in this process.
+
+The program sees the same chunks and the same exceptions at the same moments, whatever goes wrong
+in walld: a session that cannot be told, a callback that raises, no daemon, walld switched off.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess, until
+from walld_client.adapters import tee
+
+from adapters.answers import WIRES, answer, joined, told
+from adapters.replay import Replay
+from adapters.trial import kept, wants
+
+wants("httpx2", "openai", "anthropic")
+anthropic, httpx2, openai = map(importlib.import_module, ("anthropic", "httpx2", "openai"))
+middleware = importlib.import_module("walld_client.adapters.anthropic")
+response_hook = importlib.import_module("walld_client.adapters.httpx2").response_hook
+
+MESSAGES: Any = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture
+def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
+    client = walld_client.connect(kept_by.socket_path)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def chat(replay: Replay) -> Iterator[Callable[..., Any]]:
+    """openai's client with these response hooks."""
+    made: list[Any] = []
+
+    def make(*hooks: Callable[[Any], None]) -> Any:
+        made.append(httpx2.Client(event_hooks={"response": list(hooks)}))
+        base = replay.url + "/v1"
+        return openai.OpenAI(base_url=base, api_key="x", max_retries=0, http_client=made[-1])
+
+    yield make
+    for http in made:
+        http.close()
+
+
+def ask(sdk: Any, model: str) -> Any:
+    return sdk.chat.completions.create(model=model, messages=MESSAGES, stream=True)
+
+
+def recovered(walld: walld_client.Client, stream_id: str) -> walld_client.PartialReply:
+    reply = walld.recover(stream_id=stream_id)
+    assert reply is not None
+    return reply
+
+
+# --- the program sees what it would have seen -----------------------------------------------------
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_same_bytes_in_the_same_chunks_when_they_are_asked_for(
+    walld: walld_client.Client, replay: Replay, wire: str
+) -> None:
+    path = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}[wire]
+    body = {"model": "text:frames:hold6", "messages": [], "stream": True}
+    ids: list[str] = []
+    hook = response_hook(walld, "s", on_reply=ids.append)
+    frames = [frame.body for frame in answer(wire, "text")]
+    with (
+        httpx2.Client(event_hooks={"response": [hook]}) as http,
+        http.stream("POST", f"{replay.url}/v1/{path}", json=body) as response,
+    ):
+        chunks = response.iter_raw()
+        got = b""
+        for count in range(1, 7):
+            while len(got) < len(b"".join(frames[:count])):
+                got += next(chunks)
+            # Nothing was read ahead: what is recorded is what was handed on.
+            if ids:
+                state = kept(recovered(walld, ids[0]))
+                assert state == joined(told(answer(wire, "text")[:count]))
+        assert got == b"".join(frames[:6])
+    assert recovered(walld, ids[0]).status == "cancelled"
+
+
+def test_what_is_no_stream_is_left_alone(
+    walld: walld_client.Client, chat: Callable[..., Any]
+) -> None:
+    """A JSON answer is not recorded, an error status neither."""
+    ids: list[str] = []
+    sdk = chat(response_hook(walld, "s", on_reply=ids.append))
+    answered = sdk.chat.completions.create(model="text", messages=MESSAGES)
+    assert answered.choices[0].message.content == "Once upon a time there was a log."
+    with pytest.raises(openai.InternalServerError):
+        ask(sdk, "text:busy9:none")
+    assert ids == []
+
+
+def test_nothing_that_goes_wrong_in_walld_reaches_the_program(
+    walld: walld_client.Client, chat: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> Any:
+        raise RuntimeError("not the program's fault")
+
+    whole = told(answer("chat", "text"))["text"]
+    secretive = walld_client.connect(walld.stats().socket, redact=broken)
+    hooks = {
+        "no session to be told": response_hook(walld, broken),
+        "a session that is none": response_hook(walld, "x" * 5000),
+        "a callback that raises": response_hook(walld, "s", on_reply=broken),
+        "a redact that raises": response_hook(secretive, "s"),
+    }
+    for what, hook in hooks.items():
+        caplog.clear()
+        for model in ("text", "text:eof7"):
+            stream = ask(chat(hook), model)
+            texts = [one.choices[0].delta.content or "" for one in stream if one.choices]
+            assert "".join(texts) == whole, what
+        with pytest.raises(openai.APIConnectionError):
+            list(ask(chat(hook), "text:frames:cut5"))
+        with pytest.raises(openai.APIError, match="overloaded"):
+            list(ask(chat(hook), "text:frames:err5"))
+        assert [record.levelno >= logging.WARNING for record in caplog.records], what
+    secretive.close()
+
+
+def test_a_call_that_is_not_to_be_recorded(
+    walld: walld_client.Client, chat: Callable[..., Any]
+) -> None:
+    """A session that is asked for at each call; None is "not this one"."""
+    session: contextvars.ContextVar[str | None] = contextvars.ContextVar("session", default=None)
+    ids: list[str] = []
+    sdk = chat(response_hook(walld, session.get, on_reply=ids.append))
+    list(ask(sdk, "text"))
+    assert ids == []
+    session.set("mine")
+    list(ask(sdk, "text"))
+    assert recovered(walld, ids[0]).session_id == "mine"
+
+
+def test_switched_off(chat: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The id is real, the stream is the SDK's own."""
+    monkeypatch.setenv("WALLD_ENABLED", "0")
+    off = walld_client.connect()
+    ids: list[str] = []
+    streams: list[Any] = []
+    hook = response_hook(off, "s", on_reply=ids.append)
+    sdk = chat(lambda response: streams.append(response.stream), hook)
+    stream = ask(sdk, "text")
+    texts = [one.choices[0].delta.content or "" for one in stream if one.choices]
+    assert "".join(texts) == told(answer("chat", "text"))["text"]
+    assert len(ids) == 1
+    stream = ask(chat(), "text")
+    assert tee(stream, off.reply("s")) is stream
+    stream.close()
+
+
+def test_without_a_daemon(chat: Callable[..., Any], tmp_path: Any) -> None:
+    nobody = walld_client.connect(tmp_path / "nobody")
+    stream = ask(chat(response_hook(nobody, "s")), "text")
+    texts = [one.choices[0].delta.content or "" for one in stream if one.choices]
+    assert "".join(texts) == told(answer("chat", "text"))["text"]
+    nobody.close(0.0)
+
+
+# --- tee, and the reply that is the program's -----------------------------------------------------
+
+
+def test_two_streams_of_one_reply_are_two_steps(
+    walld: walld_client.Client, chat: Callable[..., Any]
+) -> None:
+    sdk = chat()
+    with walld.reply("s") as reply:
+        list(tee(ask(sdk, "tool"), reply))
+        reply.tool_result({"degrees": 4}, call_id="call_a")
+        list(tee(ask(sdk, "text"), reply))
+        found = recovered(walld, reply.stream_id)
+        said = [(one.kind, one.step) for one in found.segments if one.kind != "custom"]
+        assert said == [("text", 0), ("tool", 0), ("tool", 0), ("text", 1)]
+        assert [one["role"] for one in found.messages("openai")][:2] == ["assistant", "tool"]
+        reply.end()
+
+
+def test_a_stream_that_was_cut_and_is_asked_for_again(
+    walld: walld_client.Client, chat: Callable[..., Any]
+) -> None:
+    """Trap 10: a new attempt, and the text is there once, also where all of it had come."""
+    sdk = chat()
+    finished = next(at for at, one in enumerate(answer("chat", "text"), 1) if b"stop" in one.body)
+    with walld.reply("s", auto_release=False) as reply:
+        for place in (5, finished):
+            with pytest.raises(openai.APIConnectionError):
+                list(tee(ask(sdk, f"text:frames:cut{place}"), reply))
+        list(tee(ask(sdk, "text"), reply))
+        reply.end()
+    found = recovered(walld, reply.stream_id)
+    assert (found.attempts, found.status) == (3, "complete")
+    assert found.text == told(answer("chat", "text"))["text"]
+    reply.release()
+
+
+def test_a_tee_is_the_stream_it_wraps(walld: walld_client.Client, chat: Callable[..., Any]) -> None:
+    with walld.reply("s") as reply, tee(ask(chat(), "text"), reply) as stream:
+        assert isinstance(stream.response, httpx2.Response)
+        first = next(stream)
+        assert first.object == "chat.completion.chunk"
+        stream.close()
+        assert stream.response.is_closed
+        reply.end()
+
+
+def test_a_tee_keeps_no_reply_alive(walld: walld_client.Client, chat: Callable[..., Any]) -> None:
+    """A Reply that is collected unended is a cancelled one, with a tee too."""
+    reply = walld.reply("s")
+    stream_id = reply.stream_id
+    stream = tee(ask(chat(), "text"), reply)
+    next(stream)
+    stream.close()
+    del stream, reply
+    gc.collect()
+    until(lambda: recovered(walld, stream_id).status == "cancelled", "an abandoned reply")
+    walld.release(stream_id)
+
+
+def test_a_stream_of_nothing_that_is_known(walld: walld_client.Client) -> None:
+    with walld.reply("s") as reply:
+        assert list(tee(["a", 1, None], reply)) == ["a", 1, None]
+        assert reply.sent_seq == 0
+        reply.end()
+
+
+# --- anthropic's middleware -----------------------------------------------------------------------
+
+
+def test_middleware_that_asks_twice(walld: walld_client.Client, replay: Replay) -> None:
+    """An outer one that tries again on its own: each attempt is a reply of its own."""
+    ids: list[str] = []
+
+    def twice(request: Any, call_next: Any) -> Any:
+        first = call_next(request)
+        next(first.http_response.iter_raw())
+        first.http_response.close()
+        return call_next(request)
+
+    with anthropic.Anthropic(base_url=replay.url, api_key="x", max_retries=0) as plain:
+        sdk = plain.with_middleware(
+            twice, middleware.WalldMiddleware(walld, "s", on_reply=ids.append)
+        )
+        stream = sdk.messages.create(model="text", max_tokens=9, messages=MESSAGES, stream=True)
+        list(stream)
+    first, second = (recovered(walld, one) for one in ids)
+    assert (first.status, second.status) == ("cancelled", "complete")
+    assert second.text == told(answer("messages", "text"))["text"]
+    for one in ids:
+        walld.release(one)

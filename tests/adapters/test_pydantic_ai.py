@@ -1,0 +1,106 @@
+"""Pydantic AI, as it comes from the registry, against a real daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from daemon_process import DaemonProcess
+
+from adapters.answers import SCENARIOS, WIRES, answer, joined, told
+from adapters.examples import check
+from adapters.replay import Replay
+from adapters.trial import Nursery, check_killed_in_a_tool, kept, wants
+
+wants("pydantic-ai-slim")
+
+each_wire = pytest.mark.parametrize("wire", WIRES)
+
+
+@pytest.fixture(scope="module")
+def programs(make_program: Callable[[str], Nursery]) -> Nursery:
+    return make_program("pydantic_agents")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@each_wire
+def test_killed_behind_each_frame(
+    programs: Nursery, kept_by: DaemonProcess, wire: str, scenario: str
+) -> None:
+    """What is recovered is what the program had got, the first fragment too (trap 5)."""
+    frames = answer(wire, scenario)
+    spoken = [at for at, frame in enumerate(frames, 1) if frame.said]
+    for place in spoken:
+        expected = told(frames[:place])
+        model = f"{scenario}:frames:hold{place}"
+        trial = programs.run_until(expected, provider=wire, what="iter", model=model)
+        trial.kill()
+        reply = kept_by.orphan(trial.words("stream")[0][0])
+        assert kept(reply) == trial.told == joined(expected)
+        assert reply.status == "crashed"
+
+
+@pytest.mark.parametrize("what", ["run", "iter"])
+@each_wire
+def test_an_agent(programs: Nursery, kept_by: DaemonProcess, wire: str, what: str) -> None:
+    """A call, its tool, the second request: two replies, the results where they belong."""
+    trial = programs.run(provider=wire, what=what, model="tool", loud=False).done()
+    assert trial.raised is None, trial.lines
+    first, second = (kept_by.orphan(one) for one in trial.ids)
+    assert kept(first) == joined(told(answer(wire, "tool")))
+    tools = [one for one in first.segments if one.kind == "tool"]
+    assert [(one.call_id, one.result, one.outcome) for one in tools] == [
+        ("call_a", "4 degrees in Oslo", "done"),
+        ("call_b", "4 degrees in Rome", "done"),
+    ]
+    started = [one.result for one in first.segments if one.name == "tool_started"]
+    assert sorted(one["call_id"] for one in started) == ["call_a", "call_b"]
+    assert second.text == trial.words("answer")[0][0] == "4 degrees in Oslo and 5 in Rome."
+    for reply in (first, second):
+        assert (reply.status, reply.partial, reply.error) == ("complete", False, None)
+
+
+@each_wire
+def test_a_text_that_is_streamed(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
+    trial = programs.run(provider=wire, what="stream", model="text").done()
+    assert trial.raised is None, trial.lines
+    (stream_id,) = trial.ids
+    reply = kept_by.orphan(stream_id)
+    assert kept(reply) == trial.told == joined(told(answer(wire, "text")))
+    assert (reply.status, reply.partial) == ("complete", False)
+
+
+@each_wire
+def test_a_body_without_its_terminal_event(
+    programs: Nursery, kept_by: DaemonProcess, wire: str
+) -> None:
+    """Trap 1: Pydantic AI calls it complete."""
+    frames = answer(wire, "text")
+    last = max(at for at, frame in enumerate(frames, 1) if frame.said)
+    trial = programs.run(provider=wire, what="iter", model=f"text:eof{last}").done()
+    reply = kept_by.orphan(trial.ids[0])
+    assert kept(reply) == trial.told
+    assert reply.status == "errored"
+    assert reply.error is not None
+    assert reply.error.kind == "no_terminal_event"
+
+
+@each_wire
+def test_cut(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
+    frames = answer(wire, "text")
+    last = max(at for at, frame in enumerate(frames, 1) if frame.said)
+    trial = programs.run(provider=wire, what="iter", model=f"text:frames:cut{last}").done()
+    assert trial.raised is not None
+    reply = kept_by.orphan(trial.ids[0])
+    assert kept(reply) == trial.told
+    assert reply.status == "errored"
+
+
+@each_wire
+def test_killed_in_a_tool(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
+    trial = programs.run(provider=wire, what="run", model="tool", stall=True)
+    check_killed_in_a_tool(trial, kept_by)
+
+
+def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:
+    check("pydantic_ai_agent", "chat", kept_by, replay, tool=True)

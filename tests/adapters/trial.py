@@ -1,0 +1,185 @@
+"""One call of a real SDK in a process of its own, and what walld has of it.
+
+Owns: the nursery's processes, what a program told, and the form in which that is compared with a
+recovered reply. Refuses: what programs do (`programs/`), what a test expects.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_process import DaemonProcess, environment, until
+from walld_client import PartialReply
+
+from adapters.answers import joined
+from adapters.replay import Replay
+
+__all__ = ["Nursery", "Trial", "check_killed_in_a_tool", "kept", "wants"]
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def wants(*distributions: str) -> None:
+    """Skips a module whose SDKs are not installed. By their distributions: a folder of the tests
+    may be called as a package of theirs is."""
+    for one in distributions:
+        try:
+            importlib.metadata.version(one)
+        except importlib.metadata.PackageNotFoundError:
+            why = f"{one} is not installed here: `make test-adapters` installs it"
+            pytest.skip(why, allow_module_level=True)
+
+
+def kept(reply: PartialReply) -> dict[str, Any]:
+    """Text, reasoning and calls of a recovered reply, in the form of `answers.told`."""
+    state: dict[str, Any] = {"text": "", "reasoning": "", "calls": {}}
+    for segment in reply.segments:
+        if segment.kind in ("text", "reasoning"):
+            state[segment.kind] += segment.text
+        elif segment.kind == "tool":
+            state["calls"][segment.call_id] = [segment.name, segment.arguments or ""]
+    return joined(state)
+
+
+def check_killed_in_a_tool(trial: Trial, daemon: DaemonProcess) -> None:
+    """An agent whose tools never answer, killed there: the calls are whole, one is known to have
+    begun, none is taken as done."""
+    until(lambda: trial.words("running") or trial.words("raised"), "a tool that runs")
+    assert trial.raised is None, trial.lines
+    trial.kill()
+    reply = daemon.orphan(trial.words("stream")[0][0])
+    tools = [one for one in reply.segments if one.kind == "tool"]
+    assert [one.call_id for one in tools] == ["call_a", "call_b"]
+    assert {(one.arguments_complete, one.outcome) for one in tools} == {(True, "unknown")}
+    started = {one.result["call_id"] for one in reply.segments if one.name == "tool_started"}
+    running = {"Oslo": "call_a", "Rome": "call_b"}
+    assert {running[city] for (city,) in trial.words("running")} <= started
+    assert (reply.status, reply.partial_reason) == ("crashed", "tool_open")
+
+
+class Trial:
+    """One program that runs, or has run."""
+
+    def __init__(self, out: Path, pid: int, nursery: Nursery) -> None:
+        self.out = out
+        self.pid = pid
+        self._nursery = nursery
+
+    @property
+    def lines(self) -> list[list[Any]]:
+        """What it has told so far."""
+        text = self.out.read_text() if self.out.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def words(self, kind: str) -> list[list[Any]]:
+        """What it has told of a kind."""
+        return [rest for first, *rest in self.lines if first == kind]
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the SDK has given it of the answer."""
+        state: dict[str, Any] = {"text": "", "reasoning": "", "calls": {}}
+        for kind, *rest in self.lines:
+            if kind == "call":
+                state["calls"][rest[1]] = [rest[0], ""]
+            elif kind == "arguments":
+                state["calls"][rest[1]][1] += rest[0]
+            elif kind in ("text", "reasoning"):
+                state[kind] += rest[0]
+        return joined(state)
+
+    @property
+    def raised(self) -> str | None:
+        """The exception's name, where the SDK raised one."""
+        found = self.words("raised")
+        return found[0][0] if found else None
+
+    @property
+    def ids(self) -> list[str]:
+        """The stream ids it was given."""
+        return list(self.words("ids")[0][0])
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        os.kill(self.pid, signal.SIGKILL)
+        assert self.ended() == -signal.SIGKILL, self.lines
+
+    def ended(self) -> int:
+        """Its exit code."""
+        return int(self._nursery.hear()["exit"])
+
+    def done(self) -> Trial:
+        """Wait until it has come to its end by itself."""
+        assert self.ended() == 0, self.lines
+        return self
+
+
+class Nursery:
+    """Forks programs of one module, one at a time."""
+
+    def __init__(self, home: Path, module: str, daemon: DaemonProcess, replay: Replay) -> None:
+        self._home = home
+        self._daemon = daemon
+        self._replay = replay
+        self._count = 0
+        self.log_path = home / f"{module}.log"
+        command = [sys.executable, str(PROGRAMS / "nursery.py"), module]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=environment()
+                | {
+                    "LANGSMITH_TRACING": "false",
+                    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def run(self, **spec: Any) -> Trial:
+        """Start a program."""
+        self._count += 1
+        out = self._home / f"told{self._count}"
+        spec |= {
+            "out": str(out),
+            "base": self._replay.url,
+            "socket": self._daemon.socket_path,
+        }
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(spec).encode() + b"\n")
+        self._process.stdin.flush()
+        return Trial(out, self.hear()["pid"], self)
+
+    def run_until(self, told: dict[str, Any], **spec: Any) -> Trial:
+        """Start a program, and wait until the SDK has given it so much of the answer."""
+        trial = self.run(**spec)
+        wanted = joined(told)
+        until(lambda: trial.told == wanted or trial.words("raised"), f"{wanted}: {trial.lines}")
+        assert trial.raised is None, trial.lines
+        return trial
+
+    def hear(self) -> Any:
+        """Its next word."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, self.log_path.read_text(errors="replace")[-4000:]
+        return json.loads(line)
+
+    def close(self) -> None:
+        """The end of the test."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
