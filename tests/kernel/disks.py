@@ -149,6 +149,8 @@ def _stalled(loop: Loop, spoil: Spoil, seed: int, folder: Path) -> None:
             life.until_listens()
             agent = life.spawn(_HABITS)
             life.until(lambda: agent.board.streams > 0, "a first word")
+            # A start that meets a disk that hangs recovers, and is not degraded.
+            life.until(lambda: life.daemon.status()["state"] == "ok", "a daemon that is ready")
             time.sleep(random.expovariate(1 / 0.05))
             mount.freeze()
             try:
