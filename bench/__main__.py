@@ -29,6 +29,7 @@ RESULTS = Path(__file__).parent / "results"
 QUESTIONS = {
     "agent_cost": (75.0, 9.0),
     "adapters": (15.0, 3.0),
+    "checkpoints": (15.0, 2.0),
     "bulk": (20.0, 2.0),
     "live_streams": (170.0, 25.0),
     "memory": (45.0, 8.0),

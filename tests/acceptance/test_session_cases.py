@@ -336,3 +336,27 @@ def test_who_appends_faster_than_files_are_written_waits(daemon: DaemonProcess) 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(write, range(6)))
     assert [len(client.session(f"s{at}").events()) for at in range(6)] == [12] * 6
+
+
+def test_the_last_of_a_long_session_are_found_from_its_end(daemon: DaemonProcess) -> None:
+    """In windows that grow; what they answer is what a search of all of it answers."""
+    session = daemon.reader.session("long")
+    at = {1: "a/1", 2: "a/2", 300: "b", 1190: "a/3", 1200: "b/2"}
+    for begin in range(1, 1201, 200):
+        entries = [{"type": "n", "key": at.get(n)} for n in range(begin, begin + 200)]
+        session.append_many(entries)
+    keyed = [(seq, key) for seq, key in sorted(at.items())]
+    for restarted in (False, True):
+        if restarted:
+            daemon.restart()
+        for prefix in (None, "a/", "b", "none"):
+            whole = session.find("n", prefix)
+            if prefix is not None:
+                found = [(one["seq"], one["key"]) for one in whole]
+                assert found == [(seq, key) for seq, key in keyed if key.startswith(prefix)]
+            for last in (1, 2, 3, 31, 33, 290, 5000):
+                assert session.find("n", prefix, last=last) == whole[-last:]
+        assert session.find("other", last=1) == []
+        assert daemon.reader.session("never").find("n", last=1) == []
+    with pytest.raises(walld_client.Refused, match="bad_argument"):
+        session.project("find", type="n", last=-1)

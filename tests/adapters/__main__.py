@@ -51,10 +51,19 @@ GROUPS = {
         ("test_langchain.py",),
         ("langchain>=1.0", "langchain-openai>=1.0", "langchain-anthropic>=1.0"),
     ),
+    "langgraph": Group(
+        "langchain,langgraph",
+        ("langgraph", "langgraph-checkpoint", "langgraph-checkpoint-conformance"),
+        ("test_langgraph.py",),
+        ("langgraph>=1.2", "langgraph-checkpoint-conformance>=0.0.2", "langchain-openai>=1.0"),
+    ),
     "pydantic-ai": Group(
         "pydantic-ai",
         ("pydantic-ai-slim", "openai", "anthropic"),
-        ("test_pydantic_ai.py",),
+        (
+            "test_pydantic_ai.py",
+            "test_pydantic_ai_store.py",
+        ),
         ("pydantic-ai-slim[openai,anthropic]",),
     ),
     "openai-agents": Group(

@@ -41,6 +41,8 @@ __all__ = ["SessionRequests"]
 _ROOM_SECONDS = 1.5
 _ROOM_PAUSE_SECONDS = 0.01
 _LEVELS = ("taken", "written", "synced")
+_FIND_EVENTS = 32
+"""The window of a search from the end; the next is eight times as long."""
 _WITH_DAMAGE = ("audit", "resume", "state")
 """Views that say where the session's file is damaged (P9)."""
 
@@ -196,6 +198,9 @@ class SessionRequests:
         # One at a time of each user: the files' thread has others' sessions to open.
         async with self._views.setdefault(connection.uid, anyio.Lock()):
             try:
+                last = arguments.get("last")
+                if request.name == "find" and type(last) is int and last > 0:
+                    return await self._find_last(uid, request, arguments, last)
                 return await self._view(uid, request, arguments)
             except ProtocolError as error:
                 raise Refusal(error.code, error.message, error.got, error.limit) from None
@@ -212,6 +217,26 @@ class SessionRequests:
         if ledger is None or ledger.state is None:
             return None
         return _dumps(turn_in(ledger.state.journal, **arguments))
+
+    async def _find_last(
+        self, uid: int, request: wire.Project, arguments: dict[str, Any], last: int
+    ) -> bytes | None:
+        """`find` from the end of the log: the newest cost what lies behind them."""
+        try:
+            end = await self._sessions.last_seq(uid, request.session_id)
+        except FormatError as error:
+            raise Refusal("unreadable", str(error)) from None
+        window = _FIND_EVENTS
+        while True:
+            after = max(0, end - window)
+            lines = await self._found(uid, request.session_id, after)
+            if lines is None:
+                return None
+            job = partial(_found_in, lines.lines, arguments)
+            found: list[dict[str, Any]] = await self._files.views.run(job)
+            if after == 0 or len(found) >= last:
+                return await self._files.views.run(partial(_dumps, found))
+            window *= 8
 
     async def _view(
         self, uid: int, request: wire.Project, arguments: dict[str, Any]
@@ -299,6 +324,10 @@ def _check_id(name: str, ident: str) -> None:
     if not 1 <= length <= limits.ID_BYTES_MAX:
         text = f"{name} is empty or too long"
         raise Refusal("id_length", text, f"{length} bytes", f"1..{limits.ID_BYTES_MAX}")
+
+
+def _found_in(lines: list[bytes], arguments: dict[str, Any]) -> Any:
+    return project("find", events_of(lines), arguments)
 
 
 def _dumps(value: object) -> bytes:

@@ -219,6 +219,16 @@ class Sessions:
             lines = [line for line in lines if line_seq(line) <= last_wanted]
         return Lines(lines, read.breaks)
 
+    async def last_seq(self, uid: int, session_id: str) -> int:
+        """Of its last event, 0 where there is none. Reads one line of the file at most."""
+        ledger = self._engine.ledgers.open.get((uid, session_id))
+        if ledger is not None and ledger.pending:
+            return ledger.pending[-1].seq
+        if ledger is not None and ledger.state is not None:
+            return ledger.state.last_seq
+        tail = await self.thread.run(partial(self._store.tail, uid, session_id))
+        return 0 if tail is None else tail.last_seq
+
     async def facts(self, uid: int, prefix: str) -> list[wire.SessionFacts]:
         """Sessions of a user whose ids begin so, by id."""
         rows = await self.thread.run(lambda: list(self._store.tree()))

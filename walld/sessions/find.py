@@ -1,6 +1,7 @@
 """Events by type and key.
 
-Owns: the search. Refuses: an index; the daemon has one for `once`.
+Owns: the search. Refuses: an index; the daemon has one for `once`, and searches for the `last`
+ones from the end of the log.
 """
 
 from __future__ import annotations

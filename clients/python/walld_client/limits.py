@@ -15,6 +15,7 @@ __all__ = [
     "BACKLOG_BYTES_MIN",
     "BACKOFF_SECONDS_MAX",
     "BACKOFF_SECONDS_MIN",
+    "CHECKPOINT_VALUE_BYTES_MAX",
     "CHORES_EVERY_OTHERS",
     "CHORES_EVERY_TOKENS",
     "CLOSE_SECONDS",
@@ -81,6 +82,9 @@ APPEND_BYTES_MAX: Final = 1 * MIB - 64 * KIB
 ARTIFACT_CHUNK_BYTES: Final = 512 * KIB
 PREVIEW_CHARS_MAX: Final = 1024
 """How much of an artifact's text stands in the event that names it."""
+CHECKPOINT_VALUE_BYTES_MAX: Final = 32 * KIB
+"""A longer value of a checkpoint is an artifact: named by its hash, it is stored once though it
+comes again."""
 EVENTS_PAGE: Final = 512
 """Events asked for at once."""
 OUTBOX_BYTES_MAX: Final = 4 * MIB

@@ -87,7 +87,7 @@ class SessionSteps(Appending):
         found: list[dict[str, Any]] = []
         at = after if branch is None else 0
         while True:
-            page = yield from self._lines(at)
+            page = yield from self.lines(at)
             found += map(entries.read_json, page)
             if len(page) < EVENTS_PAGE:
                 break
@@ -171,13 +171,14 @@ class SessionSteps(Appending):
 
     def line(self, seq: int) -> Steps[dict[str, Any]]:
         """The event of that seq."""
-        found = yield from self._lines(seq - 1, 1)
+        found = yield from self.lines(seq - 1, 1)
         if not found:
             raise Unavailable(f"walld has no event {seq} of session {self.session_id!r} any more")
         event: dict[str, Any] = entries.read_json(found[0])
         return event
 
-    def _lines(self, after: int, limit: int = EVENTS_PAGE) -> Steps[list[bytes]]:
+    def lines(self, after: int, limit: int = EVENTS_PAGE) -> Steps[list[bytes]]:
+        """The first lines with seqs above `after`, as they stand in the log."""
         yield from self.delivered()
         session_id, seen = self.session_id, self._seen(self.session_id)
         answer = yield Asked(
