@@ -37,6 +37,9 @@ QUESTIONS = {
     "hostile": (35.0, 8.0),
     "stall": (75.0, 12.0),
     "sessions": (80.0, 20.0),
+    "peers": (600.0, 60.0),
+    "ingest": (60.0, 15.0),
+    "streaming": (450.0, 30.0),
 }
 """Name of the module and the seconds it is thought to take, whole and quick."""
 

@@ -18,6 +18,9 @@ class Figure:
     value: the median where there were several runs; spread: the lowest and highest of them.
     goal None: measured to explain another figure, nothing is promised. `most`: the goal is the
     most it may be, otherwise the least. note: what limits it, or how it was measured.
+
+    Where several do the same: who did it, which series it belongs to (what one chart shows), what
+    a token outlives once the call has returned, and the whole of that promise (`peers/peer.py`).
     """
 
     question: str
@@ -28,6 +31,10 @@ class Figure:
     most: bool = True
     spread: tuple[float, float] | None = None
     note: str = ""
+    who: str = ""
+    series: str = ""
+    outlives: str = ""
+    promise: str = ""
 
     @property
     def met(self) -> bool | None:
