@@ -84,7 +84,7 @@ def _taking(run: Run, key: str, events: int) -> Iterator[_Taken]:
 
 
 def _why_not(key: str) -> str | None:
-    return None if key in ("walld", "wall") else POURED[key]().why_not()
+    return None if key == "walld" else POURED[key]().why_not()
 
 
 def taken_by(run: Run, keys: list[str], rounds: int, share: float = 1.0) -> dict[str, _Taken]:

@@ -1,6 +1,6 @@
 """A figure, and how figures are shown.
 
-Owns: what one measured number is, the table for people and the JSON for machines. Refuses:
+Owns: what one measured number is, the tables for people and the JSON for machines. Refuses:
 measuring.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-__all__ = ["Figure", "as_json", "render"]
+__all__ = ["Figure", "as_json", "markdown", "render"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,12 @@ def render(figures: list[Figure]) -> str:
     kept = sum(1 for figure in promised if figure.met)
     lines += ["", f"{kept} of {len(promised)} goals met"]
     return "\n".join(lines)
+
+
+def markdown(figures: list[Figure]) -> str:
+    """The same as Markdown."""
+    rows = [_HEADINGS, tuple("---" for _ in _HEADINGS), *map(_row, figures)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def as_json(figures: list[Figure]) -> list[dict[str, object]]:

@@ -71,7 +71,7 @@ class DbosStream:
     def speak(self, home: Path, work: Callable[[Append], None]) -> None:
         from dbos import DBOS
 
-        DBOS(config={  # type: ignore[call-arg]
+        DBOS(config={
             "name": "bench",
             "system_database_url": f"sqlite:///{home / 'dbos.db'}",
             "log_level": "ERROR",

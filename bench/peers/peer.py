@@ -70,10 +70,20 @@ class Pipe:
     window: int
 
 
-class Pipelined(Peer, Protocol):
-    """A peer that takes events without an answer to each in between."""
+class Pipelined(Protocol):
+    """What takes events without an answer to each in between."""
 
+    name: str
     server: Server
+
+    def why_not(self) -> str | None:
+        """Why it cannot run here; None where it can."""
+
+    def start(self, home: Path, cores: set[int]) -> None:
+        """Its server runs on these cores and answers."""
+
+    def stop(self) -> None:
+        """Its server is gone."""
 
     def pipe(self, home: Path, number: int) -> Pipe:
         """Connection `number`, to a stream of its own."""

@@ -14,16 +14,21 @@ import selectors
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.peers.jetstream import JetStream
-from bench.peers.peer import Pipe
+from bench.peers.peer import Pipe, Pipelined
 from bench.peers.redis_streams import RedisStreams
 from bench.peers.wall import Wall
 
 __all__ = ["POURED"]
 
-POURED = {"redis": lambda: RedisStreams("everysec"), "jetstream": JetStream, "wall": Wall}
+POURED: dict[str, Callable[[], Pipelined]] = {
+    "redis": lambda: RedisStreams("everysec"),
+    "jetstream": JetStream,
+    "wall": Wall,
+}
 """Those that have such a form."""
 _SLICE_BYTES = 64 * 1024
 

@@ -35,6 +35,9 @@ class Wall:
     def __init__(self) -> None:
         self.server = Server()
 
+    def why_not(self) -> str | None:
+        """It always can."""
+
     def start(self, home: Path, cores: set[int]) -> None:
         """Listens."""
         command = [sys.executable, "-m", "bench.peers.wall", str(home / "s"), str(home / "file")]
