@@ -105,15 +105,28 @@ def _where(report: dict[str, Any]) -> str:
 
 def beside(report: dict[str, Any]) -> str:
     """The Markdown, of those of the three questions that the report answers."""
-    parts = [_where(report)]
     by = {q: [f for f in report["figures"] if f["question"] == q] for q in QUESTIONS}
-    parts.append(_goals([f for q in QUESTIONS for f in by[q]]))
-    for question, table in (("peers", _costs), ("ingest", _ingest), ("streaming", _streaming)):
+    parts = [_where(report), _goals([f for q in QUESTIONS for f in by[q]])]
+    drawn = charts(report)
+    for question, table, names in (
+        ("peers", _costs, ("token-paced.svg", "token-flat-out.svg")),
+        ("ingest", _ingest, ("ingest.svg",)),
+        ("streaming", _streaming, ("streaming.svg",)),
+    ):
         shown = [f for f in by[question] if f["series"]]
-        if shown:
-            parts.append(table(shown))
-    parts.append("\n".join(f"![{name}](bench/charts/{name})" for name in charts(report)))
+        if not shown:
+            continue
+        parts.append(table(shown))
+        notes = dict.fromkeys(f["note"] for f in by[question] if f["note"])
+        if notes:
+            parts.append("; ".join(notes) + ".")
+        parts.append("\n".join(f"![{_title(drawn[name])}](bench/charts/{name})" for name in names))
     return "\n\n".join(parts) + "\n"
+
+
+def _title(svg: str) -> str:
+    found = re.search('aria-label="(.*?)"', svg)
+    return found[1] if found else ""
 
 
 def placed(readme: str, markdown: str) -> str:

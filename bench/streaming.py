@@ -126,8 +126,9 @@ def compared(run: Run, rate: int, tokens: int, at: float, share: float) -> list[
                    who="without", series=series),
             Figure("streaming", f"later with walld, to noise, {rate}/s, {name}",
                    (median(ons) - median(offs)) / noise, "x", 1.0,
-                   note=f"{rate}/s: {tokens:,} tokens each, in {_BLOCKS} blocks; noise: what the "
-                   "blocks without walld differ among themselves (interquartile)"),
+                   note=f"{rate}/s, {name}: {(median(ons) - median(offs)) * 1000:+.1f} us of "
+                   f"{tokens:,} tokens each; noise (interquartile range of {_BLOCKS} blocks "
+                   f"without walld) {noise * 1000:.1f} us"),
         ]  # fmt: skip
     return [*figures, Figure("streaming", f"tokens missing, {rate}/s", missing, "", 0)]
 

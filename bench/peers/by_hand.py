@@ -71,14 +71,14 @@ class JsonLines(_InProcess):
         self.promise = "fsync(2) returned" if fsync else "write(2) returned"
 
     def speak(self, home: Path, work: Callable[[Append], None]) -> None:
-        path = home / "events.jsonl"
+        path = str(home / "events.jsonl")
 
         def append(text: str) -> None:
-            with path.open("a") as file:
+            with open(path, "a") as file:
                 file.write(json.dumps({"text": text}) + "\n")
 
         def append_synced(text: str) -> None:
-            with path.open("a") as file:
+            with open(path, "a") as file:
                 file.write(json.dumps({"text": text}) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -97,16 +97,16 @@ class WholeFile(_InProcess):
     promise = "rename(2) returned; 20 KB of earlier messages and the reply so far are in the file"
 
     def speak(self, home: Path, work: Callable[[Append], None]) -> None:
-        path, new = home / "conversation.json", home / "conversation.json.new"
+        path, new = str(home / "conversation.json"), str(home / "conversation.json.new")
         said: list[str] = []
         conversation = [*_HISTORY, {"role": "assistant", "content": ""}]
 
         def append(text: str) -> None:
             said.append(text)
             conversation[-1]["content"] = "".join(said)
-            with new.open("w") as file:
+            with open(new, "w") as file:
                 json.dump(conversation, file)
-            new.replace(path)
+            os.replace(new, path)
 
         work(append)
 

@@ -175,12 +175,18 @@ def ratios(told: dict[str, _Told]) -> list[Figure]:
 
 
 def _figures(told: dict[str, _Told]) -> list[Figure]:
+    calls = {
+        pace: sorted(sum(map(len, one.took[pace])) for one in told.values()) for pace in _PACES
+    }
+    note = "p99.9 is of " + ", ".join(
+        f"{counts[0]:,} to {counts[-1]:,} calls a peer {pace}" for pace, counts in calls.items()
+    )
     return [
         Figure(
             "peers", f"{one.peer.name}, {share}, {pace}", one.value(pace, share) / 1000, "us",
             spread=spread([ns / 1000 for ns in one.each(pace, share)]),
             who=one.peer.name, series=f"{share}, {pace}", outlives=one.peer.outlives,
-            promise=one.peer.promise,
+            promise=one.peer.promise, note=note,
         )
         for pace in _PACES
         for share in _SHARES

@@ -54,7 +54,8 @@ class Sqlite:
     def speak(self, home: Path, work: Callable[[Append], None]) -> None:
         statement = "INSERT INTO tokens (session, text) VALUES (?, ?)"
         with closing(self._connect(home)) as connection:
-            work(lambda text: connection.execute(statement, (_SESSION, text)))
+            execute = connection.cursor().execute
+            work(lambda text: execute(statement, (_SESSION, text)))
 
     def count(self, home: Path) -> int:
         with closing(self._connect(home)) as connection:
@@ -63,7 +64,7 @@ class Sqlite:
 
 
 class Postgres:
-    """One connection, autocommit, a prepared insert (psycopg prepares after five)."""
+    """One connection, autocommit, a prepared insert."""
 
     name = "PostgreSQL"
     outlives = "power"
@@ -129,8 +130,8 @@ class Postgres:
 
     def speak(self, home: Path, work: Callable[[Append], None]) -> None:
         statement = "INSERT INTO tokens (session, text) VALUES (%s, %s)"
-        with self._connect(home) as connection:
-            work(lambda text: connection.execute(statement, (_SESSION, text)))
+        with self._connect(home) as connection, connection.cursor() as cursor:
+            work(lambda text: cursor.execute(statement, (_SESSION, text), prepare=True))
 
     def count(self, home: Path) -> int:
         with self._connect(home) as connection:
