@@ -81,13 +81,25 @@ def _ingest(figures: list[dict[str, Any]]) -> str:
 
 
 def _streaming(figures: list[dict[str, Any]]) -> str:
-    cells = {(f["who"], f["series"]): short(f["value"], f["unit"]) for f in figures}
-    series = list(dict.fromkeys(f["series"] for f in figures))
-    rows = [
-        [one.removeprefix("between tokens, "), cells["with walld", one], cells["without", one]]
-        for one in series
+    cells = {(f["who"], f["series"]): f for f in figures if f["series"]}
+    noise = {f["name"]: f["value"] for f in figures}
+    rows = []
+    for series in dict.fromkeys(f["series"] for f in figures if f["series"]):
+        pace = series.removeprefix("between tokens, ")
+        on, off = cells["with walld", series], cells["without", series]
+        rows.append([
+            pace, short(on["value"], on["unit"]), short(off["value"], off["unit"]),
+            f"{(on['value'] - off['value']) * 1000:+.1f} us",
+            _ratio(noise[f"later with walld, to noise, {pace}"]),
+        ])  # fmt: skip
+    heading = [
+        "between tokens",
+        "with walld",
+        "without",
+        "later by",
+        "to what blocks without differ",
     ]
-    return _table(["between tokens", "with walld", "without"], rows)
+    return _table(heading, rows)
 
 
 def _where(report: dict[str, Any]) -> str:
@@ -113,13 +125,11 @@ def beside(report: dict[str, Any]) -> str:
         ("ingest", _ingest, ("ingest.svg",)),
         ("streaming", _streaming, ("streaming.svg",)),
     ):
-        shown = [f for f in by[question] if f["series"]]
-        if not shown:
+        if not by[question]:
             continue
-        parts.append(table(shown))
-        notes = dict.fromkeys(f["note"] for f in by[question] if f["note"])
-        if notes:
-            parts.append("; ".join(notes) + ".")
+        parts.append(table(by[question]))
+        if question == "peers":
+            parts += dict.fromkeys(f"{f['note']}." for f in by[question] if f["note"])
         parts.append("\n".join(f"![{_title(drawn[name])}](bench/charts/{name})" for name in names))
     return "\n\n".join(parts) + "\n"
 

@@ -115,18 +115,18 @@ def compared(run: Run, rate: int, tokens: int, at: float, share: float) -> list[
         missing = on.end() + off.end()
     figures = []
     for name, part in (("p50", 0.5), ("p95", 0.95)):
-        ons = [quantile(gaps, part) / 1e6 for gaps in with_walld]
-        offs = [quantile(gaps, part) / 1e6 for gaps in without]
-        noise = quantile(offs, 0.75) - quantile(offs, 0.25)
+        on_ms = [quantile(gaps, part) / 1e6 for gaps in with_walld]
+        off_ms = [quantile(gaps, part) / 1e6 for gaps in without]
+        noise = quantile(off_ms, 0.75) - quantile(off_ms, 0.25)
         series = f"between tokens, {rate}/s, {name}"
         figures += [
-            Figure("streaming", f"walld, {series}", median(ons), "ms", spread=spread(ons),
+            Figure("streaming", f"walld, {series}", median(on_ms), "ms", spread=spread(on_ms),
                    who="with walld", series=series),
-            Figure("streaming", f"without, {series}", median(offs), "ms", spread=spread(offs),
+            Figure("streaming", f"without, {series}", median(off_ms), "ms", spread=spread(off_ms),
                    who="without", series=series),
             Figure("streaming", f"later with walld, to noise, {rate}/s, {name}",
-                   (median(ons) - median(offs)) / noise, "x", 1.0,
-                   note=f"{rate}/s, {name}: {(median(ons) - median(offs)) * 1000:+.1f} us of "
+                   (median(on_ms) - median(off_ms)) / noise, "x", 1.0,
+                   note=f"{rate}/s, {name}: {(median(on_ms) - median(off_ms)) * 1000:+.1f} us of "
                    f"{tokens:,} tokens each; noise (interquartile range of {_BLOCKS} blocks "
                    f"without walld) {noise * 1000:.1f} us"),
         ]  # fmt: skip

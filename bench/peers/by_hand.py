@@ -66,7 +66,7 @@ class JsonLines(_InProcess):
 
     def __init__(self, *, fsync: bool) -> None:
         self._fsync = fsync
-        self.name = "open-append-close JSON" + (", fsync" if fsync else "")
+        self.name = "open-append-close JSON" + (" with fsync" if fsync else "")
         self.outlives = "power" if fsync else "all processes"
         self.promise = "fsync(2) returned" if fsync else "write(2) returned"
 

@@ -178,8 +178,9 @@ def _figures(told: dict[str, _Told]) -> list[Figure]:
     calls = {
         pace: sorted(sum(map(len, one.took[pace])) for one in told.values()) for pace in _PACES
     }
-    note = "p99.9 is of " + ", ".join(
-        f"{counts[0]:,} to {counts[-1]:,} calls a peer {pace}" for pace, counts in calls.items()
+    note = "Calls of a peer, which p99.9 is of: " + "; ".join(
+        f"{pace} {counts[0]:,}" + (f" to {counts[-1]:,}" if counts[0] < counts[-1] else "")
+        for pace, counts in calls.items()
     )
     return [
         Figure(

@@ -31,7 +31,7 @@ class Sqlite:
 
     def __init__(self, level: str) -> None:
         self._level = level
-        self.name = f"SQLite WAL, {level}"
+        self.name = f"SQLite WAL {level}"
         self.outlives = "all processes" if level == "NORMAL" else "power"
         self.promise = "committed, in the WAL" + (", synced" if level == "FULL" else "")
 

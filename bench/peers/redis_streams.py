@@ -25,7 +25,7 @@ class RedisStreams:
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
-        self.name = f"Redis XADD, {policy}"
+        self.name = f"Redis XADD {policy}"
         self.outlives = "all processes" if policy == "everysec" else "power"
         self.promise = {
             "everysec": "answered, written to its file, which is synced once a second",
