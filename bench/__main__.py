@@ -142,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = [name for name in QUESTIONS if not options.name or name in options.name]
     folder = Path(tempfile.mkdtemp(prefix="walldb"))
     begun, at = time.monotonic(), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    machine = facts(str(folder))
+    machine, commit = facts(str(folder)), _commit()
     try:
         with priority(-10) if options.priority else nullcontext():
             figures, seconds, whole = _ask(names, folder, options.quick)
@@ -154,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{took:.0f} s on {shown}")
     report = {
         "at": at,
-        "commit": _commit(),
+        "commit": commit,
         "quick": options.quick,
         "priority": options.priority,
         "seconds": seconds,

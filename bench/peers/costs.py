@@ -129,20 +129,28 @@ def _speaking(run: Run, key: str, peer: Peer) -> Iterator[_Agent]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def rounds_of(run: Run, keys: Iterable[str], plan: Plan, share: float = 1.0) -> dict[str, _Told]:
-    """By key, of those that can run here. share: of the question's progress."""
-    told = {key: _Told(peer) for key, peer in present(keys).items()}
+def rounds_of(run: Run, keys: Iterable[str], plan: Plan) -> dict[str, _Told]:
+    """By key, of those that can run here."""
+    told: dict[str, _Told] = {}
     chance = random.Random(7)
     with ExitStack() as stack:
         agents = {}
-        for at, (key, one) in enumerate(told.items()):
-            run.step(share * 0.15 * at / len(told), f"starting {one.peer.name}")
-            agents[key] = stack.enter_context(_speaking(run, key, one.peer))
+        peers = present(keys)
+        for at, (key, peer) in enumerate(peers.items()):
+            run.step(0.15 * at / len(peers), f"starting {peer.name}")
+            try:
+                agents[key] = stack.enter_context(_speaking(run, key, peer))
+            except (RuntimeError, OSError) as error:
+                if key.startswith("walld"):
+                    raise
+                print(f"bench: {peer.name} is left out: {error}", file=sys.stderr)
+                continue
+            told[key] = _Told(peer)
         for number in range(plan.rounds):
             order = chance.sample(list(told), len(told))
             for at, key in enumerate(order):
                 done = (number + at / len(order)) / plan.rounds
-                run.step(share * (0.15 + 0.85 * done), f"round {number + 1}: {PEERS[key]().name}")
+                run.step(0.15 + 0.85 * done, f"round {number + 1}: {told[key].peer.name}")
                 paced = int(60 * plan.paced_seconds)
                 time.sleep(plan.pause_seconds)  # what the one before left to do is done
                 told[key].took["60/s"].append(agents[key].speak(60, 1e6, paced))

@@ -98,7 +98,11 @@ class Postgres:
         assert postgres is not None
         make = [*become, initdb, "-D", str(cluster), "-U", "bench", "-A", "trust"]
         make += ["-E", "UTF8", "--no-locale"]
-        subprocess.run(make, check=True, capture_output=True, cwd="/")
+        made = subprocess.run(make, check=False, capture_output=True, cwd="/")
+        if made.returncode:
+            raise RuntimeError(
+                f"initdb ended with {made.returncode}: {made.stderr.decode()[-400:]}"
+            )
         command = [*become, postgres, "-D", str(cluster), "-k", str(folder)]
         command += ["-c", "listen_addresses="]
         self._server.start(command, cores, home / "log", lambda: self._answers(home))
