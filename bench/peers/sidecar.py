@@ -105,8 +105,10 @@ class Bare(_Started):
         with Connection(str(home / "s"), "agent") as peer:
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
             peer.send(wire.Start(1, 0, _STREAM, _SESSION))
-            send = peer.socket.send
+            send, patience = peer.socket.send, peer.socket.gettimeout()
+            peer.socket.settimeout(None)  # with one, each send would be a poll and a send
             work(lambda _text: send(next(made)))
+            peer.socket.settimeout(patience)
             peer.drain()
 
     def count(self, home: Path) -> int:
