@@ -1,8 +1,8 @@
 """Has walld fallen behind? `python -m bench.check`: the ratios of `floors.json`, in 45 seconds.
 
-Owns: a short run of the questions `peers` and `ingest`, and comparing its ratios with
-the floors. A floor is a ratio of walld to a rival in the same run, so it holds on any machine, and
-it leaves room for what a busy one does to it. Exit 1 where a ratio is past its floor or could not
+Owns: a short run of the questions `peers` and `ingest`, and comparing its ratios with the floors. A
+floor is a ratio of walld to a rival in the same run, so it holds on any machine, and it leaves room
+for what a busy one does to it. Exit 1 where a ratio is past its floor or could not
 be had though its rival is here; a rival that is not here is named, and fails nothing. Refuses:
 goals: those are in `python -m bench`, and a floor is below them where they are not met.
 """

@@ -4,7 +4,8 @@
 sent to the moment all of it is written: walld by a Drain, Redis (`everysec`) and JetStream by their
 answer to each event, and as the wall a process that takes walld's very bytes and writes them to a
 file without looking at them. Rounds are interleaved. CPU is the server's, all threads; on a machine
-whose cores are shared it is the truer number, for the wall time is also the neighbours'.
+whose cores are shared it is the truer number, for the wall time is also the neighbours'. At the end
+each must have every event it was sent.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -40,14 +41,15 @@ class _Server(Protocol):
 
 @dataclass(slots=True)
 class _Taken:
-    """name: in the tables. rates: events/s. costs: seconds of CPU a million events."""
+    """name: in the tables. count: events it has. rates: events/s. costs: us of CPU an event."""
 
     name: str
     server: _Server
     command: list[str]
+    count: Callable[[], float]
+    sent: float = 0.0
     rates: list[float] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
-    lost: float = 0.0
 
     def pour(self, run: Run) -> None:
         before = self.server.used()
@@ -59,7 +61,7 @@ class _Taken:
         cost = self.server.used().since(before)
         self.rates.append(said["events"] / said["seconds"])
         self.costs.append(cost.ran / said["events"] * 1e6)
-        self.lost += said.get("refused", 0)
+        self.sent += said["events"]
 
 
 @contextmanager
@@ -70,13 +72,19 @@ def _taking(run: Run, key: str, events: int) -> Iterator[_Taken]:
         if key == "walld":
             with Daemon(home, run.cores.daemon) as daemon:
                 flood = [sys.executable, "-m", "bench.flood", daemon.socket_path]
-                yield _Taken("walld", daemon, [*flood, str(events), str(_CONNS), "5"])
+                token = 'walld_events_received_total{kind="token"}'
+                yield _Taken(
+                    "walld", daemon, [*flood, str(events), str(_CONNS), "5"],
+                    lambda: daemon.metrics()[token],
+                )  # fmt: skip
             return
         peer = POURED[key]()
         peer.start(home, run.cores.daemon)
         try:
             pour = [sys.executable, "-m", "bench.peers.pouring", key, str(home), str(events)]
-            yield _Taken(peer.name, peer.server, [*pour, str(_CONNS)])
+            yield _Taken(
+                peer.name, peer.server, [*pour, str(_CONNS)], lambda: peer.count(home)
+            )  # fmt: skip
         finally:
             peer.stop()
     finally:
@@ -87,8 +95,11 @@ def _why_not(key: str) -> str | None:
     return None if key == "walld" else POURED[key]().why_not()
 
 
-def taken_by(run: Run, keys: list[str], rounds: int, share: float = 1.0) -> dict[str, _Taken]:
-    """By key, of those that can run here. share: of the events a round has."""
+def taken_by(run: Run, keys: list[str], rounds: int, share: float) -> dict[str, _Taken]:
+    """By key, of those that can run here. share: of the events a round has.
+
+    RuntimeError where one has not all that it was sent.
+    """
     taken: dict[str, _Taken] = {}
     with ExitStack() as stack:
         for key in keys:
@@ -96,12 +107,23 @@ def taken_by(run: Run, keys: list[str], rounds: int, share: float = 1.0) -> dict
             if reason is not None:
                 print(f"bench: {key} is left out: it {reason}", file=sys.stderr)
                 continue
-            taken[key] = stack.enter_context(_taking(run, key, int(_EVENTS[key] * share)))
+            try:
+                entered = stack.enter_context(_taking(run, key, int(_EVENTS[key] * share)))
+            except (RuntimeError, OSError) as error:
+                if key == "walld":
+                    raise
+                print(f"bench: {key} is left out: {error}", file=sys.stderr)
+                continue
+            taken[key] = entered
         for number in range(rounds):
             for at, one in enumerate(taken.values()):
                 run.step((number + at / len(taken)) / rounds, f"{one.name}, round {number + 1}")
                 one.pour(run)
                 time.sleep(0.2)
+        for key, one in taken.items():
+            sent, there = one.sent / (rounds if key == "wall" else 1), one.count()
+            if sent != there:
+                raise RuntimeError(f"{one.name}: {sent:.0f} events sent, {there:.0f} there")
     return taken
 
 
@@ -136,5 +158,4 @@ def measure(run: Run) -> list[Figure]:
             for key, one in taken.items()
             for values in [one.rates if unit == "events/s" else one.costs]
         ]  # fmt: skip
-    lost = sum(one.lost for one in taken.values())
-    return [*figures, Figure("ingest", "events refused", lost, "", 0)]
+    return figures

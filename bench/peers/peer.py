@@ -85,6 +85,9 @@ class Pipelined(Protocol):
     def stop(self) -> None:
         """Its server is gone."""
 
+    def count(self, home: Path) -> int:
+        """Events that it has; the wall: of the last flood."""
+
     def pipe(self, home: Path, number: int) -> Pipe:
         """Connection `number`, to a stream of its own."""
 

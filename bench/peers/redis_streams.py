@@ -68,7 +68,7 @@ class RedisStreams:
 
     def count(self, home: Path) -> int:
         with self._client(home) as client:
-            return int(client.xlen(_SESSION))
+            return sum(int(client.xlen(stream)) for stream in client.keys("*"))
 
     def pipe(self, home: Path, number: int) -> Pipe:
         connection = socket.socket(socket.AF_UNIX)

@@ -23,8 +23,8 @@ from bench.peers.peer import Pipe, Server
 __all__ = ["Wall"]
 
 _TAKEN_BYTES = 256 * 1024
-_SEQ = 1_000_000
-"""Of every event: frames of walld are as long whatever the seq."""
+_EVENT = frames.plain_text(frames.text_prefix(frames.TOKEN, 1), 1_000_000, b"abcde")
+"""A frame of walld's: as long whatever the seq."""
 
 
 class Wall:
@@ -47,13 +47,16 @@ class Wall:
         """Gone."""
         self.server.stop()
 
+    def count(self, home: Path) -> int:
+        """Whole events in the file: of the last flood."""
+        return (home / "file").stat().st_size // len(_EVENT)
+
     def pipe(self, home: Path, number: int) -> Pipe:
         """One answer, to the last byte."""
         connection = socket.socket(socket.AF_UNIX)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         connection.connect(str(home / "s"))
-        event = frames.plain_text(frames.text_prefix(frames.TOKEN, 1), _SEQ, b"abcde")
-        return Pipe(connection, event, lines=0, window=1 << 40)
+        return Pipe(connection, _EVENT, lines=0, window=1 << 40)
 
 
 def main(path: str, name: str) -> None:
@@ -63,11 +66,15 @@ def main(path: str, name: str) -> None:
     listener.bind(path)
     listener.listen()
     watched.register(listener, selectors.EVENT_READ)
+    senders = 0
     room = memoryview(bytearray(_TAKEN_BYTES))
     file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while True:
         for key, _ in watched.select():
             if key.fileobj is listener:
+                if not senders:
+                    os.ftruncate(file, 0)  # of the flood before
+                senders += 1
                 watched.register(listener.accept()[0], selectors.EVENT_READ)
                 continue
             sender = key.fileobj
@@ -76,6 +83,7 @@ def main(path: str, name: str) -> None:
             if taken:
                 os.write(file, room[:taken])
             else:
+                senders -= 1
                 watched.unregister(sender)
                 sender.sendall(b"\n")
                 sender.close()

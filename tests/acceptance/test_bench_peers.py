@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import ingest
 from bench.machine import Cores
 from bench.peers import costs
 from bench.peers.by_hand import QueueAndThread
@@ -35,6 +36,15 @@ def test_what_a_peer_was_given_can_be_read_back(key: str, run: Run) -> None:
     (one,) = told.values()
     assert [len(took) for took in one.took["60/s"]] == [6]
     assert [len(took) for took in one.took["flat out"]] == [CALLS]
+
+
+def test_what_is_poured_is_there_and_gives_ratios(run: Run) -> None:
+    """RuntimeError where a server has not what it was sent."""
+    taken = ingest.taken_by(run, ["walld", "wall", "redis", "jetstream"], 2, 0.01)
+    assert {"walld", "wall"} <= set(taken)
+    figures = ingest.ratios(taken)
+    assert len(figures) == 2 * (len(taken) - 1)
+    assert all(figure.value > 0 for figure in figures)
 
 
 class Forger(QueueAndThread):

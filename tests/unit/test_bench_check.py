@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from bench import check, publish
+from bench import check, ingest, publish
 from bench.charts import Bar, charts, drawn, short
+from bench.machine import Used
 from bench.peers import costs
 from bench.peers.known import PEERS
+from bench.peers.pouring import POURED
 from bench.table import Figure
 
 FLOORS = {
@@ -67,16 +69,26 @@ def test_the_command_fails_where_a_floor_fell(
     assert f"{2 - code} of 2 floors held" in said
 
 
+class Idle:
+    """A server that uses no time."""
+
+    def used(self) -> Used:
+        return Used(0.0, 0.0)
+
+
 def test_every_committed_floor_is_of_a_ratio_that_is_measured() -> None:
     floors = json.loads(check.FLOORS.read_text())
     told = {
         key: costs._Told(PEERS[key](), {"60/s": [[5]], "flat out": [[5]]})
         for key in check._TOKEN_PEERS
     }
-    names = {figure.name for figure in costs.ratios(told)}
-    # Those of `ingest` want servers: their names end in what is counted.
-    ingest = {name for name in floors if name.endswith(("events/s", "events a second of CPU"))}
-    assert set(floors) - ingest <= names
+    taken = {
+        key: ingest._Taken(name, Idle(), [], lambda: 0.0, rates=[5.0], costs=[5.0])
+        for key, name in [("walld", "walld"), *((key, made().name) for key, made in POURED.items())]
+        if key in check._INGEST_PEERS
+    }
+    names = {figure.name for figure in [*costs.ratios(told), *ingest.ratios(taken)]}
+    assert set(floors) <= names
     assert all(floor["needs"] in check._TOKEN_PEERS for floor in floors.values())
 
 
