@@ -20,7 +20,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-adapters check format sim zoo fuzz kernel test-nfs rivals bench clean
+.PHONY: help demo test test-node test-adapters check format sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
+	bench-publish clean
 
 help:
 	@echo 'make demo    stream a reply, kill -9 the agent in the middle, recover what it said'
@@ -35,7 +36,9 @@ help:
 	@echo 'make kernel  power cuts, kills, failing calls and disks of the real kernel; wants root and 30 minutes; SHARE=10 for 3'
 	@echo 'make test-nfs  walld on an NFS server of its own, in a virtual machine: outage, full, second writer, removal; root, 10 minutes'
 	@echo 'make rivals  what is lost when: faults against walld, Redis, NATS, SQLite, JSON lines; COUNT=n, ONLY=text'
-	@echo 'make bench   every figure the README claims, measured here'
+	@echo 'make bench   every figure the README claims, measured here, beside what you would use instead; bench-quick: rougher'
+	@echo 'make bench-check  45 s: is a ratio to what you would use instead below its floor (bench/floors.json)'
+	@echo 'make bench-publish  measures the README table and charts of those anew'
 	@echo 'make clean   remove .venv and what tools left behind'
 
 $(VENV)/made: pyproject.toml clients/python/pyproject.toml
@@ -117,8 +120,23 @@ test-nfs: $(VENV)/tools
 rivals: $(VENV)/tools
 	PYTHONPATH=tests $(BIN)/python -m rivals --count $(or $(COUNT),10) $(if $(ONLY),--only '$(ONLY)')
 
-bench: $(VENV)/tools
+# The servers are Debian's redis-server and postgresql; a peer that is not here is left out, and said so.
+$(VENV)/bench: $(VENV)/tools
+	@$(PIP) -e ./clients/python -e '.[bench]'
+	@touch $@
+
+bench: $(VENV)/bench
 	$(BIN)/python -m bench
+
+bench-quick: $(VENV)/bench
+	$(BIN)/python -m bench --quick
+
+bench-check: $(VENV)/bench
+	$(BIN)/python -m bench.check
+
+# Measures what the README's "Beside what you would use instead" shows, and writes it there.
+bench-publish: $(VENV)/bench
+	$(BIN)/python -m bench --publish
 
 clean:
 	rm -rf clients/node/node_modules clients/node/dist clients/node/build

@@ -12,18 +12,22 @@ import json
 import os
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
+from bench import publish
+from bench.charts import charts
 from bench.machine import choose_cores, facts, priority
+from bench.peers.known import versions
 from bench.progress import Progress
 from bench.run import Run
-from bench.table import Figure, as_json, render
+from bench.table import Figure, as_json, markdown, render
 
 RESULTS = Path(__file__).parent / "results"
 QUESTIONS = {
@@ -39,6 +43,9 @@ QUESTIONS = {
     "hostile": (110.0, 30.0),
     "stall": (75.0, 12.0),
     "sessions": (80.0, 20.0),
+    "peers": (600.0, 60.0),
+    "ingest": (60.0, 15.0),
+    "streaming": (450.0, 30.0),
 }
 """Name of the module and the seconds it is thought to take, whole and quick."""
 
@@ -59,7 +66,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         action="store_true",
         help="at nice -10, where that is allowed: for a machine that others use at the same time",
     )
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="into the README too, with charts: asks " + ", ".join(publish.QUESTIONS),
+    )
     options = parser.parse_args(arguments)
+    if options.publish and not options.name:
+        options.name = list(publish.QUESTIONS)
     unknown = sorted(set(options.name) - set(QUESTIONS))
     if unknown:
         parser.error(f"no such question: {', '.join(unknown)}; there are {', '.join(QUESTIONS)}")
@@ -95,6 +109,33 @@ def _ask(
     return figures, took, whole
 
 
+def _commit() -> str:
+    """What was measured; with a plus where files are changed. Empty outside a clone."""
+    try:
+        name, changed = (
+            subprocess.run(
+                ["git", "-C", str(RESULTS.parent), *words],
+                check=False, capture_output=True, text=True,
+            ).stdout.strip()
+            for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "-uno"])
+        )  # fmt: skip
+    except OSError:
+        return ""
+    return name + ("+" if changed else "")
+
+
+def _write(report: dict[str, Any], figures: list[Figure]) -> Path:
+    """The results as JSON, with the table and the charts in a folder of the same name."""
+    folder = RESULTS / str(report["at"])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.md").write_text(markdown(figures))
+    for name, text in charts(report).items():
+        (folder / name).write_text(text)
+    path = RESULTS / f"{report['at']}.json"
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    return path
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The exit code."""
     options = _options(arguments)
@@ -103,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = [name for name in QUESTIONS if not options.name or name in options.name]
     folder = Path(tempfile.mkdtemp(prefix="walldb"))
     begun, at = time.monotonic(), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    machine = facts(str(folder))
+    machine, commit = facts(str(folder)), _commit()
     try:
         with priority(-10) if options.priority else nullcontext():
             figures, seconds, whole = _ask(names, folder, options.quick)
@@ -113,18 +154,19 @@ def main(arguments: list[str] | None = None) -> int:
     print(render(figures))
     shown = ", ".join(f"{key} {value}" for key, value in machine.items() if value)
     print(f"{took:.0f} s on {shown}")
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{at}.json"
     report = {
         "at": at,
+        "commit": commit,
         "quick": options.quick,
         "priority": options.priority,
         "seconds": seconds,
         "machine": {**machine, "load_after": os.getloadavg()},
+        "peers": versions(),
         "figures": as_json(figures),
     }
-    path.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"bench: written to {path}", file=sys.stderr)
+    print(f"bench: written to {_write(report, figures)}", file=sys.stderr)
+    if options.publish and whole:
+        publish.publish(report)
     return 0 if whole else 1
 
 

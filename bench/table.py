@@ -1,6 +1,6 @@
 """A figure, and how figures are shown.
 
-Owns: what one measured number is, the table for people and the JSON for machines. Refuses:
+Owns: what one measured number is, the tables for people and the JSON for machines. Refuses:
 measuring.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-__all__ = ["Figure", "as_json", "render"]
+__all__ = ["Figure", "as_json", "markdown", "render"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,9 @@ class Figure:
     value: the median where there were several runs; spread: the lowest and highest of them.
     goal None: measured to explain another figure, nothing is promised. `most`: the goal is the
     most it may be, otherwise the least. note: what limits it, or how it was measured.
+
+    Where several do the same: who did it, which series it belongs to (what one chart shows), what
+    a token outlives once the call has returned, and the whole of that promise (`peers/peer.py`).
     """
 
     question: str
@@ -28,6 +31,10 @@ class Figure:
     most: bool = True
     spread: tuple[float, float] | None = None
     note: str = ""
+    who: str = ""
+    series: str = ""
+    outlives: str = ""
+    promise: str = ""
 
     @property
     def met(self) -> bool | None:
@@ -78,6 +85,12 @@ def render(figures: list[Figure]) -> str:
     kept = sum(1 for figure in promised if figure.met)
     lines += ["", f"{kept} of {len(promised)} goals met"]
     return "\n".join(lines)
+
+
+def markdown(figures: list[Figure]) -> str:
+    """The same as Markdown."""
+    rows = [_HEADINGS, tuple("---" for _ in _HEADINGS), *map(_row, figures)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def as_json(figures: list[Figure]) -> list[dict[str, object]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,12 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def remove(written: Path) -> None:
+    """A results file, and the folder with its table and charts."""
+    written.unlink()
+    shutil.rmtree(written.with_suffix(""))
+
+
 def test_a_question_is_answered_with_a_table_and_a_file() -> None:
     before = set(RESULTS.glob("*.json"))
     done = bench("restart", "--quick")
@@ -29,7 +36,7 @@ def test_a_question_is_answered_with_a_table_and_a_file() -> None:
     try:
         report = json.loads(written.read_text())
     finally:
-        written.unlink()
+        remove(written)
     figures = {figure["name"]: figure for figure in report["figures"]}
     assert any(figure["goal"] == 300 for figure in figures.values())
     for name, figure in figures.items():
@@ -47,7 +54,7 @@ def test_sessions_are_measured_with_all_their_goals() -> None:
     try:
         figures = json.loads(written.read_text())["figures"]
     finally:
-        written.unlink()
+        remove(written)
     assert {one["goal"] for one in figures} >= {2, 20, 1.2, 50, 1.3}
     assert all(math.isfinite(one["value"]) and one["value"] >= 0 for one in figures)
     (missing,) = [one for one in figures if one["name"] == "tokens missing"]

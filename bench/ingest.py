@@ -1,0 +1,161 @@
+"""How many token events a second does one core take, of walld and of what is used in its place?
+
+8 connections, 5-byte tokens, encoded beforehand by a process on another core; from the first byte
+sent to the moment all of it is written: walld by a Drain, Redis (`everysec`) and JetStream by their
+answer to each event, and as the wall a process that takes walld's very bytes and writes them to a
+file without looking at them. Rounds are interleaved. CPU is the server's, all threads; on a machine
+whose cores are shared it is the truer number, for the wall time is also the neighbours'. At the end
+each must have every event it was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from bench.daemon import Daemon, environment
+from bench.machine import Used, pinned
+from bench.numbers import median, spread
+from bench.peers.pouring import POURED
+from bench.run import Run
+from bench.table import Figure
+
+__all__ = ["measure", "ratios", "taken_by"]
+
+_CONNS = 8
+_EVENTS = {"walld": 2_000_000, "wall": 4_000_000, "redis": 400_000, "jetstream": 100_000}
+"""About a second each, on a slow core."""
+_GOALS = (("redis", 15.0), ("jetstream", 40.0), ("wall", 0.5))
+
+
+class _Server(Protocol):
+    def used(self) -> Used: ...
+
+
+@dataclass(slots=True)
+class _Taken:
+    """name: in the tables. count: events it has. rates: events/s. costs: us of CPU an event."""
+
+    name: str
+    server: _Server
+    command: list[str]
+    count: Callable[[], float]
+    sent: float = 0.0
+    rates: list[float] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+
+    def pour(self, run: Run) -> None:
+        before = self.server.used()
+        with pinned(run.cores.agents):
+            done = subprocess.run(
+                self.command, env=environment(), stdout=subprocess.PIPE, check=True
+            )
+        said: dict[str, float] = json.loads(done.stdout)
+        cost = self.server.used().since(before)
+        self.rates.append(said["events"] / said["seconds"])
+        self.costs.append(cost.ran / said["events"] * 1e6)
+        self.sent += said["events"]
+
+
+@contextmanager
+def _taking(run: Run, key: str, events: int) -> Iterator[_Taken]:
+    """A peer whose server runs on the daemon's core."""
+    home = run.home()
+    try:
+        if key == "walld":
+            with Daemon(home, run.cores.daemon) as daemon:
+                flood = [sys.executable, "-m", "bench.flood", daemon.socket_path]
+                token = 'walld_events_received_total{kind="token"}'
+                yield _Taken(
+                    "walld", daemon, [*flood, str(events), str(_CONNS), "5"],
+                    lambda: daemon.metrics()[token],
+                )  # fmt: skip
+            return
+        peer = POURED[key]()
+        peer.start(home, run.cores.daemon)
+        try:
+            pour = [sys.executable, "-m", "bench.peers.pouring", key, str(home), str(events)]
+            yield _Taken(
+                peer.name, peer.server, [*pour, str(_CONNS)], lambda: peer.count(home)
+            )  # fmt: skip
+        finally:
+            peer.stop()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _why_not(key: str) -> str | None:
+    return None if key == "walld" else POURED[key]().why_not()
+
+
+def taken_by(run: Run, keys: list[str], rounds: int, share: float) -> dict[str, _Taken]:
+    """By key, of those that can run here. share: of the events a round has.
+
+    RuntimeError where one has not all that it was sent.
+    """
+    taken: dict[str, _Taken] = {}
+    with ExitStack() as stack:
+        for key in keys:
+            reason = _why_not(key)
+            if reason is not None:
+                print(f"bench: {key} is left out: it {reason}", file=sys.stderr)
+                continue
+            try:
+                entered = stack.enter_context(_taking(run, key, int(_EVENTS[key] * share)))
+            except (RuntimeError, OSError) as error:
+                if key == "walld":
+                    raise
+                print(f"bench: {key} is left out: {error}", file=sys.stderr)
+                continue
+            taken[key] = entered
+        for number in range(rounds):
+            for at, one in enumerate(taken.values()):
+                run.step((number + at / len(taken)) / rounds, f"{one.name}, round {number + 1}")
+                one.pour(run)
+                time.sleep(0.2)
+        for key, one in taken.items():
+            sent, there = one.sent / (rounds if key == "wall" else 1), one.count()
+            if sent != there:
+                raise RuntimeError(f"{one.name}: {sent:.0f} events sent, {there:.0f} there")
+    return taken
+
+
+def ratios(taken: dict[str, _Taken]) -> list[Figure]:
+    """Events a second, walld's to the others'; and the CPU of an event, the other way round."""
+    figures = []
+    for key, goal in _GOALS:
+        if key not in taken:
+            continue
+        for what, each in (
+            ("events/s", zip(taken["walld"].rates, taken[key].rates, strict=True)),
+            ("events a second of CPU", zip(taken[key].costs, taken["walld"].costs, strict=True)),
+        ):
+            values = [above / below for above, below in each]
+            name = f"walld to {taken[key].name}, {what}"
+            figures.append(Figure("ingest", name, median(values), "x", goal, False, spread(values)))
+    return figures
+
+
+def measure(run: Run) -> list[Figure]:
+    """All four."""
+    keys = list(_EVENTS)
+    taken = taken_by(run, keys, int(run.pick(7, 2)), run.pick(1.0, 0.5))
+    figures = ratios(taken)
+    for series, unit in (("events a second", "events/s"), ("CPU an event", "us")):
+        figures += [
+            Figure(
+                "ingest", f"{one.name}, {series}", median(values), unit, spread=spread(values),
+                who=one.name, series=series, outlives="all processes",
+                promise="written to a file" if key == "wall" else "acknowledged when written",
+            )
+            for key, one in taken.items()
+            for values in [one.rates if unit == "events/s" else one.costs]
+        ]  # fmt: skip
+    return figures

@@ -1,0 +1,119 @@
+"""What people write by hand: a queue with a writer thread, open-append-close, the whole file anew.
+
+Owns: those patterns, each as short as it is found in agents. Refuses: making them better than they
+are found: a reader who has a better one should time that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.peers.peer import Append
+
+__all__ = ["JsonLines", "QueueAndThread", "WholeFile"]
+
+_HISTORY = [{"role": ("user", "assistant")[at % 2], "content": "walls " * 170} for at in range(20)]
+"""The conversation so far: 20 messages of 1,020 characters."""
+
+
+class _InProcess:
+    """No server."""
+
+    def why_not(self) -> str | None:
+        return None
+
+    def start(self, home: Path, cores: set[int]) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class QueueAndThread(_InProcess):
+    """The floor of what moves the work elsewhere within the process."""
+
+    name = "queue.Queue + thread"
+    outlives = "nothing"
+    promise = "it is in memory; a thread writes it to an open file a moment later"
+
+    def speak(self, home: Path, work: Callable[[Append], None]) -> None:
+        waiting: queue.Queue[str | None] = queue.Queue()
+        with (home / "events.jsonl").open("ab", buffering=0) as file:
+
+            def write() -> None:
+                while (text := waiting.get()) is not None:
+                    file.write(json.dumps({"text": text}).encode() + b"\n")
+
+            writer = threading.Thread(target=write)
+            writer.start()
+            try:
+                work(waiting.put)
+            finally:
+                waiting.put(None)
+                writer.join()
+
+    def count(self, home: Path) -> int:
+        return _lines(home)
+
+
+class JsonLines(_InProcess):
+    """An event is a line: open, append, close."""
+
+    def __init__(self, *, fsync: bool) -> None:
+        self._fsync = fsync
+        self.name = "open-append-close JSON" + (" with fsync" if fsync else "")
+        self.outlives = "power" if fsync else "all processes"
+        self.promise = "fsync(2) returned" if fsync else "write(2) returned"
+
+    def speak(self, home: Path, work: Callable[[Append], None]) -> None:
+        path = str(home / "events.jsonl")
+
+        def append(text: str) -> None:
+            with open(path, "a") as file:
+                file.write(json.dumps({"text": text}) + "\n")
+
+        def append_synced(text: str) -> None:
+            with open(path, "a") as file:
+                file.write(json.dumps({"text": text}) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+        work(append_synced if self._fsync else append)
+
+    def count(self, home: Path) -> int:
+        return _lines(home)
+
+
+class WholeFile(_InProcess):
+    """The conversation is one JSON document, which is written anew and renamed into its place."""
+
+    name = "rewrite of the conversation"
+    outlives = "all processes"
+    promise = "rename(2) returned; 20 KB of earlier messages and the reply so far are in the file"
+
+    def speak(self, home: Path, work: Callable[[Append], None]) -> None:
+        path, new = str(home / "conversation.json"), str(home / "conversation.json.new")
+        said: list[str] = []
+        conversation = [*_HISTORY, {"role": "assistant", "content": ""}]
+
+        def append(text: str) -> None:
+            said.append(text)
+            conversation[-1]["content"] = "".join(said)
+            with open(new, "w") as file:
+                json.dump(conversation, file)
+            os.replace(new, path)
+
+        work(append)
+
+    def count(self, home: Path) -> int:
+        text: str = json.loads((home / "conversation.json").read_text())[-1]["content"]
+        return text.count("walls ")
+
+
+def _lines(home: Path) -> int:
+    return sum(1 for line in (home / "events.jsonl").open() if json.loads(line)["text"])

@@ -1,0 +1,162 @@
+"""The README's part of the bench, from a results file: `python -m bench.publish RESULTS.json`.
+
+Owns: the Markdown of what stands beside walld, between two marks of README.md; the charts; and
+`published.json`, the figures they were made of. A test compares the three: no figure there is typed
+by hand. Refuses: choosing which figures look well: a goal that is missed is shown as missed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.charts import charts, short
+
+__all__ = ["CHARTS", "PUBLISHED", "QUESTIONS", "README", "beside", "placed", "publish"]
+
+_HERE = Path(__file__).parent
+README = _HERE.parent / "README.md"
+PUBLISHED = _HERE / "published.json"
+CHARTS = _HERE / "charts"
+QUESTIONS = ("peers", "ingest", "streaming")
+_MARKS = re.compile(r"(<!-- bench: made by .*? -->\n).*?(<!-- bench: end -->)", re.S)
+
+
+def _table(heading: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2g}" if value < 10 else f"{value:.3g}"
+
+
+def _goals(figures: list[dict[str, Any]]) -> str:
+    rows = []
+    for one in figures:
+        if one["goal"] is None:
+            continue
+        spread = one["spread"]
+        rows.append([
+            one["name"], _ratio(one["value"]),
+            f"{_ratio(spread[0])} .. {_ratio(spread[1])}" if spread else "",
+            f"{'at most' if one['most'] else 'at least'} {_ratio(one['goal'])}",
+            "met" if one["met"] else "**not met**",
+        ])  # fmt: skip
+    return _table(["figure", "measured", "lowest .. highest", "goal", ""], rows)
+
+
+def _costs(figures: list[dict[str, Any]]) -> str:
+    cells = {(f["who"], f["series"]): short(f["value"], f["unit"]) for f in figures}
+    rows = [
+        [
+            f["who"],
+            *(
+                cells[f["who"], f"{share}, {pace}"]
+                for pace in ("60/s", "flat out")
+                for share in ("p50", "p99", "p99.9")
+            ),
+            f"{f['outlives']}: {f['promise']}",
+        ]
+        for f in figures
+        if f["series"] == "p50, 60/s"
+    ]
+    heading = ["a token's call", "p50, 60/s", "p99", "p99.9", "p50, flat out", "p99", "p99.9"]
+    return _table([*heading, "when it has returned, the token outlives"], rows)
+
+
+def _ingest(figures: list[dict[str, Any]]) -> str:
+    cells = {(f["who"], f["series"]): short(f["value"], f["unit"]) for f in figures}
+    series = ["events a second", "CPU an event"]
+    rows = [
+        [f["who"], *(cells[f["who"], one] for one in series), f["promise"]]
+        for f in figures
+        if f["series"] == series[0]
+    ]
+    return _table(["bulk, one core", *series, "promise"], rows)
+
+
+def _streaming(figures: list[dict[str, Any]]) -> str:
+    cells = {(f["who"], f["series"]): f for f in figures if f["series"]}
+    noise = {f["name"]: f["value"] for f in figures}
+    rows = []
+    for series in dict.fromkeys(f["series"] for f in figures if f["series"]):
+        pace = series.removeprefix("between tokens, ")
+        on, off = cells["with walld", series], cells["without", series]
+        rows.append([
+            pace, short(on["value"], on["unit"]), short(off["value"], off["unit"]),
+            f"{(on['value'] - off['value']) * 1000:+.1f} us",
+            _ratio(noise[f"later with walld, to noise, {pace}"]),
+        ])  # fmt: skip
+    heading = [
+        "between tokens",
+        "with walld",
+        "without",
+        "later by",
+        "to what blocks without differ",
+    ]
+    return _table(heading, rows)
+
+
+def _where(report: dict[str, Any]) -> str:
+    machine = report["machine"]
+    kind = "A quick run" if report["quick"] else "One run"
+    at = time.strftime("%Y-%m-%d", time.strptime(report["at"], "%Y%m%dT%H%M%SZ"))
+    versions = ", ".join(f"{name} {number}" for name, number in report["peers"].items())
+    return (
+        f"{kind} of {at} at commit `{report['commit']}`: {machine['cores']} cores of "
+        f"{machine['cpu'] or 'an unnamed CPU'}, kernel {machine['kernel'].split('-')[0]}, "
+        f"{machine['filesystem']}, {machine['python']}, load {machine['load'][0]:.1f} at its start "
+        f"and {machine['load_after'][0]:.1f} at its end. {versions}."
+    )
+
+
+def beside(report: dict[str, Any]) -> str:
+    """The Markdown, of those of the three questions that the report answers."""
+    by = {q: [f for f in report["figures"] if f["question"] == q] for q in QUESTIONS}
+    parts = [_where(report), _goals([f for q in QUESTIONS for f in by[q]])]
+    drawn = charts(report)
+    for question, table, names in (
+        ("peers", _costs, ("token-paced.svg", "token-flat-out.svg")),
+        ("ingest", _ingest, ("ingest.svg",)),
+        ("streaming", _streaming, ("streaming.svg",)),
+    ):
+        if not by[question]:
+            continue
+        parts.append(table(by[question]))
+        if question == "peers":
+            parts += dict.fromkeys(f"{f['note']}." for f in by[question] if f["note"])
+        parts.append("\n".join(f"![{_title(drawn[name])}](bench/charts/{name})" for name in names))
+    return "\n\n".join(parts) + "\n"
+
+
+def _title(svg: str) -> str:
+    found = re.search('aria-label="(.*?)"', svg)
+    return found[1] if found else ""
+
+
+def placed(readme: str, markdown: str) -> str:
+    """The README with that between its marks. ValueError where it has none."""
+    made, count = _MARKS.subn(lambda found: f"{found[1]}\n{markdown}\n{found[2]}", readme)
+    if count != 1:
+        raise ValueError(f"README.md has {count} places between the marks of bench, wanted 1")
+    return made
+
+
+def publish(report: dict[str, Any]) -> None:
+    """README, charts and published.json, of what the report has of the three questions."""
+    kept = [figure for figure in report["figures"] if figure["question"] in QUESTIONS]
+    report = report | {"figures": kept}
+    README.write_text(placed(README.read_text(), beside(report)))
+    PUBLISHED.write_text(json.dumps(report, indent=1) + "\n")
+    CHARTS.mkdir(exist_ok=True)
+    for name, text in charts(report).items():
+        (CHARTS / name).write_text(text)
+
+
+if __name__ == "__main__":
+    publish(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,139 @@
+"""A ratio past its floor fails the check; what the README shows is what was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import check, ingest, publish
+from bench.charts import Bar, charts, drawn, short
+from bench.machine import Used
+from bench.peers import costs
+from bench.peers.known import PEERS
+from bench.peers.pouring import POURED
+from bench.table import Figure
+
+FLOORS = {
+    "Redis XADD to walld": {"least": 10, "needs": "redis-everysec"},
+    "walld to bare send": {"most": 2.0, "needs": "send"},
+}
+GOOD = {"Redis XADD to walld": 12.0, "walld to bare send": 1.5}
+
+
+def held(figures: dict[str, float], missing: dict[str, str] | None = None) -> list[bool]:
+    return [one.held for one in check.judged(figures, FLOORS, missing or {})]
+
+
+def test_ratios_within_their_floors_hold() -> None:
+    assert held(GOOD) == [True, True]
+    assert held({"Redis XADD to walld": 10.0, "walld to bare send": 2.0}) == [True, True]
+
+
+def test_a_ratio_past_its_floor_falls() -> None:
+    assert held(GOOD | {"Redis XADD to walld": 9.9}) == [False, True]
+    assert held(GOOD | {"walld to bare send": 2.1}) == [True, False]
+    assert held(GOOD | {"Redis XADD to walld": math.nan}) == [False, True]
+
+
+def test_a_rival_that_is_not_here_fails_nothing_and_is_named() -> None:
+    only = {"walld to bare send": 1.5}
+    assert held(only) == [False, True]
+    (first, _) = check.judged(only, FLOORS, {"redis-everysec": "needs redis-server"})
+    assert first.held
+    assert "needs redis-server" in first.line
+
+
+@pytest.mark.parametrize(("ratio", "code"), [(12.0, 0), (9.0, 1)])
+def test_the_command_fails_where_a_floor_fell(
+    ratio: float,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    floors = tmp_path / "floors.json"
+    floors.write_text(json.dumps(FLOORS))
+    made_up = [Figure("peers", name, value, "x") for name, value in GOOD.items()]
+    made_up.append(Figure("peers", "Redis XADD to walld", ratio, "x"))
+    monkeypatch.setattr(check, "FLOORS", floors)
+    monkeypatch.setattr(check, "measured", lambda _folder: made_up)
+    monkeypatch.setattr(check, "_missing", dict)
+    assert check.main() == code
+    said = capsys.readouterr().out
+    assert f"Redis XADD to walld: {ratio:.3g}, at least 10" in said
+    assert f"{2 - code} of 2 floors held" in said
+
+
+class Idle:
+    """A server that uses no time."""
+
+    def used(self) -> Used:
+        return Used(0.0, 0.0)
+
+
+def test_every_committed_floor_is_of_a_ratio_that_is_measured() -> None:
+    floors = json.loads(check.FLOORS.read_text())
+    told = {
+        key: costs._Told(PEERS[key](), {"60/s": [[5]], "flat out": [[5]]})
+        for key in check._TOKEN_PEERS
+    }
+    taken = {
+        key: ingest._Taken(name, Idle(), [], lambda: 0.0, rates=[5.0], costs=[5.0])
+        for key, name in [("walld", "walld"), *((key, made().name) for key, made in POURED.items())]
+        if key in check._INGEST_PEERS
+    }
+    names = {figure.name for figure in [*costs.ratios(told), *ingest.ratios(taken)]}
+    assert set(floors) <= names
+    assert all(floor["needs"] in check._TOKEN_PEERS for floor in floors.values())
+
+
+# --- charts, and the README -----------------------------------------------------------------------
+
+
+def published() -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(publish.PUBLISHED.read_text())
+    return report
+
+
+def test_the_readme_shows_what_was_measured() -> None:
+    text = publish.README.read_text()
+    assert publish.placed(text, publish.beside(published())) == text, (
+        "README.md is not what bench/published.json gives: python -m bench.publish it"
+    )
+
+
+def test_the_charts_are_of_the_same_figures() -> None:
+    for name, text in charts(published()).items():
+        assert (publish.CHARTS / name).read_text() == text, name
+
+
+def test_every_bar_has_its_value_and_its_promise() -> None:
+    report = published()
+    for text in charts(report).values():
+        ET.fromstring(text)
+    words = ET.fromstring(charts(report)["token-paced.svg"]).itertext()
+    shown = " ".join(words)
+    figures = [one for one in report["figures"] if one["series"] == "p50, 60/s"]
+    assert len(figures) >= 8
+    for one in figures:
+        assert one["who"] in shown
+        assert one["promise"] in shown
+        assert short(one["value"], one["unit"]) in shown
+
+
+def test_a_wide_range_is_logarithmic_and_says_so() -> None:
+    near = drawn("t", "s", [Bar("a", 1.0, "1"), Bar("b", 10.0, "10")])
+    far = drawn("t", "s", [Bar("a", 1.0, "1"), Bar("b", 1000.0, "1000 < 2000")])
+    assert "linear scale" in near
+    assert "logarithmic scale" in far
+    assert "1000 &lt; 2000" in far
+
+
+def test_a_readme_without_marks_is_an_error() -> None:
+    with pytest.raises(ValueError, match="marks of bench"):
+        publish.placed("# walld\n", "table\n")
