@@ -12,7 +12,7 @@ from daemon_process import DaemonProcess
 from adapters.answers import answer, joined, told
 from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, check_killed_in_a_tool, kept, wants
+from adapters.trial import Nursery, check_killed_in_a_tool, check_two_replies, kept, wants
 
 wants("langchain", "langchain-openai", "langchain-anthropic")
 
@@ -64,23 +64,13 @@ def test_an_agent(
     """A call, its tool, the second call: two replies, each whole, the results where they belong."""
     spec = SPEC | {"provider": provider, "colour": colour, "what": "agent", "model": "tool"}
     trial = programs.run(**spec | {"streaming": streaming}).done()
-    assert trial.raised is None, trial.lines
-    first, second = (kept_by.orphan(one) for one in trial.ids)
-    said = kept(first)
+    replies = check_two_replies(trial, kept_by)
+    said = kept(replies[0])
     if not streaming:
         for one in said["calls"].values():
             one[1] = json.dumps(json.loads(one[1]))  # LangChain has parsed it
     assert said == shown(provider, told(answer(WIRE[provider], "tool")))
-    tools = [one for one in first.segments if one.kind == "tool"]
-    assert [(one.call_id, one.result, one.outcome) for one in tools] == [
-        ("call_a", "4 degrees in Oslo", "done"),
-        ("call_b", "4 degrees in Rome", "done"),
-    ]
-    started = [one.result for one in first.segments if one.name == "tool_started"]
-    assert sorted(one["call_id"] for one in started) == ["call_a", "call_b"]
-    assert second.text == trial.words("answer")[0][0] == "4 degrees in Oslo and 5 in Rome."
-    for reply in (first, second):
-        assert (reply.status, reply.partial, reply.error) == ("complete", False, None)
+    for reply in replies:
         assert reply.finish_reason
 
 

@@ -10,7 +10,14 @@ from daemon_process import DaemonProcess
 from adapters.answers import answer, joined, told
 from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, check_killed_in_a_tool, kept, wants
+from adapters.trial import (
+    Nursery,
+    check_killed_behind_each_frame,
+    check_killed_in_a_tool,
+    check_two_replies,
+    kept,
+    wants,
+)
 
 wants("openai-agents")
 
@@ -28,16 +35,7 @@ def test_killed_behind_each_frame(
     programs: Nursery, kept_by: DaemonProcess, wire: str, scenario: str
 ) -> None:
     """What is recovered is what the program had got."""
-    frames = answer(wire, scenario)
-    spoken = [at for at, frame in enumerate(frames, 1) if frame.said]
-    for place in spoken:
-        expected = told(frames[:place])
-        model = f"{scenario}:frames:hold{place}"
-        trial = programs.run_until(expected, provider=wire, what="tee", model=model)
-        trial.kill()
-        reply = kept_by.orphan(trial.words("stream")[0][0])
-        assert kept(reply) == trial.told == joined(expected)
-        assert reply.status == "crashed"
+    check_killed_behind_each_frame(programs, kept_by, wire, scenario, "tee")
 
 
 @pytest.mark.parametrize("what", ["run", "tee", "hooks"])
@@ -45,19 +43,8 @@ def test_killed_behind_each_frame(
 def test_an_agent(programs: Nursery, kept_by: DaemonProcess, wire: str, what: str) -> None:
     """A call, its tool, the second call: two replies, the results where they belong."""
     trial = programs.run(provider=wire, what=what, model="tool", loud=False).done()
-    assert trial.raised is None, trial.lines
-    first, second = (kept_by.orphan(one) for one in trial.ids)
+    first, _ = check_two_replies(trial, kept_by)
     assert kept(first) == joined(told(answer(wire, "tool")))
-    tools = [one for one in first.segments if one.kind == "tool"]
-    assert [(one.call_id, one.result, one.outcome) for one in tools] == [
-        ("call_a", "4 degrees in Oslo", "done"),
-        ("call_b", "4 degrees in Rome", "done"),
-    ]
-    started = [one.result for one in first.segments if one.name == "tool_started"]
-    assert sorted(one["call_id"] for one in started) == ["call_a", "call_b"]
-    assert second.text == trial.words("answer")[0][0] == "4 degrees in Oslo and 5 in Rome."
-    for reply in (first, second):
-        assert (reply.status, reply.partial, reply.error) == ("complete", False, None)
 
 
 @each_wire

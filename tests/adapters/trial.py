@@ -19,10 +19,18 @@ import pytest
 from daemon_process import DaemonProcess, environment, until
 from walld_client import PartialReply
 
-from adapters.answers import joined
+from adapters.answers import answer, joined, told
 from adapters.replay import Replay
 
-__all__ = ["Nursery", "Trial", "check_killed_in_a_tool", "kept", "wants"]
+__all__ = [
+    "Nursery",
+    "Trial",
+    "check_killed_behind_each_frame",
+    "check_killed_in_a_tool",
+    "check_two_replies",
+    "kept",
+    "wants",
+]
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -47,6 +55,41 @@ def kept(reply: PartialReply) -> dict[str, Any]:
         elif segment.kind == "tool":
             state["calls"][segment.call_id] = [segment.name, segment.arguments or ""]
     return joined(state)
+
+
+def check_killed_behind_each_frame(
+    programs: Nursery, daemon: DaemonProcess, wire: str, scenario: str, what: str
+) -> None:
+    """What is recovered is what the program had got."""
+    frames = answer(wire, scenario)
+    spoken = [at for at, frame in enumerate(frames, 1) if frame.said]
+    for place in spoken:
+        expected = told(frames[:place])
+        model = f"{scenario}:frames:hold{place}"
+        trial = programs.run_until(expected, provider=wire, what=what, model=model)
+        trial.kill()
+        reply = daemon.orphan(trial.words("stream")[0][0])
+        assert kept(reply) == trial.told == joined(expected)
+        assert reply.status == "crashed"
+
+
+def check_two_replies(trial: Trial, daemon: DaemonProcess) -> list[PartialReply]:
+    """Of an agent with a call, its tool and a second call: each is whole, and the results are where
+    they belong.
+    """
+    assert trial.raised is None, trial.lines
+    first, second = replies = [daemon.orphan(one) for one in trial.ids]
+    tools = [one for one in first.segments if one.kind == "tool"]
+    assert [(one.call_id, one.result, one.outcome) for one in tools] == [
+        ("call_a", "4 degrees in Oslo", "done"),
+        ("call_b", "4 degrees in Rome", "done"),
+    ]
+    started = [one.result for one in first.segments if one.name == "tool_started"]
+    assert sorted(one["call_id"] for one in started) == ["call_a", "call_b"]
+    assert second.text == trial.words("answer")[0][0] == "4 degrees in Oslo and 5 in Rome."
+    for reply in replies:
+        assert (reply.status, reply.partial, reply.error) == ("complete", False, None)
+    return replies
 
 
 def check_killed_in_a_tool(trial: Trial, daemon: DaemonProcess) -> None:
