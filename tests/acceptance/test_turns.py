@@ -199,3 +199,28 @@ def test_a_turn_is_looked_up_in_a_long_session_without_reading_it(daemon: Daemon
     assert daemon.reader.session("never").project("turn", turn_id="t") is None
     with pytest.raises(Refused, match="turn"):
         session.project("turn", seq=3)
+
+
+def test_a_turns_reply_of_many_steps_and_one_whose_session_goes(daemon: DaemonProcess) -> None:
+    """More lines than a batch holds; and a delete right behind a release."""
+    session = daemon.reader.session("s")
+    turn = session.submit("count", message_id="m")
+    turn.worker_started()
+    with turn.reply() as reply:
+        for number in range(900):
+            reply.token(str(number))
+            reply.step()
+        reply.token("end")
+        reply.end()
+    turn.completed()
+    told = [one["content"] for one in session.messages() or []]
+    assert told == ["count", *map(str, range(900)), "end"]
+    until(lambda: daemon.status()["streams_live"] == 0, "the reply's end")
+    other = daemon.reader.session("other")
+    with other.submit("q", message_id="m").reply() as reply:
+        reply.token("a")
+        reply.end()
+    assert daemon.reader.delete("other") is True
+    daemon.restart()
+    assert daemon.reader.recover("other") is None
+    assert len(session.messages() or []) == 902

@@ -390,3 +390,35 @@ def test_what_no_view_could_tell_again_is_not_taken(world: World, payload: bytes
     assert refused.value.code == "bad_payload"
     many = b'{"a":[' + b",".join([b"[]"] * 300) + b"]}"
     append(world, ledger, wire.NewEntry("app.x", many, "b"))
+
+
+def released_turn(world: World) -> Stream:
+    """A turn's reply, ended, released and written."""
+    agent = world.connect()
+    world.say(agent, wire.Start(1, 0, "r1", "s", "t"), wire.Token(1, 1, b"hi"))
+    world.say(agent, wire.End(1, 2, clean=True), wire.Release(1, 3))
+    assert agent.producer is not None
+    world.flush()
+    return agent.producer.streams[1]
+
+
+def test_very_many_short_messages_are_more_than_a_batch_holds(world: World) -> None:
+    """A line is longer than its payload: what counts is what is written (B5)."""
+    stream, ledger = released_turn(world), opened(world)
+    many = [entry(f"r1:{at}", "x") for at in range(2000)]
+    assert not world.engine.settling.move(stream, ledger, many, 1, 0.0)
+    assert len(world.flush()) > 1
+
+
+def test_a_reply_whose_session_is_deleted_before_its_messages_are_written_goes(
+    world: World,
+) -> None:
+    """Its tombstone was to stand with them; with nothing left to stand with it is written alone."""
+    stream, ledger = released_turn(world), opened(world)
+    assert world.engine.settling.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
+    world.engine.ledgers.forget(ledger, 0.0)
+    append(world, opened(world), entry("another session's"))
+    batches = world.flush()
+    buried = [part.stream for batch in batches for part in batch.parts if part.is_tombstone]
+    assert stream in buried
+    assert stream not in world.engine.sealing.buried

@@ -229,7 +229,8 @@ class Checkpoints:
             and isinstance(item.event, wire.Custom)
             and item.event.kind == LINE_KIND
         ]
-        return FoundLines(stream.begin.number, next(stream.places()).batch_no, lines)
+        first = next(stream.places(), None)
+        return FoundLines(stream.begin.number, 0 if first is None else first.batch_no, lines)
 
     async def _keep_cut(self, key: tuple[int, str], cut: list[Pending]) -> None:
         uid, session_id = key

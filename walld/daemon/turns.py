@@ -177,7 +177,7 @@ class Turns:
                 continue
             try:
                 found = await self._complete(stream)
-            except (OSError, FormatError) as error:
+            except (OSError, FormatError, Refusal) as error:
                 _log.error("reply of a turn cannot be looked at: %s", error)
                 continue
             if found is not None and found.ledger.state is not None:
@@ -222,7 +222,9 @@ class Turns:
 
     def _go(self, stream: Stream) -> None:
         """Its messages are synced."""
-        if stream.no in self._engine.settling.moved and not stream.gone:
+        if stream.gone:  # resolved meanwhile
+            self._engine.settling.settled(stream)
+        elif stream.no in self._engine.settling.moved:
             self._engine.settling.go(stream, anyio.current_time())
             self._flusher.wake()
 

@@ -209,7 +209,8 @@ class Sealing:
             flags |= entry.flags
             count += 1
         until, tombstone = self._together.get(stream.no, (0, None))
-        if tombstone and len(builder) and (not count or waiting[count - 1].last_seq < until):
+        fits = not waiting or (count > 0 and waiting[count - 1].last_seq >= until)
+        if tombstone and not fits and len(builder):
             return False  # in a batch of its own it is whole (B5)
         if count:
             body = pack_body(stream.no, join_items([entry.item for entry in waiting[:count]]))
@@ -219,10 +220,10 @@ class Sealing:
             part = Part(stream, last_seq, len(body), is_tombstone=False)
             self._parts.append((part, None))
             self._new_bytes += ENTRY_BYTES + len(body)
-            if tombstone:  # a few bytes beyond the cut
-                assert last_seq >= until, (stream.no, last_seq, until)
-                del self._together[stream.no]
-                self._seal_tombstone(builder, tombstone)
+            assert last_seq >= until, (stream.no, last_seq, until)
+        if tombstone:  # a few bytes beyond the cut; alone where a deleted session's lines are none
+            del self._together[stream.no]
+            self._seal_tombstone(builder, tombstone)
         if count == len(waiting):
             waiting.clear()
             self.queue_bytes -= stream.waiting_bytes

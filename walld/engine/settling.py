@@ -68,10 +68,10 @@ class Settling:
         """
         was_synced = ledger.is_synced
         placed = self._engine.ledgers.append(ledger, messages, None, None, at_ms, now)
-        size = sum(len(message.payload) for message in messages)
-        if was_synced and size <= limits.BATCH_BYTES_CUT // 2:
-            is_new = any(one.is_new for one in placed)
-            self.go(stream, now, ledger.stream if is_new else None)
+        lines = ledger.stream if any(one.is_new for one in placed) else None
+        # All that waits there are these lines: what was before them is synced.
+        if was_synced and (lines is None or lines.waiting_bytes <= limits.BATCH_BYTES_CUT // 2):
+            self.go(stream, now, lines)
             return True
         self.moved.add(stream.no)
         return False
