@@ -20,8 +20,8 @@ from walld.disk.base import Entry
 from walld.engine.commit import GroupCommit
 from walld.engine.engine import Engine
 from walld.engine.kept import Kept
-from walld.engine.parts import Carry, Sealed
 from walld.engine.peer import Connection, Process
+from walld.engine.sealed import Carry, Sealed
 from walld.engine.segments import Segment
 from walld.engine.stream import Stream
 from walld.partials.store import PartialFacts

@@ -28,8 +28,8 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.engine.kept import KeptFacts
-from walld.engine.parts import Carry, Sealed
 from walld.engine.peer import Connection
+from walld.engine.sealed import Carry, Sealed
 from walld.engine.stream import Stream
 from walld.replies.merge import merge, token_sizes
 from walld.wal import records

@@ -16,7 +16,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon.reclaimer import _CARRY_BYTES_MAX, _run_within, _small_run, carried_flags
-from walld.engine.parts import Sealed
+from walld.engine.sealed import Sealed
 from walld.engine.segments import Segment
 from walld.engine.stream import Place, Stream
 from walld.wal.layout import ENTRY_BYTES, Flag

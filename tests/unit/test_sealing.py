@@ -10,8 +10,8 @@ from wal_files import BytesFile
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.parts import Sealed
 from walld.engine.peer import Connection
+from walld.engine.sealed import Sealed
 from walld.engine.stream import Place
 from walld.wal import records
 from walld.wal.encode import Batch

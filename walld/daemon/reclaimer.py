@@ -24,7 +24,7 @@ from anyio.lowlevel import checkpoint
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.parts import Carry, Tombstone
+from walld.engine.sealed import Carry, Tombstone
 from walld.engine.stream import OFFSET_BITS
 from walld.errors import FormatError
 from walld.escape import escaped_line

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from walld.daemon.workers import Worker
     from walld.disk.owner import Owner
     from walld.engine.engine import Engine
-    from walld.engine.parts import Sealed
+    from walld.engine.sealed import Sealed
     from walld.wal.files import SegmentFiles
     from walld.wal.layout import Settled
     from walld.wal.verdict import Verdict

@@ -21,9 +21,9 @@ from walld.engine.counters import Counters
 from walld.engine.feed import Feed
 from walld.engine.kept import Kept, KeptFacts
 from walld.engine.ledgers import Ledgers
-from walld.engine.parts import Carry, Sealed, Tombstone
 from walld.engine.registry import Registry
 from walld.engine.rules import Rules
+from walld.engine.sealed import Carry, Sealed, Tombstone
 from walld.engine.sealing import Sealing
 from walld.engine.segments import Segments
 from walld.engine.settling import Settling

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from walld import limits
-from walld.engine.parts import Carry, Part, Sealed, Tombstone
+from walld.engine.sealed import Carry, Part, Sealed, Tombstone
 from walld.engine.stream import Place, Stream
 from walld.wal.encode import Batch, BatchBuilder
 from walld.wal.layout import ENTRY_BYTES, Flag

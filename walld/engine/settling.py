@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walld import limits
-from walld.engine.parts import Tombstone
+from walld.engine.sealed import Tombstone
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
