@@ -224,3 +224,24 @@ def test_a_turns_reply_of_many_steps_and_one_whose_session_goes(daemon: DaemonPr
     daemon.restart()
     assert daemon.reader.recover("other") is None
     assert len(session.messages() or []) == 902
+
+
+def test_what_was_released_is_in_its_session_for_whoever_asks_next(daemon: DaemonProcess) -> None:
+    """Not once as a reply and once as a message; also where a deleted session's reply comes again,
+    out of the memory of an agent whom a daemon that was killed had not told of its end.
+    """
+    for number in range(20):
+        session = daemon.reader.session(f"s{number}")
+        with session.submit("q", message_id="m").reply() as reply:
+            reply.token("a")
+            reply.end()
+        if number % 2:
+            assert daemon.reader.recover(session.session_id) is None
+            assert not daemon.reader.has_partial(session.session_id)
+        else:
+            assert [one.session_id for one in daemon.reader.recover_all()] == []
+        assert [one["content"] for one in session.messages() or []] == ["q", "a"]
+    for number in range(5):
+        assert daemon.reader.delete(f"s{number}") is True
+    daemon.restart()
+    assert daemon.reader.recover("s4") is None

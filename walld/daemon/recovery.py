@@ -38,6 +38,8 @@ __all__ = ["Recovery"]
 
 _WAIT_SECONDS = 1.5
 """How long a request waits for its own process's events."""
+_RELEASED_WAIT_SECONDS = 0.2
+"""How long it waits for what was released: that is a flush and a turn of the background."""
 
 
 class Recovery:
@@ -104,6 +106,28 @@ class Recovery:
             return seen.stream <= producer.number_max or seen.stream in producer.refused
         return stream.next_seq > seen.seq
 
+    async def _let_go(self, uid: int, session_id: str | None) -> None:
+        """Wait for released replies of turns, which go once their messages are in the session: what
+        a process has released is not told to it any more. A disk that takes nothing, or takes long,
+        keeps nobody from what there is.
+        """
+        engine = self._engine
+
+        def waits() -> bool:
+            return any(
+                stream.begin.uid == uid and session_id in (None, stream.session_id)
+                for no, stream in engine.settling.streams.items()
+                if no not in engine.settling.moved
+            )
+
+        if engine.disk_full or not waits():
+            return
+        engine.commit.hurry_flush()
+        with anyio.move_on_after(_RELEASED_WAIT_SECONDS):
+            while waits():
+                self._flusher.wake()
+                await anyio.sleep(0.001)
+
     # --- answers --------------------------------------------------------------------------------
 
     async def _recover(self, connection: Connection, request: wire.Recover) -> list[wire.Recovered]:
@@ -115,6 +139,7 @@ class Recovery:
             raise Refusal("bad_request", "latest of what?", "neither", "session_id or stream_id")
         uid = self.uid_of(connection, request.uid)
         await self.taken(connection, request.seen)
+        await self._let_go(uid, request.session_id)
         replies = await self._replies(uid, request)
         if not replies:
             self._prove_nothing()
@@ -184,6 +209,7 @@ class Recovery:
 
     async def _has_partial(self, connection: Connection, request: wire.HasPartial) -> bool:
         await self.taken(connection, request.seen)
+        await self._let_go(connection.uid, request.session_id)
         key = (connection.uid, request.session_id)
         streams = self._engine.registry.of_session(*key)
         if not all(map(self._is_moved, streams)) or self._engine.kept.of_session(*key):
@@ -232,6 +258,7 @@ class Recovery:
     async def _list(self, connection: Connection, request: wire.List) -> list[wire.Recovered]:
         uid = self.uid_of(connection, request.uid)
         await self.taken(connection, [])
+        await self._let_go(uid, None)
         every = wire.Recover(request.id, "all", uid=uid)
         return [
             msgspec.structs.replace(reply, segments=[])
