@@ -18,6 +18,7 @@ import trio
 from walld.daemon import listener as sockets
 from walld.daemon.notify import Notifier
 from walld.daemon.serve import Daemon
+from walld.daemon.workers import Errand, InlineErrand
 from walld.disk.medium import Crashed
 from walld.disk.owner import LOCK_BYTES, LOCK_NAME, lock_record, parse_lock
 from walld.disk.simulated import SimulatedDisk
@@ -87,6 +88,9 @@ class _Worker:
         begun = anyio.current_time()
         await self.run(job)
         return anyio.current_time() - begun
+
+    def errand(self, job: Callable[[], object]) -> Errand:
+        return InlineErrand(self, job)
 
 
 class Lives:

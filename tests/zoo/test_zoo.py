@@ -85,8 +85,9 @@ def test_it_is_the_copy_that_is_run(tmp_path: Path) -> None:
 
 
 def test_a_patch_that_lacks_a_name_proves_nothing(tmp_path: Path) -> None:
-    old = "        target = engine.sealing.written_no\n"
-    cage.make_copy(tmp_path, Mutant("", "walld/daemon/syncer.py", old, "        nobody()\n", ""))
+    old = "            own = self._sync_of(engine.sealing.written_no)\n"
+    new = "            nobody()\n"
+    cage.make_copy(tmp_path, Mutant("", "walld/daemon/syncer.py", old, new, ""))
     with pytest.raises(RuntimeError, match="NameError"):
         cage.run(tmp_path, seeds=0, last=1)
 

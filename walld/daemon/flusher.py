@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from walld.daemon.connections import Connections
     from walld.daemon.metrics import Metrics
     from walld.daemon.syncer import Syncer
-    from walld.daemon.writer import Writer
+    from walld.daemon.writer import Follow, Writer
     from walld.engine.engine import Engine
 
 __all__ = ["Flusher"]
@@ -111,7 +111,8 @@ class Flusher:
         oldest = engine.commit.flush_begun()
         left, waiters = engine.begin_flush()
         self._begun()
-        cost = await self._write_out(left)
+        is_sync_awaited = any(waiter.level == "synced" for waiter in waiters)
+        cost = await self._write_out(left, self._syncer.follow if is_sync_awaited else None)
         engine.commit.flush_ended()
         if oldest is not None:
             self._metrics.flush_lag.observe(anyio.current_time() - oldest)
@@ -127,8 +128,10 @@ class Flusher:
         self._flushed()
         self._say_what_is_off(oldest)
 
-    async def _write_out(self, left: int) -> float:
-        """Seal and write that many of what waits. Returns the seconds it cost."""
+    async def _write_out(self, left: int, follow: Follow | None) -> float:
+        """Seal and write that many of what waits; `follow` the last batch. Returns the seconds it
+        cost.
+        """
         sealing, cost = self._engine.sealing, 0.0
         while left > 0 or sealing.is_building:
             sealing.now = anyio.current_time()
@@ -144,7 +147,7 @@ class Flusher:
             elif sealed is None:
                 break
             else:
-                cost += await self._writer.write(sealed)
+                cost += await self._writer.write(sealed, None if left > 0 else follow)
         return cost
 
     def _say_what_is_off(self, oldest: float | None) -> None:

@@ -14,7 +14,7 @@ import time
 import weakref
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import anyio
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     _CallSoon = Callable[[Callable[[], object]], object]
 
-__all__ = ["InlineWorker", "ThreadWorker", "Worker"]
+__all__ = ["Errand", "InlineErrand", "InlineWorker", "ThreadWorker", "Worker"]
 
 T = TypeVar("T")
 
@@ -38,6 +38,19 @@ class Worker(Protocol):
     async def timed(self, job: Callable[[], object]) -> float:
         """Run the job; the seconds it took itself, without what it waited for its turn."""
 
+    def errand(self, job: Callable[[], object]) -> Errand:
+        """A job that is begun by another thread, at a time when this one has nothing to do."""
+
+
+class Errand(Protocol):
+    """A job that waits for its start."""
+
+    def start(self) -> None:
+        """Begin it, once, from any thread."""
+
+    async def timed(self) -> float:
+        """Once it was started: the seconds it took, or its exception. Not cancelled."""
+
 
 class ThreadWorker:
     """A thread of its own: never more than one job at a time.
@@ -48,50 +61,74 @@ class ThreadWorker:
 
     def __init__(self) -> None:
         self._turn = anyio.Lock(fast_acquire=True)
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         weakref.finalize(self, self._jobs.put, None)
 
     async def run(self, job: Callable[[], T]) -> T:
         """The job's result, or its exception. Not cancelled: a write is never half awaited."""
-        async with self._turn:
-            await checkpoint_if_cancelled()
-            if self._thread is None:
-                self._thread = threading.Thread(target=_work, args=[self._jobs], daemon=True)
-                self._thread.start()
-            done = anyio.Event()
-            handed = _Job(job, _call_soon(), done.set)
-            self._jobs.put(handed)
-            with anyio.CancelScope(shield=True):
-                await done.wait()
-        if handed.error is not None:
-            raise handed.error
-        return cast("T", handed.result)
+        return (await self._handed(job))[0]
 
     async def timed(self, job: Callable[[], object]) -> float:
         """The seconds the job took in its thread, or its exception."""
+        return (await self._handed(job))[1]
 
-        def clocked() -> float:
-            begun = time.perf_counter()
-            job()
-            return time.perf_counter() - begun
+    async def _handed(self, job: Callable[[], T]) -> tuple[T, float]:
+        async with self._turn:
+            await checkpoint_if_cancelled()
+            handed = self._job(job)
+            handed.start()
+            return await handed.outcome()
 
-        return await self.run(clocked)
+    def errand(self, job: Callable[[], object]) -> Errand:
+        """A job that is begun by another thread, at a time when this one has nothing to do."""
+        return self._job(job)
+
+    def _job(self, todo: Callable[[], T]) -> _Job[T]:
+        if self._thread is None:
+            self._thread = threading.Thread(target=_work, args=[self._jobs], daemon=True)
+            self._thread.start()
+        return _Job(todo, self._jobs)
 
 
-class _Job:
+class _Job(Generic[T]):
     """A job on its way through the thread."""
 
-    __slots__ = ("call_soon", "done", "error", "result", "todo")
+    def __init__(self, todo: Callable[[], T], jobs: SimpleQueue[_Job[Any] | None]) -> None:
+        self._todo = todo
+        self._jobs = jobs
+        self._call_soon = _call_soon()
+        self._done = anyio.Event()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._seconds = 0.0
 
-    def __init__(
-        self, todo: Callable[[], object], call_soon: _CallSoon, done: Callable[[], object]
-    ) -> None:
-        self.todo = todo
-        self.call_soon = call_soon
-        self.done = done
-        self.result: object = None
-        self.error: BaseException | None = None
+    def start(self) -> None:
+        """Begin it, once, from any thread."""
+        self._jobs.put(self)
+
+    def work(self) -> None:
+        """For the thread."""
+        begun = time.perf_counter()
+        try:
+            self._result = self._todo()
+        except BaseException as error:
+            self._error = error
+        self._seconds = time.perf_counter() - begun
+        with suppress(RuntimeError):  # the loop is closed: nobody awaits it any more
+            self._call_soon(self._done.set)
+
+    async def outcome(self) -> tuple[T, float]:
+        """Result and seconds, or its exception. Not cancelled."""
+        with anyio.CancelScope(shield=True):
+            await self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._result), self._seconds
+
+    async def timed(self) -> float:
+        """The seconds it took, or its exception."""
+        return (await self.outcome())[1]
 
 
 def _call_soon() -> _CallSoon:
@@ -104,15 +141,10 @@ def _call_soon() -> _CallSoon:
         return trio.lowlevel.current_trio_token().run_sync_soon
 
 
-def _work(jobs: SimpleQueue[_Job | None]) -> None:
+def _work(jobs: SimpleQueue[_Job[Any] | None]) -> None:
     """The thread: job after job, until the worker is gone."""
     while (job := jobs.get()) is not None:
-        try:
-            job.result = job.todo()
-        except BaseException as error:
-            job.error = error
-        with suppress(RuntimeError):  # the loop is closed: nobody awaits it any more
-            job.call_soon(job.done)
+        job.work()
         del job  # what it holds is not kept until the next one comes
 
 
@@ -129,3 +161,22 @@ class InlineWorker:
         begun = anyio.current_time()
         await self.run(job)
         return anyio.current_time() - begun
+
+    def errand(self, job: Callable[[], object]) -> Errand:
+        """It runs when it is awaited."""
+        return InlineErrand(self, job)
+
+
+class InlineErrand:
+    """Of a worker that has no thread: the job runs when it is awaited."""
+
+    def __init__(self, worker: Worker, job: Callable[[], object]) -> None:
+        self._worker = worker
+        self._job = job
+
+    def start(self) -> None:
+        """Nothing: there is no other thread."""
+
+    async def timed(self) -> float:
+        """The seconds of the loop's own clock that it took."""
+        return await self._worker.timed(self._job)

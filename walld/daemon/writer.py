@@ -20,7 +20,7 @@ from __future__ import annotations
 import errno
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
@@ -42,10 +42,22 @@ if TYPE_CHECKING:
     from walld.wal.layout import Settled
     from walld.wal.verdict import Verdict
 
-__all__ = ["Writer"]
+    Follow = Callable[[int], "Following | None"]
+
+__all__ = ["Following", "Writer"]
 
 _log = logging.getLogger("walld.wal")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Following(Protocol):
+    """A sync that follows a write at once."""
+
+    def start(self) -> None:
+        """In the writer's thread: the write has returned."""
+
+    def written(self) -> None:
+        """On the loop: it has heard of the write, and who waits for a sync waits for this one."""
 
 
 class Writer:
@@ -143,8 +155,11 @@ class Writer:
 
     # --- writing --------------------------------------------------------------------------------
 
-    async def write(self, sealed: Sealed) -> float:
-        """One batch, however often it takes. Returns the seconds of the call that did it."""
+    async def write(self, sealed: Sealed, follow: Follow | None = None) -> float:
+        """One batch, however often it takes. Returns the seconds of the call that did it.
+
+        follow: of the batch's number, a sync that is to begin as soon as it is written.
+        """
         async with self._lock:
             while True:
                 if self._is_moving:
@@ -154,25 +169,30 @@ class Writer:
                 try:
                     if self._is_full(len(sealed.batch)):
                         await self._open_segment(sealed.batch.batch_no)
-                    return await self._write_once(sealed)
+                    return await self._write_once(sealed, follow)
                 except OSError as error:
                     await self._write_failed(error)
 
-    async def _write_once(self, sealed: Sealed) -> float:
+    async def _write_once(self, sealed: Sealed, follow: Follow | None = None) -> float:
         engine = self._engine
         segment = engine.segments.current
         offset, synced_no = segment.size, engine.sealing.synced_no
         if self._synced_no_max is not None:
             synced_no = min(synced_no, self._synced_no_max)
+        following = None if follow is None else follow(sealed.batch.batch_no)
 
         def job() -> None:
             self._files.write(segment.segment_id, sealed.batch, synced_no, offset)
             self.check_owner()
+            if following is not None:
+                following.start()  # from here: the loop would hear of the write first
 
         took = await self._thread.timed(job)
         self._metrics.wal_write_duration.observe(took)
         engine.sealing.told_synced_no = synced_no
         engine.written(sealed, offset, anyio.current_time())
+        if following is not None:
+            following.written()
         return took
 
     async def tell_synced(self) -> None:

@@ -239,7 +239,8 @@ class Engine:
                 waiter.tell()
             else:
                 self._sync_waiters.append((recorded_no, waiter))
-                self.commit.hurry_sync()
+                if recorded_no > self.sealing.syncing_no:
+                    self.commit.hurry_sync()
 
     def not_flushed(self, waiters: list[Waiter], oldest: float | None) -> None:
         """Something of a flush was left for want of room: it waits on, and whoever waits for it."""

@@ -66,6 +66,8 @@ class Sealing:
         """Highest batch written that holds more than the news of a sync: what a sync is for."""
         self.reached_no = 0
         """Highest batch ever written: after a failure `written_no` falls back to `synced_no`."""
+        self.syncing_no = 0
+        """Up to where a sync under way reaches, 0 while there is none."""
         self.synced_no = 0
         self.told_synced_no = 0
         """The synced_no that stands in the last batch written."""

@@ -24,40 +24,63 @@ MUTANTS = (
     Mutant(
         "acknowledged when the sync begins",
         DAEMON + "syncer.py",
-        "        self.syncing_since = anyio.current_time()\n        try:\n",
+        "        self.syncing_since = anyio.current_time()\n",
         "        self.syncing_since = anyio.current_time()\n"
-        "        engine.synced(target)\n"
-        "        try:\n",
+        "        self._engine.synced(sync.target)\n",
         "P4",
     ),
     Mutant(
         "a sync that fails is taken for done",
         DAEMON + "syncer.py",
-        "                await self._writer.sync_failed(what, error.errno, generation)\n"
-        "            await self._writer.pause()\n"
+        "                    await self._writer.sync_failed(what, error.errno, sync.generation)\n"
+        "                await self._writer.pause()\n"
+        "            finally:\n"
+        "                self._under_way = None\n"
         "            return\n",
-        "                _log.error(what)\n            took = 0.0\n",
+        "                    _log.error(what)\n            finally:\n                took = 0.0\n",
         "P8",
     ),
     Mutant(
         "a sync that failed is tried again on the same file",
         DAEMON + "syncer.py",
-        "            await self._writer.sync_failed(what, error.errno, generation)\n",
-        "            _log.error(what)\n            engine.commit.written(anyio.current_time())\n",
+        "                    await self._writer.sync_failed(what, error.errno, sync.generation)\n",
+        "                    _log.error(what)\n"
+        "                    engine.commit.written(anyio.current_time())\n",
         "P8",
     ),
     Mutant(
         "only the current segment is synced",
         DAEMON + "syncer.py",
-        "        ids = [segment.segment_id for segment in segments]\n",
-        "        ids = [segment.segment_id for segment in segments[-1:]]\n",
+        "        ids = [segment.segment_id for segment in of]\n",
+        "        ids = [segment.segment_id for segment in of[-1:]]\n",
         "P4",
+    ),
+    Mutant(
+        "a sync that follows a write begins before it",
+        DAEMON + "writer.py",
+        "            self._files.write(segment.segment_id, sealed.batch, synced_no, offset)\n"
+        "            self.check_owner()\n"
+        "            if following",
+        "            if following is not None:\n"
+        "                following.errand._job()\n"
+        "                following.errand._job = lambda: None\n"
+        "            self._files.write(segment.segment_id, sealed.batch, synced_no, offset)\n"
+        "            self.check_owner()\n"
+        "            if following",
+        "P4",
+    ),
+    Mutant(
+        "a sync begins beside the moving of what another one lost",
+        DAEMON + "syncer.py",
+        "            self.syncing_since = None\n            engine",
+        "            self.syncing_since = self._under_way = None\n            engine",
+        "P8",
     ),
     Mutant(
         "a sync counts for batches that moved while it ran",
         DAEMON + "syncer.py",
-        "        if generation != self._writer.generation:\n",
-        "        if generation > self._writer.generation:\n",
+        "        if sync.generation != self._writer.generation:\n",
+        "        if sync.generation > self._writer.generation:\n",
         "P8",
     ),
     Mutant(

@@ -10,7 +10,7 @@ MUTANTS = (
     Mutant(
         "a sync is taken to cover what was written while it ran",
         DAEMON + "syncer.py",
-        "        engine.synced(target)\n",
+        "        engine.synced(sync.target)\n",
         "        engine.synced(engine.sealing.written_no)\n",
         "P4",
     ),
