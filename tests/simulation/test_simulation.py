@@ -61,6 +61,7 @@ WITH_SESSIONS = {
     24: "where a snapshot knew the lines of the log the next was chained to the one before them",
     28: "a reply of a turn was taken again while its tombstone was on its way, and came back",
     54: "a turn that could not be interrupted for want of memory ended the daemon",
+    46: "a second sync of a file whose first had failed, behind a write, while batches moved",
     68: "a checkpoint went on when its session was deleted, and then met other lines",
     81: "the same, and lines of the deleted session were in the new one",
     91: "a reply of a turn that its session refused for now was never moved",
