@@ -95,7 +95,9 @@ class Intake:
             # Who waits beside a flood that is held waits for its flush, and for no rest besides.
             busy = busy or (self._shares.parts.is_awaited and self._shares.has_sated)
             if self._shares.is_paused or not busy:
-                rest = min(max(took, limits.REST_SECONDS_MIN), limits.REST_SECONDS_MAX)
+                # Who waits for each flush is late by each rest: it is no longer than the sweep was.
+                least = 0.0 if self._shares.parts.is_awaited else limits.REST_SECONDS_MIN
+                rest = min(max(took, least), limits.REST_SECONDS_MAX)
                 if self._shares.is_paused:
                     rest = limits.REST_SECONDS_MAX
                 with anyio.move_on_after(rest):
