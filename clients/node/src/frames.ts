@@ -12,7 +12,7 @@
 import { FRAME_OVERHEAD_BYTES, SHORT_TEXT_BYTES_MAX } from "./limits.ts";
 import type { Stream } from "./stream.ts";
 import { encodeFrame } from "./wire/framing.ts";
-import { room } from "./wire/slab.ts";
+import { reserve, room, slab, take } from "./wire/slab.ts";
 
 export const TOKEN = 3;
 export const REASONING = 4;
@@ -25,6 +25,8 @@ const RELEASE = 16;
 
 const TEXT_AT = 19;
 const SHORT = 0xffff;
+/** Longest text, in UTF-16 units, that is written byte by byte: beyond, a call of Buffer is faster. */
+const BY_HAND_MAX = 64;
 
 /** A frame that is sent and held: `count` events of `stream` from `seq` on. No stream: a Drain. */
 export interface Held {
@@ -52,26 +54,56 @@ export function isStart(tag: number): boolean {
 
 /** The frame of a Token or Reasoning without info. `text` is a string without lone halves, or bytes. */
 export function textFrame(tag: number, number: number, seq: number, text: string | Buffer): Buffer {
-  const length = typeof text === "string" ? Buffer.byteLength(text) : text.length;
-  const at = length <= SHORT ? TEXT_AT : TEXT_AT + 2;
-  const frame = room(at + length);
-  frame.writeUInt32BE(at - 4 + length, 0);
-  frame[4] = 0x94;
-  frame[5] = tag;
-  frame[6] = 0xce;
-  frame.writeUInt32BE(number, 7);
-  frame[11] = 0xce;
-  frame.writeUInt32BE(seq, 12);
-  if (length <= SHORT) {
-    frame[16] = 0xc5;
-    frame.writeUInt16BE(length, 17);
-  } else {
-    frame[16] = 0xc6;
-    frame.writeUInt32BE(length, 17);
+  if (typeof text === "string" && text.length <= BY_HAND_MAX) {
+    const at = reserve(TEXT_AT + 3 * text.length);
+    const length = writeText(slab, at + TEXT_AT, text);
+    writeHead(slab, at, tag, number, seq, length);
+    return take(TEXT_AT + length);
   }
-  if (typeof text === "string") frame.write(text, at);
-  else text.copy(frame, at);
+  const length = typeof text === "string" ? Buffer.byteLength(text) : text.length;
+  const textAt = length <= SHORT ? TEXT_AT : TEXT_AT + 2;
+  const frame = room(textAt + length);
+  writeHead(frame, 0, tag, number, seq, length);
+  if (typeof text === "string") frame.write(text, textAt);
+  else text.copy(frame, textAt);
   return frame;
+}
+
+/** All that is before the text. */
+function writeHead(into: Buffer, at: number, tag: number, number: number, seq: number, length: number): void {
+  const isShort = length <= SHORT;
+  writeU32(into, at, (isShort ? TEXT_AT : TEXT_AT + 2) - 4 + length);
+  into[at + 4] = 0x94;
+  into[at + 5] = tag;
+  into[at + 6] = 0xce;
+  writeU32(into, at + 7, number);
+  into[at + 11] = 0xce;
+  writeU32(into, at + 12, seq);
+  if (isShort) {
+    into[at + 16] = 0xc5;
+    into[at + 17] = length >>> 8;
+    into[at + 18] = length;
+  } else {
+    into[at + 16] = 0xc6;
+    writeU32(into, at + 17, length);
+  }
+}
+
+function writeU32(into: Buffer, at: number, value: number): void {
+  into[at] = value >>> 24;
+  into[at + 1] = value >>> 16;
+  into[at + 2] = value >>> 8;
+  into[at + 3] = value;
+}
+
+/** Its length in bytes. Most tokens are ASCII; what is not begins again, the way of Buffer. */
+function writeText(into: Buffer, at: number, text: string): number {
+  for (let n = 0; n < text.length; n += 1) {
+    const code = text.charCodeAt(n);
+    if (code > 0x7f) return into.write(text, at);
+    into[at + n] = code;
+  }
+  return text.length;
 }
 
 /**

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test, type TestContext } from "node:test";
+import { setImmediate } from "node:timers/promises";
 
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -232,6 +233,83 @@ test("as lazy as without, and the very same error", async (t) => {
   const other = client.reply("refused");
   await assert.rejects(walldMiddleware(other).wrapStream(failing), (thrown) => thrown === refused);
   assert.equal((await client.recover("refused"))!.error!.message, "no");
+});
+
+test("reads that do not wait for each other read no more than was asked for, in order", async (t) => {
+  const { client } = await setUp(t);
+  const error = new Error("the end");
+  const model = counting(error);
+  const options = { doStream: model.doStream, params: { prompt: [] } };
+  const { stream } = await walldMiddleware(client.reply("ahead")).wrapStream(options);
+  const reader = stream.getReader();
+  const delta = async () => ((await reader.read()).value as { delta: string }).delta;
+  assert.deepEqual(await Promise.all([delta(), delta()]), ["1", "2"]);
+  await setImmediate();
+  assert.equal(model.asked, 2);
+  const [third, fourth, fifth] = await Promise.allSettled([delta(), delta(), delta()]);
+  assert.equal(third.status === "fulfilled" && third.value, "3");
+  for (const one of [fourth, fifth]) assert.equal(one.status === "rejected" && one.reason, error);
+  assert.equal(model.asked, 4);
+  assert.equal((await client.recover("ahead"))!.text, "123");
+});
+
+test("a second read while the first one waits: two parts are read, not three", async (t) => {
+  const { client } = await setUp(t);
+  let model: ReadableStreamDefaultController<unknown>;
+  const source = new ReadableStream<unknown>({ start: (controller) => void (model = controller) });
+  const options = { doStream: () => Promise.resolve({ stream: source }), params: { prompt: [] } };
+  const { stream } = await walldMiddleware(client.reply("waits")).wrapStream(options);
+  const reader = stream.getReader();
+  const reads: Promise<unknown>[] = [];
+  for (let n = 0; n < 2; n += 1) {
+    reads.push(reader.read());
+    await setImmediate();
+  }
+  for (const delta of ["1", "2", "3"]) model!.enqueue({ type: "text-delta", id: "1", delta });
+  await Promise.all(reads);
+  await setImmediate();
+  assert.equal((await client.recover("waits"))!.text, "12");
+});
+
+test("a cancel while a part is on its way reaches the model; the part is nobody's", async (t) => {
+  const { client } = await setUp(t);
+  const told: unknown[] = [];
+  let model: ReadableStreamDefaultController<unknown>;
+  const source = new ReadableStream<unknown>(
+    {
+      start: (controller) => void (model = controller),
+      cancel: (reason) => void told.push(reason),
+    },
+    { highWaterMark: 0 },
+  );
+  const reply = client.reply("on its way");
+  const options = { doStream: () => Promise.resolve({ stream: source }), params: { prompt: [] } };
+  const reader = (await walldMiddleware(reply).wrapStream(options)).stream.getReader();
+  const reading = reader.read();
+  await setImmediate();
+  model!.enqueue({ type: "text-delta", id: "1", delta: "late" });
+  await reader.cancel("enough");
+  assert.deepEqual(await reading, { done: true, value: undefined });
+  await setImmediate(); // what is rejected and not handled fails the test
+  assert.deepEqual(told, ["enough"]);
+  const found = (await client.recover("on its way"))!;
+  assert.deepEqual([found.status, found.text], ["cancelled", ""]);
+});
+
+test("what is no part is handed on as it is, through tee and pipeThrough too", async (t) => {
+  const { client } = await setUp(t);
+  const odd = [null, 7, { type: "finish", finishReason: null }, { type: "text-delta", id: "1", delta: "x" }];
+  const source = ReadableStream.from<unknown>(odd);
+  const reply = client.reply("odd");
+  const options = { doStream: () => Promise.resolve({ stream: source }), params: { prompt: [] } };
+  const { stream } = await walldMiddleware(reply).wrapStream(options);
+  const seen: unknown[][] = [[], []];
+  const [one, two] = stream.pipeThrough(new TransformStream()).tee();
+  await Promise.all([one, two].map(async (branch, n) => {
+    for await (const part of branch) seen[n]!.push(part);
+  }));
+  assert.deepEqual(seen, [odd, odd]);
+  assert.equal((await client.recover("odd"))!.text, "x");
 });
 
 test("a prompt repeats the results of all steps: each is recorded once, and only those of this reply", async (t) => {

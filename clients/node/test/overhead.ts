@@ -2,11 +2,14 @@
  * What a chunk costs, measured here: `npm run bench`. Prints figures and decides nothing.
  *
  * token: reply.token() at 500 a second, as a model streams. bare: socket.write() of as many bytes to
- * a reader that reads. chunk: reading one part of a model's stream through the middleware, less the
- * same without it (medians, alternating, so that both see the same machine).
+ * a process that sleeps until they come, as the daemon does: waking it is most of that. part: reading
+ * one part of a model's stream, through the middleware and without it, by turns of BLOCK parts, so
+ * that both see the same machine and neither the caches that the other has just warmed.
  */
 
-import { connect as connectSocket, createServer } from "node:net";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { connect as connectSocket } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -16,7 +19,10 @@ import { walldMiddleware } from "walld-client/ai";
 import { Daemon } from "./daemon.js";
 
 const COUNT = 3000;
+const BLOCK = 100;
 const TEXT = "token ";
+const READER = `require("net").createServer((one) => one.resume()).listen(process.argv[1], () => console.log("up"));
+  process.stdin.on("end", () => process.exit()).resume();`;
 
 function told(name: string, ns: number[]): void {
   const sorted = ns.toSorted((a, b) => a - b);
@@ -61,31 +67,34 @@ test("overhead", async (t) => {
   const reply = client.reply("bench");
   await reply.drain();
   const path = join(daemon.home, "bare");
-  const server = createServer((one) => one.resume()).listen(path);
+  const server = spawn(process.execPath, ["-e", READER, path], { stdio: ["pipe", "pipe", "inherit"] });
+  await once(server.stdout, "data");
   const bare = connectSocket(path);
-  await new Promise((resolve) => bare.once("connect", resolve));
+  await once(bare, "connect");
   const frame = Buffer.alloc(19 + TEXT.length);
   for (let round = 0; round < 2; round += 1) {
     told("token", await paced(COUNT, () => reply.token(TEXT)));
     told("bare ", await paced(COUNT, () => bare.write(frame)));
   }
   bare.destroy();
-  server.close();
+  server.stdin.end();
 
   for (const pauseMs of [0, 2]) {
-    const plain: number[] = [];
-    const wrapped: number[] = [];
     const count = pauseMs === 0 ? 20_000 : COUNT;
     const options = { doStream: () => Promise.resolve({ stream: parts(count) }), params: { prompt: [] } };
     const through = (await walldMiddleware(reply).wrapStream(options)).stream.getReader();
-    const without = parts(count).getReader();
-    for (let n = 0; n < count; n += 1) {
-      plain.push(await read(without));
-      wrapped.push(await read(through));
-      await (pauseMs === 0 && n % 100 !== 0 ? undefined : sleep(pauseMs));
+    const plain = { reader: parts(count).getReader(), ns: [] as number[] };
+    const wrapped = { reader: through, ns: [] as number[] };
+    for (let n = 0; n < count / BLOCK; n += 1) {
+      for (const { reader, ns } of n % 2 === 0 ? [plain, wrapped] : [wrapped, plain]) {
+        for (let m = 0; m < BLOCK; m += 1) {
+          await (pauseMs === 0 && m > 0 ? undefined : sleep(pauseMs));
+          ns.push(await read(reader));
+        }
+      }
     }
-    told(`part without it, ${pauseMs} ms apart`, plain);
-    told(`part with it,    ${pauseMs} ms apart`, wrapped);
+    told(`part without it, ${pauseMs} ms apart`, plain.ns);
+    told(`part with it,    ${pauseMs} ms apart`, wrapped.ns);
   }
   console.log(JSON.stringify(client.stats()));
 });

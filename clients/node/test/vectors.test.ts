@@ -112,9 +112,11 @@ test("pieces of text join", () => {
 });
 
 test("text frames written by hand are ordinary ones", () => {
-  for (const text of ["", "ü", "x".repeat(65_535), "x".repeat(65_536)]) {
+  const few = ["", "ü", "plain", "ab\u{1f600}€c", "x".repeat(64), "€".repeat(64), "x".repeat(65), `${"x".repeat(63)}\u{1f600}`];
+  for (const text of [...few, "x".repeat(65_535), "x".repeat(65_536)]) {
     for (const given of [text, Buffer.from(text)]) {
       const frame = textFrame(4, 2 ** 32 - 1, 7, given);
+      textFrame(3, 1, 1, "the next one leaves it alone");
       assert.equal(frame.readUInt32BE(0), frame.length - 4);
       const read = decodeBody(frame.subarray(4), ALL);
       assert.deepEqual(plain(read), {

@@ -70,28 +70,52 @@ export function walldMiddleware(reply: Reply): WalldMiddleware {
   };
 }
 
-/** The same stream, each part recorded on its way. */
+/**
+ * The same stream, each part recorded on its way.
+ *
+ * `pull` gives no promise and makes no function: that halves what this stream costs for a part. So
+ * the stream cannot know that a part is on its way, and `isReading` says it: one is read at a time.
+ */
 function tapped(stream: ReadableStream<unknown>, recorder: Recorder): ReadableStream<unknown> {
   const reader = stream.getReader();
-  const failed = (error: unknown): never => {
+  let controller: ReadableStreamDefaultController<unknown>;
+  let isReading = false;
+  let isOver = false;
+  const arrived = (next: { done: boolean; value?: unknown }): void => {
+    if (isOver) return; // cancelled in the meantime
+    if (next.done) {
+      isOver = true;
+      recorder.over();
+      controller.close();
+    } else {
+      try {
+        record(recorder, next.value as Part);
+      } catch (error) {
+        recorder.missed(error); // no part of any kind that is known
+      }
+      isReading = false; // before enqueue, which pulls at once where somebody waits for the next part
+      controller.enqueue(next.value);
+    }
+  };
+  const failed = (error: unknown): void => {
+    if (isOver) return;
+    isOver = true;
     recorder.fail(error);
     recorder.over();
-    throw error; // the stream errors with this very object
+    controller.error(error); // the stream errors with this very object
   };
   return new ReadableStream<unknown>(
     {
-      pull(controller) {
-        return reader.read().then((next) => {
-          if (next.done) {
-            recorder.over();
-            controller.close();
-          } else {
-            record(recorder, next.value as Part);
-            controller.enqueue(next.value);
-          }
-        }, failed);
+      start(given) {
+        controller = given;
+      },
+      pull() {
+        if (isReading) return;
+        isReading = true;
+        reader.read().then(arrived, failed);
       },
       cancel(reason) {
+        isOver = true;
         recorder.cancel("the stream was not read to its end");
         return reader.cancel(reason);
       },

@@ -112,13 +112,18 @@ export class Recorder {
     this.guard(() => this.reply.cancel(reason));
   }
 
+  /** A part could not be recorded. Said once; the program goes on. */
+  missed(error: unknown): void {
+    if (this.hasWarned) return;
+    this.hasWarned = true;
+    warn(`walld could not record a part of reply '${this.reply.streamId}': ${shown(error)}`);
+  }
+
   private guard(say: () => void): void {
     try {
       say();
     } catch (error) {
-      if (this.hasWarned) return;
-      this.hasWarned = true;
-      warn(`walld could not record a part of reply '${this.reply.streamId}': ${shown(error)}`);
+      this.missed(error);
     }
   }
 }

@@ -10,16 +10,28 @@ const SLAB_BYTES = 64 * 1024;
 /** A longer frame has its own memory. */
 const SHARED_BYTES_MAX = 4 * 1024;
 
-let slab = Buffer.alloc(0);
+/** Where frames are written; another one after each `reserve`, maybe. */
+export let slab: Buffer = Buffer.alloc(0);
 let used = 0;
 
 /** That many bytes, whatever stands in them. */
 export function room(bytes: number): Buffer {
   if (bytes > SHARED_BYTES_MAX) return Buffer.allocUnsafeSlow(bytes);
-  if (used + bytes > slab.length) {
+  reserve(bytes);
+  return take(bytes);
+}
+
+/** Where in `slab` so many bytes are free, for a frame whose length is known once it is written. */
+export function reserve(bytesMax: number): number {
+  if (used + bytesMax > slab.length) {
     slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
     used = 0;
   }
+  return used;
+}
+
+/** What was written there: nobody else gets these bytes. */
+export function take(bytes: number): Buffer {
   const piece = slab.subarray(used, used + bytes);
   used += bytes;
   return piece;
