@@ -245,3 +245,77 @@ def test_what_was_released_is_in_its_session_for_whoever_asks_next(daemon: Daemo
         assert daemon.reader.delete(f"s{number}") is True
     daemon.restart()
     assert daemon.reader.recover("s4") is None
+
+
+def test_a_long_answer_and_a_long_result_come_back_as_they_were_said(daemon: DaemonProcess) -> None:
+    """What is too long for an entry is put beside the session, field by field."""
+    session = daemon.reader.session("s")
+    text, result = "0123456789" * 30_000, "L" * 300_000
+    with session.submit("q", message_id="m").reply() as reply:
+        reply.token(text)
+        reply.end()
+    with session.submit("read it", message_id="m2").reply() as reply:
+        reply.token("I read the file.")
+        reply.tool("read", {"path": "a"}, call_id="c1")
+        reply.tool_result(result, call_id="c1")
+        reply.end()
+    told = session.messages() or []
+    assert [one["content"] for one in told] == ["q", text, "read it", "I read the file."]
+    assert "tool_calls" not in told[1]
+    (call,) = told[3]["tool_calls"]
+    assert (call["arguments"], call["result"], call["outcome"]) == ('{"path":"a"}', result, "done")
+    sent = session.messages("openai") or []
+    assert [one["role"] for one in sent] == ["user", "assistant", "user", "assistant", "tool"]
+    assert sent[3]["tool_calls"][0]["function"]["name"] == "read"
+    assert sent[4]["content"].startswith("LLL")
+
+
+def test_an_answer_that_no_artifact_holds_stays_a_reply(daemon: DaemonProcess) -> None:
+    """And ends no daemon, neither this one nor the next."""
+    session = daemon.reader.session("s")
+    piece = "x" * 1_000_000
+    with session.submit("q", message_id="m").reply(stream_id="long") as reply:
+        for _ in range(70):
+            reply.token(piece)
+            assert reply.drain(60)
+        reply.end()
+    for _ in range(2):
+        found = daemon.reader.recover(stream_id="long")
+        assert found is not None
+        assert (found.status, len(found.text)) == ("complete", 70_000_000)
+        assert [one["content"] for one in session.messages() or []] == ["q"]
+        daemon.restart()
+
+
+def test_a_reply_that_was_moved_answers_its_turn(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    reply = session.submit("q", message_id="m").reply(stream_id="r")
+    reply.token("the whole answer")
+    reply.move("s2")
+    reply.end()
+    assert [one["content"] for one in session.messages() or []] == ["q", "the whole answer"]
+    assert daemon.reader.recover_all() == []
+    assert daemon.reader.session("s2").messages() is None
+
+
+def test_an_answer_stands_below_its_turn(daemon: DaemonProcess) -> None:
+    """Also where the session has gone on from elsewhere, or where the reply says on what it is."""
+    session = daemon.reader.session("s")
+    first = session.submit("q1", message_id="m1")
+    reply = first.reply()
+    reply.token("a1")
+    session.branch(None)
+    session.submit("q2", message_id="m2")
+    reply.end()
+    assert [one["content"] for one in session.messages() or []] == ["q2"]
+    (answer,) = [one for one in session.events() or [] if one["payload"].get("content") == "a1"]
+    session.branch(answer["id"])
+    assert [one["content"] for one in session.messages() or []] == ["q1", "a1"]
+    noted = session.append("note", {"n": 1})
+    session.append("note", {"n": 2})
+    again = session.submit("q3", message_id="m3", retry_of=first.turn_id)
+    with again.reply(parent=noted.id) as other:
+        other.token("a3")
+        other.end()
+    (answer,) = [one for one in session.events() or [] if one["payload"].get("content") == "a3"]
+    assert answer["parent"] == noted.id

@@ -115,7 +115,7 @@ class Recovery:
 
         def waits() -> bool:
             return any(
-                stream.begin.uid == uid and session_id in (None, stream.session_id)
+                stream.begin.uid == uid and session_id in (None, *stream.session_ids)
                 for no, stream in engine.settling.streams.items()
                 if no not in engine.settling.moved
             )

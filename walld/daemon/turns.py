@@ -17,13 +17,15 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
+import msgspec
 from anyio.lowlevel import checkpoint
+from walld_client.artifacts import fit
 from walld_client.partial import from_recovered
 from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.engine.entries import free_id
-from walld.errors import FormatError, Refusal
+from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
 from walld.wal.layout import Flag
 
@@ -38,11 +40,11 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.ledgers import Ledger, LostTurn
     from walld.engine.stream import Stream
+    from walld.sessions.state import SessionState
 
 __all__ = ["Turns", "interruption"]
 
 _log = logging.getLogger("walld.turns")
-_PREVIEW_CHARS = 200
 _PASSING = ("ledger_full", "disk_full")
 """What a reply is refused for only for now."""
 _GAP = "gap"
@@ -127,10 +129,10 @@ class Turns:
         if uid is not None and session_id is not None:
             await self._see_off(uid, session_id)
         for stream in list(self._engine.settling.streams.values()):
-            named = (stream.begin.uid, stream.session_id)
             if stream.no in self._engine.settling.moved:
                 continue
-            if session_id is not None and named != (uid, session_id):
+            whose = stream.begin.uid, stream.session_ids
+            if session_id is not None and (whose[0] != uid or session_id not in whose[1]):
                 continue
             if self._again_at.get(stream.no, 0.0) > anyio.current_time():
                 continue
@@ -143,7 +145,7 @@ class Turns:
                     continue
                 try:
                     await self._settle(stream)
-                except (OSError, FormatError, Refusal) as error:
+                except (OSError, FormatError, ProtocolError, Refusal, ValueError) as error:
                     self._not_settled(stream, error)
                 else:
                     self._again_at.pop(stream.no, None)
@@ -199,9 +201,10 @@ class Turns:
             one = _id_of(reply, message)
             turn_id = stream.begin.turn_id
             messages.append(wire.NewEntry("message", payload, one, turn=turn_id, once=True))
-        ledger = await self._sessions.open(uid, stream.session_id)
-        if ledger is None or stream.gone:
+        ledger = await self._sessions.open(uid, session_id)
+        if ledger is None or ledger.state is None or stream.gone:
             return
+        messages = _placed(messages, ledger.state, stream.begin.turn_id, reply.parent)
         now = anyio.current_time()
         if not self._engine.settling.move(stream, ledger, messages, self._wall_ms(), now):
             self._engine.when("synced", partial(self._go, stream), now)
@@ -211,8 +214,12 @@ class Turns:
         """A reply that is complete, with its session; None where that does not know its turn."""
         uid, turn_id = stream.begin.uid, stream.begin.turn_id
         assert turn_id is not None
-        ledger = await self._sessions.open(uid, stream.session_id)
-        if ledger is None or ledger.state is None or ledger.state.journal.turn(turn_id) is None:
+        # A reply that was moved to another session has its turn where it began.
+        for session_id in stream.session_ids:
+            ledger = await self._sessions.open(uid, session_id)
+            if ledger is not None and ledger.state and ledger.state.journal.turn(turn_id):
+                break
+        else:
             return None
         found = await self._reader.replies(uid, [stream], [])
         reply = from_recovered(found[-1][1]) if found else None
@@ -243,29 +250,47 @@ class Turns:
             told.pop("_partial", None)
             told.pop("_partial_reason", None)
         told["_turn"] = turn_id
-        payload = _dumps(told)
-        if len(payload) <= limits.LEDGER_PAYLOAD_BYTES_MAX:
+
+        def job() -> bytes:
+            payload, beside = fit(told)
+            for held in beside:
+                digest, size = sha256(held).digest(), len(held)
+                for at in range(0, size, limits.ANSWER_CHUNK_BYTES):
+                    piece = held[at : at + limits.ANSWER_CHUNK_BYTES]
+                    self._files.artifacts.put(uid, session_id, digest, size, at, piece)
             return payload
-        content = _dumps({"content": message["content"], "tool_calls": message.get("tool_calls")})
-        digest = sha256(content)
 
-        size = len(content)
+        if _length(told) < limits.LEDGER_PAYLOAD_BYTES_MAX // 8:
+            return job()  # it fits: what JSON makes of a character is at most 6
+        return await self._files.thread.run(job)
 
-        def job() -> None:
-            for at in range(0, size, limits.ANSWER_CHUNK_BYTES):
-                piece = content[at : at + limits.ANSWER_CHUNK_BYTES]
-                self._files.artifacts.put(uid, session_id, digest.digest(), size, at, piece)
 
-        await self._files.thread.run(job)
-        told.pop("tool_calls", None)
-        told["content"] = {
-            "_artifact": {
-                "sha256": digest.hexdigest(),
-                "size": len(content),
-                "preview": str(message["content"])[:_PREVIEW_CHARS],
-            }
-        }
-        return _dumps(told)
+def _length(told: dict[str, Any]) -> int:
+    """Of a message: about how many characters."""
+    return sum(len(one) if isinstance(one, str) else len(repr(one)) for one in told.values())
+
+
+def _placed(
+    messages: list[wire.NewEntry], state: SessionState, turn_id: str | None, parent: str | None
+) -> list[wire.NewEntry]:
+    """Messages of a turn's reply with their parents: below their turn.
+
+    Where the session went on elsewhere meanwhile, they hang on the turn and the leaf stays; or on
+    the entry that the reply names.
+    """
+    turn = state.journal.turn(turn_id)
+    assert turn is not None, turn_id
+    is_there = state.leaf_hangs_on(turn.submitted_seq)
+    above = None if is_there else turn.turn_id
+    if parent is not None and parent in state.ids:
+        above = parent
+    if above is None:
+        return messages
+    placed = []
+    for one in messages:
+        placed.append(msgspec.structs.replace(one, parent=above, leaf=is_there))
+        above = one.id
+    return placed
 
 
 def _id_of(reply: PartialReply, message: dict[str, Any]) -> str:
@@ -277,8 +302,3 @@ def interruption(turn_id: str, reason: str, entry_id: str) -> wire.NewEntry:
     """The daemon's word that a turn will not go on."""
     payload = json.dumps({"reason": reason, "by": "daemon"}).encode()
     return wire.NewEntry("turn_interrupted", payload, entry_id, turn=turn_id, leaf=False)
-
-
-def _dumps(value: object) -> bytes:
-    """JSON of one line; lone surrogates as escapes."""
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")

@@ -167,6 +167,11 @@ class Stream:
         return self.begin.session_id if self.moved_to is None else self.moved_to
 
     @property
+    def session_ids(self) -> tuple[str, str]:
+        """Where it is now; and where it began, and its turn with it."""
+        return self.session_id, self.begin.session_id
+
+    @property
     def key(self) -> tuple[int, str]:
         """(uid, stream_id): the name it has for its user."""
         return self.begin.uid, self.begin.stream_id

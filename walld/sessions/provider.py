@@ -173,12 +173,12 @@ def _calls(
         if not isinstance(given, str) or not isinstance(name, str) or not name:
             continue
         open_calls.pop(given, None)  # counted anew: a result that follows is not the old call's
-        if arguments is None:
+        if arguments is None or "_artifact" in arguments:  # it stands beside the session
             continue
         call = ProviderCall(sendable_id(given, len(taken), taken), name, arguments)
         calls.append(call)
         if one.get("outcome") in ("done", "failed"):
-            call.answer(one.get("result"), one["outcome"] == "failed")
+            call.answer(plain_result(one.get("result")), one["outcome"] == "failed")
         else:
             open_calls[given] = call
     return calls

@@ -103,6 +103,13 @@ class SessionState:
         """The parent that belongs into the event's line."""
         return self.leaf if event.parent is None else event.parent
 
+    def leaf_hangs_on(self, seq: int) -> bool:
+        """The entry of that seq is the leaf, or the leaf is somewhere below it."""
+        at = 0 if self.leaf is None else self.ids[self.leaf]
+        while at > seq:
+            at = self.parents[at]
+        return at == seq
+
     def seq_of_key(self, key: str, type: str | None = None) -> int | None:  # noqa: A002
         """The first event of that key, and of that type where one is given."""
         return self.keys.get(_key_name(key, type))

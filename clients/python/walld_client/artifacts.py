@@ -10,7 +10,7 @@ holds {"_artifact": {sha256, size, media_type, preview}}.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from walld_client.requests import decode_bool, decode_bytes
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages
 
-__all__ = ["Left", "Source", "fitted", "read", "resolved", "upload"]
+__all__ = ["Left", "Source", "fit", "fitted", "read", "resolved", "upload"]
 
 _OFFSET_TRIES = 16
 _JSON = "application/json"
@@ -111,37 +111,63 @@ def read(session_id: str, digest: str) -> Steps[bytes]:
     return decode_bytes(answer)
 
 
-def fitted(session_id: str, payload: dict[str, Any], left: Left = lambda: None) -> Steps[bytes]:
-    """The payload as JSON text that fits an entry; what is too long of it is put beside it."""
-    text = json_text(payload)
+def fit(payload: dict[str, Any]) -> tuple[bytes, list[bytes]]:
+    """The payload as JSON text that fits an entry, and what is to be put beside the session for it.
+
+    ValueError where nothing of a payload that is too long is long itself.
+    """
+    text, beside = json_text(payload), list[bytes]()
     if len(text) <= PAYLOAD_BYTES_MAX:
-        return text
+        return text, beside
     payload = _loose(payload)
     while len(text) > PAYLOAD_BYTES_MAX:
-        holder, name = max(_places(payload), key=lambda place: len(json_text(place[0][place[1]])))
+        holder, name = _longest(payload)
         value = holder[name]
         held = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else None
         kind = _JSON if held is None else _TEXT
         held = json_text(value) if held is None else held
-        if len(held) < 4 * PREVIEW_CHARS_MAX or _named(value) is not None:
+        if len(held) < _LONG or _named(value) is not None:
             raise ValueError(
                 f"the payload is {len(text)} bytes, limit {PAYLOAD_BYTES_MAX}, and no field of it"
                 f" is long ({name!r} is {len(held)}): put it into an artifact"
             )
-        described = yield from upload(session_id, held, kind, left=left)
+        digest = sha256(held).hexdigest()
+        described = {"sha256": digest, "size": len(held), "media_type": kind}
+        described["preview"] = _preview(held)
         holder[name] = {"_artifact": described}
+        beside.append(held)
         text = json_text(payload)
+    return text, beside
+
+
+def fitted(session_id: str, payload: dict[str, Any], left: Left = lambda: None) -> Steps[bytes]:
+    """The payload as JSON text that fits an entry; what is too long of it is put beside it."""
+    text, beside = fit(payload)
+    for held in beside:
+        yield from _put(session_id, _Held(held), left)
     return text
 
 
 def resolved(session_id: str, message: dict[str, Any]) -> Steps[dict[str, Any]]:
-    """A message whose content was put beside the session, with that content again."""
-    named = _named(message.get("content"))
-    if named is None:
-        return message
-    held = yield from read(session_id, str(named.get("sha256", "")))
-    whole = read_json(held) if named.get("media_type") == _JSON else wtf8.decode(held)
-    return message | {"content": whole}
+    """A message with what of it was put beside the session: its content, its calls and results."""
+    message = dict(message)
+    yield from _resolve(session_id, message, ("content", *_CALLS))
+    for name in _CALLS:
+        if isinstance(calls := message.get(name), list):
+            message[name] = [dict(one) if isinstance(one, dict) else one for one in calls]
+            for call in message[name]:
+                if isinstance(call, dict):
+                    yield from _resolve(session_id, call, _OF_A_CALL)
+    return message
+
+
+def _resolve(session_id: str, holder: dict[str, Any], names: Iterable[str]) -> Steps[None]:
+    for name in names:
+        named = _named(holder.get(name))
+        if named is not None:
+            held = yield from read(session_id, str(named.get("sha256", "")))
+            is_json = named.get("media_type") == _JSON
+            holder[name] = read_json(held) if is_json else wtf8.decode(held)
 
 
 def _put(session_id: str, source: _Pieces, left: Left) -> Steps[None]:
@@ -170,6 +196,10 @@ def _put(session_id: str, source: _Pieces, left: Left) -> Steps[None]:
 
 
 _MESSAGES = frozenset(("messages", "replacement"))
+_CALLS = ("tool_calls", "tool_results")
+_OF_A_CALL = ("arguments", "result")
+_LONG = 4 * PREVIEW_CHARS_MAX
+"""Shorter than that, what would stand for a field is no shorter."""
 
 
 def _loose(payload: dict[str, Any]) -> dict[str, Any]:
@@ -178,9 +208,31 @@ def _loose(payload: dict[str, Any]) -> dict[str, Any]:
     for name, value in payload.items():
         if name == "message" and isinstance(value, dict):
             copy[name] = dict(value)
-        elif name in _MESSAGES and isinstance(value, list):
+        elif name in (*_MESSAGES, *_CALLS) and isinstance(value, list):
             copy[name] = [dict(one) if isinstance(one, dict) else one for one in value]
     return copy
+
+
+def _longest(payload: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The place that is to give way: within a call rather than all calls, which folds look at."""
+
+    def length(place: tuple[dict[str, Any], str]) -> int:
+        return len(json_text(place[0][place[1]]))
+
+    holder, name = max(_places(payload), key=length)
+    calls = holder[name] if name in _CALLS and holder is payload else None
+    if isinstance(calls, list):
+        within = [
+            (call, field)
+            for call in calls
+            if isinstance(call, dict)
+            for field in _OF_A_CALL
+            if field in call and _named(call[field]) is None
+        ]
+        inner = max(within, key=length, default=None)
+        if inner is not None and length(inner) >= _LONG:
+            return inner
+    return holder, name
 
 
 def _places(payload: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
