@@ -1,14 +1,15 @@
 """What does a durable submit take, and how many a second are there, by what a sync takes?
 
-On the disk as it is and with 5 and 20 ms more a sync (quick: 5), for walld and for its rivals alike:
+On the disk as it is, and with 5 and 20 ms more a sync (quick: 5) for walld and for its rivals:
 
 - one submitter, by the client: p50, p99, and submits a second; in turns with what nobody can go
   below who syncs each event, a write and an fdatasync of a line of that length and a round trip of
   such bytes to a process that only echoes. One journal commits both files: below 1 means that the
   rival waits for what the daemon does behind its answer, too;
 - 64 submitters at once, a connection and a session each, to a writer that syncs each line for
-  itself: that many lines wait for its one file, whoever they are from. Rounds of the disks follow each other, in each the writer and then walld, which is a fresh daemon each time: whose
-  turns are open when a round ends would leave the next one work.
+  itself: that many lines wait for its one file, whoever they are from. Rounds of the disks follow
+  each other, in each the writer and then walld, which is a fresh daemon each time: whose turns are
+  open when a round ends would leave the next one work.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _LINE = message(300)
 _SHARE_OF_ONE = 0.25
 """Of the question's time that one submitter takes."""
 _GOALS = {(1, 0): 2.0, (1, 5): 2.0, (_SUBMITTERS, 5): 25.0}
-"""(submitters, ms more a sync): of a latency the most, of a throughput the least, to the rival's."""
+"""(submitters, ms more a sync): to the rival's, of a latency the most, of a throughput the least."""
 
 
 def _named(delay_ms: int) -> str:
