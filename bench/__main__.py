@@ -44,6 +44,7 @@ QUESTIONS = {
     "stall": (75.0, 12.0),
     "sessions": (60.0, 15.0),
     "submits": (65.0, 8.0),
+    "loss": (85.0, 8.0),
     "peers": (600.0, 60.0),
     "ingest": (60.0, 15.0),
     "streaming": (450.0, 30.0),

@@ -46,7 +46,7 @@ _LINE = message(300)
 _SHARE_OF_ONE = 0.25
 """Of the question's time that one submitter takes."""
 _GOALS = {(1, 0): 2.0, (1, 5): 2.0, (_SUBMITTERS, 5): 25.0}
-"""(submitters, ms more a sync): to the rival's, of a latency the most, of a throughput the least."""
+"""(submitters, ms more a sync): to the rival's, a latency at most, a throughput at least."""
 
 
 def _named(delay_ms: int) -> str:
