@@ -46,6 +46,7 @@ QUESTIONS = {
     "submits": (65.0, 8.0),
     "loss": (85.0, 8.0),
     "slow_disks": (90.0, 8.0),
+    "growth": (90.0, 8.0),
     "peers": (600.0, 60.0),
     "ingest": (60.0, 15.0),
     "streaming": (450.0, 30.0),

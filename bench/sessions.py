@@ -20,9 +20,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -42,12 +43,13 @@ from walld.ledger.names import session_dir
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 
-__all__ = ["measure"]
+__all__ = ["appends", "ask", "make_others", "measure", "reopened"]
 
 _BLOCKS = 5
 _USUAL = message(300)
 _LOOK_EVENTS = 2500
 _OTHERS = 400
+_SHORT_EVENTS = 10
 _CHAIN_AND_CRC = len(make_line(1, "a", 0, "b", b"{}", bytes(16))) - len(
     b'{"seq":1,"id":"a","at":"1970-01-01T00:00:00.000Z","type":"b","payload":{}}\n'
 )
@@ -131,27 +133,42 @@ def _grown(run: Run, daemon: Daemon, log: Log, events: int) -> tuple[_Looks, lis
     return looks, json.loads(said)
 
 
-def _appends(run: Run, peer: Peer, long: Log, count: int) -> tuple[list[float], list[float]]:
-    """Seconds of an append to the long session, and of one around a session's tenth, in turns."""
-    ours: list[float] = []
-    rivals: list[float] = []
+def appends(
+    run: Run, peer: Peer, short: Sequence[int], long: Mapping[int, Log], count: int
+) -> dict[int, list[float]]:
+    """Seconds of appends around that event of a session, by event, in turns.
+
+    short: a session of its own for each ten appends, or it would soon be longer. long: those that
+    are there.
+    """
+    took: dict[int, list[float]] = {events: [] for events in (*long, *short)}
     for at in range((count + 9) // 10):
-        short = Log(peer, f"short-{at}")
-        short.append(*(entry(_USUAL) for _ in range(5)))
+        logs = dict(long)
+        for events in short:
+            logs[events] = Log(peer, f"short-{events}-{at}")
+            logs[events].append(*(entry(_USUAL) for _ in range(events - 5)))
         for _ in range(10):
-            ours.append(_timed(partial(long.append, entry(_USUAL))))
-            rivals.append(_timed(partial(short.append, entry(_USUAL))))
+            for events, log in logs.items():
+                took[events].append(_timed(partial(log.append, entry(_USUAL))))
         if at % 10 == 0:
             run.step(0.6, f"{at * 10} appends of {count}")
-    return ours, rivals
+    return took
 
 
-def _reopened(run: Run, home: Daemon, session_id: str) -> float:
-    """Seconds of the first append after a restart."""
-    with Daemon(home.home, run.cores.daemon) as daemon, Peer(daemon.socket_path, "query") as peer:
+def make_others(peer: Peer) -> None:
+    """So many sessions that a daemon, once started, has not opened any soon of itself."""
+    for at in range(_OTHERS):
+        Log(peer, f"other-{at}").append(entry(_USUAL))
+
+
+def reopened(run: Run, home: Path, session_ids: Sequence[str]) -> list[float]:
+    """Seconds of the first append to each after a restart."""
+    with Daemon(home, run.cores.daemon) as daemon, Peer(daemon.socket_path, "query") as peer:
         Log(peer, "another").append(entry(_USUAL))  # the log is read
-        long, one = Log(peer, session_id), entry(_USUAL)
-        return _timed(lambda: long.append(one))
+        return [
+            _timed(partial(Log(peer, session_id).append, entry(_USUAL)))
+            for session_id in session_ids
+        ]
 
 
 def _long_figures(run: Run) -> list[Figure]:
@@ -159,17 +176,17 @@ def _long_figures(run: Run) -> list[Figure]:
     home = run.home()
     try:
         with Daemon(home, run.cores.daemon) as daemon, Peer(daemon.socket_path, "query") as peer:
-            for at in range(_OTHERS):
-                Log(peer, f"other-{at}").append(entry(_USUAL))
+            make_others(peer)
             long = Log(peer, "a-long-one")
             looks, asked = _grown(run, daemon, long, events)
-            ours, rivals = _appends(run, peer, long, int(run.pick(2000, 410)))
+            took = appends(run, peer, [_SHORT_EVENTS], {events: long}, int(run.pick(2000, 410)))
+            ours, rivals = took[events], took[_SHORT_EVENTS]
             _settled(daemon, events + len(ours), long.session_id)
             looks.look(daemon, long.session_id, events + len(ours))
         opened = []
         for at in range(int(run.pick(5, 2))):
             run.step(0.65 + at / 100, f"restart {at + 1}")
-            opened.append(_reopened(run, daemon, long.session_id) * 1000)
+            opened.append(reopened(run, home, [long.session_id])[0] * 1000)
     finally:
         shutil.rmtree(home, ignore_errors=True)
     note = (
