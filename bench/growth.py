@@ -10,17 +10,17 @@
 - Sessions: an append at event 10, 100, 1,000, 10,000 and 100,000, and the first append to a session
   of that length after a restart, which opens it (`sessions.py`).
 
-Sizes take turns in rounds, but for memory and sessions' making, which are made once a round or
-once. By least squares of the logarithms each figure grows as a power of its size: exponent 1 is
-linear, 0 is constant. The spread of an exponent is of the rounds' own. The note has the exponent of
-each tenfold step, and the largest size up to which each step is at most what the first line of it
-names, with a tenth of an order for noise: 10^0.15 is 1.4.
+Sizes take turns in rounds. A figure grows as a power of its size, by least squares of the
+logarithms: exponent 1 is linear, 0 is constant; its spread is that of the rounds' own. The note has
+the exponent of each step from one size to the next, and how far the figure stays what it should be:
+the size after which a step is steeper than that by more than 0.15, which is 1.4 times in ten.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -65,9 +65,12 @@ class _Series:
     def add(self, size: float, value: float) -> None:
         self.rounds.setdefault(size, []).append(value)
 
+    def _sized(self, size: float) -> str:
+        return f"{size:,} {self.of}" if size > 1 else f"{size:,} {self.of.removesuffix('s')}"
+
     def figures(self) -> list[Figure]:
         figures = [
-            Figure("growth", f"{self.name}, {size:,} {self.of}", median(values), self.unit,
+            Figure("growth", f"{self.name}, {self._sized(size)}", median(values), self.unit,
                    spread=spread(values))
             for size, values in sorted(self.rounds.items())
         ]  # fmt: skip
@@ -78,7 +81,7 @@ class _Series:
         ]
         steps = ", ".join(f"{exponent(pair):.2f}" for pair in pairwise(middles))
         end, last = reaches(middles, self.order + _ROOM), middles[-1][0]
-        where = f"up to {end:,} {self.of}" + (", the most asked" if end == last else "")
+        where = f"up to {self._sized(end)}" + (", the most asked" if end == last else "")
         note = f"{self.name}: at most {_ORDERS[self.order]} {where}; by step {steps}"
         return [
             *figures,
@@ -157,7 +160,7 @@ def _restart(run: Run, sizes: Sequence[float], rounds: int, at: float) -> list[_
 def _sessions(run: Run, sizes: Sequence[int], rounds: int, at: float) -> list[_Series]:
     appending = _Series("append, p50", "events", "us", 0)
     opening = _Series("first append after a restart", "events", "ms", 1)
-    home = run.home()
+    home, chance = run.home(), random.Random(5)
     try:
         with Daemon(home, run.cores.daemon) as daemon, Peer(daemon.socket_path, "query") as peer:
             make_others(peer)
@@ -172,8 +175,10 @@ def _sessions(run: Run, sizes: Sequence[int], rounds: int, at: float) -> list[_S
                     appending.add(events, median(took) * 1e6)
         for number in range(rounds):
             run.step(at, f"restart {number + 1}")
-            names = [log.session_id for log in logs.values()]
-            for events, seconds in zip(sizes, reopened(run, home, names), strict=True):
+            order = chance.sample(sizes, len(sizes))
+            # The first one that a daemon opens pays for what they share.
+            names = ["other-0", *(logs[events].session_id for events in order)]
+            for events, seconds in zip(order, reopened(run, home, names)[1:], strict=True):
                 opening.add(events, seconds * 1000)
     finally:
         shutil.rmtree(home, ignore_errors=True)
