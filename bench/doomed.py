@@ -144,6 +144,8 @@ def main(key: str, folder: str, write_ms: str) -> None:
     board = Board(home)
 
     def work(say: _Say) -> None:
+        for stream in range(STREAMS):
+            board.take(stream, say(stream))  # the first makes connections and caches
         print("ready", flush=True)
         sys.stdin.readline()
         _stream(say, board)

@@ -69,7 +69,10 @@ class _Store(Protocol):
     """A peer, as far as the bench holds it."""
 
     def start(self) -> None:
-        """Its server answers, on the folder as it is."""
+        """Its server is begun, on the folder as it is."""
+
+    def wait(self) -> None:
+        """Until its server answers."""
 
     def kill(self) -> None:
         """SIGKILL of its server."""
@@ -85,7 +88,13 @@ class _Walld:
         self._daemon: Daemon | None = None
 
     def start(self) -> None:
-        self._daemon = Daemon(self._home, self._cores, *self._options, program="bench.slow_disk")
+        self._daemon = Daemon(
+            self._home, self._cores, *self._options, wait=False, program="bench.slow_disk"
+        )
+
+    def wait(self) -> None:
+        assert self._daemon is not None
+        self._daemon.wait()
 
     def kill(self) -> None:
         if self._daemon is not None:
@@ -106,6 +115,9 @@ class _Rival:
 
     def start(self) -> None:
         self._peer.start(self._home, self._cores)
+
+    def wait(self) -> None:
+        pass  # it has
 
     def kill(self) -> None:
         if isinstance(self._peer, RedisStreams):
@@ -139,37 +151,50 @@ class _Trial:
             self._store = _Walld(self._home, run.cores.daemon, slow_ms)
         else:
             self._store = _Rival(PEERS[self._key](), self._home, run.cores.daemon)
+        self._cores = run.cores.agents
+        self._agent: subprocess.Popen[bytes] | None = None
         self._store.start()
+
+    def launch(self) -> None:
+        """Its agent, once the server answers."""
+        self._store.wait()
+        slow_ms, _, _ = self.kind
         command = [sys.executable, "-m", "bench.doomed", self._key, str(self._home), str(slow_ms)]
-        with pinned(run.cores.agents):
+        # Its client says that the daemon is gone: no news to who reads the bench.
+        with pinned(self._cores), (self._home / "agent.log").open("wb") as log:
             self._agent = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
-            )
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                env=environment(),
+            )  # fmt: skip
 
     def close(self) -> None:
         """Nothing of it is left."""
-        self._agent.kill()
-        self._agent.wait()
-        for pipe in (self._agent.stdin, self._agent.stdout):
-            if pipe is not None:
-                pipe.close()
+        if self._agent is not None:
+            self._agent.kill()
+            self._agent.wait()
+            for pipe in (self._agent.stdin, self._agent.stdout):
+                if pipe is not None:
+                    pipe.close()
         self._store.kill()
         shutil.rmtree(self._home, ignore_errors=True)
 
     def ready(self) -> None:
         """Until the agent is."""
+        assert self._agent is not None
         assert self._agent.stdout is not None
         if not self._agent.stdout.readline():
-            raise RuntimeError(f"the agent of {self._key} ended with {self._agent.wait()}")
+            raise self._ended(self._agent.wait())
 
     def begin(self) -> None:
         """It streams."""
+        assert self._agent is not None
         assert self._agent.stdin is not None
         self._agent.stdin.write(b"\n")
         self._agent.stdin.flush()
 
     def strike(self, chance: random.Random) -> None:
         """SIGKILL, and a new server where the old one is gone."""
+        assert self._agent is not None
         victims = []
         if self._killed in ("agent", "both"):
             victims.append(self._agent.kill)
@@ -183,15 +208,20 @@ class _Trial:
 
     def outcome(self) -> _Outcome:
         """After it: the agent ends, where it lives, and all is read back."""
+        assert self._agent is not None
         if self._killed == "daemon":
             self._board.stop()
         ended = self._agent.wait(PATIENCE_SECONDS)
         if ended != (0 if self._killed == "daemon" else -signal.SIGKILL):
-            raise RuntimeError(f"the agent of {self._key} ended with {ended}")
+            raise self._ended(ended)
         taken = self._board.taken
         # One may have been taken while its agent was killed before it could count it.
         lost = max(0, taken - self._found(taken))
         return _Outcome(taken, lost, self._board.failed, self._board.longest_seconds)
+
+    def _ended(self, code: int) -> RuntimeError:
+        said = (self._home / "agent.log").read_text()[-600:]
+        return RuntimeError(f"the agent of {self._key} ended with {code}: {said}")
 
     def _found(self, taken: int) -> int:
         """Tokens there, once nothing is on its way any more: what a dead agent left in the kernel
@@ -259,6 +289,8 @@ def _round(run: Run, losses: dict[_Kind, _Losses], chance: random.Random) -> Non
             stack.callback(trial.close)
             trials.append(trial)
         for trial in trials:
+            trial.launch()
+        for trial in trials:
             trial.ready()
         for trial in trials:
             trial.begin()
@@ -282,7 +314,7 @@ def measure(run: Run) -> list[Figure]:
         for kind in [(slow_ms, key, whom) for whom in killed[key]]
     }
     chance = random.Random()
-    rounds = int(run.pick(11, 1))
+    rounds = int(run.pick(7, 1))
     for number in range(rounds):
         run.step(number / rounds, f"kills, round {number + 1} of {rounds}")
         _round(run, losses, chance)

@@ -147,7 +147,7 @@ def _rested(tally: Tally) -> None:
 
 
 def _round(run: Run, key: str, delay_ms: int, told: _Told) -> None:
-    seconds, home = run.pick(2.5, 0.9), run.home()
+    seconds, home = run.pick(2.2, 0.9), run.home()
     try:
         with (
             _served(run, key, home, delay_ms) as daemon,

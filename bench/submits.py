@@ -238,7 +238,7 @@ def measure(run: Run) -> list[Figure]:
             done = (number + at / len(crowds)) / rounds
             label = f"{_SUBMITTERS} submitters, {_named(delay_ms)}, round {number + 1}"
             run.step(_SHARE_OF_ONE + (1 - _SHARE_OF_ONE) * done, label)
-            crowd.round(run, delay_ms, run.pick(2.0, 0.7))
+            crowd.round(run, delay_ms, run.pick(1.6, 0.7))
     for delay_ms, crowd in crowds.items():
         figures += crowd.figures(delay_ms)
     return figures

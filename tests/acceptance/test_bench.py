@@ -61,6 +61,21 @@ def test_sessions_are_measured_with_all_their_goals() -> None:
     assert missing["value"] == 0
 
 
+def test_a_kill_of_one_of_the_two_loses_nothing() -> None:
+    """P1, P2: nothing of what was taken while one of the two lives."""
+    before = set(RESULTS.glob("*.json"))
+    done = bench("loss", "--quick")
+    assert done.returncode == 0, done.stderr
+    (written,) = set(RESULTS.glob("*.json")) - before
+    try:
+        figures = json.loads(written.read_text())["figures"]
+    finally:
+        remove(written)
+    promised = {one["name"]: one["value"] for one in figures if one["goal"] == 0}
+    assert len(promised) == 3
+    assert not any(promised.values()), promised
+
+
 def test_a_question_that_is_not_there_is_one_error() -> None:
     done = bench("nonsense")
     assert done.returncode == 2
