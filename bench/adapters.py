@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from walld_client import connect
@@ -154,11 +155,11 @@ def measure(run: Run) -> list[Figure]:
             events = make()
             chunks = _chunks(events)
             assert Body().feed(b"".join(chunks)), "the fold must know what is measured"
-            figures.append(_figure(f"hook, {name}", lambda c=chunks: _of_bytes(client, c), answers))
+            figures.append(_figure(f"hook, {name}", partial(_of_bytes, client, chunks), answers))
             items = _objects(name, events)
             if items is not None:
                 figures.append(
-                    _figure(f"tee, {name}", lambda i=items: _of_objects(client, i), answers)
+                    _figure(f"tee, {name}", partial(_of_objects, client, items), answers)
                 )
         dropped = client.stats().dropped
         client.close()

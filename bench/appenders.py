@@ -19,10 +19,10 @@ from walld_client.ids import new_entry_id
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
-from bench.daemon import Peer
+from bench.daemon import Daemon, Peer
 from bench.numbers import quantile
 
-__all__ = ["Log", "entry", "message", "payloads", "submission"]
+__all__ = ["Log", "appending", "entry", "message", "payloads", "submission"]
 
 _SIZES = (23, 26, 113, 176, 203, 253, 426, 490, 520, 535, 582, 620, 684, 771, 873, 980, 1167, 1490,
           2081, 3313)  # fmt: skip
@@ -79,6 +79,12 @@ class Log:
         for first in range(0, count, at_once):
             some = min(at_once, count - first)
             self.append(*(entry(next(given)) for _ in range(some)))
+
+
+def appending(daemon: Daemon, seconds: float, sessions: int, kind: str) -> list[str]:
+    """The command of this module, which gives way to whatever else is on its core."""
+    command = ["nice", "-n", "10", sys.executable, "-m", "bench.appenders"]
+    return [*command, daemon.socket_path, str(seconds), str(sessions), kind]
 
 
 def _frame(name: str, asked: int, kind: str) -> bytes:

@@ -1,8 +1,9 @@
 """Everything at once: the generator of `bulk`, in a process of its own.
 
-    python -m bench.flood SOCKET EVENTS CONNS TEXT_BYTES
+    python -m bench.flood SOCKET EVENTS CONNS TEXT_BYTES [STREAMS]
 
 Owns: frames encoded beforehand, non-blocking sends of 64 KiB, one Drain a connection at the end.
+STREAMS of a connection (1) say their tokens in turns.
 Says on stdout, as JSON, how long it took from the first byte to the last Drained. Refuses: what the
 daemon made of it.
 """
@@ -23,16 +24,22 @@ from bench.daemon import Peer
 _SLICE_BYTES = 64 * 1024
 
 
-def main(path: str, events: str, conns: str, text_bytes: str) -> None:
+def main(path: str, events: str, conns: str, text_bytes: str, streams: str = "1") -> None:
     """One flood. The bytes are the client's: streams and seqs at their full width."""
     peers = [Peer(path, "agent") for _ in range(int(conns))]
+    numbers = range(1, int(streams) + 1)
     for at, peer in enumerate(peers):
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
-        peer.send(wire.Start(1, 0, f"{peer.producer.hex()}", f"flood{at}"))
-    each = int(events) // len(peers)
+        peer.send(*(
+            wire.Start(number, 0, f"{peer.producer.hex()}-{number}", f"flood{at}")
+            for number in numbers
+        ))  # fmt: skip
+    each = int(events) // len(peers) // len(numbers)
     text = b"abcde" * (int(text_bytes) // 5)
-    prefix = frames.text_prefix(frames.TOKEN, 1)
-    out = memoryview(b"".join([frames.plain_text(prefix, seq, text) for seq in range(1, each + 1)]))
+    prefixes = [frames.text_prefix(frames.TOKEN, number) for number in numbers]
+    out = memoryview(b"".join([
+        frames.plain_text(prefix, seq, text) for seq in range(1, each + 1) for prefix in prefixes
+    ]))  # fmt: skip
     poll = select.poll()
     left = {peer.socket.fileno(): (peer.socket, 0) for peer in peers}
     for peer in peers:
@@ -56,11 +63,11 @@ def main(path: str, events: str, conns: str, text_bytes: str) -> None:
     for peer in peers:
         peer.drain()
     took = time.perf_counter() - begun
-    print(
-        json.dumps({"events": each * len(peers), "seconds": took, "bytes": len(out) * len(peers)})
-    )
+    said = each * len(numbers) * len(peers)
+    print(json.dumps({"events": said, "seconds": took, "bytes": len(out) * len(peers)}))
     for peer in peers:
-        peer.send(wire.End(1, each + 1, clean=True), wire.Release(1, each + 2))
+        for number in numbers:
+            peer.send(wire.End(number, each + 1, clean=True), wire.Release(number, each + 2))
         peer.drain("synced")
         peer.socket.close()
 

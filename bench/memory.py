@@ -19,7 +19,7 @@ from bench.numbers import spread
 from bench.run import Run
 from bench.table import Figure
 
-__all__ = ["measure"]
+__all__ = ["measure", "resident"]
 
 _CONNS = 100
 _TOKENS_A_FLUSH = 15
@@ -36,26 +36,27 @@ def _speak(peer: Peer, streams: int, first_seq: int) -> None:
     peer.socket.sendall(b"".join(out))
 
 
-def _resident(run: Run, streams: int, flushes: int) -> int:
+def resident(run: Run, streams: int, flushes: int) -> int:
     """Memory of a daemon with so many live streams that fell silent."""
-    each = streams // _CONNS
     with run.daemon() as daemon:
         peers = [daemon.agent() for _ in range(_CONNS)]
+        shares = [len(range(at, streams, _CONNS)) for at in range(_CONNS)]
         for at, peer in enumerate(peers):
-            starts = [wire.Start(k + 1, 0, f"m{at}-{k}", f"session-{at}") for k in range(each)]
+            starts = [
+                wire.Start(k + 1, 0, f"m{at}-{k}", f"session-{at}") for k in range(shares[at])
+            ]
             peer.socket.sendall(b"".join(map(encode, starts)))
         for flush in range(flushes):
-            for peer in peers:
-                _speak(peer, each, 1 + flush * _TOKENS_A_FLUSH)
+            for at, peer in enumerate(peers):
+                _speak(peer, shares[at], 1 + flush * _TOKENS_A_FLUSH)
             for peer in peers:
                 peer.drain()
-            run.step(0.5, f"{streams} streams, flush {flush + 1} of {flushes}")
-        resident = _at_rest(daemon)
-        records = daemon.status()["streams_live"]
-        assert records == each * _CONNS, records
+        memory = _at_rest(daemon)
+        live = daemon.status()["streams_live"]
+        assert live == streams, live
         for peer in peers:
             peer.socket.close()
-    return resident
+    return memory
 
 
 def _at_rest(daemon: Daemon) -> int:
@@ -72,12 +73,15 @@ def measure(run: Run) -> list[Figure]:
     """Bytes a stream."""
     flushes = int(run.pick(50, 5))
     counts = (2_000, 6_000, 10_000) if not run.quick else (1_000, 3_000)
-    resident = {streams: _resident(run, streams, flushes) for streams in counts}
+    sizes = {}
+    for at, streams in enumerate(counts):
+        run.step(at / len(counts), f"{streams:,} streams")
+        sizes[streams] = resident(run, streams, flushes)
     first, last = counts[0], counts[-1]
-    slope = (resident[last] - resident[first]) / (last - first) / _KIB
-    steps = [(resident[b] - resident[a]) / (b - a) / _KIB for a, b in pairwise(counts)]
+    slope = (sizes[last] - sizes[first]) / (last - first) / _KIB
+    steps = [(sizes[b] - sizes[a]) / (b - a) / _KIB for a, b in pairwise(counts)]
     note = f"{flushes} flushes of {_TOKENS_A_FLUSH} tokens a stream on {_CONNS} connections: "
-    note += ", ".join(f"{n} streams {size / _KIB**2:.0f} MiB" for n, size in resident.items())
+    note += ", ".join(f"{n} streams {size / _KIB**2:.0f} MiB" for n, size in sizes.items())
     return [
         Figure("memory", "resident memory per idle live stream", slope, "KiB", 4.0,
                spread=spread(steps), note=note)

@@ -1,4 +1,4 @@
-"""Medians, quantiles, spreads.
+"""Medians, quantiles, spreads, ratios, and how a figure grows.
 
 Owns: the few statistics the questions share. Refuses: means; on a shared machine they measure the
 neighbours.
@@ -6,10 +6,12 @@ neighbours.
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
-__all__ = ["median", "quantile", "spread"]
+__all__ = ["blocks", "exponent", "median", "quantile", "ratio", "reaches", "spread"]
 
 
 def quantile(values: Iterable[float], share: float) -> float:
@@ -30,3 +32,43 @@ def spread(values: Iterable[float]) -> tuple[float, float] | None:
     """Lowest and highest, where there are at least two."""
     kept = list(values)
     return (min(kept), max(kept)) if len(kept) > 1 else None
+
+
+def blocks(values: Sequence[float], count: int) -> list[Sequence[float]]:
+    """So many runs of equal length, as they follow each other; what is left over is in none."""
+    size = max(1, len(values) // count)
+    return [values[at : at + size] for at in range(0, size * count, size)]
+
+
+def ratio(upper: Sequence[float], lower: Sequence[float], count: int) -> tuple[float, list[float]]:
+    """(of the medians, and of the medians of each of `count` blocks) of two that took turns."""
+    each = [
+        median(above) / median(below)
+        for above, below in zip(blocks(upper, count), blocks(lower, count), strict=True)
+    ]
+    return median(upper) / median(lower), each
+
+
+def exponent(points: Iterable[tuple[float, float]]) -> float:
+    """k of cost = c * size ** k, by least squares of the logarithms: 1 is linear, 0 constant.
+
+    NaN of fewer than two sizes. A cost that is not above 0 has no logarithm: ValueError.
+    """
+    logs = [(math.log(size), math.log(cost)) for size, cost in points]
+    if len({size for size, _ in logs}) < 2:
+        return float("nan")
+    return statistics.linear_regression(*zip(*logs, strict=True)).slope
+
+
+def reaches(points: Iterable[tuple[float, float]], most: float) -> float:
+    """The largest size up to which no step to the next grows by more than that exponent.
+
+    NaN of nothing.
+    """
+    ordered = sorted(points)
+    if not ordered:
+        return float("nan")
+    for smaller, larger in pairwise(ordered):
+        if exponent((smaller, larger)) > most:
+            return smaller[0]
+    return ordered[-1][0]

@@ -23,7 +23,7 @@ from bench.numbers import median, quantile, spread
 from bench.run import Run
 from bench.table import Figure
 
-__all__ = ["measure"]
+__all__ = ["measure", "read", "speak", "timed"]
 
 _TOKENS = 10_000
 _TOKENS_A_FLUSH = 15
@@ -31,15 +31,14 @@ _TEXT = b"abcde"
 _BLOCKS = 5
 
 
-def _speak(peer: Peer, tokens: int, flushes: bool) -> None:
-    """Tokens on stream 1, flushed every 15."""
-    prefix = frames.text_prefix(frames.TOKEN, 1)
+def speak(peer: Peer, tokens: int, stream: int = 1) -> None:
+    """Tokens on a stream that has begun, flushed every 15."""
+    prefix = frames.text_prefix(frames.TOKEN, stream)
     for first in range(1, tokens + 1, _TOKENS_A_FLUSH):
         stop = min(first + _TOKENS_A_FLUSH, tokens + 1)
         texts = [frames.plain_text(prefix, seq, _TEXT) for seq in range(first, stop)]
         peer.socket.sendall(b"".join(texts))
-        if flushes:
-            peer.drain()
+        peer.drain()
     peer.drain("synced")
 
 
@@ -47,7 +46,7 @@ def orphan(socket_path: str) -> None:
     """In a process of its own: say a long reply and be gone."""
     with Peer(socket_path, "agent") as peer:
         peer.send(wire.Start(1, 0, "orphan", "orphan"))
-        _speak(peer, _TOKENS, flushes=True)
+        speak(peer, _TOKENS)
 
 
 def _make_orphan(daemon: Daemon) -> None:
@@ -77,7 +76,8 @@ def _crowd(daemon: Daemon, streams: int) -> list[Peer]:
     return peers
 
 
-def _timed(action: Callable[[], object], calls: int) -> list[float]:
+def timed(action: Callable[[], object], calls: int) -> list[float]:
+    """Seconds of each of so many."""
     clock = time.perf_counter
     took = []
     for _ in range(calls):
@@ -87,10 +87,11 @@ def _timed(action: Callable[[], object], calls: int) -> list[float]:
     return took
 
 
-def _read(client: Client, session: str) -> None:
+def read(client: Client, session: str, tokens: int = _TOKENS) -> None:
+    """The reply of that session, which must have said so many."""
     reply = client.recover(session)
     assert reply is not None, session
-    assert len(reply.text) == _TOKENS * len(_TEXT), (session, len(reply.text))
+    assert len(reply.text) == tokens * len(_TEXT), (session, len(reply.text))
 
 
 def _figure(name: str, took: list[float], unit: str, factor: float, goal: float) -> Figure:
@@ -105,11 +106,11 @@ def _figure(name: str, took: list[float], unit: str, factor: float, goal: float)
 def _round(run: Run, client: Client, among: str, at: float) -> list[Figure]:
     nothings, reads = int(run.pick(4000, 1000)), int(run.pick(300, 50))
     run.step(at, f"nothing there{among}")
-    nothing = _timed(lambda: client.recover("nobody"), nothings)
+    nothing = timed(lambda: client.recover("nobody"), nothings)
     run.step(at + 0.1, f"a live reply{among}")
-    live = _timed(lambda: _read(client, "live"), reads)
+    live = timed(lambda: read(client, "live"), reads)
     run.step(at + 0.2, f"a partial{among}")
-    kept = _timed(lambda: _read(client, "orphan"), reads)
+    kept = timed(lambda: read(client, "orphan"), reads)
     return [
         _figure(f"nothing there{among}", nothing, "us", 1e6, 100.0),
         _figure(f"10,000 tokens, live{among}", live, "ms", 1e3, 5.0),
@@ -123,7 +124,7 @@ def measure(run: Run) -> list[Figure]:
     with run.daemon() as daemon, daemon.agent() as peer:
         run.step(0.0, "a long reply, flushed 700 times")
         peer.send(wire.Start(1, 0, os.urandom(8).hex(), "live"))
-        _speak(peer, _TOKENS, flushes=True)
+        speak(peer, _TOKENS)
         run.step(0.2, "an orphan")
         _make_orphan(daemon)
         daemon.settle()

@@ -36,7 +36,7 @@ from walld.wal.encode import BatchBuilder
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import SEGMENT_HEADER_BYTES, WAL_DIR, Flag
 
-__all__ = ["measure"]
+__all__ = ["make_log", "measure", "start_on"]
 
 _TOKENS_A_FLUSH = 15
 _LENGTHS = (8, 80, 480)
@@ -103,7 +103,7 @@ def _records(owner: records.Owner) -> Iterator[tuple[int, int, int, int, bytes]]
             speakers[at] = _Speaker(last_no, _LENGTHS[last_no % 3], owner, f"r{last_no}")
 
 
-def _make(data: Path, size: int) -> tuple[int, int]:
+def make_log(data: Path, size: int) -> tuple[int, int]:
     """A data directory with a log of `size` bytes. (records in it, seq the known reply is at)."""
     data.mkdir(mode=0o700)
     disk = RealDisk(str(data))
@@ -160,8 +160,9 @@ def _until_answered(path: str, last_seq: int) -> float:
     raise RuntimeError("the daemon does not answer")
 
 
-def _start(run: Run, home: Path, last_seq: int) -> dict[str, float]:
-    """One start on a copy of the log, killed at once."""
+def start_on(run: Run, home: Path, last_seq: int) -> dict[str, float]:
+    """One start on a copy of the log that `home` has, killed at once: what it took, in seconds,
+    the rate of its scan in MB/s, and the live streams it found."""
     copy = run.home()
     shutil.copytree(home / "data", copy / "data")
     os.sync()  # a killed daemon's log was synced but for its last second; a fresh copy is not
@@ -193,11 +194,11 @@ def measure(run: Run) -> list[Figure]:
     rounds = int(run.pick(5, 2))
     home = run.home()
     run.step(0.0, f"a log of {size / 1e6:.0f} MB")
-    count, last_seq = _make(home / "data", size)
+    count, last_seq = make_log(home / "data", size)
     starts = []
     for at in range(rounds):
         run.step(0.4 + 0.6 * at / rounds, f"start {at + 1} of {rounds}")
-        starts.append(_start(run, home, last_seq))
+        starts.append(start_on(run, home, last_seq))
     rates, cpu_rates, listens, answers, waits = (
         [start[name] for start in starts]
         for name in ("rate", "cpu_rate", "listen", "answer", "waited")

@@ -1,10 +1,5 @@
-"""What does a session cost: submitting, appending, opening, its files, and the tokens beside it?
+"""What does a session cost: appending, opening, its files, and the tokens beside it?
 
-- A durable submit, by the client, to what nobody can go below: a write and an fdatasync of a line
-  of that length, and a round trip of such bytes to a process that only echoes. In turns, once on
-  the disk as it is and once with 5 ms more a sync, for both. One journal commits both files: below
-  1 means that the rival waits for what the daemon does behind its answer, too.
-- 64 submitters at once on such a slow disk, to a writer that syncs each line for itself.
 - An append to a session of 100,000 events, and to one of ten: in turns.
 - Opening the long one: its fold out of snapshot and file at every 2,500 events of its way there
   (done here, with what the daemon does it with), and the first append after a restart. Other
@@ -12,6 +7,8 @@
 - The bytes of a session's files.
 - An agent's tokens while 16 sessions are appended to flat out, in a process that gives way to the
   agent's (nice).
+
+Durable submits are a question of their own (`submits`).
 """
 
 from __future__ import annotations
@@ -20,26 +17,23 @@ import json
 import os
 import select
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from walld_client import connect
 from walld_client.wire import messages as wire
 
-from bench.appenders import Log, entry, message, payloads
+from bench.appenders import Log, appending, entry, message, payloads
 from bench.daemon import Daemon, Peer, environment, highest_lag
 from bench.machine import pinned
-from bench.numbers import median, quantile, spread
+from bench.numbers import median, quantile, ratio, spread
 from bench.run import Run
-from bench.slow_sync import SYNC_SECONDS, slowed
 from bench.table import Figure
 from walld.daemon.sessions import Files, Sessions
 from walld.disk.real import RealDisk
@@ -49,13 +43,13 @@ from walld.ledger.names import session_dir
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 
-__all__ = ["measure"]
+__all__ = ["appends", "ask", "make_others", "measure", "reopened"]
 
 _BLOCKS = 5
-_SLOW = "bench.slow_sync"
 _USUAL = message(300)
 _LOOK_EVENTS = 2500
 _OTHERS = 400
+_SHORT_EVENTS = 10
 _CHAIN_AND_CRC = len(make_line(1, "a", 0, "b", b"{}", bytes(16))) - len(
     b'{"seq":1,"id":"a","at":"1970-01-01T00:00:00.000Z","type":"b","payload":{}}\n'
 )
@@ -67,145 +61,9 @@ def _timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def _blocks(values: list[float]) -> list[list[float]]:
-    size = max(1, len(values) // _BLOCKS)
-    return [values[at : at + size] for at in range(0, size * _BLOCKS, size)]
-
-
 def _ratio(name: str, ours: list[float], rivals: list[float], goal: float, note: str) -> Figure:
-    ratios = [median(a) / median(b) for a, b in zip(_blocks(ours), _blocks(rivals), strict=True)]
-    value = median(ours) / median(rivals)
-    return Figure("sessions", name, value, "x", goal, spread=spread(ratios), note=note)
-
-
-# --- submitting ---------------------------------------------------------------------------------
-
-
-def echo(descriptor: str) -> None:
-    """In a process of its own: give back what comes."""
-    other = socket.socket(fileno=int(descriptor))
-    while received := other.recv(1 << 16):
-        other.send(received)
-
-
-@contextmanager
-def _echoing(run: Run) -> Iterator[socket.socket]:
-    """A socket whose other end echoes, on the daemon's core."""
-    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    program = f"from bench.sessions import echo; echo({other.fileno()})"
-    with pinned(run.cores.daemon):
-        process = subprocess.Popen(
-            [sys.executable, "-c", program], env=environment(), pass_fds=[other.fileno()]
-        )
-    other.close()
-    try:
-        own.send(b"there?")
-        own.recv(6)
-        yield own
-    finally:
-        own.close()
-        process.wait()
-
-
-def _last_line(daemon: Daemon, session_id: str) -> bytes:
-    with Peer(daemon.socket_path, "query") as peer:
-        lines = msgspec.msgpack.decode(peer.ask(wire.Events(1, session_id)), type=list[bytes])
-    return lines[-1]
-
-
-def _submits(run: Run, program: str, count: int) -> tuple[list[float], list[float], list[float]]:
-    """Seconds of a submit, of a write and sync with a round trip, and of that sync, in turns."""
-    ours: list[float] = []
-    bare: list[float] = []
-    syncs: list[float] = []
-    sync = slowed(os.fdatasync) if program == _SLOW else os.fdatasync
-    with run.daemon(program=program) as daemon, _echoing(run) as echoing:
-        client = connect(socket=daemon.socket_path)
-        session = client.session("one")
-        content = "walls " * 50
-        for _ in range(20):
-            session.submit(content)
-        line = _last_line(daemon, "one")
-        answer = bytes(64)
-        file = os.open(run.folder / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        clock = time.perf_counter
-        try:
-            for _ in range(count):
-                begun = clock()
-                session.submit(content)
-                ours.append(clock() - begun)
-                begun = clock()
-                echoing.send(answer)
-                echoing.recv(1 << 16)
-                written = clock()
-                os.write(file, line)
-                sync(file)
-                ended = clock()
-                bare.append(ended - begun)
-                syncs.append(ended - written)
-        finally:
-            os.close(file)
-            client.close()
-    return ours, bare, syncs
-
-
-def _submit_figures(run: Run) -> list[Figure]:
-    figures = []
-    for program, disk in (("walld", ""), (_SLOW, ", 5 ms a sync")):
-        count = int(run.pick(1000, 200) if program == "walld" else run.pick(200, 40))
-        ours, bare, syncs = _submits(run, program, count)
-        name = f"durable submit to write, fdatasync and a round trip, p50{disk}"
-        note = (
-            f"submit{disk}: p50 {median(ours) * 1e6:.0f} us, p99 {quantile(ours, 0.99) * 1e6:.0f} "
-            f"us; bare: p50 {median(bare) * 1e6:.0f} us, of which write and fdatasync "
-            f"{median(syncs) * 1e6:.0f} us"
-        )
-        figures.append(_ratio(name, ours, bare, 2.0, note))
-    return figures
-
-
-def _alone(run: Run, line: bytes, seconds: float) -> float:
-    """Lines a second of a writer that syncs each."""
-    sync, count = slowed(os.fdatasync), 0
-    file = os.open(run.folder / "alone", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    begun = time.perf_counter()
-    while time.perf_counter() < begun + seconds:
-        os.write(file, line)
-        sync(file)
-        count += 1
-    os.close(file)
-    return count / (time.perf_counter() - begun)
-
-
-def _appenders(daemon: Daemon, seconds: float, sessions: int, kind: str) -> list[str]:
-    """The command of `appenders.py`, which gives way to whatever else is on its core."""
-    command = ["nice", "-n", "10", sys.executable, "-m", "bench.appenders"]
-    return [*command, daemon.socket_path, str(seconds), str(sessions), kind]
-
-
-def _crowd_figures(run: Run) -> list[Figure]:
-    rounds, seconds = int(run.pick(5, 2)), run.pick(2, 1)
-    ratios, rates, tails = [], [], []
-    for _ in range(rounds):
-        alone = _alone(run, _USUAL, seconds / 2)
-        # A fresh one each time: whose turns are open when it ends leaves the next one work.
-        with run.daemon(program=_SLOW) as daemon, pinned(run.cores.agents):
-            done = subprocess.run(
-                _appenders(daemon, seconds, 64, "submit"),
-                env=environment(), stdout=subprocess.PIPE, check=True,
-            )  # fmt: skip
-        said = json.loads(done.stdout)
-        rates.append(said["answered"] / said["seconds"])
-        tails.append(said["p99_ms"])
-        ratios.append(rates[-1] / alone)
-    note = (
-        f"{median(rates):,.0f} durable submits a second, p99 {median(tails):.0f} ms, of 64 sessions"
-        f"; a sync takes {SYNC_SECONDS * 1000:.0f} ms more, for both"
-    )
-    return [
-        Figure("sessions", "64 submitters to one sync a line, 5 ms a sync, throughput",
-               median(ratios), "x", 20.0, most=False, spread=spread(ratios), note=note)
-    ]  # fmt: skip
+    value, each = ratio(ours, rivals, _BLOCKS)
+    return Figure("sessions", name, value, "x", goal, spread=spread(each), note=note)
 
 
 # --- a long session -----------------------------------------------------------------------------
@@ -275,27 +133,42 @@ def _grown(run: Run, daemon: Daemon, log: Log, events: int) -> tuple[_Looks, lis
     return looks, json.loads(said)
 
 
-def _appends(run: Run, peer: Peer, long: Log, count: int) -> tuple[list[float], list[float]]:
-    """Seconds of an append to the long session, and of one around a session's tenth, in turns."""
-    ours: list[float] = []
-    rivals: list[float] = []
+def appends(
+    run: Run, peer: Peer, short: Sequence[int], long: Mapping[int, Log], count: int
+) -> dict[int, list[float]]:
+    """Seconds of appends around that event of a session, by event, in turns.
+
+    short: a session of its own for each ten appends, or it would soon be longer. long: those that
+    are there.
+    """
+    took: dict[int, list[float]] = {events: [] for events in (*long, *short)}
     for at in range((count + 9) // 10):
-        short = Log(peer, f"short-{at}")
-        short.append(*(entry(_USUAL) for _ in range(5)))
+        logs = dict(long)
+        for events in short:
+            logs[events] = Log(peer, f"short-{events}-{at}")
+            logs[events].append(*(entry(_USUAL) for _ in range(events - 5)))
         for _ in range(10):
-            ours.append(_timed(partial(long.append, entry(_USUAL))))
-            rivals.append(_timed(partial(short.append, entry(_USUAL))))
+            for events, log in logs.items():
+                took[events].append(_timed(partial(log.append, entry(_USUAL))))
         if at % 10 == 0:
             run.step(0.6, f"{at * 10} appends of {count}")
-    return ours, rivals
+    return took
 
 
-def _reopened(run: Run, home: Daemon, session_id: str) -> float:
-    """Seconds of the first append after a restart."""
-    with Daemon(home.home, run.cores.daemon) as daemon, Peer(daemon.socket_path, "query") as peer:
+def make_others(peer: Peer) -> None:
+    """So many sessions that a daemon, once started, has not opened any soon of itself."""
+    for at in range(_OTHERS):
+        Log(peer, f"other-{at}").append(entry(_USUAL))
+
+
+def reopened(run: Run, home: Path, session_ids: Sequence[str]) -> list[float]:
+    """Seconds of the first append to each after a restart."""
+    with Daemon(home, run.cores.daemon) as daemon, Peer(daemon.socket_path, "query") as peer:
         Log(peer, "another").append(entry(_USUAL))  # the log is read
-        long, one = Log(peer, session_id), entry(_USUAL)
-        return _timed(lambda: long.append(one))
+        return [
+            _timed(partial(Log(peer, session_id).append, entry(_USUAL)))
+            for session_id in session_ids
+        ]
 
 
 def _long_figures(run: Run) -> list[Figure]:
@@ -303,17 +176,17 @@ def _long_figures(run: Run) -> list[Figure]:
     home = run.home()
     try:
         with Daemon(home, run.cores.daemon) as daemon, Peer(daemon.socket_path, "query") as peer:
-            for at in range(_OTHERS):
-                Log(peer, f"other-{at}").append(entry(_USUAL))
+            make_others(peer)
             long = Log(peer, "a-long-one")
             looks, asked = _grown(run, daemon, long, events)
-            ours, rivals = _appends(run, peer, long, int(run.pick(2000, 410)))
+            took = appends(run, peer, [_SHORT_EVENTS], {events: long}, int(run.pick(2000, 410)))
+            ours, rivals = took[events], took[_SHORT_EVENTS]
             _settled(daemon, events + len(ours), long.session_id)
             looks.look(daemon, long.session_id, events + len(ours))
         opened = []
         for at in range(int(run.pick(5, 2))):
             run.step(0.65 + at / 100, f"restart {at + 1}")
-            opened.append(_reopened(run, daemon, long.session_id) * 1000)
+            opened.append(reopened(run, home, [long.session_id])[0] * 1000)
     finally:
         shutil.rmtree(home, ignore_errors=True)
     note = (
@@ -377,7 +250,7 @@ def _talk(run: Run, daemon: Daemon, seconds: float, beside: int) -> dict[str, fl
     with pinned(run.cores.agents):
         flood = None
         if beside:
-            command = _appenders(daemon, seconds + 1.5, beside, "append")
+            command = appending(daemon, seconds + 1.5, beside, "append")
             flood = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE)
             time.sleep(0.5)
         command = [sys.executable, "-m", "bench.talker", daemon.socket_path, str(seconds)]
@@ -428,11 +301,7 @@ def _token_figures(run: Run) -> list[Figure]:
 def measure(run: Run) -> list[Figure]:
     """All of it."""
     run.folder.mkdir(parents=True, exist_ok=True)
-    run.step(0.0, "one submitter")
-    figures = _submit_figures(run)
-    run.step(0.1, "64 submitters")
-    figures += _crowd_figures(run)
-    figures += _long_figures(run)
+    figures = _long_figures(run)
     run.step(0.75, "bytes on disk")
     figures += _bytes_figures(run)
     return figures + _token_figures(run)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.peers.peer import Append
+from bench.slow_disk import slowed
 
 __all__ = ["JsonLines", "QueueAndThread", "WholeFile"]
 
@@ -41,13 +42,18 @@ class QueueAndThread(_InProcess):
     outlives = "nothing"
     promise = "it is in memory; a thread writes it to an open file a moment later"
 
+    def __init__(self, write_seconds: float = 0.0) -> None:
+        """write_seconds: so much longer takes each write, on a disk that is slow."""
+        self._write_seconds = write_seconds
+
     def speak(self, home: Path, work: Callable[[Append], None]) -> None:
         waiting: queue.Queue[str | None] = queue.Queue()
         with (home / "events.jsonl").open("ab", buffering=0) as file:
+            put = slowed(file.write, self._write_seconds) if self._write_seconds else file.write
 
             def write() -> None:
                 while (text := waiting.get()) is not None:
-                    file.write(json.dumps({"text": text}).encode() + b"\n")
+                    put(json.dumps({"text": text}).encode() + b"\n")
 
             writer = threading.Thread(target=write)
             writer.start()
@@ -64,8 +70,10 @@ class QueueAndThread(_InProcess):
 class JsonLines(_InProcess):
     """An event is a line: open, append, close."""
 
-    def __init__(self, *, fsync: bool) -> None:
+    def __init__(self, *, fsync: bool, write_seconds: float = 0.0) -> None:
+        """write_seconds: so much longer takes each write, on a disk that is slow."""
         self._fsync = fsync
+        self._write_seconds = write_seconds
         self.name = "open-append-close JSON" + (" with fsync" if fsync else "")
         self.outlives = "power" if fsync else "all processes"
         self.promise = "fsync(2) returned" if fsync else "write(2) returned"
@@ -83,7 +91,8 @@ class JsonLines(_InProcess):
                 file.flush()
                 os.fsync(file.fileno())
 
-        work(append_synced if self._fsync else append)
+        chosen = append_synced if self._fsync else append
+        work(slowed(chosen, self._write_seconds) if self._write_seconds else chosen)
 
     def count(self, home: Path) -> int:
         return _lines(home)

@@ -38,7 +38,7 @@ class LangGraphSaver:
 
         with SqliteSaver.from_conn_string(str(home / "saver.db")) as saver:
             asked = {"configurable": {"thread_id": "bench", "checkpoint_ns": ""}}
-            config = saver.put(asked, empty_checkpoint(), {}, {})  # type: ignore[arg-type]
+            config = saver.put(asked, empty_checkpoint(), {}, {})
             tasks = iter(range(1 << 30))
 
             def append(text: str) -> None:

@@ -55,10 +55,25 @@ def test_sessions_are_measured_with_all_their_goals() -> None:
         figures = json.loads(written.read_text())["figures"]
     finally:
         remove(written)
-    assert {one["goal"] for one in figures} >= {2, 20, 1.2, 50, 1.3}
+    assert {one["goal"] for one in figures} >= {20, 1.2, 50, 1.3}
     assert all(math.isfinite(one["value"]) and one["value"] >= 0 for one in figures)
     (missing,) = [one for one in figures if one["name"] == "tokens missing"]
     assert missing["value"] == 0
+
+
+def test_a_kill_of_one_of_the_two_loses_nothing() -> None:
+    """P1, P2: nothing of what was taken while one of the two lives."""
+    before = set(RESULTS.glob("*.json"))
+    done = bench("loss", "--quick")
+    assert done.returncode == 0, done.stderr
+    (written,) = set(RESULTS.glob("*.json")) - before
+    try:
+        figures = json.loads(written.read_text())["figures"]
+    finally:
+        remove(written)
+    promised = {one["name"]: one["value"] for one in figures if one["goal"] == 0}
+    assert len(promised) == 3
+    assert not any(promised.values()), promised
 
 
 def test_a_question_that_is_not_there_is_one_error() -> None:
