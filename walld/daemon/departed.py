@@ -88,6 +88,8 @@ class Departed:
         self._processes.notice()
         await self.see_off()
         waiting = [process for process in self._left if uid in (None, process.uid)]
+        if not waiting:
+            return True
         with anyio.move_on_after(_WAIT_SECONDS):
             while any(process in self._left for process in waiting):
                 kick()
