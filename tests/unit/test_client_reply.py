@@ -93,6 +93,27 @@ def test_each_call_is_its_event_and_returns_its_seq(
     ]
 
 
+def test_a_failure_that_is_remembered_is_said_where_the_reply_is_left(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    """As `adapters.tee` does it; one more try takes it back."""
+    left: list[Callable[[walld_client.Reply], object]] = [
+        lambda reply: reply.end("stop"),
+        lambda reply: reply.__exit__(None, None, None),
+    ]
+    for number, leave in enumerate(left, 1):
+        reply = client.reply("S")
+        reply._fail_at_end("boom", kind="k", detail=[1])
+        assert leave(reply) in (0, None)
+        packed = msgspec.msgpack.encode([1])
+        assert said(daemon, 1, number) == [wire.AppError(number, 1, "boom", "k", packed)]
+    reply = client.reply("S")
+    reply._fail_at_end("boom")
+    reply.retry(step=True)
+    assert reply.end() == 2
+    assert said(daemon, 3, 3)[1:] == [wire.End(3, 2, True), wire.Release(3, 3)]
+
+
 def test_end_and_release_leave_in_one_write(
     daemon: FakeDaemon, client: walld_client.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
