@@ -27,7 +27,7 @@ from typing import Any
 from walld_client.adapters.body import Body, fold_for
 from walld_client.adapters.wire import Failure, Fold
 from walld_client.client import ClientBase
-from walld_client.null import NullMixin
+from walld_client.null import NullAnswers, NullMixin
 from walld_client.reply import ReplyBase
 
 __all__ = ["NO_TERMINAL", "Opener", "Progress", "Recording", "SessionId", "is_model_path"]
@@ -63,6 +63,11 @@ class Opener:
         self._session_id = session_id
         self._on_reply = on_reply
         self._auto_release = auto_release
+
+    @property
+    def is_off(self) -> bool:
+        """Is walld switched off? Ids are given then, and nothing is recorded."""
+        return isinstance(getattr(self._client, "_pool", None), NullAnswers)
 
     def open(self, **meta: Any) -> ReplyBase | None:
         """A reply for one model call; None where it is not to be recorded. Never raises."""
