@@ -8,7 +8,8 @@ from walld_client.adapters.pydantic_ai import WalldCapability
 
 walld = walld_client.connect()
 unsaved: list[str] = []
-capability = WalldCapability(walld, "chat-1", on_reply=unsaved.append)
+# Without stream_runs the requests of run_sync() come whole, and are recorded whole.
+capability = WalldCapability(walld, "chat-1", on_reply=unsaved.append, stream_runs=True)
 agent = Agent("openai-chat:" + os.environ.get("MODEL", "gpt-5"), capabilities=[capability])
 
 

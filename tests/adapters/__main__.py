@@ -48,8 +48,13 @@ GROUPS = {
     "langchain": Group(
         "langchain",
         ("langchain-core", "langchain", "langgraph", "langchain-openai", "langchain-anthropic"),
-        ("test_langchain.py",),
-        ("langchain>=1.0", "langchain-openai>=1.0", "langchain-anthropic>=1.0"),
+        ("test_langchain.py", "test_langchain_environment.py"),
+        (
+            "langchain>=1.0",
+            "langchain-openai>=1.0",
+            "langchain-anthropic>=1.0",
+            "hatchling>=1.21",  # a wheel of the client is made and installed
+        ),
     ),
     "langgraph": Group(
         "langchain,langgraph",

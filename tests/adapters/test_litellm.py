@@ -38,7 +38,9 @@ def test_killed_behind_a_frame(
     """What is recovered is what the program had got."""
     frames = answer(WIRE[provider], scenario)
     spoken = [at for at, frame in enumerate(frames, 1) if frame.said]
-    for place in (spoken[1], spoken[-2]):
+    # Each in one of the four ways, the ends and the middle in the others.
+    every = (provider, colour) == ("openai", "sync")
+    for place in spoken if every else sorted({spoken[0], spoken[len(spoken) // 2], spoken[-1]}):
         expected = told(frames[:place])
         model = f"{scenario}:frames:hold{place}"
         trial = programs.run_until(expected, **spec(provider, colour, model))
@@ -78,6 +80,28 @@ def test_a_body_without_its_terminal_event(
     assert reply.error is not None
     if trial.raised is None:
         assert reply.error.kind == "no_terminal_event"
+
+
+@pytest.mark.parametrize("way", ["eof", "cut"])
+@each_way
+def test_asked_again(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str, way: str
+) -> None:
+    """The first stream of the reply failed, with or without a word; the program asks again."""
+    frames = answer(WIRE[provider], "text")
+    spoken = [at for at, frame in enumerate(frames, 1) if frame.said]
+    expected = told(frames[: spoken[2]])
+    again = spec(provider, colour, f"text:frames:hold{spoken[2]}")
+    again["first"] = f"text:frames:{way}{spoken[3]}"
+    trial = programs.run_until(expected, **again)
+    trial.kill()
+    reply = kept_by.orphan(trial.words("stream")[0][0])
+    assert kept(reply) == trial.told == joined(expected)
+    assert (reply.status, reply.attempts) == ("crashed", 2)
+    trial = programs.run(**again | {"model": "text"}).done()
+    reply = kept_by.orphan(trial.words("stream")[0][0])
+    assert kept(reply) == trial.told == joined(told(frames))
+    assert (reply.status, reply.attempts, reply.partial) == ("complete", 2, False)
 
 
 @pytest.mark.parametrize("way", ["cut", "err"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+import walld_client
 from daemon_process import DaemonProcess
 
 from adapters.answers import SCENARIOS, WIRES, answer, joined, told
@@ -20,6 +24,10 @@ from adapters.trial import (
 )
 
 wants("pydantic-ai-slim")
+pydantic_ai, function_model, messages = map(
+    importlib.import_module, ("pydantic_ai", "pydantic_ai.models.function", "pydantic_ai.messages")
+)
+capability = importlib.import_module("walld_client.adapters.pydantic_ai").WalldCapability
 
 each_wire = pytest.mark.parametrize("wire", WIRES)
 
@@ -38,13 +46,123 @@ def test_killed_behind_each_frame(
     check_killed_behind_each_frame(programs, kept_by, wire, scenario, "iter")
 
 
-@pytest.mark.parametrize("what", ["run", "iter"])
+@pytest.fixture
+def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
+    client = walld_client.connect(kept_by.socket_path)
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize("what", ["run", "run streamed", "iter"])
 @each_wire
-def test_an_agent(programs: Nursery, kept_by: DaemonProcess, wire: str, what: str) -> None:
+def test_an_agent(
+    programs: Nursery, kept_by: DaemonProcess, replay: Replay, wire: str, what: str
+) -> None:
     """A call, its tool, the second request: two replies, the results where they belong."""
     trial = programs.run(provider=wire, what=what, model="tool", loud=False).done()
-    first, _ = check_two_replies(trial, kept_by)
-    assert kept(first) == joined(told(answer(wire, "tool")))
+    first, second = check_two_replies(trial, kept_by)
+    said = kept(first)
+    if what == "run":  # whole, and some providers' SDKs have parsed it
+        for one in said["calls"].values():
+            one[1] = json.dumps(json.loads(one[1]))
+    assert said == joined(told(answer(wire, "tool")))
+    assert first.finish_reason
+    assert second.finish_reason
+    asked = [bool(one.get("stream")) for one in replay.seen[-2:]]
+    assert asked == [what != "run"] * 2, "a request stays what the program made it"
+
+
+async def _hello(_messages: Any, _info: Any) -> Any:
+    return messages.ModelResponse(parts=[messages.TextPart("hello")])
+
+
+def test_a_model_that_cannot_be_streamed(walld: walld_client.Client) -> None:
+    ids: list[str] = []
+    agent = pydantic_ai.Agent(
+        function_model.FunctionModel(_hello),
+        capabilities=[capability(walld, "s", on_reply=ids.append)],
+    )
+    assert agent.run_sync("x").output == "hello"
+    (stream_id,) = ids
+    reply = walld.recover(stream_id=stream_id)
+    assert reply is not None
+    assert (reply.text, reply.status, reply.partial) == ("hello", "complete", False)
+
+
+def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inert: not even where streams were asked for does a request change."""
+    monkeypatch.setenv("WALLD_ENABLED", "0")
+    ids: list[str] = []
+    off = walld_client.connect()
+    agent = pydantic_ai.Agent(
+        function_model.FunctionModel(_hello),
+        capabilities=[capability(off, "s", on_reply=ids.append, stream_runs=True)],
+    )
+    assert agent.run_sync("x").output == "hello"
+    assert len(ids) == 1, "the id is real all the same"
+
+
+def test_results_of_every_kind(walld: walld_client.Client) -> None:
+    """A tool that returns more than text, one that asks for another try, arguments that are none
+    of its, and the call that ends the run."""
+    answers = iter(
+        [
+            [("look", {"at": 1}), ("refuse", {}), ("look", {"at": "x"})],
+            [("final_result", {"response": 7})],
+        ]
+    )
+
+    def calls() -> list[Any]:
+        return [
+            messages.ToolCallPart(name, arguments, f"{name}{at}")
+            for at, (name, arguments) in enumerate(next(answers))
+        ]
+
+    async def answered(_messages: Any, _info: Any) -> Any:
+        return messages.ModelResponse(parts=calls(), finish_reason="tool_call")
+
+    ids: list[str] = []
+    agent = pydantic_ai.Agent(
+        function_model.FunctionModel(answered),
+        output_type=int,
+        capabilities=[capability(walld, "s", on_reply=ids.append)],
+    )
+
+    @agent.tool_plain
+    def look(at: int) -> Any:
+        return pydantic_ai.ToolReturn({"seen": at}, content="for the model alone")
+
+    @agent.tool_plain
+    def refuse() -> str:
+        raise pydantic_ai.ModelRetry("not today")
+
+    assert agent.run_sync("x").output == 7
+    first, second = (walld.recover(stream_id=one) for one in ids)
+    assert first is not None
+    assert second is not None
+    outcomes = {one.call_id: one for one in first.segments if one.kind == "tool"}
+    assert {key: one.outcome for key, one in outcomes.items()} == {
+        "look0": "done",
+        "refuse1": "failed",
+        "look2": "failed",
+    }
+    assert outcomes["look0"].result == {"seen": 1}
+    assert "not today" in str(outcomes["refuse1"].result)
+    started = [one.result["call_id"] for one in first.segments if one.name == "tool_started"]
+    assert len(started) == len(set(started))
+    assert {"look0", "refuse1"} <= set(started)
+    (call,) = [one for one in second.segments if one.kind == "tool"]
+    assert (call.call_id, call.outcome) == ("final_result0", "done")
+
+
+@each_wire
+def test_left_early(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
+    """Cancelled, as with the other adapters, and not taken for one that was cut."""
+    model = "text:frames:ms20"
+    trial = programs.run(provider=wire, what="stream", model=model, leave=2).done()
+    reply = kept_by.orphan(trial.ids[0])
+    assert (reply.status, reply.error) == ("cancelled", None)
+    assert kept(reply)["text"].startswith(trial.told["text"])
 
 
 @each_wire
@@ -83,9 +201,10 @@ def test_cut(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
     assert reply.status == "errored"
 
 
+@pytest.mark.parametrize("what", ["run", "run streamed"])
 @each_wire
-def test_killed_in_a_tool(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
-    trial = programs.run(provider=wire, what="run", model="tool", stall=True)
+def test_killed_in_a_tool(programs: Nursery, kept_by: DaemonProcess, wire: str, what: str) -> None:
+    trial = programs.run(provider=wire, what=what, model="tool", stall=True)
     check_killed_in_a_tool(trial, kept_by)
 
 

@@ -47,9 +47,12 @@ def wants(*distributions: str) -> None:
 
 
 def kept(reply: PartialReply) -> dict[str, Any]:
-    """Text, reasoning and calls of a recovered reply, in the form of `answers.told`."""
+    """Text, reasoning and calls of a recovered reply's last attempt, in the form of
+    `answers.told`."""
     state: dict[str, Any] = {"text": "", "reasoning": "", "calls": {}}
     for segment in reply.segments:
+        if segment.attempt != reply.attempts - 1:
+            continue
         if segment.kind in ("text", "reasoning"):
             state[segment.kind] += segment.text
         elif segment.kind == "tool":

@@ -66,14 +66,15 @@ def test_each_call_is_its_event_and_returns_its_seq(
         reply.step(),
         reply.event("app.thing", {"x": [1]}),
         reply.retry("overloaded"),
+        reply.retry("cut", step=True),
         reply.move("S2"),
         reply.finish("stop"),
         reply.end("stop"),
     ]
-    assert seqs == list(range(1, 14))
+    assert seqs == list(range(1, 15))
     assert (reply.session_id, reply.stream_id) == ("S2", "r")
     packed = msgspec.msgpack.encode
-    assert said(daemon, 14) == [
+    assert said(daemon, 15) == [
         wire.Token(1, 1, b"t"),
         wire.Token(1, 2, b"i", packed({"index": 3})),
         wire.Reasoning(1, 3, b"r"),
@@ -84,11 +85,33 @@ def test_each_call_is_its_event_and_returns_its_seq(
         wire.Step(1, 8),
         wire.Custom(1, 9, "app.thing", packed({"x": [1]})),
         wire.Retry(1, 10, "overloaded"),
-        wire.Move(1, 11, "S2"),
-        wire.Finish(1, 12, "stop"),
-        wire.End(1, 13, True, "stop"),
-        wire.Release(1, 14),
+        wire.Retry(1, 11, "cut", True),
+        wire.Move(1, 12, "S2"),
+        wire.Finish(1, 13, "stop"),
+        wire.End(1, 14, True, "stop"),
+        wire.Release(1, 15),
     ]
+
+
+def test_a_failure_that_is_remembered_is_said_where_the_reply_is_left(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    """As `adapters.tee` does it; one more try takes it back."""
+    left: list[Callable[[walld_client.Reply], object]] = [
+        lambda reply: reply.end("stop"),
+        lambda reply: reply.__exit__(None, None, None),
+    ]
+    for number, leave in enumerate(left, 1):
+        reply = client.reply("S")
+        reply._fail_at_end("boom", kind="k", detail=[1])
+        assert leave(reply) in (0, None)
+        packed = msgspec.msgpack.encode([1])
+        assert said(daemon, 1, number) == [wire.AppError(number, 1, "boom", "k", packed)]
+    reply = client.reply("S")
+    reply._fail_at_end("boom")
+    reply.retry(step=True)
+    assert reply.end() == 2
+    assert said(daemon, 3, 3)[1:] == [wire.End(3, 2, True), wire.Release(3, 3)]
 
 
 def test_end_and_release_leave_in_one_write(

@@ -121,7 +121,9 @@ class Link(Connection):
         stream.owned = False
         if not stream.terminal and not stream.gone:
             stream.terminal = stream.careful = True
-            end = messages.End(frames.ID, frames.ID, False, None, "abandoned")
+            end: messages.Event = messages.End(frames.ID, frames.ID, False, None, "abandoned")
+            if stream.failure is not None:
+                end = stream.failure
             self.put(stream, frames.place(frames.body_of(end), stream.number, stream.next_seq))
             self.push()
         self.registry.tidy(stream)

@@ -13,7 +13,6 @@ that is away, the chores) is decided on the long way, which the short one falls 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -21,10 +20,12 @@ from typing import Any, Self
 
 from walld_client import frames, opaque, process
 from walld_client.connection import NOSIGNAL
+from walld_client.endings import app_error, message_of, reason_text, safe_error
 from walld_client.frames import ID, pack_token
 from walld_client.ids import checked_id
 from walld_client.limits import NAME_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TIMEOUT_SECONDS
 from walld_client.link import Link
+from walld_client.open_calls import OpenCalls
 from walld_client.saying import release, say, say_text
 from walld_client.stream import Stream
 from walld_client.wire import messages
@@ -33,17 +34,14 @@ from walld_client.wire.messages import Event
 __all__ = ["DRAIN_LEVELS", "Reply", "ReplyBase", "check_level"]
 
 DRAIN_LEVELS = ("written", "synced", "replicated")
-_OPEN_TOOLS_MAX = 1024
-_REASON_BYTES_MAX = 64 * 1024
 # Spelled out in the short way, where a global costs more than a constant.
 assert (SHORT_TEXT_BYTES_MAX, frames.TOKEN_OVERHEAD_BYTES) == (1024, 19)
-_log = logging.getLogger("walld")
 
 
 class ReplyBase:
     """What a reply offers in programs of both colours; made by `Client.reply`."""
 
-    __slots__ = ("__weakref__", "_auto_release", "_link", "_open_tools", "_redact", "_stream")
+    __slots__ = ("__weakref__", "_auto_release", "_link", "_open_calls", "_redact", "_stream")
 
     def __init__(
         self,
@@ -56,7 +54,7 @@ class ReplyBase:
         self._stream = stream
         self._redact = redact
         self._auto_release = auto_release
-        self._open_tools: dict[str, str] = {}
+        self._open_calls = OpenCalls()
 
     # --- who it is, how far it is ---
 
@@ -169,9 +167,7 @@ class ReplyBase:
 
         def made(seq: int) -> Event:
             own_id = call_id or f"{self.stream_id}:{seq}"
-            self._open_tools[own_id] = name
-            if len(self._open_tools) > _OPEN_TOOLS_MAX:
-                del self._open_tools[next(iter(self._open_tools))]
+            self._open_calls.add(own_id, name)
             return messages.Tool(ID, ID, own_id, name, encoded, about, true_bytes)
 
         return self._say(made)
@@ -203,8 +199,8 @@ class ReplyBase:
         about = opaque.info_bytes(info)
 
         def made(_seq: int) -> Event:
-            own_id = call_id or self._open_call(name)
-            own_name = self._open_tools.pop(own_id, None) if own_id else None
+            own_id = call_id or self._open_calls.newest(name)
+            own_name = self._open_calls.close(own_id)
             return messages.ToolResult(
                 ID,
                 ID,
@@ -231,9 +227,14 @@ class ReplyBase:
         kind = opaque.clean(kind, NAME_BYTES_MAX)
         return self._say(messages.Custom(ID, ID, kind, encoded, true_bytes))
 
-    def retry(self, reason: str | None = None) -> int:
-        """What came before is a finished attempt, kept apart; the text starts again."""
-        return self._say(messages.Retry(ID, ID, _reason(reason)))
+    def retry(self, reason: str | None = None, *, step: bool = False) -> int:
+        """What came before is a finished attempt, kept apart; the text starts again.
+
+        step: only the step under way is done again; the steps before it, with their calls and
+        results, stand.
+        """
+        self._stream.failure = None
+        return self._say(messages.Retry(ID, ID, reason_text(reason), bool(step)))
 
     def move(self, session_id: str) -> int:
         """The reply belongs to another session from here on."""
@@ -247,25 +248,28 @@ class ReplyBase:
 
     def finish(self, reason: str | None = None) -> int:
         """The provider's own terminal marker was seen."""
-        return self._say(messages.Finish(ID, ID, _reason(reason)))
+        return self._say(messages.Finish(ID, ID, reason_text(reason)))
 
     # --- terminals: the first one wins ---
 
     def end(self, finish_reason: str | None = None) -> int:
-        """The reply is whole and the application's copy is safe: walld may forget it."""
-        end = messages.End(ID, ID, True, _reason(finish_reason), None)
+        """The reply is whole and the application's copy is safe: walld may forget it.
+
+        0 where it is known not to be whole (`adapters.tee` saw its stream fail, and nobody has
+        tried again): then it is errored, and stays.
+        """
+        if self._fails():
+            return 0
+        end = messages.End(ID, ID, True, reason_text(finish_reason), None)
         return self._end(end, released=self._auto_release)
 
     def cancel(self, reason: str | None = None) -> int:
         """The run was stopped. What it said stays until it is released or resolved."""
-        return self._end(messages.End(ID, ID, False, None, _reason(reason)))
+        return self._end(messages.End(ID, ID, False, None, reason_text(reason)))
 
     def error(self, message: str, *, kind: str | None = None, detail: Any = None) -> int:
         """The run failed. What it said stays until it is released or resolved."""
-        about = None if detail is None else opaque.value_bytes(detail)
-        text = opaque.clean(self._redacted(str(message)), _REASON_BYTES_MAX)
-        short_kind = None if kind is None else opaque.clean(kind, NAME_BYTES_MAX)
-        return self._end(messages.AppError(ID, ID, text, short_kind, about))
+        return self._end(app_error(message, kind, detail, self._redact))
 
     def release(self) -> int:
         """The application's copy is safe. Legal after any terminal; ValueError before one."""
@@ -284,15 +288,10 @@ class ReplyBase:
     ) -> None:
         """Complete, not released; an error; or a cancel. Whatever was raised goes on."""
         if exc_type is None:
-            if not self._stream.terminal:
+            if not self._stream.terminal and not self._fails():
                 self._end(messages.End(ID, ID, True))
         elif issubclass(exc_type, Exception) and exc_type.__name__ != "CancelledError":
-            try:
-                self.error(_message_of(exc), kind=exc_type.__name__)
-            except Exception:  # of the application's redact: its own exception goes on
-                _log.exception("redact failed on the message of an exception: it is left out")
-                name = opaque.clean(exc_type.__name__, NAME_BYTES_MAX)
-                self._end(messages.AppError(ID, ID, "", name, None))
+            self._end(safe_error(message_of(exc), exc_type.__name__, None, self._redact))
         else:
             self.cancel(f"cancelled: {exc_type.__name__}")
 
@@ -315,6 +314,20 @@ class ReplyBase:
 
     def _end(self, event: Event, released: bool = False) -> int:
         return say(self._link, self._stream, [event], terminal=True, released=released)
+
+    def _fail_at_end(self, message: str, *, kind: str | None = None, detail: Any = None) -> None:
+        """As `error`, but said only when the reply is left; `retry` takes it back.
+
+        For an adapter, which sees that an answer is cut and not whether it will be asked for again.
+        """
+        self._stream.failure = safe_error(message, kind, detail, self._redact)
+
+    def _fails(self) -> bool:
+        """End it errored, if it is known to have failed."""
+        failure = self._stream.failure
+        if failure is not None:
+            self._end(failure)
+        return failure is not None
 
     def _text(self, tag: int, text: str, info: dict[str, Any]) -> int:
         pieces = self._pieces(text)
@@ -347,13 +360,6 @@ class ReplyBase:
             return encoded, 0
         return opaque.cut(encoded, bytes_max), len(encoded)
 
-    def _open_call(self, name: str | None) -> str | None:
-        """The newest open call of that name; without a name the one open call, if it is one."""
-        calls = [c for c, n in self._open_tools.items() if name is None or n == name]
-        if name is None and len(calls) != 1:
-            return None
-        return calls[-1] if calls else None
-
 
 class Reply(ReplyBase):
     """A reply in a program without an event loop: its drain blocks."""
@@ -383,14 +389,3 @@ def check_level(level: str) -> None:
     """ValueError for a level there is not."""
     if level not in DRAIN_LEVELS:
         raise ValueError(f"level must be one of {', '.join(DRAIN_LEVELS)}, got {level!r}")
-
-
-def _reason(text: str | None) -> str | None:
-    return None if text is None else opaque.clean(text, _REASON_BYTES_MAX)
-
-
-def _message_of(exc: BaseException | None) -> str:
-    try:
-        return str(exc)
-    except Exception:
-        return f"<{type(exc).__name__} that cannot be shown>"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from walld_client import frames
 from walld_client.limits import CHORES_EVERY_TOKENS
-from walld_client.wire.messages import Start
+from walld_client.wire.messages import AppError, Start
 
 __all__ = ["Stream"]
 
@@ -24,6 +24,7 @@ class Stream:
     held_from: lowest seq the ring still holds, next_seq if none. taken: highest seq the kernel
     has, valid only while `stall_no` is the backlog's own; otherwise all of it is taken.
     introduced: its Start was given to a connection. terminal: it ended, in whatever way.
+    failure: said where it would end clean or be abandoned: what it holds is known to be cut.
     gone: nothing of it is sent any more (given up, refused, of the parent process, or released
     before any daemon heard of it). careful: a token must take the long way (redact, terminal,
     gone). chores_seq: the token that does the link's chores once it is sent.
@@ -32,6 +33,7 @@ class Stream:
     __slots__ = (
         "careful",
         "chores_seq",
+        "failure",
         "first_lost",
         "gone",
         "held_from",
@@ -54,6 +56,7 @@ class Stream:
 
     def __init__(self, number: int, start: Start, careful: bool) -> None:
         self.number = number
+        self.failure: AppError | None = None
         self.start = start
         self.session_id = start.session_id
         self.token_prefix = frames.text_prefix(frames.TOKEN, number)

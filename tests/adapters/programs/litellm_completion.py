@@ -1,11 +1,13 @@
 """A program on LiteLLM, with walld's tee around what it returns.
 
-Spec: base (URL), socket, provider (openai | anthropic), model, colour (sync | async), walld (bool).
+Spec: base (URL), socket, provider (openai | anthropic), model, colour (sync | async), walld (bool),
+first (the model whose stream comes before it into the same reply, and is read whole).
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import litellm
@@ -43,6 +45,14 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
     tell("stream", reply.stream_id)
     try:
         with reply:
+            if first := spec.get("first"):
+                other = about | {"model": f"{spec['provider']}/{first}"}
+                with suppress(Exception):
+                    if spec["colour"] == "async":
+                        async for _ in tee(await litellm.acompletion(**other), reply):
+                            pass
+                    else:
+                        list(tee(litellm.completion(**other), reply))
             if spec["colour"] == "async":
                 stream = await litellm.acompletion(**about)
                 async for chunk in tee(stream, reply) if spec["walld"] else stream:

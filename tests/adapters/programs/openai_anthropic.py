@@ -2,7 +2,8 @@
 
 Spec: base (URL), socket, wire, model, how (hook | tee | middleware), colour (sync | async),
 retries, auto_release, release (once whole), helper (anthropic's messages.stream), leave (after so
-many events), silent (bool: nothing is told of the answer, only how it ended).
+many events), close (what was left), first (of a tee: the model whose stream comes before it into
+the same reply, and is read whole).
 """
 
 from __future__ import annotations
@@ -116,15 +117,21 @@ def run_sync(spec: dict[str, Any], tell: Any) -> None:
     sdk = make(spec, walld, begun)
     reply = walld.reply("s", auto_release=False) if spec["how"] == "tee" else None
     try:
+        if reply is not None:
+            begun(reply.stream_id)
+            if first := spec.get("first"):
+                with suppress(openai.APIError, anthropic.APIError, httpx2.HTTPError):
+                    list(tee(ask(spec | {"model": first}, sdk), reply))
         stream = ask(spec, sdk)
         if spec.get("helper"):
             stream = stream.__enter__()
         if reply is not None:
-            begun(reply.stream_id)
             stream = tee(stream, reply)
         for count, event in enumerate(stream, 1):
             SAID[spec["wire"]](event, calls, tell)
             if count == spec.get("leave"):
+                if spec.get("close"):
+                    stream.close()
                 break
         tell("done")
     except Exception as error:
@@ -149,17 +156,23 @@ async def run_async(spec: dict[str, Any], tell: Any) -> None:
     sdk = make(spec, walld, begun)
     reply = walld.reply("s", auto_release=False) if spec["how"] == "tee" else None
     try:
+        if reply is not None:
+            begun(reply.stream_id)
+            if first := spec.get("first"):
+                with suppress(openai.APIError, anthropic.APIError, httpx2.HTTPError):
+                    async for _ in tee(await ask(spec | {"model": first}, sdk), reply):
+                        pass
         stream = ask(spec, sdk)
         stream = await (stream.__aenter__() if spec.get("helper") else stream)
         if reply is not None:
-            begun(reply.stream_id)
             stream = tee(stream, reply)
         count = 0
         async for event in stream:
             SAID[spec["wire"]](event, calls, tell)
             count += 1
             if count == spec.get("leave"):
-                await stream.close()
+                if spec.get("close"):
+                    await stream.close()
                 break
         tell("done")
     except Exception as error:

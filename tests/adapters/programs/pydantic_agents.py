@@ -1,7 +1,7 @@
 """A program on Pydantic AI: an agent with a tool, walld as a capability.
 
-Spec: base (URL), socket, provider (chat | responses | messages), model, what (run | stream | iter),
-stall (bool: the tools never answer).
+Spec: base (URL), socket, provider (chat | responses | messages), model, what (run | run streamed |
+stream | iter), stall (bool: the tools never answer), leave (of a stream: after so many texts).
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
         tell("stream", stream_id)
 
     walld = walld_client.connect(spec["socket"])
-    agent = Agent(model_of(spec), capabilities=[WalldCapability(walld, "s", on_reply=begun)])
+    streams = spec["what"] == "run streamed"
+    capability = WalldCapability(walld, "s", on_reply=begun, stream_runs=streams)
+    agent = Agent(model_of(spec), capabilities=[capability])
 
     @agent.tool_plain
     def weather(city: str) -> str:
@@ -71,12 +73,16 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
         return f"4 degrees in {city}"
 
     try:
-        if spec["what"] == "run":
+        if spec["what"] in ("run", "run streamed"):
             tell("answer", (await agent.run("hello")).output)
         elif spec["what"] == "stream":
             async with agent.run_stream("hello") as result:
+                left = spec.get("leave", 99)
                 async for text in result.stream_text(delta=True, debounce_by=None):
                     tell("text", text)
+                    left -= 1
+                    if left == 0:
+                        break
         else:
             parts: dict[int, str] = {}
             async with agent.iter("hello") as run:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 from walld_client.adapters.anthropic_messages import EVENT_TYPES, MessageEvent, MessagesFold
-from walld_client.adapters.openai_chat import DONE, ChatFold, Chunk
+from walld_client.adapters.openai_chat import DONE, ChatFold, Chunk, DerivedFold
 from walld_client.adapters.openai_responses import ResponseEvent, ResponsesFold
 from walld_client.adapters.sse import SseParser
 from walld_client.adapters.wire import Fold
@@ -53,6 +53,8 @@ def fold_for(item: Any, is_answer: bool = True) -> Fold | None:
             return ResponsesFold()
         if kind in EVENT_TYPES:
             return MessagesFold()
+        if kind == "chunk" and getattr(item, "chunk", None) is not None:
+            return DerivedFold()
     shape = getattr(item, "object", None)
     if shape == "chat.completion.chunk" or isinstance(getattr(item, "choices", None), list):
         return ChatFold()

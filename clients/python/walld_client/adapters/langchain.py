@@ -2,8 +2,9 @@
 
     agent.invoke(..., config={"callbacks": [WalldCallback(walld, "session-1")]})
 
-With `WALLD_LANGCHAIN=session-1` in the environment nothing has to be passed: a process that has
-imported this module records every model call it makes, with a client of its own.
+With `WALLD_LANGCHAIN=session-1` in the environment nothing has to be passed: every model call is
+recorded, with a client of the process's own. Where the client is installed its `.pth` file imports
+this module then (`startup/walld_langchain_startup.py`); elsewhere the program does.
 
 Owns: LangChain's callbacks to calls on a reply. Refuses: when a reply ends (`model_call.py`).
 

@@ -138,6 +138,13 @@ class ModelCall:
             self._reply.error(failure.message, kind=failure.kind, detail=failure.detail)
         self._forget()
 
+    def cancel(self, reason: str) -> None:
+        """The program wants no more of it."""
+        self.is_over = True
+        if self._reply is not None:
+            self._reply.cancel(reason)
+        self._forget()
+
     def broke(self, error: BaseException) -> None:
         """An exception ended it: an error, or a cancel where that is what it was."""
         self.is_over = True

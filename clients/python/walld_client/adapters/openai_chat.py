@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 from walld_client.adapters.wire import Fold, Sink, call_name, failure_of, finish_word, held
 
-__all__ = ["DONE", "ChatFold", "Chunk"]
+__all__ = ["DONE", "ChatFold", "Chunk", "DerivedFold"]
 
 
 class _Function(msgspec.Struct):
@@ -56,6 +56,26 @@ class Chunk(msgspec.Struct):
     model: Any = None
     choices: list[_Choice] | None = None
     error: Any = None
+
+
+class DerivedFold(Fold):
+    """The events of openai's `chat.completions.stream()`: its chunks, and what it derives of them.
+
+    Each chunk comes first (type `chunk`), then what it adds (`content.delta`, ...), which is the
+    same again.
+    """
+
+    def __init__(self) -> None:
+        self._chunks = ChatFold()
+
+    def take(self, item: Any, sink: Sink) -> None:
+        """An event of the helper."""
+        if item.type == "chunk":
+            self._chunks.take(item.chunk, sink)
+
+    def may_end_here(self) -> bool:
+        """As its chunks say."""
+        return self._chunks.may_end_here()
 
 
 DONE: Final = object()

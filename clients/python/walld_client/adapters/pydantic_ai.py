@@ -5,7 +5,12 @@
 Owns: Pydantic AI's events to calls on a reply. Refuses: when a reply ends (`model_call.py`).
 
 - The first fragment of a part stands in `part_start` and not in a delta; it is taken there.
-- With a capability that looks at events `agent.run()` asks for a stream, as Pydantic AI has it.
+- What the program streams (`run_stream`, `run_stream_events`, a node's `stream` in `iter`, an
+  `event_stream_handler`) is recorded as it comes. The requests of a plain `agent.run()` stay
+  what they are, one answer each, recorded whole when it is there. With `stream_runs=True`
+  Pydantic AI asks for streams there too, as it does for every capability that looks at events: what
+  a killed `run()` had got so far is then kept, and a model that cannot be streamed fails.
+- Tools are seen where they run, and their results in the events, or in the next request.
 - Pydantic AI reports a stream that was cut without a word as `complete`, and for Chat makes up a
   finish reason (`stop`, or `tool_call`). What tells them apart is the provider's own word in
   `provider_details`: a streamed answer without it is errored. So is each one of a server that never
@@ -19,6 +24,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ToolReturn
 from walld_client.adapters.model_call import Board, ModelCall, safely
 from walld_client.adapters.recording import Opener, SessionId
 from walld_client.adapters.wire import Failure, call_name, plain
@@ -26,6 +32,7 @@ from walld_client.client import ClientBase
 
 __all__ = ["WalldCapability"]
 
+_LEFT = ("incomplete", "interrupted")
 _ANOTHER_ATTEMPT = Failure("the request was made again", "retried")
 
 
@@ -35,6 +42,7 @@ class WalldCapability(AbstractCapability[Any]):
     session_id: a str, or a callable that is asked at each model request. on_reply: gets the stream
     id of each reply when it begins, for `client.release(stream_id)` once the answer is saved.
     auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
+    stream_runs: `agent.run()` asks for streams too, so that a half answer is there to be kept.
     """
 
     def __init__(
@@ -44,18 +52,21 @@ class WalldCapability(AbstractCapability[Any]):
         *,
         on_reply: Callable[[str], object] | None = None,
         auto_release: bool = False,
+        stream_runs: bool = False,
     ) -> None:
         self._opener = Opener(client, session_id, on_reply, auto_release)
+        self._stream_runs = stream_runs and not self._opener.is_off
 
     async def for_run(self, ctx: Any) -> AbstractCapability[Any]:
         """The one of this run: what it remembers is of one run."""
-        return _Run(self._opener)
+        return _Run(self._opener, self._stream_runs)
 
 
 class _Run(AbstractCapability[Any]):
     """One run of an agent."""
 
-    def __init__(self, opener: Opener) -> None:
+    def __init__(self, opener: Opener, stream_runs: bool) -> None:
+        self._stream_runs = stream_runs
         self._run = object()
         self._board = Board(opener)
         self._call: ModelCall | None = None
@@ -64,17 +75,62 @@ class _Run(AbstractCapability[Any]):
         self._ids: dict[int, str] = {}
         """Call ids by the index of their part."""
         self._was_streamed = False
+        self._shown: set[str] = set()
+        """Calls of tools that the events show: their results come there too."""
+
+    @property
+    def has_wrap_run_event_stream(self) -> bool:
+        """Must requests be streamed for this? Streams that there are pass through it anyhow."""
+        return self._stream_runs
 
     async def wrap_run(self, ctx: Any, *, handler: Callable[[], Any]) -> Any:
         """When the run is over no tool of it answers any more."""
         try:
-            return await handler()
+            result = await handler()
+            self._answered(result)
         finally:
             self._end_run()
+        return result
+
+    @safely
+    def _answered(self, result: Any) -> None:
+        """Calls that ended the run have their results in its last message."""
+        self._results(result.all_messages())
 
     @safely
     def _end_run(self) -> None:
         self._board.run_ended(self._run)
+
+    async def wrap_tool_execute(
+        self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Callable[[Any], Any]
+    ) -> Any:
+        """A tool runs: what it gives back is recorded here unless the events will show it."""
+        self._running(call)
+        result = await handler(args)
+        self._returned(call, result)
+        return result
+
+    @safely
+    def _running(self, call: Any) -> None:
+        if call.tool_call_id not in self._shown:
+            self._board.tool_started(call.tool_call_id, call.tool_name)
+
+    @safely
+    def _returned(self, call: Any, result: Any) -> None:
+        if call.tool_call_id not in self._shown:
+            value = result.return_value if isinstance(result, ToolReturn) else result
+            self._board.tool_result(call.tool_call_id, _whole(value))
+
+    def _results(self, messages: Any) -> None:
+        """What the newest request tells the model of its calls, where nothing else has."""
+        for part in messages[-1].parts if messages else ():
+            if part.part_kind in ("tool-return", "retry-prompt"):
+                self._result(part)
+
+    def _result(self, part: Any) -> None:
+        # A retry's part says what was wrong with the call; other parts have an outcome.
+        failed = getattr(part, "outcome", "retried") not in ("success", "interrupted")
+        self._board.tool_result(part.tool_call_id, _whole(part.content), failed=failed)
 
     async def wrap_model_request(
         self, ctx: Any, *, request_context: Any, handler: Callable[[Any], Any]
@@ -109,6 +165,7 @@ class _Run(AbstractCapability[Any]):
 
     @safely
     def _begin(self, ctx: Any, request_context: Any) -> None:
+        self._results(request_context.messages)
         model = getattr(getattr(request_context, "model", None), "model_name", None)
         run_id = getattr(ctx, "run_id", None)
         self._about = {"model": model, "run_id": None if run_id is None else str(run_id)}
@@ -130,6 +187,9 @@ class _Run(AbstractCapability[Any]):
         if not self._was_streamed:
             for index, part in enumerate(response.parts):
                 self._part(call, index, part)
+        if self._was_streamed and getattr(response, "state", None) in _LEFT:
+            call.cancel("the program left the stream before its end")
+            return
         if self._was_streamed and not _has_finished(response):
             call.fail()
             return
@@ -154,12 +214,10 @@ class _Run(AbstractCapability[Any]):
             else:
                 self._delta(call, event.index, event.delta)
         elif kind in ("function_tool_call", "output_tool_call"):
+            self._shown.add(event.part.tool_call_id)
             self._board.tool_started(event.part.tool_call_id, event.part.tool_name)
         elif kind in ("function_tool_result", "output_tool_result"):
-            part = event.part
-            # A retry's part says what was wrong with the call; other parts have an outcome.
-            failed = getattr(part, "outcome", "retried") not in ("success", "interrupted")
-            self._board.tool_result(part.tool_call_id, _content(part), failed=failed)
+            self._result(event.part)
 
     def _part(self, call: ModelCall, index: int, part: Any) -> None:
         kind = part.part_kind
@@ -178,7 +236,7 @@ class _Run(AbstractCapability[Any]):
             if part.args and isinstance(part.args, str):
                 call.tool_arguments(part.args, call_id=part.tool_call_id)
         elif kind == "builtin-tool-return":
-            call.tool_result(_content(part), call_id=part.tool_call_id, server=True)
+            call.tool_result(_whole(part.content), call_id=part.tool_call_id, server=True)
 
     def _delta(self, call: ModelCall, index: int, delta: Any) -> None:
         kind = delta.part_delta_kind
@@ -203,6 +261,5 @@ def _has_finished(response: Any) -> bool:
     return response.finish_reason not in (None, "stop", "tool_call")
 
 
-def _content(part: Any) -> Any:
-    content = part.content
+def _whole(content: Any) -> Any:
     return content if isinstance(content, str) else plain(content)

@@ -10,6 +10,8 @@ program. Refuses: what was said (the folds), where it comes from (the files name
 - Clean is only what the wire's terminal marker says. A body that ends without it is errored,
   kind `no_terminal_event`, though no SDK raises there. The reply is never released here, unless
   `auto_release` was asked for.
+- A reply that is the program's own (`tee`) is ended by the program alone, which may ask again: a
+  failure is remembered there, and makes it errored where the program leaves it at that.
 - Nothing here raises into the program. An event that walld does not understand is passed over
   and counted in an event of kind `unread`; a body that it cannot read on ends the reply, errored,
   kind `adapter_error`. Both are a line in the log.
@@ -25,7 +27,7 @@ from typing import Any
 from walld_client.adapters.body import Body, fold_for
 from walld_client.adapters.wire import Failure, Fold
 from walld_client.client import ClientBase
-from walld_client.null import NullMixin
+from walld_client.null import NullAnswers, NullMixin
 from walld_client.reply import ReplyBase
 
 __all__ = ["NO_TERMINAL", "Opener", "Progress", "Recording", "SessionId", "is_model_path"]
@@ -62,6 +64,11 @@ class Opener:
         self._on_reply = on_reply
         self._auto_release = auto_release
 
+    @property
+    def is_off(self) -> bool:
+        """Is walld switched off? Ids are given then, and nothing is recorded."""
+        return isinstance(getattr(self._client, "_pool", None), NullAnswers)
+
     def open(self, **meta: Any) -> ReplyBase | None:
         """A reply for one model call; None where it is not to be recorded. Never raises."""
         try:
@@ -86,12 +93,15 @@ class Opener:
 class Progress:
     """How far one model call has come. Knows no reply, so that it may outlive one."""
 
-    __slots__ = ("fold", "is_broken")
+    __slots__ = ("fold", "is_broken", "is_lost")
 
     def __init__(self) -> None:
         self.fold: Fold | None = None
         self.is_broken = False
-        """The program got an exception: it asks again, also where all text had come."""
+        """The program got an exception, or the provider's error: it asks again, also where all text
+        had come."""
+        self.is_lost = False
+        """The adapter failed on it: nobody here knows whether the program got it whole."""
 
     @property
     def is_whole(self) -> bool:
@@ -140,6 +150,12 @@ class Recording:
             fold = self.progress.fold or fold_for(item)
             if fold is None:
                 self._unread += 1
+                if self._unread == 1:
+                    _log.warning(
+                        "a stream is not recorded: what it yields (%s) has no shape that walld"
+                        " knows; tee() takes what the SDK returns for stream=True",
+                        type(item).__qualname__,
+                    )
             else:
                 self._take(fold, item)
         except Exception as error:
@@ -155,7 +171,7 @@ class Recording:
             self._end()
         elif self.progress.fold is None and self._unread:
             self._is_done = True
-            _log.warning("a stream is not recorded: walld knows none of what it yields")
+            self._count_unread()
         elif self._is_known():
             self._fail(NO_TERMINAL)
 
@@ -228,9 +244,11 @@ class Recording:
 
     def _fail(self, failure: Failure) -> None:
         self._is_done = True
+        self.progress.is_broken = True
         self._count_unread()
         if self.reply is not None:
-            self.reply.error(failure.message, kind=failure.kind, detail=failure.detail)
+            fail = self.reply.error if self._owns else self.reply._fail_at_end
+            fail(failure.message, kind=failure.kind, detail=failure.detail)
 
     def _count_unread(self) -> None:
         if (unread := self._unread + self._body.unread) and self.reply is not None:
@@ -238,8 +256,9 @@ class Recording:
 
     def _give_up(self, error: Exception) -> None:
         _log.exception("an answer is recorded no further: walld's adapter failed on it")
+        self.progress.is_lost = True
         try:
             self._fail(Failure(f"{type(error).__name__}: {error}", "adapter_error"))
         except Exception:  # of the application's redact: what it must see cannot be said
-            if self.reply is not None:
+            if self._owns and self.reply is not None:
                 self.reply.cancel("adapter_error")

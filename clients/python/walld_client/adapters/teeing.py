@@ -10,17 +10,18 @@ Owns: the wrapper, and what a second stream on the same reply means. Refuses: wh
 (`recording.py`).
 
 The reply is the program's: tee says what came and the provider's finish, and leaves the end to
-the program, which knows when its copy is safe. Two things end it here, because a program that
-does not look for them would call the reply whole: an error that the stream hands on without
+the program, which knows when its copy is safe. Two things make that end an error, because a program
+that does not look for them would call the reply whole: an error that the stream hands on without
 raising (OpenAI Responses), and a stream that ends without its terminal event.
 
-A further stream on the same reply is its next step; where the one before was cut by an exception or
-left early it is a new attempt, so that no text stands in the reply twice.
+A further stream on the same reply is its next step; where the one before failed, was cut by an
+exception or left early it is that step again, a new attempt at it, so that no text stands in the
+reply twice and the steps before it stand.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -34,15 +35,20 @@ __all__ = ["Tee", "tee"]
 _latest: WeakKeyDictionary[ReplyBase, Progress] = WeakKeyDictionary()
 """The latest stream of each reply. Holds no reply: one that is collected unended is a cancelled
 one, and must be collected for that."""
+_STREAMS = ("__iter__", "__aiter__")
+_MANAGERS = ("__enter__", "__aenter__")
+_TEXTS = "text_stream"
+_READERS = ("until_done", "get_final_")
+"""What the SDKs' helpers have beside iteration, and read the stream themselves with."""
 
 
 def tee(stream: Any, reply: ReplyBase) -> Any:
     """`stream`, each event recorded in `reply` before it is handed on.
 
-    stream: what openai, anthropic or litellm return for `stream=True` (or `with
-    client.messages.stream(...) as stream`), of either colour. What is not iteration is the
-    stream's own (`response`, `close()`, `with`); of anthropic's helpers that read by themselves
-    (`get_final_message`, `text_stream`) nothing is recorded, unless the stream was read first.
+    stream: what openai, anthropic or litellm return for `stream=True`, of either colour; or one of
+    their helpers, `with tee(client.messages.stream(...), reply) as stream`, whose `text_stream`,
+    `until_done()` and `get_final_message()` are recorded too. What is not reading is the stream's
+    own (`response`, `close()`, `with`). TypeError for what can be neither read nor entered.
     """
     return stream if isinstance(reply, NullMixin) else Tee(stream, reply)
 
@@ -51,19 +57,31 @@ class Tee:
     """A stream and its recording; made by `tee`."""
 
     def __init__(self, stream: Any, reply: ReplyBase) -> None:
+        _check(stream, *_STREAMS, *_MANAGERS)
+        self._given = stream
         self._stream = stream
+        """What was given, or what entering it gave."""
         self._reply = reply
         self._items: Any = None
+        self._texts: Any = None
         self._recording = Recording(reply)
         before = _latest.get(reply)
-        if before is not None and before.is_whole:
+        if before is not None and (before.is_whole or before.is_lost):
             reply.step()
         elif before is not None:
-            reply.retry("the stream before it did not come to its end")
+            reply.retry("the stream before it did not come to its end", step=True)
         _latest[reply] = self._recording.progress
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        found = getattr(self._stream, name)
+        is_async = hasattr(type(self._stream), "__aiter__")
+        if name == _TEXTS:
+            if self._texts is None:
+                self._texts = self._each_text_async() if is_async else self._each_text()
+            return self._texts
+        if name.startswith(_READERS) and callable(found):
+            return self._read_before_async(found) if is_async else self._read_before(found)
+        return found
 
     def _hear(self, item: Any) -> None:
         self._recording.item(item)
@@ -87,8 +105,27 @@ class Tee:
         self._hear(item)
         return item
 
+    def _each_text(self) -> Iterator[str]:
+        for event in self:
+            if (text := _text_of(event)) is not None:
+                yield text
+
+    def _read_before(self, found: Callable[..., Any]) -> Callable[..., Any]:
+        def read(*args: Any, **named: Any) -> Any:
+            for _ in self:
+                pass
+            return found(*args, **named)
+
+        return read
+
     def __enter__(self) -> Self:
-        self._stream.__enter__()
+        entered = self._given.__enter__()
+        try:
+            _check(entered, "__iter__")
+        except TypeError as error:
+            self._given.__exit__(type(error), error, error.__traceback__)
+            raise
+        self._stream = entered
         return self
 
     def __exit__(
@@ -97,7 +134,7 @@ class Tee:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> Any:
-        return self._stream.__exit__(exc_type, exc, traceback)
+        return self._given.__exit__(exc_type, exc, traceback)
 
     # --- with one ---
 
@@ -118,8 +155,27 @@ class Tee:
         self._hear(item)
         return item
 
+    async def _each_text_async(self) -> AsyncIterator[str]:
+        async for event in self:
+            if (text := _text_of(event)) is not None:
+                yield text
+
+    def _read_before_async(self, found: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        async def read(*args: Any, **named: Any) -> Any:
+            async for _ in self:
+                pass
+            return await found(*args, **named)
+
+        return read
+
     async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
+        entered = await self._given.__aenter__()
+        try:
+            _check(entered, "__aiter__")
+        except TypeError as error:
+            await self._given.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self._stream = entered
         return self
 
     async def __aexit__(
@@ -128,4 +184,23 @@ class Tee:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> Any:
-        return await self._stream.__aexit__(exc_type, exc, traceback)
+        return await self._given.__aexit__(exc_type, exc, traceback)
+
+
+def _check(stream: Any, *methods: str) -> None:
+    """TypeError for what has none of these: not found out when the answer is half there."""
+    if any(hasattr(stream, one) for one in methods):
+        return
+    hint = "; await it first" if hasattr(stream, "__await__") else ""
+    raise TypeError(
+        f"tee() takes the stream that an SDK returns for stream=True, or its manager"
+        f" (messages.stream(...)), got {type(stream).__qualname__}{hint}"
+    )
+
+
+def _text_of(event: Any) -> str | None:
+    """The text of a delta of Anthropic's wire: what `text_stream` of its helper gives."""
+    if event.type == "content_block_delta" and event.delta.type == "text_delta":
+        text: str = event.delta.text
+        return text
+    return None
