@@ -140,6 +140,7 @@ def _turning_points() -> Vectors:
     yield "custom_empty", wire.Custom(1, 33, "", b"", 1_048_577), None
     yield "retry", wire.Retry(1, 34), None
     yield "retry_reason", wire.Retry(1, 35, "overloaded"), None
+    yield "retry_step", wire.Retry(1, 35, "cut", True), None
     yield "move", wire.Move(1, 36, "chat-8"), None
     yield "finish", wire.Finish(1, 37), None
     yield "finish_reason", wire.Finish(1, 38, "stop"), None

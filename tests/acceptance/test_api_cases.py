@@ -428,3 +428,28 @@ def test_case_23_a_retry_starts_again_and_the_first_attempt_stays_readable(
     assert [(one.attempt, one.text) for one in reply.segments] == [(0, "Hel"), (1, "Hello")]
     assert [message["content"] for message in reply.messages()] == ["Hello"]
     assert [message["content"] for message in reply.messages("openai")] == ["Hello"]
+
+
+def test_a_step_that_is_done_again_leaves_those_before_it(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    agent = make_agent(daemon)
+    agent.do(
+        """
+        reply = client.reply('s', stream_id='r')
+        reply.token('I look. '); reply.tool('weather', {}, call_id='c'); reply.finish('tool_calls')
+        reply.tool_result('4 degrees', call_id='c'); reply.step()
+        reply.token('Four de'); reply.retry('connection reset', step=True)
+        reply.token('Four degrees.'); reply.finish('stop')
+        """
+    )
+    reply = killed(daemon, agent)
+    assert (reply.text, reply.attempts, reply.partial) == ("I look. Four degrees.", 2, False)
+    assert [one.text for one in reply.segments if one.attempt == 0] == ["Four de"]
+    told = [(one["role"], one.get("content")) for one in reply.messages("openai")]
+    assert told == [
+        ("assistant", "I look. "),
+        ("tool", "4 degrees"),
+        ("assistant", "Four degrees."),
+    ]
+    assert [one["content"] for one in reply.messages()] == ["I look. ", "Four degrees."]

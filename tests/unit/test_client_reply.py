@@ -66,14 +66,15 @@ def test_each_call_is_its_event_and_returns_its_seq(
         reply.step(),
         reply.event("app.thing", {"x": [1]}),
         reply.retry("overloaded"),
+        reply.retry("cut", step=True),
         reply.move("S2"),
         reply.finish("stop"),
         reply.end("stop"),
     ]
-    assert seqs == list(range(1, 14))
+    assert seqs == list(range(1, 15))
     assert (reply.session_id, reply.stream_id) == ("S2", "r")
     packed = msgspec.msgpack.encode
-    assert said(daemon, 14) == [
+    assert said(daemon, 15) == [
         wire.Token(1, 1, b"t"),
         wire.Token(1, 2, b"i", packed({"index": 3})),
         wire.Reasoning(1, 3, b"r"),
@@ -84,10 +85,11 @@ def test_each_call_is_its_event_and_returns_its_seq(
         wire.Step(1, 8),
         wire.Custom(1, 9, "app.thing", packed({"x": [1]})),
         wire.Retry(1, 10, "overloaded"),
-        wire.Move(1, 11, "S2"),
-        wire.Finish(1, 12, "stop"),
-        wire.End(1, 13, True, "stop"),
-        wire.Release(1, 14),
+        wire.Retry(1, 11, "cut", True),
+        wire.Move(1, 12, "S2"),
+        wire.Finish(1, 13, "stop"),
+        wire.End(1, 14, True, "stop"),
+        wire.Release(1, 15),
     ]
 
 

@@ -253,6 +253,106 @@ def test_a_retry_starts_again_at_step_0_and_forgets_open_calls() -> None:
     assert not reply.partial, "an open call of a finished attempt is no evidence"
 
 
+def test_a_step_that_is_done_again_leaves_the_steps_before_it() -> None:
+    """Their calls and results too, whatever came of the step in between."""
+    again = wire.Retry(1, 7, "cut", True)
+    reply = folded(
+        tool(1, "c", "t", b"{}"),
+        result(2, "c", None),
+        happened(wire.Step(1, 3)),
+        text(4, "Hel"),
+        tool(5, "c", "t", b"[]"),
+        tool(6, "d", "u", b"{}"),
+        happened(again),
+        text(8, "Hell"),
+        happened(wire.Retry(1, 9, None, True)),
+        text(10, "Hello."),
+    )
+    assert shape(reply) == [
+        ("tool", 0, 2, 1, 2, b""),
+        ("text", 1, 0, 4, 4, b"Hel"),
+        ("tool", 1, 0, 5, 5, b""),
+        ("tool", 1, 0, 6, 6, b""),
+        ("text", 1, 1, 8, 8, b"Hell"),
+        ("text", 1, 2, 10, 10, b"Hello."),
+    ]
+    assert (reply.attempts, reply.partial) == (3, False)
+
+
+def test_a_step_that_is_done_again_has_not_finished() -> None:
+    finish = happened(wire.Finish(1, 2, "stop"))
+    reply = folded(text(1, "a."), finish, happened(wire.Retry(1, 3, None, True)), text(4, "b."))
+    assert (reply.finish_reason, reply.partial_reason) == (None, "finish_missing")
+
+
+def test_calls_of_a_step_that_is_done_again_get_no_result() -> None:
+    """Neither by id, which the earlier call has back, nor by name, nor as the only open one."""
+    for name, call_id in (("t", None), (None, "c"), (None, None)):
+        reply = folded(
+            tool(1, "c", "t"),
+            happened(wire.Step(1, 2)),
+            happened(wire.Retry(1, 3, None, True)),
+            happened(wire.Step(1, 4)),
+            tool(5, "d", "t"),
+            happened(wire.Retry(1, 6, None, True)),
+            result(7, call_id, name),
+        )
+        assert [(one.call_id, one.attempt, one.outcome) for one in reply.segments] == [
+            ("c", 2, "done"),
+            ("d", 1, "unknown"),
+        ], (name, call_id)
+    reply = folded(
+        tool(1, "c", "t"),
+        result(2, "c", None),
+        happened(wire.Step(1, 3)),
+        tool(4, "c", "t"),
+        happened(wire.Retry(1, 5, None, True)),
+        result(6, "c", None, failed=True),
+    )
+    assert [(one.attempt, one.outcome) for one in reply.segments] == [
+        (1, "failed"),
+        (0, "unknown"),
+    ]
+
+
+def test_a_whole_retry_behind_one_of_a_step_takes_all() -> None:
+    reply = folded(
+        text(1, "a"),
+        happened(wire.Step(1, 2)),
+        text(3, "b"),
+        happened(wire.Retry(1, 4, None, True)),
+        text(5, "c"),
+        happened(wire.Retry(1, 6)),
+        text(7, "d."),
+    )
+    assert shape(reply) == [
+        ("text", 0, 1, 1, 1, b"a"),
+        ("text", 1, 0, 3, 3, b"b"),
+        ("text", 1, 1, 5, 5, b"c"),
+        ("text", 0, 2, 7, 7, b"d."),
+    ]
+
+
+def test_a_late_result_behind_a_whole_retry_is_of_the_newest_call_of_its_id() -> None:
+    reply = folded(
+        tool(1, "c", "t"),
+        result(2, "c", None),
+        happened(wire.Step(1, 3)),
+        tool(4, "c", "t"),
+        happened(wire.Retry(1, 5)),
+        result(6, "c", None),
+    )
+    assert [(one.step, one.attempt, one.last_seq) for one in reply.segments] == [
+        (0, 0, 2),
+        (1, 0, 6),
+    ]
+
+
+def test_a_retry_from_before_it_had_a_step_is_of_the_whole_run() -> None:
+    old = msgspec.msgpack.decode(b"\x94\x0b\x01\x02\xc0", type=wire.Retry)
+    assert old == wire.Retry(1, 2, None, False)
+
+
 def test_a_tool_call_is_put_together() -> None:
     reply = folded(
         tool(1, "c", "search"),

@@ -5,11 +5,13 @@ the reply is whole (`verdict.py`), what counts as seen already (`merge.py`).
 
 Invariants: pure, and order is by seq alone: the same items give the same reply, however they are
 cut into runs, copied or sent again. The fold of a prefix is a prefix: later events only add
-segments, lengthen the last one or fill in a tool call. Nothing is joined over a missing seq: a
-`gap` segment stands there. A call without a result is `unknown`, never done.
+segments, lengthen the last one, fill in a tool call, or take a step over into the next attempt.
+Nothing is joined over a missing seq: a `gap` segment stands there. A call without a result is
+`unknown`, never done.
 
 An attempt is the whole run anew: Retry starts again at step 0, and what came before keeps its
-segments under its own attempt number.
+segments under its own attempt number. With `step` it is the step under way anew: the segments of
+the steps before it go over into the new attempt, so an attempt number is only final with the fold.
 """
 
 from __future__ import annotations
@@ -67,6 +69,11 @@ class _Reply:
         self.gap_verdicts = gap_verdicts
         self.session_id = begin.session_id
         self.pieces: list[Piece] = []
+        self.standing: list[Piece] = []
+        """Those of this attempt's earlier steps. Numbered when the attempt ends, not at each
+        Retry: whoever writes the events must not be able to choose how long a fold takes."""
+        self.under_way: list[Piece] = []
+        """Those of the step under way."""
         self.run: Piece | None = None
         """The text or reasoning that the next token may join."""
         self.calls: dict[str, Piece] = {}
@@ -115,6 +122,8 @@ class _Reply:
         if self.status is None:
             self.status = "live" if live else "crashed"
             self.lost_reason = None if live else lost_reason
+        for piece in self.standing:
+            piece.attempt = self.attempt
         segments = [piece.segment() for piece in self.pieces]
         reason = partial_reason(
             Evidence(
@@ -156,6 +165,7 @@ class _Reply:
     def _open(self, kind: str, seq: int, at_ms: int) -> Piece:
         piece = Piece(kind, self.step, self.attempt, seq, at_ms)
         self.pieces.append(piece)
+        self.under_way.append(piece)
         self.run = None
         return piece
 
@@ -191,7 +201,7 @@ class _Reply:
         piece = self.calls.get(event.call_id)
         if (
             piece is None
-            or piece.attempt != self.attempt
+            or piece.is_over
             or (piece.outcome != "unknown" and piece.step != self.step)
         ):
             piece = self._call(event.call_id, event.seq, at_ms)
@@ -234,6 +244,8 @@ class _Reply:
     def next_step(self, _event: wire.Step, _at_ms: int) -> None:
         self._next_message()
         self.step += 1
+        self.standing += self.under_way
+        self.under_way.clear()
 
     def custom(self, event: wire.Custom, at_ms: int) -> None:
         piece = self._open("custom", event.seq, at_ms)
@@ -241,12 +253,21 @@ class _Reply:
         piece.result = event.payload
         piece.truncated_from = event.truncated_from
 
-    def retry(self, _event: wire.Retry, _at_ms: int) -> None:
+    def retry(self, event: wire.Retry, _at_ms: int) -> None:
         self._next_message()
+        over = self.under_way
+        if not event.step:
+            over = self.standing + over
+            self.standing.clear()
+            self.step = 0
+        for piece in over:
+            piece.attempt = self.attempt
+            piece.is_over = True
+        for piece in over:
+            if piece.kind == "tool":
+                self._call_is_over(piece)
+        self.under_way = []
         self.attempt += 1
-        self.step = 0
-        self.open_calls.clear()
-        self.open_by_name.clear()
 
     def move(self, event: wire.Move, _at_ms: int) -> None:
         self.session_id = event.session_id
@@ -281,8 +302,20 @@ class _Reply:
         piece = self._open("tool", seq, at_ms)
         piece.call_id = call_id
         piece.outcome = "unknown"
+        piece.replaced = self.calls.get(call_id)
         self.calls[call_id] = self.open_calls[call_id] = piece
         return piece
+
+    def _call_is_over(self, piece: Piece) -> None:
+        """Its attempt is: it is open no more, and the call that it replaced has its id back."""
+        call_id, before = piece.call_id, piece.replaced
+        assert call_id is not None
+        if self.open_calls.get(call_id) is piece:
+            del self.open_calls[call_id]
+        if self.calls[call_id] is piece and before is not None and not before.is_over:
+            self.calls[call_id] = before
+            if before.outcome == "unknown":
+                self.open_calls[call_id] = before
 
     def _called(self) -> None:
         self.run = None  # the same text before and after a call stays two segments
@@ -298,7 +331,7 @@ class _Reply:
         named = self.open_by_name.get(event.name, [])
         while named:
             piece = named.pop()
-            if piece.outcome == "unknown" and piece.name == event.name:
+            if piece.outcome == "unknown" and piece.name == event.name and not piece.is_over:
                 return piece
         return None
 

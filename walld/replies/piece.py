@@ -24,10 +24,12 @@ class Piece:
         "call_id",
         "first_seq",
         "info",
+        "is_over",
         "kind",
         "last_seq",
         "name",
         "outcome",
+        "replaced",
         "result",
         "result_json",
         "step",
@@ -40,6 +42,10 @@ class Piece:
         self.kind = kind
         self.step = step
         self.attempt = attempt
+        self.is_over = False
+        """It belongs to an attempt that a later one has replaced."""
+        self.replaced: Piece | None = None
+        """Of a call: the one before it that has the same id."""
         self.first_seq = self.last_seq = seq
         self.at_ms = at_ms
         self.text: list[bytes] = []

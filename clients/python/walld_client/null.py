@@ -97,7 +97,7 @@ class NullMixin(ReplyBase):
     def event(self, kind: str, payload: object = None) -> int:
         return 0
 
-    def retry(self, reason: str | None = None) -> int:
+    def retry(self, reason: str | None = None, *, step: bool = False) -> int:
         return 0
 
     def move(self, session_id: str) -> int:

@@ -231,9 +231,13 @@ class ReplyBase:
         kind = opaque.clean(kind, NAME_BYTES_MAX)
         return self._say(messages.Custom(ID, ID, kind, encoded, true_bytes))
 
-    def retry(self, reason: str | None = None) -> int:
-        """What came before is a finished attempt, kept apart; the text starts again."""
-        return self._say(messages.Retry(ID, ID, _reason(reason)))
+    def retry(self, reason: str | None = None, *, step: bool = False) -> int:
+        """What came before is a finished attempt, kept apart; the text starts again.
+
+        step: only the step under way is done again; the steps before it, with their calls and
+        results, stand.
+        """
+        return self._say(messages.Retry(ID, ID, _reason(reason), bool(step)))
 
     def move(self, session_id: str) -> int:
         """The reply belongs to another session from here on."""

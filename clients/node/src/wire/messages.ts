@@ -33,7 +33,7 @@ export const TAGGED = {
   ],
   Step: [9, "stream int, seq int, info bin? = nil"],
   Custom: [10, "stream int, seq int, kind str, payload bin, truncated_from int = 0"],
-  Retry: [11, "stream int, seq int, reason str? = nil"],
+  Retry: [11, "stream int, seq int, reason str? = nil, step bool = false"],
   Move: [12, "stream int, seq int, session_id str"],
   Finish: [13, "stream int, seq int, reason str? = nil"],
   AppError: [14, "stream int, seq int, message str, kind str? = nil, detail bin? = nil"],

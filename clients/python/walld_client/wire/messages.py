@@ -231,11 +231,15 @@ class Custom(Message, tag=10, frozen=True):
 
 
 class Retry(Message, tag=11, frozen=True):
-    """What came before is a finished attempt; the text starts again."""
+    """What came before is a finished attempt; the text starts again.
+
+    step: only the step under way is done again, the steps before it stand.
+    """
 
     stream: int
     seq: int
     reason: str | None = None
+    step: bool = False
 
 
 class Move(Message, tag=12, frozen=True):
