@@ -17,6 +17,7 @@
 import type { Reply } from "../reply.ts";
 import { Recorder } from "./recorder.ts";
 
+type Reason = { unified?: string; raw?: string | undefined };
 /** What of the SDK's parts is looked at. */
 type Part = {
   type: string;
@@ -29,8 +30,11 @@ type Part = {
   isError?: boolean;
   preliminary?: boolean;
   error?: unknown;
-  finishReason?: { unified?: string; raw?: string | undefined } | string;
+  finishReason?: Reason | string;
 };
+/** Not among them: other, unknown, error, interrupted, which is what is said where a body was cut. */
+const ENDS: ReadonlySet<string> = new Set(["stop", "length", "content-filter", "tool-calls"]);
+
 interface StreamResult {
   stream: ReadableStream<unknown>;
 }
@@ -153,9 +157,13 @@ function record(recorder: Recorder, part: Part): void {
   }
 }
 
-/** The provider's own reason. Without one, what the SDK says instead is no terminal event. */
+/**
+ * The provider's own reason, else the end of its own that the SDK names: the OpenAI Responses wire
+ * gives no reason where all is well. null: what is named is no end of a model's, so none came.
+ */
 function reasonOf(reason: Part["finishReason"]): string | null {
-  return typeof reason === "object" ? (reason.raw ?? null) : null;
+  const { unified = "", raw } = typeof reason === "string" ? { unified: reason } : (reason ?? {});
+  return raw ?? (ENDS.has(unified) ? unified : null);
 }
 
 /** Results of the program's own tools: the next request tells the model of them. */

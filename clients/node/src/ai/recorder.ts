@@ -137,9 +137,10 @@ function isEndWithoutMarker(error: unknown): boolean {
 /** In the words of a thrown error, whatever it was. */
 function asError(error: unknown): unknown {
   if (error instanceof Error || typeof error !== "object" || error === null) return error;
-  const { type, name, message } = error as { type?: unknown; name?: unknown; message?: unknown };
+  const { type, code, name, message } = error as Record<string, unknown>;
   const made = new Error(typeof message === "string" ? message : JSON.stringify(error));
-  made.name = typeof type === "string" ? type : typeof name === "string" ? name : "Error";
+  const kinds = [type, code, name].filter((one) => typeof one === "string" && one !== "error");
+  made.name = (kinds[0] as string | undefined) ?? "Error"; // the type of OpenAI's is "error", its code says which
   return made;
 }
 
