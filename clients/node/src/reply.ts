@@ -170,9 +170,14 @@ export class Reply {
     });
   }
 
-  /** What came before is a finished attempt, kept apart; the text starts again. */
-  retry(reason?: string): number {
-    return this.say("Retry", { reason: reasonOf(reason) });
+  /**
+   * What came before is a finished attempt, kept apart; the text starts again.
+   *
+   * step: only the step under way is done again; the steps before it, with their calls and results,
+   * stand.
+   */
+  retry(reason?: string, options: { step?: boolean } = {}): number {
+    return this.say("Retry", { reason: reasonOf(reason), step: options.step === true });
   }
 
   /** The reply belongs to another session from here on. */

@@ -29,10 +29,10 @@ export class Recorder {
     this.reply = reply;
   }
 
-  /** A request to the model begins: after a whole answer the next step, after a failure a retry. */
+  /** A request to the model begins: after a whole answer the next step, after a failure the same again. */
   begin(): void {
     this.guard(() => {
-      if (this.failure !== undefined) this.reply.retry(shown(this.failure.error));
+      if (this.failure !== undefined) this.reply.retry(shown(this.failure.error), { step: true });
       else if (this.callsBegun > 0) this.reply.step();
       this.callsBegun += 1;
       this.failure = undefined;
