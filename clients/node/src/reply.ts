@@ -177,6 +177,7 @@ export class Reply {
    * stand.
    */
   retry(reason?: string, options: { step?: boolean } = {}): number {
+    this.stream.failure = undefined;
     return this.say("Retry", { reason: reasonOf(reason), step: options.step === true });
   }
 
@@ -195,8 +196,14 @@ export class Reply {
 
   // --- terminals: the first one wins ---
 
-  /** The reply is whole and the application's copy is safe: walld may forget it. */
+  /**
+   * The reply is whole and the application's copy is safe: walld may forget it.
+   *
+   * 0 where it is known not to be whole (`walldMiddleware` saw its answer fail, and nobody has asked
+   * again): then it is errored, and stays.
+   */
   end(finishReason?: string): number {
+    if (this.link.fail(this.stream)) return 0;
     const seq = this.terminal("End", { clean: true, finish_reason: reasonOf(finishReason) });
     if (seq > 0 && this.autoRelease) this.link.release(this.stream);
     return seq;
@@ -233,7 +240,7 @@ export class Reply {
   async run<T>(work: (reply: this) => T | PromiseLike<T>): Promise<T> {
     try {
       const value = await work(this);
-      if (!this.hasEnded) this.terminal("End", { clean: true });
+      if (!this.hasEnded && !this.link.fail(this.stream)) this.terminal("End", { clean: true });
       return value;
     } catch (error) {
       this.failed(error);
@@ -244,16 +251,16 @@ export class Reply {
   /** What somebody threw: an error, or a cancel where it is an AbortError. The first end wins. */
   failed(error: unknown): number {
     if (nameOf(error) === "AbortError") return this.cancel("cancelled: AbortError");
-    let message = "";
-    try {
-      message = this.redacted(error instanceof Error ? error.message : String(error));
-    } catch {
-      // The application's redact, or a String() that throws: its own exception must go on.
-    }
-    return this.terminal("AppError", {
-      message: opaque.clean(message, REASON_BYTES_MAX),
-      kind: opaque.clean(nameOf(error), NAME_BYTES_MAX),
-    });
+    return this.terminal("AppError", this.failureOf(error));
+  }
+
+  /**
+   * As `failed`, but said only where the reply is left, or ended as whole; `retry` takes it back.
+   *
+   * @internal For the middleware, which sees an answer fail and not whether it is asked for again.
+   */
+  failAtEnd(error: unknown): void {
+    this.stream.failure = this.failureOf(error);
   }
 
   /**
@@ -262,7 +269,7 @@ export class Reply {
    * Not "complete": a disposer cannot see whether an exception is on its way. `run` can.
    */
   [Symbol.dispose](): void {
-    if (!this.hasEnded) this.cancel("left without an end");
+    if (!this.hasEnded && !this.link.fail(this.stream)) this.cancel("left without an end");
   }
 
   /** As the other one. It waits for nothing. */
@@ -296,6 +303,17 @@ export class Reply {
     if (!this.stream.isLate) return false;
     this.link.lateEvents += 1;
     return true;
+  }
+
+  private failureOf(error: unknown): Fields {
+    let message = "";
+    try {
+      message = this.redacted(error instanceof Error ? error.message : String(error));
+    } catch {
+      // The application's redact, or a String() that throws: its own exception must go on.
+    }
+    const kind = opaque.clean(nameOf(error), NAME_BYTES_MAX);
+    return { message: opaque.clean(message, REASON_BYTES_MAX), kind };
   }
 
   private say(name: MessageName, fields: Fields): number {

@@ -13,7 +13,6 @@ import { walldMiddleware, walldSseSink } from "walld-client/ai";
 import { VENDORS, comparable, delivered, modelOf, recovered, said, weather } from "./aiModels.js";
 import { Daemon, PACKAGE, until } from "./daemon.js";
 import { Replay } from "./replay.js";
-import { WORDS } from "./wires.js";
 
 /** None of these tests kills it. */
 const shared = await Daemon.started({ after });
@@ -79,38 +78,6 @@ for (const vendor of VENDORS) {
     assert.equal(await client.recover("agent"), null);
   });
 }
-
-for (const vendor of VENDORS) {
-  test(`${vendor}: a step that the SDK asks for again leaves the steps before it`, async (t) => {
-    const { client, replay } = await setUp(t);
-    const reply = client.reply(`${vendor} late`);
-    const run = { tools: { weather }, stopWhen: stepCountIs(3), maxRetries: 2 };
-    const { parts } = await delivered(modelOf(replay, vendor, "tool:late2", reply), run);
-    assert.equal(replay.requests, 4);
-    const found = (await client.recover(reply.sessionId))!;
-    assert.equal(found.text, said(parts, "text-delta"));
-    assert.equal(found.text, WORDS.join(""));
-    assert.deepEqual([found.attempts, found.status, found.partial], [3, "live", false]);
-    const current = found.segments.filter((one) => one.attempt === found.attempts - 1);
-    assert.deepEqual(current.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
-    assert.deepEqual(current[0]!.result, { city: "Oslo", degrees: 4 });
-    const roles = found.messages("openai").map((one) => one.role);
-    assert.deepEqual(roles, ["assistant", "tool", "assistant"]);
-    assert.ok(reply.end() > 0);
-  });
-}
-
-test("a request that the SDK repeats is a new attempt, its text stands once", async (t) => {
-  const { client, replay } = await setUp(t);
-  const reply = client.reply("retried");
-  const { parts } = await delivered(modelOf(replay, "chat", "text:busy1", reply), { maxRetries: 2 });
-  assert.equal(replay.requests, 2);
-  const found = (await client.recover("retried"))!;
-  assert.equal(found.attempts, 2);
-  assert.equal(found.status, "live");
-  assert.equal(found.text, said(parts, "text-delta"));
-  assert.equal(found.text, WORDS.join(""));
-});
 
 test("a stream that is not read to its end, or aborted, is cancelled, with what was said", async (t) => {
   const { client, replay } = await setUp(t);

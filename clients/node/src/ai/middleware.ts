@@ -54,7 +54,7 @@ export interface WalldMiddleware {
 
 /** Records every stream of the wrapped model in `reply`. */
 export function walldMiddleware(reply: Reply): WalldMiddleware {
-  const recorder = new Recorder(reply);
+  const recorder = Recorder.of(reply);
   return {
     specificationVersion: "v4",
     async wrapStream({ doStream, params }) {
@@ -64,9 +64,7 @@ export function walldMiddleware(reply: Reply): WalldMiddleware {
       try {
         result = await doStream();
       } catch (error) {
-        // The SDK may ask again: that would be a retry. Where it may not, this is the end.
-        recorder.fail(error);
-        if ((error as { isRetryable?: unknown } | null)?.isRetryable !== true) recorder.over();
+        recorder.refused(error);
         throw error;
       }
       return { ...result, stream: tapped(result.stream, recorder) };

@@ -14,7 +14,16 @@ import type { Reply } from "../reply.ts";
 
 export const NO_TERMINAL_EVENT = "no_terminal_event";
 
+/** That of each reply: models that answer one after the other for it know of each other. */
+const recorders = new WeakMap<Reply, Recorder>();
+
 export class Recorder {
+  static of(reply: Reply): Recorder {
+    let recorder = recorders.get(reply);
+    if (recorder === undefined) recorders.set(reply, (recorder = new Recorder(reply)));
+    return recorder;
+  }
+
   private readonly reply: Reply;
   /** Arguments streamed so far, by call id. */
   private readonly streamed = new Map<string, string>();
@@ -93,6 +102,16 @@ export class Recorder {
   /** An error that the stream tells of, or a request that was refused: the first one counts. */
   fail(error: unknown): void {
     this.failure ??= { error };
+  }
+
+  /**
+   * No answer came. Where the SDK may ask again nobody says here whether it does (it is the program
+   * that hears of the last refusal): then the reply is errored only if the next thing is its end.
+   */
+  refused(error: unknown): void {
+    this.fail(error);
+    if ((error as { isRetryable?: unknown } | null)?.isRetryable !== true) this.over();
+    else this.guard(() => this.reply.failAtEnd(asError(error)));
   }
 
   /** The stream is over, by its end or by what `fail` was told. */
