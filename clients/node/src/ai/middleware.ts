@@ -11,7 +11,8 @@
  * One reply is one run: a request after a whole answer is its next step (results of tools are taken
  * from the prompt), a request after one that was refused is a retry, a new attempt. A stream that
  * fails, is cut, or ends without its terminal event makes the reply errored; one that is not read to
- * its end, or is aborted, makes it cancelled.
+ * its end, or is aborted, makes it cancelled. An answer that is not streamed (`generateText`) is recorded
+ * as a whole, once it is there.
  */
 
 import type { Reply } from "../reply.ts";
@@ -38,6 +39,10 @@ const ENDS: ReadonlySet<string> = new Set(["stop", "length", "content-filter", "
 interface StreamResult {
   stream: ReadableStream<unknown>;
 }
+interface WholeResult {
+  content: readonly unknown[];
+  finishReason?: unknown;
+}
 interface Output {
   type: string;
   value?: unknown;
@@ -50,26 +55,47 @@ export interface WalldMiddleware {
     doStream: () => PromiseLike<T>;
     params: { prompt: readonly unknown[] };
   }): Promise<T>;
+  wrapGenerate<T extends WholeResult>(options: {
+    doGenerate: () => PromiseLike<T>;
+    params: { prompt: readonly unknown[] };
+  }): Promise<T>;
 }
 
-/** Records every stream of the wrapped model in `reply`. */
+/** Records every answer of the wrapped model in `reply`. */
 export function walldMiddleware(reply: Reply): WalldMiddleware {
   const recorder = Recorder.of(reply);
   return {
     specificationVersion: "v4",
     async wrapStream({ doStream, params }) {
-      recordResults(recorder, params.prompt);
-      recorder.begin();
-      let result;
-      try {
-        result = await doStream();
-      } catch (error) {
-        recorder.refused(error);
-        throw error;
-      }
+      const result = await asked(recorder, params.prompt, doStream);
       return { ...result, stream: tapped(result.stream, recorder) };
     },
+    async wrapGenerate({ doGenerate, params }) {
+      const result = await asked(recorder, params.prompt, doGenerate);
+      try {
+        recordWhole(recorder, result);
+      } catch (error) {
+        recorder.missed(error); // no answer of a kind that is known
+      }
+      return result;
+    },
   };
+}
+
+/** What a request gives, the request recorded. */
+async function asked<T>(
+  recorder: Recorder,
+  prompt: readonly unknown[],
+  ask: () => PromiseLike<T>,
+): Promise<T> {
+  recordResults(recorder, prompt);
+  recorder.begin();
+  try {
+    return await ask();
+  } catch (error) {
+    recorder.refused(error);
+    throw error;
+  }
 }
 
 /**
@@ -153,6 +179,17 @@ function record(recorder: Recorder, part: Part): void {
     case "error":
       recorder.fail(part.error);
   }
+}
+
+/** An answer that came at once. It is whole, so any reason is its terminal marker. */
+function recordWhole(recorder: Recorder, { content, finishReason }: WholeResult): void {
+  for (const part of content as (Part & { text?: string })[]) {
+    if (part.type === "text") recorder.text(part.text!);
+    else if (part.type === "reasoning") recorder.reasoning(part.text!);
+    else record(recorder, part);
+  }
+  const { unified, raw } = (finishReason ?? {}) as Reason;
+  recorder.finish(raw ?? unified ?? "unknown");
 }
 
 /**
