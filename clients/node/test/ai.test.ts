@@ -44,6 +44,7 @@ for (const vendor of VENDORS) {
       const reply = client.reply(`${vendor} ${name}`);
       const wrapped = await delivered(modelOf(replay, vendor, name, reply));
       assert.deepEqual(comparable(wrapped), comparable(plain), name);
+      if (status === "errored") assert.equal(reply.end(), 0, name);
       const found = (await client.recover(reply.sessionId))!;
       assert.equal(found.status, status, name);
       assert.equal(found.error?.kind ?? null, kind, `${name}: ${JSON.stringify(found.error)}`);
@@ -128,8 +129,9 @@ test("a reason of the SDK's own is a terminal marker where it says a model's own
       const model = wrapLanguageModel({ model: mock, middleware: walldMiddleware(reply) });
       const { parts } = await delivered(model);
       assert.equal(said(parts, "text-delta"), "Hello.");
-      const found = (await client.recover(reply.sessionId))!;
       const isWhole = raw !== undefined || ends.includes(unified);
+      if (!isWhole) assert.equal(reply.end(), 0, reply.sessionId);
+      const found = (await client.recover(reply.sessionId))!;
       assert.equal(found.status, isWhole ? "live" : "errored", reply.sessionId);
       assert.equal(found.error?.kind ?? null, isWhole ? null : "no_terminal_event", reply.sessionId);
       assert.equal(found.finishReason, isWhole ? (raw ?? unified) : null, reply.sessionId);
@@ -190,6 +192,7 @@ test("as lazy as without, and the very same error", async (t) => {
     assert.equal((value as { delta: string }).delta, `${n}`);
   }
   await assert.rejects(reader.read(), (thrown) => thrown === error);
+  assert.equal(reply.end(), 0);
   const found = (await client.recover("lazy"))!;
   assert.equal(found.status, "errored");
   assert.equal(found.text, "123");
@@ -198,6 +201,7 @@ test("as lazy as without, and the very same error", async (t) => {
   const failing = { doStream: () => Promise.reject(refused), params: { prompt: [] } };
   const other = client.reply("refused");
   await assert.rejects(walldMiddleware(other).wrapStream(failing), (thrown) => thrown === refused);
+  assert.equal(other.end(), 0);
   assert.equal((await client.recover("refused"))!.error!.message, "no");
 });
 
@@ -349,6 +353,7 @@ test("the sink of a UI message stream: the body is untouched, and comes back", a
     assert.equal(withoutIds(body), withoutIds(await bodyOf(plain)));
     const chunks = body.split("\n\n").filter((one) => one.startsWith("data: {")).map((one) => JSON.parse(one.slice(6)));
     const text = (type: string) => chunks.map((one) => (one.type === type ? one.delta : "")).join("");
+    if (name.includes(":")) assert.equal(reply.end(), 0, name);
     const found = (await client.recover(reply.sessionId))!;
     assert.equal(found.text, text("text-delta"), name);
     assert.equal(recovered(found, "reasoning"), text("reasoning-delta"), name);

@@ -51,6 +51,30 @@ for (const vendor of VENDORS) {
   });
 }
 
+for (const vendor of VENDORS) {
+  test(`${vendor}: a stream that broke and that the program asks for again is a new attempt of its step`, async (t) => {
+    const { client, replay } = await setUp(t);
+    for (const [broken, kind] of [["cut4", "AI_APICallError"], ["eof4", "no_terminal_event"], ["err4", "overloaded_error"]]) {
+      const reply = client.reply(`${vendor} ${broken}`);
+      await delivered(modelOf(replay, vendor, "text", reply));
+      const { parts } = await delivered(modelOf(replay, vendor, `text:${broken}`, reply));
+      await delivered(modelOf(replay, vendor, "text", reply));
+      const found = (await client.recover(reply.sessionId))!;
+      assert.equal(found.text, WORDS.join("").repeat(2), broken);
+      assert.deepEqual([found.status, found.attempts], ["live", 2], broken);
+      const before = found.segments.filter((one) => one.attempt === 0);
+      assert.deepEqual(before.map((one) => [one.step, one.text]), [[1, said(parts, "text-delta")]], broken);
+      assert.ok(reply.end() > 0, broken);
+
+      const left = client.reply(`${vendor} ${broken} left`);
+      await delivered(modelOf(replay, vendor, `text:${broken}`, left));
+      assert.equal(left.end(), 0);
+      const errored = (await client.recover(left.sessionId))!;
+      assert.deepEqual([errored.status, errored.error?.kind], ["errored", kind], broken);
+    }
+  });
+}
+
 test("a request that is refused until the SDK gives up: the reply cannot be ended as whole", async (t) => {
   const { client, replay } = await setUp(t);
   const reply = client.reply("given up");

@@ -6,10 +6,10 @@ import { after, test } from "node:test";
 import { generateText, stepCountIs } from "ai";
 import { walldMiddleware } from "walld-client/ai";
 
-import { VENDORS, modelOf, recovered, weather } from "./aiModels.js";
+import { VENDORS, delivered, modelOf, recovered, weather } from "./aiModels.js";
 import { Daemon } from "./daemon.js";
 import { Replay } from "./replay.js";
-import { THOUGHTS, WORDS } from "./wires.js";
+import { ARGUMENTS, THOUGHTS, WORDS } from "./wires.js";
 
 /** None of these tests kills it. */
 const shared = await Daemon.started({ after });
@@ -68,4 +68,18 @@ test("an answer of no known shape is handed on as it is", async () => {
   const options = { doGenerate: () => Promise.resolve(odd), params: { prompt: [] } };
   assert.equal(await walldMiddleware(reply).wrapGenerate(options), odd);
   assert.equal((await client.recover("odd"))!.text, "x");
+});
+
+test("a call that a stream was cut behind, and that a whole answer repeats, is said again", async (t) => {
+  const client = shared.client();
+  const replay = await Replay.started(t);
+  const reply = client.reply("repeated");
+  const cut = modelOf(replay, "responses", "tool:cut5", reply);
+  await delivered(cut);
+  await generateText({ model: modelOf(replay, "responses", "tool", reply), prompt: "?" });
+  const found = (await client.recover("repeated"))!;
+  const calls = found.segments.map((one) => [one.attempt, one.name, one.arguments]);
+  const whole = ARGUMENTS.join("");
+  assert.deepEqual(calls, [[0, "weather", whole], [1, "weather", whole]]);
+  assert.ok(reply.end() > 0);
 });

@@ -9,10 +9,10 @@
  * result; ending the reply where all is well: `reply.end()` is the program's, once its copy is saved.
  *
  * One reply is one run: a request after a whole answer is its next step (results of tools are taken
- * from the prompt), a request after one that was refused is a retry, a new attempt. A stream that
- * fails, is cut, or ends without its terminal event makes the reply errored; one that is not read to
- * its end, or is aborted, makes it cancelled. An answer that is not streamed (`generateText`) is recorded
- * as a whole, once it is there.
+ * from the prompt), a request after one that was refused or cut is a retry of its step. A request that
+ * is refused, a stream that fails, is cut, or ends without its terminal event makes the reply errored
+ * where nobody asks again; one that is not read to its end, or is aborted, makes it cancelled. An
+ * answer that is not streamed (`generateText`) is recorded as a whole, once it is there.
  */
 
 import type { Reply } from "../reply.ts";

@@ -5,14 +5,14 @@
  * Sans-IO. Refuses: streams (`middleware.ts`, `sse.ts`), throwing: a program must not notice.
  *
  * A stream is whole only where its terminal marker was seen. A body that merely ends is an error of
- * kind `no_terminal_event`. An error within the stream ends the reply when the stream does, because
- * some providers go on behind it and what they say is still delivered.
+ * kind `no_terminal_event`. An error within the stream counts when the stream ends, because some
+ * providers go on behind it and what they say is still delivered.
  */
 
 import { warn } from "../dialing.ts";
 import type { Reply } from "../reply.ts";
 
-export const NO_TERMINAL_EVENT = "no_terminal_event";
+const NO_TERMINAL_EVENT = "no_terminal_event";
 
 /** That of each reply: models that answer one after the other for it know of each other. */
 const recorders = new WeakMap<Reply, Recorder>();
@@ -46,6 +46,7 @@ export class Recorder {
       this.callsBegun += 1;
       this.failure = undefined;
       this.isFinished = false;
+      this.streamed.clear(); // an id may come again, and then nothing of it was said
     });
   }
 
@@ -104,25 +105,26 @@ export class Recorder {
     this.failure ??= { error };
   }
 
-  /**
-   * No answer came. Where the SDK may ask again nobody says here whether it does (it is the program
-   * that hears of the last refusal): then the reply is errored only if the next thing is its end.
-   */
+  /** No answer came. */
   refused(error: unknown): void {
     this.fail(error);
-    if ((error as { isRetryable?: unknown } | null)?.isRetryable !== true) this.over();
-    else this.guard(() => this.reply.failAtEnd(asError(error)));
+    this.over();
   }
 
-  /** The stream is over, by its end or by what `fail` was told. */
+  /**
+   * The stream is over, by its end or by what `fail` was told.
+   *
+   * What failed may be asked for again, by the SDK or by the program, and neither says here that it
+   * gave up. So the reply is errored where it is left at that.
+   */
   over(): void {
+    const isCut = this.failure === undefined ? !this.isFinished : isEndWithoutMarker(this.failure.error);
+    if (isCut) this.failure = { error: withoutMarker() };
+    if (this.failure === undefined) return;
+    const error = asError(this.failure.error);
     this.guard(() => {
-      if (this.failure !== undefined && !isEndWithoutMarker(this.failure.error)) {
-        this.reply.failed(asError(this.failure.error));
-      } else if (!this.isFinished) {
-        const message = "the stream ended without its terminal event";
-        this.reply.error(message, { kind: NO_TERMINAL_EVENT });
-      }
+      if (isAbort(error)) this.reply.failed(error);
+      else this.reply.failAtEnd(error);
     });
   }
 
@@ -151,6 +153,17 @@ export class Recorder {
 function isEndWithoutMarker(error: unknown): boolean {
   const { name, message } = (error ?? {}) as { name?: unknown; message?: unknown };
   return name === "AI_InvalidResponseDataError" && /without a finish reason/.test(String(message));
+}
+
+function withoutMarker(): Error {
+  const error = new Error("the stream ended without its terminal event");
+  error.name = NO_TERMINAL_EVENT;
+  return error;
+}
+
+/** The program itself wanted no more. */
+function isAbort(error: unknown): boolean {
+  return (error as { name?: unknown } | null | undefined)?.name === "AbortError";
 }
 
 /** In the words of a thrown error, whatever it was. */
