@@ -8,6 +8,7 @@
  * is not one, a text that is no string, a release before the end); never for the daemon's sake.
  */
 
+import { failureOf, nameOf } from "./failure.ts";
 import { REASONING, TOKEN } from "./frames.ts";
 import { LEVELS, type Level } from "./hearing.ts";
 import { checkedId } from "./ids.ts";
@@ -251,7 +252,7 @@ export class Reply {
   /** What somebody threw: an error, or a cancel where it is an AbortError. The first end wins. */
   failed(error: unknown): number {
     if (nameOf(error) === "AbortError") return this.cancel("cancelled: AbortError");
-    return this.terminal("AppError", this.failureOf(error));
+    return this.terminal("AppError", failureOf(error, (text) => this.redacted(text)));
   }
 
   /**
@@ -260,7 +261,7 @@ export class Reply {
    * @internal For the middleware, which sees an answer fail and not whether it is asked for again.
    */
   failAtEnd(error: unknown): void {
-    this.stream.failure = this.failureOf(error);
+    this.stream.failure = failureOf(error, (text) => this.redacted(text));
   }
 
   /**
@@ -303,17 +304,6 @@ export class Reply {
     if (!this.stream.isLate) return false;
     this.link.lateEvents += 1;
     return true;
-  }
-
-  private failureOf(error: unknown): Fields {
-    let message = "";
-    try {
-      message = this.redacted(error instanceof Error ? error.message : String(error));
-    } catch {
-      // The application's redact, or a String() that throws: its own exception must go on.
-    }
-    const kind = opaque.clean(nameOf(error), NAME_BYTES_MAX);
-    return { message: opaque.clean(message, REASON_BYTES_MAX), kind };
   }
 
   private say(name: MessageName, fields: Fields): number {
@@ -365,9 +355,4 @@ export class Reply {
 
 function reasonOf(text: string | undefined): string | null {
   return text === undefined ? null : opaque.clean(text, REASON_BYTES_MAX);
-}
-
-function nameOf(error: unknown): string {
-  const name = (error as { name?: unknown } | null | undefined)?.name;
-  return typeof name === "string" ? name : typeof error;
 }
