@@ -235,6 +235,7 @@ export class Client {
   async close(timeoutMs: number = CLOSE_MS): Promise<boolean> {
     if (this.isClosed || this.link.isOff) return true;
     this.isClosed = true;
+    if (shared.isLast(this.link)) this.link.failAll();
     const isDone = await this.link.flush(timeoutMs);
     this.query.close();
     if (shared.part(this.link)) this.link.shut();

@@ -122,10 +122,23 @@ export class Link {
     }
   }
 
+  /** End a stream as failed, where that is what is known of it. False: it is not. */
+  fail(stream: Stream): boolean {
+    if (stream.failure === undefined || stream.isLate) return false;
+    stream.terminal = true;
+    this.event(stream, "AppError", stream.failure);
+    return true;
+  }
+
+  /** The program leaves: nothing that failed is asked for again. */
+  failAll(): void {
+    for (const stream of [...this.registry.byNumber.values()]) this.fail(stream);
+  }
+
   /** A Reply object is gone. One that never ended was abandoned. */
   leave(stream: Stream): void {
     stream.owned = false;
-    if (!stream.isLate) {
+    if (!this.fail(stream) && !stream.isLate) {
       stream.terminal = true;
       this.event(stream, "End", { clean: false, reason: "abandoned" });
     }

@@ -8,6 +8,7 @@
  * is not one, a text that is no string, a release before the end); never for the daemon's sake.
  */
 
+import { failureOf, nameOf } from "./failure.ts";
 import { REASONING, TOKEN } from "./frames.ts";
 import { LEVELS, type Level } from "./hearing.ts";
 import { checkedId } from "./ids.ts";
@@ -170,9 +171,15 @@ export class Reply {
     });
   }
 
-  /** What came before is a finished attempt, kept apart; the text starts again. */
-  retry(reason?: string): number {
-    return this.say("Retry", { reason: reasonOf(reason) });
+  /**
+   * What came before is a finished attempt, kept apart; the text starts again.
+   *
+   * step: only the step under way is done again; the steps before it, with their calls and results,
+   * stand.
+   */
+  retry(reason?: string, options: { step?: boolean } = {}): number {
+    this.stream.failure = undefined;
+    return this.say("Retry", { reason: reasonOf(reason), step: options.step === true });
   }
 
   /** The reply belongs to another session from here on. */
@@ -190,8 +197,14 @@ export class Reply {
 
   // --- terminals: the first one wins ---
 
-  /** The reply is whole and the application's copy is safe: walld may forget it. */
+  /**
+   * The reply is whole and the application's copy is safe: walld may forget it.
+   *
+   * 0 where it is known not to be whole (`walldMiddleware` saw its answer fail, and nobody has asked
+   * again): then it is errored, and stays.
+   */
   end(finishReason?: string): number {
+    if (this.link.fail(this.stream)) return 0;
     const seq = this.terminal("End", { clean: true, finish_reason: reasonOf(finishReason) });
     if (seq > 0 && this.autoRelease) this.link.release(this.stream);
     return seq;
@@ -228,7 +241,7 @@ export class Reply {
   async run<T>(work: (reply: this) => T | PromiseLike<T>): Promise<T> {
     try {
       const value = await work(this);
-      if (!this.hasEnded) this.terminal("End", { clean: true });
+      if (!this.hasEnded && !this.link.fail(this.stream)) this.terminal("End", { clean: true });
       return value;
     } catch (error) {
       this.failed(error);
@@ -239,16 +252,16 @@ export class Reply {
   /** What somebody threw: an error, or a cancel where it is an AbortError. The first end wins. */
   failed(error: unknown): number {
     if (nameOf(error) === "AbortError") return this.cancel("cancelled: AbortError");
-    let message = "";
-    try {
-      message = this.redacted(error instanceof Error ? error.message : String(error));
-    } catch {
-      // The application's redact, or a String() that throws: its own exception must go on.
-    }
-    return this.terminal("AppError", {
-      message: opaque.clean(message, REASON_BYTES_MAX),
-      kind: opaque.clean(nameOf(error), NAME_BYTES_MAX),
-    });
+    return this.terminal("AppError", failureOf(error, (text) => this.redacted(text)));
+  }
+
+  /**
+   * As `failed`, but said only where the reply is left, or ended as whole; `retry` takes it back.
+   *
+   * @internal For the middleware, which sees an answer fail and not whether it is asked for again.
+   */
+  failAtEnd(error: unknown): void {
+    this.stream.failure = failureOf(error, (text) => this.redacted(text));
   }
 
   /**
@@ -257,7 +270,7 @@ export class Reply {
    * Not "complete": a disposer cannot see whether an exception is on its way. `run` can.
    */
   [Symbol.dispose](): void {
-    if (!this.hasEnded) this.cancel("left without an end");
+    if (!this.hasEnded && !this.link.fail(this.stream)) this.cancel("left without an end");
   }
 
   /** As the other one. It waits for nothing. */
@@ -342,9 +355,4 @@ export class Reply {
 
 function reasonOf(text: string | undefined): string | null {
   return text === undefined ? null : opaque.clean(text, REASON_BYTES_MAX);
-}
-
-function nameOf(error: unknown): string {
-  const name = (error as { name?: unknown } | null | undefined)?.name;
-  return typeof name === "string" ? name : typeof error;
 }

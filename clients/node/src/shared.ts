@@ -5,7 +5,8 @@
  * the links' insides.
  *
  * A link keeps no program alive. So when the event loop has run empty and something still waits for
- * the kernel, it is held open for that, at most CLOSE_MS. process.exit() asks nobody.
+ * the kernel, it is held open for that, at most CLOSE_MS. process.exit() asks nobody: then a reply that
+ * failed still says so, as far as the kernel takes it at once.
  */
 
 import { Link } from "./link.ts";
@@ -26,11 +27,22 @@ export function join(socket: string | undefined, backlogBytesMax: number): Link 
   if (!isHooked) {
     isHooked = true;
     process.once("beforeExit", () => {
+      failAll();
       for (const { link } of links.values()) void link.flush(CLOSE_MS);
     });
+    process.once("exit", failAll);
   }
   shared.users += 1;
   return shared.link;
+}
+
+function failAll(): void {
+  for (const { link } of links.values()) link.failAll();
+}
+
+/** Nobody but one client uses it. */
+export function isLast(link: Link): boolean {
+  return [...links.values()].some((shared) => shared.link === link && shared.users === 1);
 }
 
 /** A client is done with it. True for the last one, who must shut it. */

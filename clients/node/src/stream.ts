@@ -28,6 +28,8 @@ export class Stream {
   heldFrom = 0;
   /** Its Start was given to a connection. */
   introduced = false;
+  /** Its AppError, said where it would end whole or be left: its answer failed, and may come yet. */
+  failure: Fields | undefined;
   /** It ended, in whatever way. */
   terminal = false;
   released = false;

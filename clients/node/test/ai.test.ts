@@ -6,64 +6,13 @@ import { join } from "node:path";
 import { after, test, type TestContext } from "node:test";
 import { setImmediate } from "node:timers/promises";
 
-import { createAnthropic } from "@ai-sdk/anthropic";
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { jsonSchema, stepCountIs, streamText, tool, wrapLanguageModel } from "ai";
-import type { PartialReply, Reply } from "walld-client";
+import { stepCountIs, streamText, wrapLanguageModel } from "ai";
+import { MockLanguageModelV3, simulateReadableStream } from "ai/test";
 import { walldMiddleware, walldSseSink } from "walld-client/ai";
 
-import { Daemon, PACKAGE, Program, until } from "./daemon.js";
-import { Replay, WORDS } from "./replay.js";
-
-(globalThis as Record<string, unknown>)["AI_SDK_LOG_WARNINGS"] = false;
-
-type Vendor = "chat" | "anthropic";
-const VENDORS: Vendor[] = ["chat", "anthropic"];
-
-function modelOf(replay: Replay, vendor: Vendor, name: string, reply: Reply | null) {
-  const given = { baseURL: replay.url, apiKey: "none" };
-  const model =
-    vendor === "chat"
-      ? createOpenAICompatible({ name: "replay", ...given })(name)
-      : createAnthropic(given)(name);
-  return reply === null ? model : wrapLanguageModel({ model, middleware: walldMiddleware(reply) });
-}
-
-const weather = tool({
-  inputSchema: jsonSchema<{ city: string }>({ type: "object", properties: { city: { type: "string" } } }),
-  execute: ({ city }) => ({ city, degrees: 4 }),
-});
-
-type Run = Pick<Parameters<typeof streamText>[0], "tools" | "stopWhen" | "abortSignal" | "maxRetries">;
-
-/** Everything the SDK delivers, and what it threw. */
-async function delivered(model: ReturnType<typeof modelOf>, run: Run = {}) {
-  const parts: Record<string, unknown>[] = [];
-  let thrown: unknown;
-  try {
-    const stream = streamText({ model, prompt: "weather?", maxRetries: 0, onError: () => undefined, ...run });
-    for await (const part of stream.fullStream) parts.push(part as never);
-  } catch (error) {
-    thrown = error;
-  }
-  return { parts, thrown };
-}
-
-/** Parts without what differs from run to run. */
-function comparable({ parts, thrown }: Awaited<ReturnType<typeof delivered>>) {
-  const text = JSON.stringify(parts, (key, value: unknown) =>
-    ["timestamp", "messageId", "request", "response", "performance", "callId"].includes(key) ? undefined : value,
-  );
-  return { parts: text, thrown: thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : thrown };
-}
-
-function said(parts: Record<string, unknown>[], type: string): string {
-  return parts.map((part) => (part["type"] === type ? part["text"] : "")).join("");
-}
-
-function recovered(found: PartialReply, kind: string): string {
-  return found.segments.map((one) => (one.kind === kind ? one.text : "")).join("");
-}
+import { VENDORS, comparable, delivered, modelOf, recovered, said, weather } from "./aiModels.js";
+import { Daemon, PACKAGE, until } from "./daemon.js";
+import { Replay } from "./replay.js";
 
 /** None of these tests kills it. */
 const shared = await Daemon.started({ after });
@@ -95,6 +44,7 @@ for (const vendor of VENDORS) {
       const reply = client.reply(`${vendor} ${name}`);
       const wrapped = await delivered(modelOf(replay, vendor, name, reply));
       assert.deepEqual(comparable(wrapped), comparable(plain), name);
+      if (status === "errored") assert.equal(reply.end(), 0, name);
       const found = (await client.recover(reply.sessionId))!;
       assert.equal(found.status, status, name);
       assert.equal(found.error?.kind ?? null, kind, `${name}: ${JSON.stringify(found.error)}`);
@@ -130,18 +80,6 @@ for (const vendor of VENDORS) {
   });
 }
 
-test("a request that the SDK repeats is a new attempt, its text stands once", async (t) => {
-  const { client, replay } = await setUp(t);
-  const reply = client.reply("retried");
-  const { parts } = await delivered(modelOf(replay, "chat", "text:busy1", reply), { maxRetries: 2 });
-  assert.equal(replay.requests, 2);
-  const found = (await client.recover("retried"))!;
-  assert.equal(found.attempts, 2);
-  assert.equal(found.status, "live");
-  assert.equal(found.text, said(parts, "text-delta"));
-  assert.equal(found.text, WORDS.join(""));
-});
-
 test("a stream that is not read to its end, or aborted, is cancelled, with what was said", async (t) => {
   const { client, replay } = await setUp(t);
   const broken = client.reply("break");
@@ -170,6 +108,36 @@ test("a stream that is not read to its end, or aborted, is cancelled, with what 
   }, "an end");
   assert.equal(found.status, "cancelled");
   assert.ok(found.text.startsWith(heard));
+});
+
+test("a reason of the SDK's own is a terminal marker where it says a model's own end", async (t) => {
+  const { client } = await setUp(t);
+  const usage = { inputTokens: { total: 1 }, outputTokens: { total: 1 } };
+  const ends = ["stop", "length", "content-filter", "tool-calls"];
+  for (const unified of [...ends, "other", "unknown", "error", "interrupted"]) {
+    for (const raw of [undefined, "its own word"]) {
+      const chunks = [
+        { type: "stream-start", warnings: [] },
+        { type: "text-start", id: "1" },
+        { type: "text-delta", id: "1", delta: "Hello." },
+        { type: "text-end", id: "1" },
+        { type: "finish", finishReason: { unified, raw }, usage },
+      ];
+      const reply = client.reply(`${unified} ${raw}`);
+      const doStream = () => Promise.resolve({ stream: simulateReadableStream({ chunks, chunkDelayInMs: null }) });
+      const mock = new MockLanguageModelV3({ doStream: doStream as never });
+      const model = wrapLanguageModel({ model: mock, middleware: walldMiddleware(reply) });
+      const { parts } = await delivered(model);
+      assert.equal(said(parts, "text-delta"), "Hello.");
+      const isWhole = raw !== undefined || ends.includes(unified);
+      if (!isWhole) assert.equal(reply.end(), 0, reply.sessionId);
+      const found = (await client.recover(reply.sessionId))!;
+      assert.equal(found.status, isWhole ? "live" : "errored", reply.sessionId);
+      assert.equal(found.error?.kind ?? null, isWhole ? null : "no_terminal_event", reply.sessionId);
+      assert.equal(found.finishReason, isWhole ? (raw ?? unified) : null, reply.sessionId);
+      assert.equal(reply.end() > 0, isWhole);
+    }
+  }
 });
 
 /** What came of a body, and what ended it. */
@@ -224,6 +192,7 @@ test("as lazy as without, and the very same error", async (t) => {
     assert.equal((value as { delta: string }).delta, `${n}`);
   }
   await assert.rejects(reader.read(), (thrown) => thrown === error);
+  assert.equal(reply.end(), 0);
   const found = (await client.recover("lazy"))!;
   assert.equal(found.status, "errored");
   assert.equal(found.text, "123");
@@ -232,6 +201,7 @@ test("as lazy as without, and the very same error", async (t) => {
   const failing = { doStream: () => Promise.reject(refused), params: { prompt: [] } };
   const other = client.reply("refused");
   await assert.rejects(walldMiddleware(other).wrapStream(failing), (thrown) => thrown === refused);
+  assert.equal(other.end(), 0);
   assert.equal((await client.recover("refused"))!.error!.message, "no");
 });
 
@@ -340,23 +310,6 @@ test("a prompt repeats the results of all steps: each is recorded once, and only
   assert.equal(found.events, 3 + 3 + 2 + 2, "calls, ends, results, steps");
 });
 
-test("SIGKILL at frame k: what comes back is what the SDK had delivered", async (t) => {
-  const { daemon, client, replay } = await setUp(t);
-  for (const k of [1, 2, 3, 5, 7]) {
-    // The server says no more than that, so the SDK cannot have read on; before the first delta is a frame.
-    const name = `think:hold${k + 1}`;
-    const agent = new Program("./aiAgent.js", [daemon.socket, `k-${k}`, replay.url, name, String(k)]);
-    await agent.line("killed");
-    assert.equal(await agent.ended(), "SIGKILL");
-    const found = await until(async () => (await client.orphans(`k-${k}`))[0], "an orphan");
-    const told = (type: string) =>
-      agent.lines.filter((line) => line.startsWith(type)).map((line) => JSON.parse(line.slice(type.length + 1))).join("");
-    assert.equal(recovered(found, "reasoning"), told("reasoning-delta"), `k ${k}`);
-    assert.equal(found.text, told("text-delta"), `k ${k}`);
-    assert.equal(found.status, "crashed");
-  }
-});
-
 test("recorded streams of a vendor", async (t) => {
   const { client, replay } = await setUp(t);
   const folder = process.env["WALLD_RECORDED"];
@@ -400,6 +353,7 @@ test("the sink of a UI message stream: the body is untouched, and comes back", a
     assert.equal(withoutIds(body), withoutIds(await bodyOf(plain)));
     const chunks = body.split("\n\n").filter((one) => one.startsWith("data: {")).map((one) => JSON.parse(one.slice(6)));
     const text = (type: string) => chunks.map((one) => (one.type === type ? one.delta : "")).join("");
+    if (name.includes(":")) assert.equal(reply.end(), 0, name);
     const found = (await client.recover(reply.sessionId))!;
     assert.equal(found.text, text("text-delta"), name);
     assert.equal(recovered(found, "reasoning"), text("reasoning-delta"), name);

@@ -1,29 +1,29 @@
 /**
  * A program on the real `ai` package that is killed: prints each delta it is given, synchronously,
- * and SIGKILLs itself at frame k. Arguments: socket, session, base URL, model, k.
+ * and SIGKILLs itself at the k-th. Arguments: socket, session, base URL, vendor, model, k.
  */
 
 import { writeSync } from "node:fs";
 
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { streamText, wrapLanguageModel } from "ai";
+import { streamText } from "ai";
 import { connect } from "walld-client";
-import { walldMiddleware } from "walld-client/ai";
 
-const [socket, session, baseURL, name, k] = process.argv.slice(2);
+import { modelOf } from "./aiModels.js";
+import type { Wire } from "./wires.js";
+
+const [socket, session, url, vendor, name, k] = process.argv.slice(2);
 const client = connect(socket);
 const reply = client.reply(session!);
 await reply.drain();
-const provider = createOpenAICompatible({ name: "replay", baseURL: baseURL!, apiKey: "none" });
-const model = wrapLanguageModel({ model: provider(name!), middleware: walldMiddleware(reply) });
-let frames = 0;
+const model = modelOf({ url: url! }, vendor as Wire, name!, reply);
+let deltas = 0;
 for await (const part of streamText({ model, prompt: "weather?" }).fullStream) {
-  if (part.type === "text-delta" || part.type === "reasoning-delta") {
-    writeSync(1, `${part.type} ${JSON.stringify(part.text)}\n`);
-    frames += 1;
-    if (frames === Number(k)) {
-      writeSync(1, "killed\n");
-      process.kill(process.pid, "SIGKILL");
-    }
+  const given = part.type === "tool-input-delta" ? part.delta : "text" in part ? part.text : "";
+  if (typeof given !== "string" || given === "") continue;
+  writeSync(1, `${part.type} ${JSON.stringify(given)}\n`);
+  deltas += 1;
+  if (deltas === Number(k)) {
+    writeSync(1, "killed\n");
+    process.kill(process.pid, "SIGKILL");
   }
 }

@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 
 import { Daemon, PACKAGE, Program, until } from "./daemon.js";
-import { Replay, WORDS } from "./replay.js";
+import { Replay } from "./replay.js";
+import { WORDS } from "./wires.js";
 
 const FOLDER = join(PACKAGE, "examples");
 

@@ -68,6 +68,28 @@ test("everything a reply says comes back", async () => {
   assert.equal(await client.recover("chat-1"), null);
 });
 
+test("a step that is done again leaves the steps before it, a whole retry does not", async () => {
+  const client = shared.client();
+  const reply = client.reply("again");
+  reply.tool("weather", {}, { callId: "c" });
+  reply.toolResult("4 degrees", { callId: "c" });
+  reply.step();
+  reply.token("Four de");
+  reply.retry("cut", { step: true });
+  reply.token("Four degrees.");
+  const roles = async () => {
+    const found = (await client.recover("again"))!;
+    const told = found.messages("openai").map((one) => [one.role, one.content ?? null]);
+    return [found.attempts, found.text, ...told];
+  };
+  const second = ["assistant", "Four degrees."];
+  assert.deepEqual(await roles(), [2, "Four degrees.", ["assistant", null], ["tool", "4 degrees"], second]);
+  reply.retry("all of it");
+  reply.token("Five.");
+  assert.deepEqual(await roles(), [3, "Five.", ["assistant", "Five."]]);
+  reply.end();
+});
+
 test("five ends are five readings, and the first one wins", async (t) => {
   const daemon = await Daemon.started(t);
   const client = daemon.client();

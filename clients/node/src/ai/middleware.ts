@@ -9,14 +9,16 @@
  * result; ending the reply where all is well: `reply.end()` is the program's, once its copy is saved.
  *
  * One reply is one run: a request after a whole answer is its next step (results of tools are taken
- * from the prompt), a request after one that was refused is a retry, a new attempt. A stream that
- * fails, is cut, or ends without its terminal event makes the reply errored; one that is not read to
- * its end, or is aborted, makes it cancelled.
+ * from the prompt), a request after one that was refused or cut is a retry of its step. A request that
+ * is refused, a stream that fails, is cut, or ends without its terminal event makes the reply errored
+ * where nobody asks again; one that is not read to its end, or is aborted, makes it cancelled. An
+ * answer that is not streamed (`generateText`) is recorded as a whole, once it is there.
  */
 
 import type { Reply } from "../reply.ts";
 import { Recorder } from "./recorder.ts";
 
+type Reason = { unified?: string; raw?: string | undefined };
 /** What of the SDK's parts is looked at. */
 type Part = {
   type: string;
@@ -29,10 +31,17 @@ type Part = {
   isError?: boolean;
   preliminary?: boolean;
   error?: unknown;
-  finishReason?: { unified?: string; raw?: string | undefined } | string;
+  finishReason?: Reason | string;
 };
+/** Not among them: other, unknown, error, interrupted, which is what is said where a body was cut. */
+const ENDS: ReadonlySet<string> = new Set(["stop", "length", "content-filter", "tool-calls"]);
+
 interface StreamResult {
   stream: ReadableStream<unknown>;
+}
+interface WholeResult {
+  content: readonly unknown[];
+  finishReason?: unknown;
 }
 interface Output {
   type: string;
@@ -46,28 +55,47 @@ export interface WalldMiddleware {
     doStream: () => PromiseLike<T>;
     params: { prompt: readonly unknown[] };
   }): Promise<T>;
+  wrapGenerate<T extends WholeResult>(options: {
+    doGenerate: () => PromiseLike<T>;
+    params: { prompt: readonly unknown[] };
+  }): Promise<T>;
 }
 
-/** Records every stream of the wrapped model in `reply`. */
+/** Records every answer of the wrapped model in `reply`. */
 export function walldMiddleware(reply: Reply): WalldMiddleware {
-  const recorder = new Recorder(reply);
+  const recorder = Recorder.of(reply);
   return {
     specificationVersion: "v4",
     async wrapStream({ doStream, params }) {
-      recordResults(recorder, params.prompt);
-      recorder.begin();
-      let result;
-      try {
-        result = await doStream();
-      } catch (error) {
-        // The SDK may ask again: that would be a retry. Where it may not, this is the end.
-        recorder.fail(error);
-        if ((error as { isRetryable?: unknown } | null)?.isRetryable !== true) recorder.over();
-        throw error;
-      }
+      const result = await asked(recorder, params.prompt, doStream);
       return { ...result, stream: tapped(result.stream, recorder) };
     },
+    async wrapGenerate({ doGenerate, params }) {
+      const result = await asked(recorder, params.prompt, doGenerate);
+      try {
+        recordWhole(recorder, result);
+      } catch (error) {
+        recorder.missed(error); // no answer of a kind that is known
+      }
+      return result;
+    },
   };
+}
+
+/** What a request gives, the request recorded. */
+async function asked<T>(
+  recorder: Recorder,
+  prompt: readonly unknown[],
+  ask: () => PromiseLike<T>,
+): Promise<T> {
+  recordResults(recorder, prompt);
+  recorder.begin();
+  try {
+    return await ask();
+  } catch (error) {
+    recorder.refused(error);
+    throw error;
+  }
 }
 
 /**
@@ -153,9 +181,24 @@ function record(recorder: Recorder, part: Part): void {
   }
 }
 
-/** The provider's own reason. Without one, what the SDK says instead is no terminal event. */
+/** An answer that came at once. It is whole, so any reason is its terminal marker. */
+function recordWhole(recorder: Recorder, { content, finishReason }: WholeResult): void {
+  for (const part of content as (Part & { text?: string })[]) {
+    if (part.type === "text") recorder.text(part.text!);
+    else if (part.type === "reasoning") recorder.reasoning(part.text!);
+    else record(recorder, part);
+  }
+  const { unified, raw } = (finishReason ?? {}) as Reason;
+  recorder.finish(raw ?? unified ?? "unknown");
+}
+
+/**
+ * The provider's own reason, else the end of its own that the SDK names: the OpenAI Responses wire
+ * gives no reason where all is well. null: what is named is no end of a model's, so none came.
+ */
 function reasonOf(reason: Part["finishReason"]): string | null {
-  return typeof reason === "object" ? (reason.raw ?? null) : null;
+  const { unified = "", raw } = typeof reason === "string" ? { unified: reason } : (reason ?? {});
+  return raw ?? (ENDS.has(unified) ? unified : null);
 }
 
 /** Results of the program's own tools: the next request tells the model of them. */

@@ -5,16 +5,25 @@
  * Sans-IO. Refuses: streams (`middleware.ts`, `sse.ts`), throwing: a program must not notice.
  *
  * A stream is whole only where its terminal marker was seen. A body that merely ends is an error of
- * kind `no_terminal_event`. An error within the stream ends the reply when the stream does, because
- * some providers go on behind it and what they say is still delivered.
+ * kind `no_terminal_event`. An error within the stream counts when the stream ends, because some
+ * providers go on behind it and what they say is still delivered.
  */
 
 import { warn } from "../dialing.ts";
 import type { Reply } from "../reply.ts";
 
-export const NO_TERMINAL_EVENT = "no_terminal_event";
+const NO_TERMINAL_EVENT = "no_terminal_event";
+
+/** That of each reply: models that answer one after the other for it know of each other. */
+const recorders = new WeakMap<Reply, Recorder>();
 
 export class Recorder {
+  static of(reply: Reply): Recorder {
+    let recorder = recorders.get(reply);
+    if (recorder === undefined) recorders.set(reply, (recorder = new Recorder(reply)));
+    return recorder;
+  }
+
   private readonly reply: Reply;
   /** Arguments streamed so far, by call id. */
   private readonly streamed = new Map<string, string>();
@@ -29,14 +38,15 @@ export class Recorder {
     this.reply = reply;
   }
 
-  /** A request to the model begins: after a whole answer the next step, after a failure a retry. */
+  /** A request to the model begins: after a whole answer the next step, after a failure the same again. */
   begin(): void {
     this.guard(() => {
-      if (this.failure !== undefined) this.reply.retry(shown(this.failure.error));
+      if (this.failure !== undefined) this.reply.retry(shown(this.failure.error), { step: true });
       else if (this.callsBegun > 0) this.reply.step();
       this.callsBegun += 1;
       this.failure = undefined;
       this.isFinished = false;
+      this.streamed.clear(); // an id may come again, and then nothing of it was said
     });
   }
 
@@ -95,15 +105,26 @@ export class Recorder {
     this.failure ??= { error };
   }
 
-  /** The stream is over, by its end or by what `fail` was told. */
+  /** No answer came. */
+  refused(error: unknown): void {
+    this.fail(error);
+    this.over();
+  }
+
+  /**
+   * The stream is over, by its end or by what `fail` was told.
+   *
+   * What failed may be asked for again, by the SDK or by the program, and neither says here that it
+   * gave up. So the reply is errored where it is left at that.
+   */
   over(): void {
+    const isCut = this.failure === undefined ? !this.isFinished : isEndWithoutMarker(this.failure.error);
+    if (isCut) this.failure = { error: withoutMarker() };
+    if (this.failure === undefined) return;
+    const error = asError(this.failure.error);
     this.guard(() => {
-      if (this.failure !== undefined && !isEndWithoutMarker(this.failure.error)) {
-        this.reply.failed(asError(this.failure.error));
-      } else if (!this.isFinished) {
-        const message = "the stream ended without its terminal event";
-        this.reply.error(message, { kind: NO_TERMINAL_EVENT });
-      }
+      if (isAbort(error)) this.reply.failed(error);
+      else this.reply.failAtEnd(error);
     });
   }
 
@@ -134,12 +155,24 @@ function isEndWithoutMarker(error: unknown): boolean {
   return name === "AI_InvalidResponseDataError" && /without a finish reason/.test(String(message));
 }
 
+function withoutMarker(): Error {
+  const error = new Error("the stream ended without its terminal event");
+  error.name = NO_TERMINAL_EVENT;
+  return error;
+}
+
+/** The program itself wanted no more. */
+function isAbort(error: unknown): boolean {
+  return (error as { name?: unknown } | null | undefined)?.name === "AbortError";
+}
+
 /** In the words of a thrown error, whatever it was. */
 function asError(error: unknown): unknown {
   if (error instanceof Error || typeof error !== "object" || error === null) return error;
-  const { type, name, message } = error as { type?: unknown; name?: unknown; message?: unknown };
+  const { type, code, name, message } = error as Record<string, unknown>;
   const made = new Error(typeof message === "string" ? message : JSON.stringify(error));
-  made.name = typeof type === "string" ? type : typeof name === "string" ? name : "Error";
+  const kinds = [type, code, name].filter((one) => typeof one === "string" && one !== "error");
+  made.name = (kinds[0] as string | undefined) ?? "Error"; // the type of OpenAI's is "error", its code says which
   return made;
 }
 

@@ -33,7 +33,7 @@ export function walldSseSink(
   reply: Reply,
 ): (options: { stream: ReadableStream<string> }) => Promise<void> {
   return async ({ stream }) => {
-    const recorder = new Recorder(reply);
+    const recorder = Recorder.of(reply);
     let rest = "";
     try {
       for await (const piece of stream) {

@@ -1,0 +1,152 @@
+/** Requests of the real `ai` package that are refused: asked again, given up, asked of another model. */
+
+import assert from "node:assert/strict";
+import { after, test, type TestContext } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { stepCountIs } from "ai";
+
+import { VENDORS, delivered, modelOf, said, weather } from "./aiModels.js";
+import { Daemon, Program, until } from "./daemon.js";
+import { Replay } from "./replay.js";
+import { WORDS } from "./wires.js";
+
+/** None of these tests kills it. */
+const shared = await Daemon.started({ after });
+
+async function setUp(t: TestContext) {
+  return { client: shared.client(), replay: await Replay.started(t) };
+}
+
+test("a request that the SDK repeats is a new attempt, its text stands once", async (t) => {
+  const { client, replay } = await setUp(t);
+  const reply = client.reply("retried");
+  const { parts } = await delivered(modelOf(replay, "chat", "text:busy1", reply), { maxRetries: 2 });
+  assert.equal(replay.requests, 2);
+  const found = (await client.recover("retried"))!;
+  assert.equal(found.attempts, 2);
+  assert.equal(found.status, "live");
+  assert.equal(found.text, said(parts, "text-delta"));
+  assert.equal(found.text, WORDS.join(""));
+  assert.ok(reply.end() > 0, "the refusal is forgotten");
+});
+
+for (const vendor of VENDORS) {
+  test(`${vendor}: a step that the SDK asks for again leaves the steps before it`, async (t) => {
+    const { client, replay } = await setUp(t);
+    const reply = client.reply(`${vendor} late`);
+    const run = { tools: { weather }, stopWhen: stepCountIs(3), maxRetries: 2 };
+    const { parts } = await delivered(modelOf(replay, vendor, "tool:late2", reply), run);
+    assert.equal(replay.requests, 4);
+    const found = (await client.recover(reply.sessionId))!;
+    assert.equal(found.text, said(parts, "text-delta"));
+    assert.equal(found.text, WORDS.join(""));
+    assert.deepEqual([found.attempts, found.status, found.partial], [3, "live", false]);
+    const current = found.segments.filter((one) => one.attempt === found.attempts - 1);
+    assert.deepEqual(current.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
+    assert.deepEqual(current[0]!.result, { city: "Oslo", degrees: 4 });
+    const roles = found.messages("openai").map((one) => one.role);
+    assert.deepEqual(roles, ["assistant", "tool", "assistant"]);
+    assert.ok(reply.end() > 0);
+  });
+}
+
+for (const vendor of VENDORS) {
+  test(`${vendor}: a stream that broke and that the program asks for again is a new attempt of its step`, async (t) => {
+    const { client, replay } = await setUp(t);
+    for (const [broken, kind] of [["cut4", "AI_APICallError"], ["eof4", "no_terminal_event"], ["err4", "overloaded_error"]]) {
+      const reply = client.reply(`${vendor} ${broken}`);
+      await delivered(modelOf(replay, vendor, "text", reply));
+      const { parts } = await delivered(modelOf(replay, vendor, `text:${broken}`, reply));
+      await delivered(modelOf(replay, vendor, "text", reply));
+      const found = (await client.recover(reply.sessionId))!;
+      assert.equal(found.text, WORDS.join("").repeat(2), broken);
+      assert.deepEqual([found.status, found.attempts], ["live", 2], broken);
+      const before = found.segments.filter((one) => one.attempt === 0);
+      assert.deepEqual(before.map((one) => [one.step, one.text]), [[1, said(parts, "text-delta")]], broken);
+      assert.ok(reply.end() > 0, broken);
+
+      const left = client.reply(`${vendor} ${broken} left`);
+      await delivered(modelOf(replay, vendor, `text:${broken}`, left));
+      assert.equal(left.end(), 0);
+      const errored = (await client.recover(left.sessionId))!;
+      assert.deepEqual([errored.status, errored.error?.kind], ["errored", kind], broken);
+    }
+  });
+}
+
+test("a request that is refused until the SDK gives up: the reply cannot be ended as whole", async (t) => {
+  const { client, replay } = await setUp(t);
+  const reply = client.reply("given up");
+  const run = { tools: { weather }, stopWhen: stepCountIs(3), maxRetries: 1 };
+  const { parts } = await delivered(modelOf(replay, "chat", "tool:late99", reply), run);
+  assert.equal(replay.requests, 3);
+  assert.equal((parts.find((part) => part["type"] === "error")!["error"] as Error).name, "AI_RetryError");
+  assert.equal((await client.recover("given up"))!.status, "live", "the program may ask again");
+  assert.equal(reply.end("stop"), 0);
+  assert.ok(reply.hasEnded);
+  const found = (await client.recover("given up"))!;
+  assert.deepEqual([found.status, found.error!.kind], ["errored", "AI_APICallError"]);
+  const current = found.segments.filter((one) => one.attempt === found.attempts - 1);
+  assert.deepEqual(current.map((one) => [one.kind, one.outcome]), [["tool", "done"]]);
+  assert.ok(reply.release() > 0);
+});
+
+test("a program that leaves at that leaves the reply errored, however it leaves", async (t) => {
+  const { client, replay } = await setUp(t);
+  for (const how of ["end", "exit", "throw", "close"]) {
+    const program = new Program("./aiLeaver.js", [shared.socket, how, replay.url, "text:busy99", how]);
+    assert.equal(await program.line("refused"), "AI_RetryError");
+    if (how === "close") {
+      await program.line("closed");
+      program.process.kill("SIGKILL");
+    }
+    await program.ended();
+    const found = await until(async () => (await client.orphans(how))[0], "an orphan");
+    assert.deepEqual([found.status, found.error?.kind], ["errored", "AI_APICallError"], how);
+  }
+});
+
+test("one that nobody holds any more is errored too; run and using as well", async (t) => {
+  const { client, replay } = await setUp(t);
+  const refused = async (name: string) => {
+    const reply = client.reply(name);
+    await delivered(modelOf(replay, "chat", "text:busy99", reply));
+    return reply;
+  };
+  (await refused("using"))[Symbol.dispose]();
+  await (await refused("run")).run(() => undefined);
+  await refused("left");
+  const collect = (globalThis as { gc?: () => void }).gc;
+  assert.ok(collect, "node --expose-gc");
+  for (const name of ["using", "run", "left"]) {
+    const found = await until(async () => {
+      collect();
+      await sleep(5);
+      const one = (await client.recover(name))!;
+      return one.status === "live" ? null : one;
+    }, "an end");
+    assert.deepEqual([found.status, found.error?.kind], ["errored", "AI_APICallError"], name);
+  }
+});
+
+test("the program's own end of a refused reply stands", async (t) => {
+  const { client, replay } = await setUp(t);
+  const reply = client.reply("stopped");
+  await delivered(modelOf(replay, "chat", "text:busy99", reply));
+  assert.ok(reply.cancel("the user left") > 0);
+  assert.equal((await client.recover("stopped"))!.status, "cancelled");
+});
+
+test("another model that answers for a refused one: its answer is the step's", async (t) => {
+  const { client, replay } = await setUp(t);
+  const reply = client.reply("another");
+  const run = { tools: { weather }, stopWhen: stepCountIs(3) };
+  await delivered(modelOf(replay, "chat", "tool:busy1", reply), run);
+  await delivered(modelOf(replay, "anthropic", "tool:busy1", reply), run);
+  const found = (await client.recover("another"))!;
+  assert.deepEqual([found.attempts, found.text], [2, WORDS.join("")]);
+  assert.deepEqual(found.segments.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
+  assert.equal(found.segments[0]!.outcome, "done");
+  assert.ok(reply.end() > 0);
+});

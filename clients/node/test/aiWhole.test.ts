@@ -1,0 +1,85 @@
+/** Answers of the real `ai` package that are not streamed: generateText through the middleware. */
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+
+import { generateText, stepCountIs } from "ai";
+import { walldMiddleware } from "walld-client/ai";
+
+import { VENDORS, delivered, modelOf, recovered, weather } from "./aiModels.js";
+import { Daemon } from "./daemon.js";
+import { Replay } from "./replay.js";
+import { ARGUMENTS, THOUGHTS, WORDS } from "./wires.js";
+
+/** None of these tests kills it. */
+const shared = await Daemon.started({ after });
+const TOOLS = { tools: { weather }, stopWhen: stepCountIs(3) };
+
+for (const vendor of VENDORS) {
+  test(`${vendor}: generateText gives what it gave without, and that is what comes back`, async (t) => {
+    const client = shared.client();
+    const replay = await Replay.started(t);
+    for (const scene of ["text", "think"]) {
+      const plain = await generateText({ model: modelOf(replay, vendor, scene, null), prompt: "?" });
+      const reply = client.reply(`${vendor} ${scene}`);
+      const wrapped = await generateText({ model: modelOf(replay, vendor, scene, reply), prompt: "?" });
+      assert.deepEqual(wrapped.content, plain.content);
+      assert.deepEqual([wrapped.finishReason, wrapped.rawFinishReason], [plain.finishReason, plain.rawFinishReason]);
+      const found = (await client.recover(reply.sessionId))!;
+      assert.equal(found.text, WORDS.join(""));
+      assert.equal(recovered(found, "reasoning"), scene === "think" ? THOUGHTS.join("") : "");
+      assert.deepEqual([found.status, found.partial], ["live", false]);
+      assert.equal(found.finishReason, plain.rawFinishReason ?? plain.finishReason);
+      assert.ok(reply.end() > 0);
+    }
+  });
+
+  test(`${vendor}: a run of generateText is one reply, a step that is asked again stands once`, async (t) => {
+    const client = shared.client();
+    const replay = await Replay.started(t);
+    const reply = client.reply(`${vendor} run`);
+    const model = modelOf(replay, vendor, "tool:late1", reply);
+    const { text } = await generateText({ model, prompt: "?", maxRetries: 1, ...TOOLS });
+    assert.equal(replay.requests, 3);
+    const found = (await client.recover(reply.sessionId))!;
+    assert.deepEqual([found.text, found.attempts, found.status], [text, 2, "live"]);
+    const current = found.segments.filter((one) => one.attempt === 1);
+    assert.deepEqual(current.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
+    assert.deepEqual(JSON.parse(current[0]!.arguments!), { city: "Oslo" });
+    assert.deepEqual(current[0]!.result, { city: "Oslo", degrees: 4 });
+    assert.ok(reply.end() > 0);
+  });
+}
+
+test("generateText that is refused until the SDK gives up: the reply cannot be ended as whole", async (t) => {
+  const client = shared.client();
+  const replay = await Replay.started(t);
+  const reply = client.reply("refused");
+  const model = modelOf(replay, "chat", "text:busy99", reply);
+  await assert.rejects(generateText({ model, prompt: "?", maxRetries: 1 }), { name: "AI_RetryError" });
+  assert.equal(reply.end(), 0);
+  assert.equal((await client.recover("refused"))!.error!.kind, "AI_APICallError");
+});
+
+test("an answer of no known shape is handed on as it is", async () => {
+  const client = shared.client();
+  const reply = client.reply("odd");
+  const odd = { content: [{ type: "source" }, { type: "text", text: "x" }, null], extra: "kept" };
+  const options = { doGenerate: () => Promise.resolve(odd), params: { prompt: [] } };
+  assert.equal(await walldMiddleware(reply).wrapGenerate(options), odd);
+  assert.equal((await client.recover("odd"))!.text, "x");
+});
+
+test("a call that a stream was cut behind, and that a whole answer repeats, is said again", async (t) => {
+  const client = shared.client();
+  const replay = await Replay.started(t);
+  const reply = client.reply("repeated");
+  const cut = modelOf(replay, "responses", "tool:cut5", reply);
+  await delivered(cut);
+  await generateText({ model: modelOf(replay, "responses", "tool", reply), prompt: "?" });
+  const found = (await client.recover("repeated"))!;
+  const calls = found.segments.map((one) => [one.attempt, one.name, one.arguments]);
+  const whole = ARGUMENTS.join("");
+  assert.deepEqual(calls, [[0, "weather", whole], [1, "weather", whole]]);
+  assert.ok(reply.end() > 0);
+});
