@@ -428,6 +428,69 @@ def test_whatever_happens_each_connection_gets_the_rest_in_order(
         assert (seqs[-1] if seqs else stream.synced) == stream.next_seq - 1
 
 
+# --- what a request waits for ---------------------------------------------------------------------
+
+troubles = st.lists(
+    st.tuples(
+        st.sampled_from(["token", "move", "room", "sync", "lost", "full"]), st.integers(1, 3)
+    ),
+    max_size=60,
+)
+
+
+@given(troubles)
+@settings(max_examples=300, deadline=None)
+def test_what_is_due_comes_and_nothing_else_is_waited_for(todo: list[tuple[str, int]]) -> None:
+    """Each daemon is given what is due, and nothing behind it, whatever a full ring has dropped.
+
+    The daemon of the model forgets what it did not sync when the connection ends.
+    """
+    ring, kernel = Ring(3, bytes_max=1500), Kernel(0)
+    for verb, number in todo:
+        stream = ring.streams[number]
+        if verb == "token":
+            ring.wait(number, b"x" * 100)
+        elif verb == "move":
+            ring.say(number, wire.Move(frames.ID, frames.ID, "T"))
+        elif verb == "room":
+            kernel.room = 200 * number
+            ring.pump(kernel)
+        elif verb == "sync":
+            taken = [seq for s, seq in kernel.events() if s == number]
+            stream.synced = max([stream.synced, *taken])
+        elif verb == "lost":
+            ring.backlog.rewind()
+            kernel = Kernel(0)
+        ring.backlog.make_room()
+    due = {number: stream.due for number, stream in ring.streams.items() if not stream.gone}
+    kernel.room = 1 << 40
+    ring.pump(kernel)
+    for number, seq in due.items():
+        stream = ring.streams[number]
+        begun = 0 if stream.introduced else -1  # by its Resume
+        has = max([seq for s, seq in kernel.events() if s == number] + [stream.synced, begun])
+        assert seq <= has, "who asks waits for what never comes"
+        assert seq == has or stream.held_from > has, "who asks is answered too early"
+
+
+def test_an_end_of_dropped_tokens_is_not_due() -> None:
+    ring, kernel = Ring(2, bytes_max=4096), Kernel(0)
+    for _ in range(20):
+        ring.wait(1, b"x" * 100)
+    for _ in range(60):
+        ring.wait(2, b"y" * 100)
+    ring.backlog.make_room()
+    one, two = ring.streams.values()
+    assert (one.due, two.due) == (0, 60)
+    kernel.room = 1 << 40
+    ring.pump(kernel)
+    assert max(kernel.events()) == (2, 60)
+    assert (one.due, two.due) == (0, 60)
+    ring.sent(1)
+    two.refused |= {59, 60}
+    assert (one.due, two.due) == (21, 58)
+
+
 # --- how far a reply is safe ----------------------------------------------------------------------
 
 

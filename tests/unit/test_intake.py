@@ -93,6 +93,49 @@ def test_who_waits_ends_the_rest(tmp_path: Path) -> None:
     run(main)
 
 
+def test_what_was_refused_is_waited_for_by_nobody(tmp_path: Path) -> None:
+    """It came, and will never be taken: a request that names it is answered at once."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.End(1, 1, clean=True), wire.Token(1, 2, b"late"))
+                begun = anyio.current_time()
+                seen = [wire.Seen(agent.producer, 1, 2)]
+                answer = await asked(virtual, wire.Recover(1, "all", None, "r", seen))
+                assert answer[0][13] == 1, "last_seq"
+                assert anyio.current_time() - begun < 1
+
+    run(main)
+
+
+def test_a_stream_that_only_its_producer_holds_is_not_done_with(tmp_path: Path) -> None:
+    """Q1: of a process that is not back yet the log may hold a stream with a higher number."""
+    home, producer = Home(tmp_path), b"p" * 16
+
+    async def before() -> None:
+        async with living(home) as virtual:
+            with Peer(virtual, producer=producer) as agent:
+                agent.send(wire.Start(2, 0, "two", "s"), wire.Token(2, 1, b"x"))
+                await agent.drain("synced")
+            await virtual.crash()
+
+    async def after() -> None:
+        async with living(home) as virtual:
+            with Peer(virtual, "query") as asking:
+                seen = [wire.Seen(producer, 1, 0)]
+                asking.send(wire.Recover(1, "all", None, "one", seen))
+                assert (await asking.hear(wire.Error)).code == "behind"
+                with Peer(virtual, producer=producer) as agent:
+                    resumes = wire.Resume(wire.Start(1, 0, "one", "s"), 0, -1, 1, False)
+                    agent.send(resumes)
+                    asking.send(wire.Recover(2, "all", None, "one", seen))
+                    assert (await asking.hear(wire.Answer)).id == 2
+
+    run(before)
+    run(after)
+
+
 def test_who_drains_after_each_token_waits_for_no_rest(tmp_path: Path) -> None:
     """It was late by one each time: a drain took ten times as long as what it waited for."""
 

@@ -103,8 +103,10 @@ class Recovery:
             return False
         stream = producer.streams.get(seen.stream)
         if stream is None:
-            return seen.stream <= producer.number_max or seen.stream in producer.refused
-        return stream.next_seq > seen.seq
+            # Not by `number_max`: a stream of the log may have a higher number than one that only
+            # its producer holds, and will resume.
+            return seen.stream <= producer.said_max or seen.stream in producer.refused
+        return max(stream.next_seq - 1, stream.passed_seq) >= seen.seq
 
     async def _let_go(self, uid: int, session_id: str | None) -> None:
         """Wait for released replies of turns, which go once their messages are in the session: what

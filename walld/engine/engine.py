@@ -105,6 +105,7 @@ class Engine:
         producer = connection.producer
         assert producer is not None
         start = resume.start
+        producer.said_max = max(producer.said_max, start.stream)
         stream = producer.streams.get(start.stream)
         if stream is not None and stream.begin.stream_id == start.stream_id:
             stream.connection = connection

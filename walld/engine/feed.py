@@ -196,6 +196,7 @@ class Feed:
             raise _broken(answer) from None
         self._engine.counters.protocol_errors[answer.code] += 1
         self._engine.counters.discarded["refused"] += 1
+        self._engine.rules.passes(connection, answer.stream, answer.seq)
         connection.post(encode(answer))
 
     @staticmethod

@@ -55,7 +55,7 @@ class Process:
 class Producer:
     """128 random bits drawn once per process: tells a returning producer from a second one."""
 
-    __slots__ = ("connections", "id", "number_max", "refused", "streams", "uid")
+    __slots__ = ("connections", "id", "number_max", "refused", "said_max", "streams", "uid")
 
     def __init__(self, uid: int, producer_id: bytes) -> None:
         self.uid = uid
@@ -68,6 +68,8 @@ class Producer:
         """Numbers without a stream, refused once: what else comes for them is not answered."""
         self.number_max = 0
         """Highest number seen: an unknown number up to it is a stream that is done with."""
+        self.said_max = 0
+        """Highest number it began or resumed since the start: a client says them in order."""
 
 
 class Connection:

@@ -150,6 +150,8 @@ class Rules:
             wire.Release,
         ):
             counters.discarded["disk_full"] += 1
+            count = _run_tokens(event.lengths)[0] if isinstance(event, wire.Run) else 1
+            self.passes(connection, event.stream, event.seq + max(count, 1) - 1)
         else:
             self._engine.produces(connection, stream)
             special = self._special.get(type(event))
@@ -183,7 +185,16 @@ class Rules:
         """Answer an illegal event; nothing of it is kept."""
         self._engine.counters.protocol_errors[code] += 1
         self._engine.counters.discarded["refused"] += 1
+        self.passes(connection, event.stream, event.seq)
         connection.post(encode(wire.Refused(event.stream, event.seq, code, got, limit)))
+
+    @staticmethod
+    def passes(connection: Connection, number: int, seq: int) -> None:
+        """An event of a stream came, and nothing of it is kept."""
+        assert connection.producer is not None
+        stream = connection.producer.streams.get(number)
+        if stream is not None and seq <= SEQ_MAX:
+            stream.passed_seq = max(stream.passed_seq, seq)
 
     def _without_stream(self, connection: Connection, event: wire.Event) -> None:
         """No such stream of this producer: one that is done with, or one that never began."""
@@ -206,6 +217,7 @@ class Rules:
     def _start(self, connection: Connection, event: wire.Start, at_ms: int) -> None:
         producer = connection.producer
         assert producer is not None
+        producer.said_max = max(producer.said_max, event.stream)
         known = producer.streams.get(event.stream)
         if known is not None and known.begin.stream_id == event.stream_id:
             self._engine.counters.discarded["duplicate"] += 1

@@ -94,6 +94,7 @@ class Stream:
         "next_seq",
         "no",
         "owner",
+        "passed_seq",
         "queued",
         "restored_seq",
         "sizes",
@@ -113,6 +114,8 @@ class Stream:
         self.owner = owner
         self.connection: Connection | None = None
         self.next_seq = 0
+        self.passed_seq = -1
+        """Highest seq that came and was refused or dropped: who asks need not wait for it."""
         self.fresh: list[bytes] = []
         self.fresh_kind: type | None = None
         """Tokens (or reasoning) of the read at hand, not folded yet: `feed.py` alone sees them."""

@@ -172,11 +172,7 @@ export class Backlog {
     this.sent.clear();
     this.outgoing = [];
     this.kept.clear();
-    // What a full ring dropped is held by nobody: only what is synced is known to be there.
-    for (const stream of streams) {
-      stream.lose(0, stream.heldFrom - 1);
-      stream.taken = Math.min(stream.heldFrom - 1, stream.synced);
-    }
+    for (const stream of streams) stream.rewind();
   }
 
   /** Take every Drain out of what waits, to be asked again behind it. */
@@ -250,7 +246,7 @@ export class Backlog {
     this.heldBytes -= sizeOf(held);
     if (!stream.gone) {
       stream.heldFrom = Math.max(stream.heldFrom, held.seq + held.count);
-      stream.lose(held.seq, held.seq + held.count - 1);
+      stream.forgo(held.seq, held.seq + held.count - 1);
       this.droppedEvents += held.count;
     }
   }

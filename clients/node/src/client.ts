@@ -197,9 +197,9 @@ export class Client {
   /** Is there an unreleased reply of this session? null: cannot know. */
   async hasPartial(sessionId: string): Promise<boolean | null> {
     checkedId(sessionId, "sessionId");
-    const seen = this.seen(sessionId, null);
+    const ask = (): Fields => ({ session_id: sessionId, seen: this.seen(sessionId, null) });
     try {
-      const answer = await this.query.ask("HasPartial", { session_id: sessionId, seen });
+      const answer = await this.query.ask("HasPartial", ask);
       return decodeAnswer(answer, "bool") as boolean;
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error;
@@ -213,9 +213,9 @@ export class Client {
    * Throws Refused where it has grown beyond `lastSeq` or its owner lives.
    */
   async resolve(streamId: string, lastSeq?: number): Promise<boolean> {
-    const seen = this.seen(null, checkedId(streamId, "streamId"));
-    const fields = { stream_id: streamId, last_seq: lastSeq ?? null, seen };
-    return decodeAnswer(await this.query.ask("Resolve", fields), "bool") as boolean;
+    const fields = { stream_id: checkedId(streamId, "streamId"), last_seq: lastSeq ?? null };
+    const ask = (): Fields => ({ ...fields, seen: this.seen(null, streamId) });
+    return decodeAnswer(await this.query.ask("Resolve", ask), "bool") as boolean;
   }
 
   /** How the daemon is. */
@@ -253,10 +253,10 @@ export class Client {
     sessionId: string | null,
     streamId: string | null,
   ): Promise<PartialReply[]> {
-    const seen = this.seen(sessionId, streamId);
-    const fields: Fields = { which, session_id: sessionId, stream_id: streamId, seen };
+    const fields: Fields = { which, session_id: sessionId, stream_id: streamId };
+    const ask = (): Fields => ({ ...fields, seen: this.seen(sessionId, streamId) });
     try {
-      return repliesOf(await this.query.ask("Recover", fields));
+      return repliesOf(await this.query.ask("Recover", ask));
     } catch (error) {
       if (!(error instanceof Unavailable) || error instanceof Refused) throw error;
       const kept = this.keptOffline(error, sessionId);
@@ -266,12 +266,16 @@ export class Client {
     }
   }
 
-  /** How far this process has sent the streams it asks about: it reads its own writes. */
+  /**
+   * How far this process has come with the streams it asks about: it reads its own writes.
+   *
+   * Of what is not sent yet too: the daemon waits for it. So this is asked with a connection at hand:
+   * then there is a daemon to send to.
+   */
   private seen(sessionId: string | null, streamId: string | null): Fields[] {
-    return this.link.registry
-      .asked(sessionId, streamId)
-      .filter((stream) => !stream.gone && stream.taken >= 0)
-      .map((stream) => ({ producer: PRODUCER, stream: stream.number, seq: stream.taken }));
+    const streams = this.link.registry.asked(sessionId, streamId).filter((stream) => !stream.gone);
+    if (streams.length > 0) this.link.hurry();
+    return streams.map((stream) => ({ producer: PRODUCER, stream: stream.number, seq: stream.due }));
   }
 
   /** What the data directory alone can say: true, false, or null for cannot know. */

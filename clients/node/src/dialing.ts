@@ -44,6 +44,12 @@ export class Dialing {
     return Math.max(0, this.retryAt - performance.now());
   }
 
+  /** Somebody waits for what is held, and a daemon is there: try now, and soon again. */
+  hurry(): void {
+    this.attempts = 0;
+    this.retryAt = 0;
+  }
+
   /** The next attempt later: twice as long each time, with jitter, within bounds. */
   backOff(msMin = 0): void {
     const step = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(this.attempts, 10));

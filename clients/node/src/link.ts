@@ -218,6 +218,13 @@ export class Link {
 
   // --- the socket ---
 
+  /** Somebody waits for what is held, and a daemon is there: do not wait for the next attempt. */
+  hurry(): void {
+    if (this.isConnected) return;
+    this.dialing.hurry();
+    this.dial();
+  }
+
   /** Connect, if nobody is connected. Never throws: who is not there is tried again. */
   dial(): void {
     if (this.socket !== null || this.isShut) return;

@@ -26,10 +26,18 @@ export interface AskOptions {
   again?: boolean;
 }
 
+/** What is asked, or what makes it of the moment in which there is a connection to ask on. */
+export type Question = Fields | (() => Fields);
+
+/** What is asked at this moment. */
+export function asOfNow(question: Question): Fields {
+  return typeof question === "function" ? question() : question;
+}
+
 /** Whoever answers requests: a daemon, or one that is switched off. */
 export interface Asks {
   /** The whole answer. Throws Unavailable or Refused. */
-  ask(name: MessageName, fields: Fields, options?: AskOptions): Promise<Uint8Array>;
+  ask(name: MessageName, fields: Question, options?: AskOptions): Promise<Uint8Array>;
   close(): void;
 }
 
@@ -47,13 +55,13 @@ export class Query implements Asks {
     this.timeoutMs = timeoutMs;
   }
 
-  async ask(name: MessageName, fields: Fields, options: AskOptions = {}): Promise<Uint8Array> {
+  async ask(name: MessageName, fields: Question, options: AskOptions = {}): Promise<Uint8Array> {
     const timeoutMs = options.timeoutMs ?? this.timeoutMs;
     const deadline = performance.now() + timeoutMs;
     for (let isLast = options.again === false; ; isLast = true) {
       const conversation = await this.open(deadline);
       try {
-        return await conversation.ask(name, fields, deadline, timeoutMs);
+        return await conversation.ask(name, asOfNow(fields), deadline, timeoutMs);
       } catch (error) {
         if (!(error instanceof Stale)) throw error;
         // Once: a request that ends daemons must not end them all.

@@ -41,14 +41,16 @@ export class Registry {
     }
   }
 
-  /** Streams a request is about, the latest SEEN_MAX of them. */
+  /** Streams a request is about, the latest SEEN_MAX; of more, those that are not safe yet. */
   asked(sessionId: string | null, streamId: string | null): Stream[] {
     if (streamId !== null) {
       const stream = this.byId.get(streamId);
       return stream === undefined ? [] : [stream];
     }
     const all = [...this.byNumber.values()];
-    return all.filter((one) => sessionId === null || one.sessionId === sessionId).slice(-SEEN_MAX);
+    const found = all.filter((one) => sessionId === null || one.sessionId === sessionId);
+    if (found.length <= SEEN_MAX) return found;
+    return found.filter((one) => one.synced < one.nextSeq - 1).slice(-SEEN_MAX);
   }
 
   /** Events that were ever given a seq here. */

@@ -182,12 +182,12 @@ export class Session {
 
   /** A view of the session by name, as JSON says it; null where it was never written. */
   async project(name: string, args: Info = {}): Promise<unknown> {
-    const answer = await this.query.ask("Project", {
+    const fields = {
       session_id: this.sessionId,
       name,
       arguments: Buffer.from(opaque.jsonText(args)),
-      seen: this.seen(),
-    });
+    };
+    const answer = await this.query.ask("Project", () => ({ ...fields, seen: this.seen() }));
     const found = decodeAnswer(answer, "bin?") as Uint8Array | null;
     return found === null ? null : JSON.parse(textOf(found));
   }
@@ -243,9 +243,8 @@ export class Session {
       entries,
       expected_seq: expectedSeq ?? null,
       level: synced ? "synced" : "written",
-      seen: this.seen(),
     };
-    const answer = await this.query.ask("Append", fields, how);
+    const answer = await this.query.ask("Append", () => ({ ...fields, seen: this.seen() }), how);
     const placed = decodeAnswer(answer, "[Placed]") as { id: string; seq: number; is_new: boolean }[];
     if (placed.length !== entries.length) {
       throw new Unavailable(`walld placed ${placed.length} of ${entries.length} entries`);
@@ -269,8 +268,8 @@ export class Session {
   }
 
   private async lines(after: number, limit: number): Promise<Record<string, unknown>[]> {
-    const fields = { session_id: this.sessionId, after, limit, seen: this.seen() };
-    const answer = await this.query.ask("Events", fields);
+    const fields = { session_id: this.sessionId, after, limit };
+    const answer = await this.query.ask("Events", () => ({ ...fields, seen: this.seen() }));
     const lines = decodeAnswer(answer, "[bin]?") as Uint8Array[] | null;
     return (lines ?? []).map((line) => JSON.parse(textOf(line)) as Record<string, unknown>);
   }

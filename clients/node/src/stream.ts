@@ -26,6 +26,9 @@ export class Stream {
   private firstLost = Infinity;
   /** Lowest seq the ring still holds, nextSeq if none. */
   heldFrom = 0;
+  /** The latest run of seqs that no daemon gets any more. */
+  private forgoneFrom = -1;
+  private forgoneTo = -1;
   /** Its Start was given to a connection. */
   introduced = false;
   /** Its AppError, said where it would end whole or be left: its answer failed, and may come yet. */
@@ -51,6 +54,33 @@ export class Stream {
   /** Highest seq up to which every event is known safe on disk, -1 if none. */
   get durable(): number {
     return Math.min(this.synced, this.firstLost - 1);
+  }
+
+  /** Highest seq that a daemon has or will be given, now or by the next connection. */
+  get due(): number {
+    let seq = this.nextSeq - 1;
+    if (this.forgoneTo === seq) seq = this.forgoneFrom - 1;
+    while (this.refused.has(seq)) seq -= 1;
+    return Math.max(seq, 0); // its Start goes before all else, if only in a Resume
+  }
+
+  /** These were dropped before any daemon is known to have them: none gets them any more. */
+  forgo(firstSeq: number, lastSeq: number): void {
+    this.lose(firstSeq, lastSeq);
+    if (firstSeq > this.forgoneTo + 1) this.forgoneFrom = firstSeq;
+    this.forgoneTo = Math.max(this.forgoneTo, lastSeq);
+  }
+
+  /**
+   * The connection is gone. What a full ring dropped is held by nobody: only what is synced is known
+   * to be there.
+   */
+  rewind(): void {
+    this.lose(0, this.heldFrom - 1);
+    this.taken = Math.min(this.heldFrom - 1, this.synced);
+    if (this.heldFrom >= this.nextSeq && this.nextSeq > this.synced + 1) {
+      this.forgo(this.synced + 1, this.nextSeq - 1);
+    }
   }
 
   /** These were dropped, refused, or given up; what is known synced of them is safe. */

@@ -7,7 +7,7 @@
 
 import { encode } from "@msgpack/msgpack";
 
-import type { Asks } from "./query.ts";
+import { asOfNow, type Asks, type Question } from "./query.ts";
 import type { Fields } from "./wire/codec.ts";
 import type { MessageName } from "./wire/messages.ts";
 
@@ -18,8 +18,8 @@ export function isEnabled(): boolean {
 }
 
 export class SwitchedOff implements Asks {
-  ask(name: MessageName, fields: Fields): Promise<Uint8Array> {
-    return Promise.resolve(encode(this.answer(name, fields)));
+  ask(name: MessageName, fields: Question): Promise<Uint8Array> {
+    return Promise.resolve(encode(this.answer(name, asOfNow(fields))));
   }
 
   close(): void {

@@ -52,6 +52,41 @@ test("an agent that says more at once than the kernel takes: sentSeq is what is 
   }
 });
 
+test("a process reads its own words, also those that a daemon's successor was not told yet", async (t) => {
+  const daemon = await Daemon.started(t);
+  const early = daemon.client();
+  early.reply("early").token("before there is a connection");
+  assert.equal((await early.recover("early"))?.text, "before there is a connection");
+
+  const client = daemon.client();
+  const link = client["link"] as unknown as {
+    socket: object | null;
+    timer: NodeJS.Timeout | undefined;
+    later: () => void;
+  };
+  const session = client.session("s");
+  const wanted: string[] = [];
+  for (const at of [1, 2, 3]) {
+    const turn = await session.submit(`question ${at}`, { messageId: `m${at}` });
+    const answer = await turn.reply();
+    answer.token(`answer ${at}`);
+    answer.end();
+    wanted.push(`question ${at}`, `answer ${at}`);
+    const live = client.reply(`live-${at}`);
+    live.token("said");
+    await daemon.kill();
+    await until(() => link.socket === null, "a client without a connection");
+    clearTimeout(link.timer);
+    link.later = () => undefined; // it does not try again by itself
+    await daemon.start();
+    if (at % 2 === 1) assert.equal((await client.recover(`live-${at}`))?.text, "said");
+    else assert.equal(await client.hasPartial(`live-${at}`), true);
+    live.end();
+  }
+  const contents = ((await session.messages()) as { content: string }[]).map((one) => one.content);
+  assert.deepEqual(contents, wanted);
+});
+
 test("an agent that never lets its event loop turn has said nothing, and knows it", async () => {
   const agent = new Program("./agent.js", [shared.socket, "mute", "10", "0", '{"wait":false}']);
   assert.deepEqual(JSON.parse(await agent.line("sent")), { sentSeq: -1, backlog: 11, dropped: 0 });

@@ -262,9 +262,10 @@ class Appending:
         entries.check_size(made)
         yield from self.delivered()
         session_id, level = self.session_id, "synced" if synced else "written"
-        seen = self._seen(session_id)
         answer = yield Asked(
-            lambda request_id: wire.Append(request_id, session_id, made, expected_seq, level, seen),
+            lambda request_id: wire.Append(
+                request_id, session_id, made, expected_seq, level, self._seen(session_id)
+            ),
             left(),
             again=expected_seq is None and all(entry.once for entry in made),
         )

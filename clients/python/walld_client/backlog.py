@@ -257,9 +257,7 @@ class Backlog:
         self._counted = self._sent_extra = 0
         for stream in self.streams.values():
             stream.stall_no = self.stall_no
-            # What a full ring dropped is held by nobody: only what is synced is known to be there.
-            stream.lose(0, stream.held_from - 1)
-            stream.taken = min(stream.held_from - 1, stream.synced)
+            stream.rewind()
 
     def drop_drains(self) -> None:
         """Take every Drain out of what waits, to be asked again behind it."""
@@ -378,7 +376,7 @@ class Backlog:
         self._waits(-len(frame) - FRAME_OVERHEAD_BYTES, -count)
         if stream is not None and not stream.gone:
             stream.held_from = max(stream.held_from, seq + count)
-            stream.lose(seq, seq + count - 1)
+            stream.forgo(seq, seq + count - 1)
             self.dropped_events += count
 
     def _give_up(self) -> None:

@@ -135,37 +135,35 @@ class ClientBase:
             raise ValueError(
                 "recover() needs a session_id or a stream_id; recover_all() needs none"
             )
-        seen = self._seen(session_id, stream_id)
-        return lambda request_id: messages.Recover(request_id, which, session_id, stream_id, seen)
+        return lambda request_id: messages.Recover(
+            request_id, which, session_id, stream_id, self._seen(session_id, stream_id)
+        )
 
     def _has_partial(self, session_id: str) -> Ask:
         checked_id(session_id, "session_id")
-        seen = self._seen(session_id, None)
-        return lambda request_id: messages.HasPartial(request_id, session_id, seen)
+        return lambda request_id: messages.HasPartial(
+            request_id, session_id, self._seen(session_id, None)
+        )
 
     def _session(self, session_id: str) -> SessionSteps:
         return SessionSteps(session_id, self._redact, self._sent, self._outbox)
 
     def _resolve(self, stream_id: str, last_seq: int | None) -> Ask:
         checked_id(stream_id, "stream_id")
-        seen = self._seen(None, stream_id)
-        return lambda request_id: messages.Resolve(request_id, stream_id, last_seq, None, seen)
+        return lambda request_id: messages.Resolve(
+            request_id, stream_id, last_seq, None, self._seen(None, stream_id)
+        )
 
     def _sent(self, session_id: str) -> list[messages.Seen]:
         return self._seen(session_id, None)
 
     def _seen(self, session_id: str | None, stream_id: str | None) -> list[messages.Seen]:
-        """How far this process has sent the streams it asks about: it reads its own writes."""
-        link = self._link
-        if not link.registry.by_number:
-            return []
-        with link.mutex:  # reading only: also for a signal handler that finds its thread inside
-            streams = link.registry.asked(session_id, stream_id)
-            return [
-                own_stream(stream.number, seq)
-                for stream in streams
-                if not stream.gone and (seq := link.backlog.taken_seq(stream)) >= 0
-            ]
+        """How far this process has come with the streams it asks about: it reads its own writes.
+
+        Of what is not sent yet too: the daemon waits for it. So this is asked when a request is
+        built, with a connection at hand: then there is a daemon to send to.
+        """
+        return [own_stream(*due) for due in self._link.due_seqs(session_id, stream_id)]
 
     # --- without a daemon ---
 

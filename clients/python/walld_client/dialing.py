@@ -70,6 +70,11 @@ class Dialing:
         self.connections += 1
         return connection
 
+    def hurry(self) -> None:
+        """Somebody waits for what is held, and a daemon is there: try now, and soon again."""
+        self._attempts = 0
+        self.retry_at = 0.0
+
     def back_off(self, seconds_min: float = 0.0) -> None:
         """The next attempt later: twice as long each time, with jitter, within bounds."""
         step = BACKOFF_SECONDS_MIN * 2 ** min(self._attempts, 10)

@@ -57,8 +57,10 @@ def sessions(prefix: str | None) -> Steps[list[SessionInfo]]:
 
 def delete(session_id: str, seen: Seen = _nothing) -> Steps[bool]:
     """Remove all there is of a session, what this process has just sent of it too."""
-    sent = seen(checked_id(session_id, "session_id"))
-    answer = yield Asked(lambda request_id: messages.Delete(request_id, session_id, None, sent))
+    checked_id(session_id, "session_id")
+    answer = yield Asked(
+        lambda request_id: messages.Delete(request_id, session_id, None, seen(session_id))
+    )
     return decode_bool(answer)
 
 
@@ -102,9 +104,11 @@ def _said(session_id: str, seq: int) -> Steps[Any]:
 
 
 def _facts(session_id: str, seen: Seen) -> Steps[dict[str, Any] | None]:
-    sent = seen(checked_id(session_id, "session_id"))
+    checked_id(session_id, "session_id")
     answer = yield Asked(
-        lambda request_id: messages.Project(request_id, session_id, "audit", b"{}", None, sent)
+        lambda request_id: messages.Project(
+            request_id, session_id, "audit", b"{}", None, seen(session_id)
+        )
     )
     text = decode_json(answer)
     return None if text is None else entries.read_json(text)

@@ -95,6 +95,21 @@ class Link(Connection):
         with self.mutex:  # reading only
             return self.backlog.taken_seq(stream)
 
+    def due_seqs(self, session_id: str | None, stream_id: str | None) -> list[tuple[int, int]]:
+        """(number, seq): how far a daemon must have come with the streams a request is about.
+
+        What waits for a connection is sent at once, not when the next attempt would be due.
+        """
+        if not self.registry.by_number:
+            return []
+        with self.mutex:  # reading only: also for a signal handler that finds its thread inside
+            streams = self.registry.asked(session_id, stream_id)
+            due = [(stream.number, stream.due) for stream in streams if not stream.gone]
+            if due and not self.connected:
+                self.dialing.hurry()
+                process.keeper().wake()
+        return due
+
     # --- chores ---
 
     def do_chores(self, stream: Stream | None = None) -> None:

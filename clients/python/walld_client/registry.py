@@ -59,14 +59,17 @@ class Registry:
                 self._forget(self.by_number[next(iter(self._ended))])
 
     def asked(self, session_id: str | None, stream_id: str | None) -> list[Stream]:
-        """Streams a request is about, the latest SEEN_MAX of them."""
+        """Streams a request is about, the latest SEEN_MAX; of more, those that are not safe yet."""
         if stream_id is not None:
             stream = self._by_id.get(stream_id)
             return [] if stream is None else [stream]
         streams = self.by_number
         if session_id is not None:
             streams = self._by_session.get(session_id, {})
-        return list(islice(reversed(streams.values()), SEEN_MAX))
+        found = reversed(streams.values())
+        if len(streams) <= SEEN_MAX:
+            return list(found)
+        return list(islice((one for one in found if one.synced < one.next_seq - 1), SEEN_MAX))
 
     def events(self) -> int:
         """Events that were ever given a seq here."""

@@ -108,9 +108,11 @@ class SessionSteps(Appending):
         """
         yield from self.delivered()
         text = entries.json_text(arguments)
-        session_id, seen = self.session_id, self._seen(self.session_id)
+        session_id, seen = self.session_id, self._seen
         answer = yield Asked(
-            lambda request_id: wire.Project(request_id, session_id, name, text, None, seen)
+            lambda request_id: wire.Project(
+                request_id, session_id, name, text, None, seen(session_id)
+            )
         )
         found = decode_json(answer)
         return None if found is None else entries.read_json(found)
@@ -151,9 +153,11 @@ class SessionSteps(Appending):
         if at:  # an empty one: before the first entry
             checked_id(at, "at")
         yield from self.delivered()
-        session_id, seen = self.session_id, self._seen(self.session_id)
+        session_id, seen = self.session_id, self._seen
         answer = yield Asked(
-            lambda request_id: wire.Fork(request_id, session_id, new_id, at, whole, seen),
+            lambda request_id: wire.Fork(
+                request_id, session_id, new_id, at, whole, seen(session_id)
+            ),
             again=False,
         )
         decode_placed(answer)
@@ -180,9 +184,11 @@ class SessionSteps(Appending):
     def lines(self, after: int, limit: int = EVENTS_PAGE) -> Steps[list[bytes]]:
         """The first lines with seqs above `after`, as they stand in the log."""
         yield from self.delivered()
-        session_id, seen = self.session_id, self._seen(self.session_id)
+        session_id, seen = self.session_id, self._seen
         answer = yield Asked(
-            lambda request_id: wire.Events(request_id, session_id, after, limit, None, seen)
+            lambda request_id: wire.Events(
+                request_id, session_id, after, limit, None, seen(session_id)
+            )
         )
         return decode_lines(answer) or []
 

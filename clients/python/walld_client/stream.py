@@ -21,7 +21,8 @@ class Stream:
 
     next_seq: of its next event. synced: up to here the daemon has nothing more to say, -1 if none;
     gaps are covered. first_lost: lowest seq that is not known to be safe and never will be.
-    held_from: lowest seq the ring still holds, next_seq if none. taken: highest seq the kernel
+    held_from: lowest seq the ring still holds, next_seq if none. forgone_from, forgone_to: the
+    latest run of seqs that no daemon gets any more. taken: highest seq the kernel
     has, valid only while `stall_no` is the backlog's own; otherwise all of it is taken.
     introduced: its Start was given to a connection. terminal: it ended, in whatever way.
     failure: said where it would end clean or be abandoned: what it holds is known to be cut.
@@ -35,6 +36,8 @@ class Stream:
         "chores_seq",
         "failure",
         "first_lost",
+        "forgone_from",
+        "forgone_to",
         "gone",
         "held_from",
         "inherited",
@@ -68,6 +71,7 @@ class Stream:
         self.synced = -1
         self.first_lost = 2**32
         self.held_from = 0
+        self.forgone_from = self.forgone_to = -1
         self.taken = -1
         self.stall_no = -1
         self.introduced = False
@@ -90,6 +94,32 @@ class Stream:
     def durable(self) -> int:
         """Highest seq up to which every event is known safe on disk, -1 if none."""
         return min(self.synced, self.first_lost - 1)
+
+    @property
+    def due(self) -> int:
+        """Highest seq that a daemon has or will be given, now or by the next connection."""
+        seq = self.next_seq - 1
+        if self.forgone_to == seq:
+            seq = self.forgone_from - 1
+        while seq in self.refused:
+            seq -= 1
+        return max(seq, 0)  # its Start goes before all else, if only in a Resume
+
+    def forgo(self, first_seq: int, last_seq: int) -> None:
+        """These were dropped before any daemon is known to have them: none gets them any more."""
+        self.lose(first_seq, last_seq)
+        if first_seq > self.forgone_to + 1:
+            self.forgone_from = first_seq
+        self.forgone_to = max(self.forgone_to, last_seq)
+
+    def rewind(self) -> None:
+        """The connection is gone. What a full ring dropped is held by nobody: only what is synced
+        is known to be there.
+        """
+        self.lose(0, self.held_from - 1)
+        self.taken = min(self.held_from - 1, self.synced)
+        if self.held_from >= self.next_seq > self.synced + 1:
+            self.forgo(self.synced + 1, self.next_seq - 1)
 
     def lose(self, first_seq: int, last_seq: int) -> None:
         """These were dropped, refused, or given up; what is known synced of them is safe."""
