@@ -127,9 +127,8 @@ MUTANTS = (
     Mutant(
         "client: an error releases",
         CLIENT + "reply.py",
-        "        return self._end(messages.AppError(ID, ID, text, short_kind, about))\n",
-        "        return self._end(messages.AppError(ID, ID, text, short_kind, about), "
-        "released=True)\n",
+        "        return self._end(app_error(message, kind, detail, self._redact))\n",
+        "        return self._end(app_error(message, kind, detail, self._redact), released=True)\n",
         "P6",
     ),
     Mutant(
