@@ -190,3 +190,35 @@ def test_a_damaged_end_is_kept_once(daemon: DaemonProcess) -> None:
         assert kept(daemon) == [flipped(lines[2])]
         assert read_line(lines[3]).seq == 3
         daemon.restart()
+
+
+def test_a_session_whose_header_is_damaged_or_newer_is_listed(daemon: DaemonProcess) -> None:
+    client = daemon.reader
+    for name in ("fine", "hurt", "later"):
+        client.session(name).message("user", "kept")
+    changed(daemon, lambda lines: [b"?" + lines[0][1:], *lines[1:]], "hurt")
+    changed(
+        daemon,
+        lambda lines: [lines[0].replace(b'"walld":1', b'"walld":2'), *lines[1:]],
+        "later",
+    )
+    client = daemon.reader
+    told = {one.session_id: one.trouble for one in client.sessions()}
+    assert list(told) == ["fine", "hurt", "later"]
+    assert told["fine"] == ""
+    assert "header" in told["hurt"]
+    assert "version 2" in told["later"]
+    assert [one["content"] for one in client.session("hurt").messages()] == ["kept"]
+    found = client.audit(present=[])
+    assert found.overall == "needs_manual_review"
+    kinds = {one.session_id: one.kind for one in found.findings}
+    assert kinds == {"hurt": "chain_broken", "later": "session_unreadable"}
+    assert found.sessions == 3
+    asked = ("--socket", daemon.socket_path)
+    assert walld("audit", *asked).returncode == 2
+    listed = walld("session", "ls", "--json", *asked)
+    troubles = {one["session_id"]: one["trouble"] for one in json.loads(listed.stdout)}
+    assert troubles == told
+    shown = walld("session", "ls", *asked)
+    assert {"fine", "hurt", "later"} <= set(shown.stdout.split())
+    assert "session hurt: cannot be read as it is" in shown.stderr

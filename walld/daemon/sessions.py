@@ -154,18 +154,20 @@ class Sessions:
         rows = await self.thread.run(lambda: list(self._store.tree()))
         found: dict[str, wire.SessionFacts] = {}
         for row in rows:
-            if row.session_id is None:
-                _log.error("a session is left out of the list: %s", row.trouble)
-            elif row.uid == uid and row.session_id.startswith(prefix):
-                found[row.session_id] = wire.SessionFacts(
-                    row.session_id, uid, row.last_seq, row.last_at_ms, row.bytes
+            session_id = row.shown_id
+            if row.uid == uid and session_id.startswith(prefix):
+                found[session_id] = wire.SessionFacts(
+                    session_id, uid, row.last_seq, row.last_at_ms, row.bytes, row.trouble
                 )
         for (owner, session_id), ledger in self._engine.ledgers.open.items():
             if owner == uid and ledger.pending and session_id.startswith(prefix):
                 known = found.get(session_id)
                 last = line_event(ledger.pending[-1].line)
                 size = ledger.pending_bytes + (0 if known is None else known.bytes)
-                found[session_id] = wire.SessionFacts(session_id, uid, last.seq, last.at_ms, size)
+                trouble = "" if known is None else known.trouble
+                found[session_id] = wire.SessionFacts(
+                    session_id, uid, last.seq, last.at_ms, size, trouble
+                )
         return [found[session_id] for session_id in sorted(found)]
 
     async def delete(self, uid: int, session_id: str) -> bool:
