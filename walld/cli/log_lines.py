@@ -85,7 +85,7 @@ class LogLines:
         begins = {no: begun.begin for no, begun in self._begins.items()}
         return {(one.uid, one.session_id) for no, one in begins.items() if self._lines.get(no)}
 
-    def joined(self, key: Key, last_in_file: int) -> Joined:
+    def joined(self, key: Key, last_in_file: int, proven: int = 0) -> Joined:
         """Lines of one session, as a start would take them; whole ones only."""
         streams = []
         for no, (begin, batch_no) in sorted(self._begins.items()):
@@ -93,7 +93,9 @@ class LogLines:
                 own = {seq + begin.number: line for seq, line in self._lines.get(no, [])}
                 lines = [Pending(seq, own[seq]) for seq in sorted(own) if line_seq(own[seq]) == seq]
                 streams.append(FoundLines(begin.number, batch_no, lines))
-        return join(streams, last_in_file, self._synced_no, met_damage=self._met_damage)
+        return join(
+            streams, last_in_file, self._synced_no, met_damage=self._met_damage, proven=proven
+        )
 
 
 def _lines(items: list[Item]) -> Iterator[tuple[int, bytes]]:

@@ -57,6 +57,8 @@ def _ls(asking: Asking, options: argparse.Namespace) -> int:
         shown = _time(facts.last_at_ms)
         numbers = (str(facts.uid), str(facts.last_seq), str(facts.bytes))
         rows.append((shown, *numbers, escaped_line(facts.session_id)))
+        if facts.trouble:
+            complain(f"session {facts.session_id}: cannot be read as it is: {facts.trouble}")
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(map(str.ljust, row, widths)).rstrip())

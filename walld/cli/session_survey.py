@@ -1,8 +1,8 @@
 """Sessions of a data directory looked at: their files, their artifacts, their lines in the log.
 
 Owns: what is read of them. Refuses: locks and writing, ever; lines of the log (`log_lines.py`),
-what is said about it (`fsck.py`) and done about it (`session_salvage.py`). Snapshots are not looked
-at: they are made of the events, and thrown away where they do not fit.
+what is said about it (`fsck.py`) and done about it (`session_salvage.py`). Of a snapshot is taken
+how far the file went when it was written; what else is in it is made of the events.
 
 A line is in the log until it is in its session's file, durably, so what a file misses or has not
 whole behind that is no damage while the log has it. Beside a daemon a file may be read in the
@@ -25,7 +25,8 @@ from walld.errors import FormatError, NewerVersion
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.line import line_seq, read_header, read_line
 from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, is_temporary
-from walld.ledger.scan import Break
+from walld.ledger.scan import Break, Reading
+from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 from walld.sessions.artifacts import artifacts_of
 
@@ -65,6 +66,7 @@ class SessionFound:
     lines: list[bytes] = field(default_factory=list, repr=False)
     from_log: list[bytes] = field(default_factory=list, repr=False)
     newer: bool = False
+    proven: int = 0
 
 
 def has_lines(found: list[SessionFound], begin: Begin, first_seq: int, last_seq: int) -> bool:
@@ -94,7 +96,13 @@ def sessions(disk: Disk, log: LogLines) -> Iterator[SessionFound]:
             try:
                 _read(disk, store, found, log)
             except FileNotFoundError:
-                continue  # deleted since it was listed
+                covers = SnapshotStore(disk).covers(row.uid, found.session_id)
+                if not covers:
+                    continue  # deleted since it was listed
+                found.proven = covers
+                found.breaks.append(_as_told(Break(0, 1, covers, "missing")))
+                found.state = "corrupt"
+                _add_log(disk, found, log, 0)
         yield found
     for uid, session_id in log.keys() - met:
         found = SessionFound(
@@ -127,6 +135,8 @@ def _name(disk: Disk, found: SessionFound, name: str, in_log: Iterable[Key]) -> 
 
 def _read(disk: Disk, store: LedgerStore, found: SessionFound, log: LogLines) -> None:
     assert found.session_id is not None
+    # Before the file is: beside a daemon that is then at least as long.
+    covers = SnapshotStore(disk).covers(found.uid, found.session_id)
     try:
         for _ in range(survey.TAIL_TRIES):
             reading = store.read(found.uid, found.session_id)
@@ -134,6 +144,7 @@ def _read(disk: Disk, store: LedgerStore, found: SessionFound, log: LogLines) ->
             if not reading.torn_bytes or torn == reading.torn_bytes:
                 break
             time.sleep(survey.TAIL_WAIT_SECONDS)
+        reading = _to_its_end(store, found, log, covers, reading)
     except FileNotFoundError:
         raise
     except (OSError, FormatError) as error:
@@ -156,12 +167,26 @@ def _read(disk: Disk, store: LedgerStore, found: SessionFound, log: LogLines) ->
         found.state = "corrupt"
 
 
+def _to_its_end(
+    store: LedgerStore, found: SessionFound, log: LogLines, covers: int, reading: Reading
+) -> Reading:
+    """The same, with what is missing behind its last line. What the log has may be half written."""
+    assert found.session_id is not None
+    last_seq = line_seq(reading.lines[-1]) if reading.lines else 0
+    found.proven = store.proven(found.uid, found.session_id, covers)
+    kept, _ = log.joined((found.uid, found.session_id), last_seq, found.proven)
+    if kept and kept[-1].seq >= covers:
+        return reading
+    until = covers if kept else found.proven
+    return store.read(found.uid, found.session_id, until=until) if until > last_seq else reading
+
+
 def _add_log(disk: Disk, found: SessionFound, log: LogLines, size: int) -> None:
     """What the log has beyond the file, which is so long."""
     assert found.session_id is not None
     has = {line_seq(line) for line in found.lines}
     last_seq = found.last_seq
-    kept, cut = log.joined((found.uid, found.session_id), last_seq)
+    kept, cut = log.joined((found.uid, found.session_id), last_seq, found.proven)
     found.cut = len(cut)
     if cut:
         found.state = _worst(found.state, "torn")

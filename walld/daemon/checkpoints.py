@@ -26,8 +26,8 @@ from walld import limits
 from walld.engine.ledgers import LINE_KIND
 from walld.errors import FormatError
 from walld.escape import escaped_line
+from walld.ledger.listing import SessionRow
 from walld.ledger.pending import FoundLines, Pending, is_dense, join
-from walld.ledger.store import SessionRow
 from walld.wal import records
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Checkpoints:
         if not snapshots.add_increment(
             uid, session_id, tail.last_seq, tail.size, begun.delta, follows=begun.follows
         ):
-            state = self._sessions.fold(uid, session_id, []).state
+            state = self._sessions.fold(uid, session_id)
             base = state.to_base()
             snapshots.write_base(uid, session_id, state.last_seq, tail.size, base)
 
@@ -204,13 +204,14 @@ class Checkpoints:
                 _log.error("%s; lines of a session, its chain is broken there", bad.why)
             try:
                 tail = await self._files.thread.run(partial(self._files.ledgers.tail, *key))
+                proven = await self._files.thread.run(partial(self._sessions.proven, *key))
             except (OSError, FormatError) as error:
                 _log.error("session of uid %d stays in the log: %s", key[0], error)
                 kept, cut = join(found, found[0].base, synced_no, met_damage=True)
             else:
                 last_seq = 0 if tail is None else tail.last_seq
                 doubt = met_damage or bool(damaged)
-                kept, cut = join(found, last_seq, synced_no, met_damage=doubt)
+                kept, cut = join(found, last_seq, synced_no, met_damage=doubt, proven=proven)
             ledger = self._engine.ledgers.restored(key, streams, kept, anyio.current_time())
             if cut:
                 await self._keep_cut(key, cut)

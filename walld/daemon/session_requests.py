@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from walld.daemon.keeper import Keeper
     from walld.daemon.recovery import Recovery
-    from walld.daemon.sessions import Files, Lines, Sessions
+    from walld.daemon.session_files import Lines
+    from walld.daemon.sessions import Files, Sessions
     from walld.daemon.turns import Turns
     from walld.engine.engine import Engine
     from walld.engine.peer import Connection
@@ -256,10 +257,18 @@ class SessionRequests:
             if request.name == "resume":
                 arguments["missing_artifacts"] = [one["sha256"] for one in missing]
 
+        breaks = [broken._asdict() for broken in found.breaks]
+        if request.name == "resume":
+            arguments |= {"breaks": breaks, "last_seq": found.until}
+
         def job() -> bytes:
             told: Any = project(request.name, events_of(found.lines), arguments)
+            if request.name == "messages" and told is None:
+                told = []  # none that can be read: nil is "never written"
+            if request.name == "state":
+                told["last_seq"] = max(told["last_seq"], found.until)
             if request.name in _WITH_DAMAGE:
-                told["chain_breaks"] = [broken._asdict() for broken in found.breaks]
+                told["chain_breaks"] = breaks
             if request.name == "audit":
                 told["artifacts_missing"] = missing
             return _dumps(told)

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 from walld_client.wire import messages as wire
 
-from walld.engine.entries import events_of, line_event
+from walld.daemon.session_files import SessionFiles
+from walld.engine.entries import line_event
 from walld.engine.ledgers import Ledger
-from walld.errors import FormatError
-from walld.escape import escaped_line
-from walld.ledger.line import chain_of, line_seq
+from walld.ledger.line import line_seq
 from walld.sessions.state import SessionState
 from walld.wal import records
 
@@ -28,25 +27,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from walld.daemon.flusher import Flusher
+    from walld.daemon.session_files import Lines
     from walld.daemon.workers import Worker
     from walld.engine.engine import Engine
     from walld.engine.peer import Process
     from walld.ledger.artifacts import ArtifactStore
-    from walld.ledger.pending import Pending
-    from walld.ledger.scan import Break
     from walld.ledger.snapshot import SnapshotStore
-    from walld.ledger.store import LedgerStore, Tail
+    from walld.ledger.store import LedgerStore
 
-__all__ = ["Files", "Folded", "Lines", "Sessions", "wall_ms"]
+__all__ = ["Files", "Sessions", "wall_ms"]
 
 _log = logging.getLogger("walld.sessions")
-
-
-class Lines(NamedTuple):
-    """Lines of a session, and where its file is damaged."""
-
-    lines: list[bytes]
-    breaks: list[Break]
 
 
 class Files(NamedTuple):
@@ -57,17 +48,6 @@ class Files(NamedTuple):
     artifacts: ArtifactStore
     thread: Worker
     views: Worker
-
-
-class Folded(NamedTuple):
-    """A session's fold, from its files and what was pending."""
-
-    state: SessionState
-    snapped_seq: int
-    chain: bytes
-    was_written: bool
-    is_late: bool
-    """The file has all that was pending, and lines behind it."""
 
 
 class Sessions:
@@ -85,6 +65,7 @@ class Sessions:
         self._engine = engine
         self._flusher = flusher
         self._store, self._snapshots, self.artifacts, self.thread, _ = files
+        self._files = SessionFiles(self._store, self._snapshots)
         self._boot = boot
         self._watch = watch
         self._opening: dict[tuple[int, str], anyio.Lock] = {}
@@ -120,7 +101,7 @@ class Sessions:
         if ledger is None or ledger.state is None:
             pending = [] if ledger is None else list(ledger.pending)
             streams = [] if ledger is None else list(ledger.closing)
-            folded = await self.thread.run(partial(self.fold, uid, session_id, pending))
+            folded = await self.thread.run(partial(self._files.fold, uid, session_id, pending))
             if not folded.was_written and not create:
                 return None
             if ledger is None:
@@ -136,88 +117,27 @@ class Sessions:
         ledger.touched = anyio.current_time()
         return ledger
 
-    def fold(self, uid: int, session_id: str, pending: list[Pending]) -> Folded:
-        """Out of snapshot, file and `pending`. For the thread. NewerVersion."""
-        tail = self._store.tail(uid, session_id)
-        state, offset = self._from_snapshot(uid, session_id, tail)
-        snapped_seq, lines = state.last_seq, []
-        if tail is not None and pending and tail.last_seq > pending[-1].seq:
-            pending = []  # checkpointed long ago: only their tombstone is missing
-        if tail is not None:
-            read = self._store.read(uid, session_id, state.last_seq, from_offset=offset)
-            for broken in read.breaks:
-                _log.error("session %s of uid %d: %s", escaped_line(session_id), uid, broken)
-            # What is pending may be half written there: of that the log is right.
-            first = pending[0].seq if pending else None
-            lines += [one for one in read.lines if first is None or line_seq(one) < first]
-            if read.torn_bytes and not pending:
-                text = "session %s of uid %d: %d bytes behind its last line are none"
-                _log.error(text, escaped_line(session_id), uid, read.torn_bytes)
-        lines += [one.line for one in pending]
-        chain = Ledger.first_chain(uid, session_id) if tail is None else tail.chain
-        if lines:  # also where the snapshot knows them: a start finds them again
-            chain = chain_of(lines[-1])
-        for event in events_of(lines):
-            if event.seq > state.last_seq:
-                state.apply(event)
-        is_late = tail is not None and not pending
-        return Folded(state, snapped_seq, chain, tail is not None or bool(pending), is_late)
-
-    def _from_snapshot(
-        self, uid: int, session_id: str, tail: Tail | None
-    ) -> tuple[SessionState, int | None]:
-        """The fold so far, and where the lines behind it begin. Any doubt, and it begins anew."""
-        found = self._snapshots.read(uid, session_id)
-        if found is None or tail is None or found.covers_offset > tail.size:
-            return SessionState(), None
-        try:
-            state = SessionState.from_base(found.base)
-            for delta in found.deltas:
-                state.apply_delta(delta)
-        except FormatError as error:
-            _log.warning("a snapshot is not used: %s", error)
-            return SessionState(), None
-        if state.last_seq != found.covers_seq or state.last_seq > tail.last_seq:
-            return SessionState(), None
-        return state, found.covers_offset
-
     # --- reading --------------------------------------------------------------------------------
 
     async def lines(
         self, uid: int, session_id: str, after: int = 0, limit: int = 0
     ) -> Lines | None:
         """Lines with seqs above `after`; None where the session was never written."""
-        ledger = self._engine.ledgers.open.get((uid, session_id))
+        key = uid, session_id
+        ledger = self._engine.ledgers.open.get(key)
         if ledger is not None and ledger.state is None:
             ledger = await self.open(uid, session_id)
         pending = [] if ledger is None else list(ledger.pending)
         if not pending and not await self.exists(uid, session_id):
             return None
-        last_wanted = pending[0].seq - 1 if pending else None
-        job = partial(self._read, uid, session_id, after, limit, last_wanted)
-        lines, breaks = await self.thread.run(job)
-        last = line_seq(lines[-1]) if lines else after
-        lines = lines + [one.line for one in pending if one.seq > last]
-        return Lines(lines[:limit] if limit else lines, breaks)
-
-    def _read(
-        self, uid: int, session_id: str, after: int, limit: int, last_wanted: int | None
-    ) -> Lines:
-        """What the file holds up to `last_wanted`. Behind that it may be half written: those lines
-        are pending. For the thread.
-        """
-        if last_wanted is not None:
-            if last_wanted <= after:
-                return Lines([], [])
-            limit = min(limit or last_wanted, last_wanted - after)
-        try:
-            read = self._store.read(uid, session_id, after, limit)
-        except FileNotFoundError:
-            return Lines([], [])
-        lines = read.lines
-        if last_wanted is not None:
-            lines = [line for line in lines if line_seq(line) <= last_wanted]
-        return Lines(lines, read.breaks)
+        until = None if ledger is None or ledger.state is None else ledger.state.last_seq
+        job = partial(self._files.read, uid, session_id, after, limit, pending, until)
+        found = await self.thread.run(job)
+        if ledger is not None and self._engine.ledgers.open.get(key) is not ledger:
+            return await self.lines(uid, session_id, after, limit)  # deleted meanwhile, or closed
+        last = line_seq(found.lines[-1]) if found.lines else after
+        lines = found.lines + [one.line for one in pending if one.seq > last]
+        return found._replace(lines=lines[:limit] if limit else lines)
 
     async def last_seq(self, uid: int, session_id: str) -> int:
         """Of its last event, 0 where there is none. Reads one line of the file at most."""
@@ -234,18 +154,20 @@ class Sessions:
         rows = await self.thread.run(lambda: list(self._store.tree()))
         found: dict[str, wire.SessionFacts] = {}
         for row in rows:
-            if row.session_id is None:
-                _log.error("a session is left out of the list: %s", row.trouble)
-            elif row.uid == uid and row.session_id.startswith(prefix):
-                found[row.session_id] = wire.SessionFacts(
-                    row.session_id, uid, row.last_seq, row.last_at_ms, row.bytes
+            session_id = row.shown_id
+            if row.uid == uid and session_id.startswith(prefix):
+                found[session_id] = wire.SessionFacts(
+                    session_id, uid, row.last_seq, row.last_at_ms, row.bytes, row.trouble
                 )
         for (owner, session_id), ledger in self._engine.ledgers.open.items():
             if owner == uid and ledger.pending and session_id.startswith(prefix):
                 known = found.get(session_id)
                 last = line_event(ledger.pending[-1].line)
                 size = ledger.pending_bytes + (0 if known is None else known.bytes)
-                found[session_id] = wire.SessionFacts(session_id, uid, last.seq, last.at_ms, size)
+                trouble = "" if known is None else known.trouble
+                found[session_id] = wire.SessionFacts(
+                    session_id, uid, last.seq, last.at_ms, size, trouble
+                )
         return [found[session_id] for session_id in sorted(found)]
 
     async def delete(self, uid: int, session_id: str) -> bool:
@@ -284,7 +206,7 @@ class Sessions:
 
     def _create(self, uid: int, session_id: str, lines: list[bytes], source: str) -> bool:
         """The artifacts first: no event may name one that is not there. For the thread."""
-        if self._store.exists(uid, session_id):
+        if self._files.exists(uid, session_id):
             return False
         named = b"".join(lines)
         wanted = [one for one in self.artifacts.list(uid, source) if one.hex().encode() in named]
@@ -303,7 +225,15 @@ class Sessions:
         ledger = self._engine.ledgers.open.get((uid, session_id))
         if ledger is not None and (ledger.pending or (ledger.state and ledger.state.last_seq)):
             return True
-        return await self.thread.run(partial(self._store.exists, uid, session_id))
+        return await self.thread.run(partial(self._files.exists, uid, session_id))
+
+    def fold(self, uid: int, session_id: str) -> SessionState:
+        """What its file holds comes to, nothing being pending. For the thread."""
+        return self._files.fold(uid, session_id, []).state
+
+    def proven(self, uid: int, session_id: str) -> int:
+        """Up to which seq its file went, as far as it or its snapshot says. For the thread."""
+        return self._files.proven(uid, session_id)
 
     async def until(self, level: str, now: float | None = None) -> None:
         """Wait until all that is taken now is at `level`: "taken", "written" or "synced"."""

@@ -63,11 +63,14 @@ def write_anew(disk: Disk, path: str, blocks: Iterable[bytes]) -> None:
     disk.sync_dir(path.rpartition("/")[0])
 
 
-def keep_bytes(disk: Disk, path: str, offset: int, damaged: bytes, reason: str) -> str:
+def keep_bytes(
+    disk: Disk, path: str, offset: int, damaged: bytes, reason: str, *, again: bool = True
+) -> str:
     """Copy bytes of a file to quarantine, durably, with a note of where they came from.
 
     Returns the path of the copy. The note is there before the bytes are, so that they are never
     unexplained; the same bytes of the same place are kept once, whatever crashes come between.
+    again: a copy that is there is written once more, since its name may not be durable.
     """
     disk.make_dir(QUARANTINE_DIR)
     taken = {entry.name: entry.size for entry in disk.list_dir(QUARANTINE_DIR)}
@@ -77,6 +80,8 @@ def keep_bytes(disk: Disk, path: str, offset: int, damaged: bytes, reason: str) 
         copy += 1
         name = f"{base}.{copy}"
     kept = f"{QUARANTINE_DIR}/{name}"
+    if name in taken and not again:
+        return kept
     note = f"from: {path}\noffset: {offset}\nbytes: {len(damaged)}\nreason: {reason}\n"
     disk.replace(f"{kept}.note", note.encode("utf-8", "backslashreplace"))
     disk.replace(kept, damaged)

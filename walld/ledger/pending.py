@@ -47,12 +47,20 @@ class Joined(NamedTuple):
 
 
 def join(
-    streams: Sequence[FoundLines], last_in_file: int, synced_no: int, *, met_damage: bool
+    streams: Sequence[FoundLines],
+    last_in_file: int,
+    synced_no: int,
+    *,
+    met_damage: bool,
+    proven: int = 0,
 ) -> Joined:
     """The streams in order of their numbers. last_in_file: the last line of the session's file.
 
     synced_no: up to this batch all was synced. met_damage: of the log, now or at an earlier start.
+    proven: up to there its file once went, damaged since: what the first is behind was in it.
     """
+    if streams:
+        last_in_file = max(last_in_file, min(proven, streams[0].base))
     kept: list[Pending] = []
     for stream in streams:
         # It was begun behind `base`: what others hold beyond that an earlier start has cut (H2).

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from walld.ledger.files import blocks_of, keep_bytes, write_anew
-from walld.ledger.names import REPAIRED_FILE, SNAPSHOT_FILE
+from walld.ledger.names import REPAIRED_FILE
 from walld.ledger.place import whole_header
 from walld.ledger.scan import lines_between
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk, File
     from walld.ledger.scan import Break
 
-__all__ = ["repair_file", "unknown_breaks"]
+__all__ = ["keep_holes", "noted_seq", "repair_file", "unknown_breaks"]
 
 
 class _Note(msgspec.Struct):
@@ -45,13 +45,31 @@ def unknown_breaks(disk: Disk, path: str, breaks: list[Break]) -> list[Break]:
     """Those that no repair has written down. What is damaged now is never known."""
     if not breaks:
         return breaks
-    known = set()
-    for line in _read(disk, _notes_path(path)).splitlines():
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            known.add(_decode(line).seam)
+    known = {note.seam for note in _notes(disk, path)}
     return [
         item for item in breaks if item.why not in ("missing", "chain") or item.seam not in known
     ]
+
+
+def noted_seq(disk: Disk, path: str, seam: str) -> int:
+    """Up to where a repair has written down that lines are missing at that seam; 0: it has not."""
+    return max((note.last_seq for note in _notes(disk, path) if note.seam == seam), default=0)
+
+
+def keep_holes(disk: Disk, path: str, header: bytes, *, also_end: bool) -> int:
+    """Copy what is no line to quarantine, once. Returns places."""
+    file = disk.open(path)
+    try:
+        size = file.size()
+        holes = list(_holes(file, len(whole_header(file, header) or b""), size))
+        if holes and not also_end and holes[-1][1] == size:
+            holes.pop()
+        for start, end in holes:
+            damaged = file.read_at(end - start, start)
+            keep_bytes(disk, path, start, damaged, "damaged: found by a reading", again=False)
+    finally:
+        file.close()
+    return len(holes)
 
 
 def repair_file(disk: Disk, path: str, header: bytes, breaks: list[Break]) -> None:
@@ -66,8 +84,6 @@ def repair_file(disk: Disk, path: str, header: bytes, breaks: list[Break]) -> No
             damaged = file.read_at(end - start, start)
             kept.append(keep_bytes(disk, path, start, damaged, "damaged: taken out by a repair"))
         _note(disk, _notes_path(path), breaks, kept)
-        with suppress(FileNotFoundError):  # its offsets are of the file as it was
-            disk.unlink(f"{path.rpartition('/')[0]}/{SNAPSHOT_FILE}")
         if holes:
             write_anew(disk, path, _without(file, holes, size, b"" if found_header else header))
     finally:
@@ -102,6 +118,12 @@ def _note(disk: Disk, path: str, breaks: list[Break], kept: list[str]) -> None:
     if lines:
         before = _read(disk, path)
         disk.replace(path, before + (b"" if before[-1:] in (b"", b"\n") else b"\n") + lines)
+
+
+def _notes(disk: Disk, path: str) -> Iterator[_Note]:
+    for line in _read(disk, _notes_path(path)).splitlines():
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            yield _decode(line)
 
 
 def _read(disk: Disk, path: str) -> bytes:

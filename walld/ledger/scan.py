@@ -29,6 +29,7 @@ __all__ = [
     "find_line",
     "last_line",
     "lines_between",
+    "pieces",
     "read_lines",
 ]
 
@@ -85,7 +86,7 @@ def lines_between(file: File, start: int, end: int) -> Iterator[Found]:
 
     Who wants to know what was left out compares offsets.
     """
-    for offset, piece in _pieces(file, start, end):
+    for offset, piece in pieces(file, start, end):
         found = _whole(offset, piece)
         if found is not None:
             yield found
@@ -228,7 +229,7 @@ def _line_start(file: File, at: int, high: int) -> int:
     return -1
 
 
-def _pieces(file: File, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+def pieces(file: File, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """What lies between newlines, newline included; the last may be without."""
     held: list[bytes] = []
     offset, at = start, start

@@ -51,7 +51,7 @@ INCREMENT_BYTES: Final = _frame.size + _crc.size
 class Snapshot(NamedTuple):
     """All events up to covers_seq, whose lines end at covers_offset.
 
-    A file of events that ends before that is another one: the snapshot is to be thrown away.
+    It was written when those were durable: a file of events that ends before that is damaged.
     is_due: the increments outgrow their share; the next write should be a base.
     """
 
@@ -162,6 +162,20 @@ class SnapshotStore:
                 file.close()
             return Snapshot(base, deltas, end.covers_seq, end.covers_offset, end.is_due)
         return None
+
+    def covers(self, uid: int, session_id: str) -> int:
+        """The seq up to which its session's lines were durable when it was written; 0: no word.
+
+        Told also where the base is damaged: the header has a crc of its own.
+        """
+        with suppress(OSError):
+            file = self._disk.open(_path(uid, session_id))
+            try:
+                end = _walk(file, file.size(), [])
+            finally:
+                file.close()
+            return 0 if end is None else end.covers_seq
+        return 0
 
     def remove(self, uid: int, session_id: str) -> None:
         """Forget it: the events are folded again. Fine where there is none."""

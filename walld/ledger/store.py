@@ -23,9 +23,10 @@ import errno
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from walld.errors import FormatError
+from walld.ledger.ending import claimed_seq, end_break, end_seam
 from walld.ledger.files import blocks_of, erase_kept, keep_bytes, write_anew, write_whole
-from walld.ledger.line import chain_of, header_line, line_seq, read_header, read_line
+from walld.ledger.line import chain_of, header_line, line_seq
+from walld.ledger.listing import folders, session_rows
 from walld.ledger.names import (
     ARTIFACTS_DIR,
     EVENTS_FILE,
@@ -34,16 +35,17 @@ from walld.ledger.names import (
     session_dir,
 )
 from walld.ledger.place import check_follows, find_place, whole_header
-from walld.ledger.repaired import repair_file, unknown_breaks
+from walld.ledger.repaired import keep_holes, noted_seq, repair_file, unknown_breaks
 from walld.ledger.scan import Break, Found, Reading, last_line, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from walld.disk.base import Disk, File
+    from walld.ledger.listing import SessionRow
     from walld.ledger.place import Place
 
-__all__ = ["LedgerStore", "SessionRow", "Tail"]
+__all__ = ["LedgerStore", "Tail"]
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -59,18 +61,6 @@ class Tail(NamedTuple):
     chain: bytes
     size: int
     torn_bytes: int
-
-
-class SessionRow(NamedTuple):
-    """A session in the listing. bytes: of its events. trouble: why session_id is None."""
-
-    uid: int
-    session_name: str
-    session_id: str | None
-    last_seq: int
-    last_at_ms: int
-    bytes: int
-    trouble: str = ""
 
 
 class LedgerStore:
@@ -149,16 +139,33 @@ class LedgerStore:
         self._sync_name(path)
         return last_seq
 
-    def repair(self, uid: int, session_id: str) -> list[Break]:
+    def repair(self, uid: int, session_id: str, covers_seq: int = 0) -> list[Break]:
         """Damaged bytes go to quarantine, and breaks are written down as known. Returns those.
 
-        A reading does not report them any more, nor skips anything that it gave before.
+        A reading does not report them any more, nor skips anything that it gave before. covers_seq:
+        as for `proven`. Only where the log holds no line of the session.
         """
-        path = _path(uid, session_id)
-        reading = self.read(uid, session_id)
+        path, header = _path(uid, session_id), header_line(uid, session_id)
+        until = self.proven(uid, session_id, covers_seq)
+        try:
+            reading = self.read(uid, session_id, until=until)
+        except FileNotFoundError:
+            if not until:
+                raise
+            self._disk.make_dir(path.rpartition("/")[0])
+            self._disk.replace(path, header)
+            reading = self.read(uid, session_id, until=until)
         if reading.breaks or reading.torn_bytes:
-            repair_file(self._disk, path, header_line(uid, session_id), reading.breaks)
+            repair_file(self._disk, path, header, reading.breaks)
         return reading.breaks
+
+    def keep_damaged(self, uid: int, session_id: str, *, also_end: bool) -> int:
+        """Copy what is no line to quarantine, the file stays as it is. Returns places.
+
+        also_end: what stands behind the last line, too. The same bytes are copied once.
+        """
+        path, header = _path(uid, session_id), header_line(uid, session_id)
+        return keep_holes(self._disk, path, header, also_end=also_end)
 
     def keep(self, uid: int, session_id: str, lines: list[bytes]) -> str:
         """Put lines that are not the session's into quarantine, durably. Returns where they are."""
@@ -179,6 +186,9 @@ class LedgerStore:
         files.sort(key=events.__eq__)
         kept = erase_kept(self._disk, folder)
         for path in files:
+            if path == events and len(files) > 1:
+                # Without events a snapshot tells of damage: none may come back without them.
+                self._disk.sync_dir(folder)
             self._disk.unlink(path)
         self._failed.discard(events)
         for path in (artifacts, folder, parent):
@@ -201,8 +211,8 @@ class LedgerStore:
 
         Sessions may be written between two steps.
         """
-        for uid_path in self._folders(SESSIONS_DIR):
-            for folder in self._folders(uid_path):
+        for uid_path in folders(self._disk, SESSIONS_DIR):
+            for folder in folders(self._disk, uid_path):
                 swept = self._sweep(f"{folder}/{ARTIFACTS_DIR}", spared)
                 yield swept + self._sweep(folder, spared)
             if not self._disk.remove_dir(uid_path):
@@ -228,15 +238,10 @@ class LedgerStore:
             return None
         try:
             size = file.size()
-            expected = header_line(uid, session_id)
-            header = whole_header(file, expected)
-            found = last_line(file, size)
+            end = _end(file, size, header_line(uid, session_id))
         finally:
             file.close()
-        if found is None:
-            end = len(header or b"")
-            return Tail(0, chain_of(header or expected), end, size - end)
-        return Tail(found.seq, chain_of(found.line), found.end, size - found.end)
+        return Tail(end.seq, chain_of(end.line), end.end, size - end.end)
 
     def read(
         self,
@@ -245,11 +250,13 @@ class LedgerStore:
         after: int = 0,
         limit: int = 0,
         from_offset: int | None = None,
+        until: int = 0,
     ) -> Reading:
         """The lines behind seq `after`, at most `limit` (0: all), and every break among them.
 
         from_offset: where the caller believes the line `after` ends (a snapshot says so); wrong
-        ones only cost time. FileNotFoundError where it was never written, NewerVersion.
+        ones only cost time. until: up to there lines were in the file (`proven`). FileNotFoundError
+        where it was never written, NewerVersion.
 
         Behind the last line that an append made durable a crash may have left holes. Who holds
         lines of the log that are not appended yet takes those from there, and asks for `limit`
@@ -260,7 +267,12 @@ class LedgerStore:
         try:
             expected = header_line(uid, session_id)
             header = whole_header(file, expected)
-            reading = read_lines(file, file.size(), header or expected, after, limit, from_offset)
+            size = file.size()
+            reading = read_lines(file, size, header or expected, after, limit, from_offset)
+            if until and not (limit and len(reading.lines) == limit):
+                lost = end_break(size, _end(file, size, expected), after, until)
+                if lost is not None:
+                    reading.breaks.append(lost)
         finally:
             file.close()
         breaks = unknown_breaks(self._disk, path, reading.breaks)
@@ -268,15 +280,29 @@ class LedgerStore:
             breaks = [Break(0, 1, 0, "header"), *breaks]
         return reading._replace(breaks=breaks)
 
+    def proven(self, uid: int, session_id: str, covers_seq: int = 0) -> int:
+        """The highest seq that is known to have been in the file; 0 where nothing was (Z1).
+
+        Only where the log holds no line of the session. covers_seq: of a snapshot. NewerVersion.
+        """
+        path = _path(uid, session_id)
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return covers_seq
+        try:
+            size = file.size()
+            end = _end(file, size, header_line(uid, session_id))
+            seq = end.seq
+            if path not in self._failed:  # else the end may be an unfinished write of this process
+                seq = claimed_seq(file, end.end, size, seq)
+        finally:
+            file.close()
+        return max(seq, covers_seq, noted_seq(self._disk, path, end_seam(end.line)))
+
     def tree(self) -> Iterator[SessionRow]:
         """All sessions. Reads the first and the last line of each."""
-        for uid_path in self._folders(SESSIONS_DIR):
-            uid_name = uid_path.rpartition("/")[2]
-            if not (uid_name.isascii() and uid_name.isdigit()):
-                continue
-            for folder in self._folders(uid_path):
-                with suppress(FileNotFoundError):
-                    yield self._row(int(uid_name), folder)
+        return session_rows(self._disk)
 
     # --- within ---------------------------------------------------------------------------------
 
@@ -331,30 +357,6 @@ class LedgerStore:
         self._disk.make_dir(folder)
         self._disk.sync_dir(folder)
 
-    def _row(self, uid: int, folder: str) -> SessionRow:
-        name = folder.rpartition("/")[2]
-        file = self._disk.open(f"{folder}/{EVENTS_FILE}")
-        try:
-            size = file.size()
-            first = file.read_at(16 * 1024, 0)
-            found = last_line(file, size)
-        finally:
-            file.close()
-        session_id, trouble = None, ""
-        try:
-            header = read_header(first[: first.find(b"\n") + 1], file.path)
-            if session_dir(header.uid, header.session_id) == folder:
-                session_id = header.session_id
-            else:
-                trouble = f"{file.path}: its header is of session {header.session_id!r}"
-        except FormatError as error:
-            trouble = str(error)
-        at_ms = 0
-        if found is not None:
-            with suppress(FormatError):
-                at_ms = read_line(found.line).at_ms
-        return SessionRow(uid, name, session_id, found.seq if found else 0, at_ms, size, trouble)
-
     def _sweep(self, folder: str, spared: Callable[[str], bool]) -> int:
         entries = self._disk.list_dir(folder)
         swept = [item.name for item in entries if item.kind == "file" and is_temporary(item.name)]
@@ -364,10 +366,6 @@ class LedgerStore:
         if not self._disk.remove_dir(folder) and entries:
             self._disk.sync_dir(folder)
         return len(swept)
-
-    def _folders(self, path: str) -> list[str]:
-        entries = self._disk.list_dir(path)
-        return [f"{path}/{e.name}" for e in entries if e.kind == "dir" and e.name[0] != "."]
 
     def _files(self, folder: str) -> list[str]:
         """All that can be removed: names of NFS go by themselves."""
@@ -385,3 +383,12 @@ def _check(first_seq: int, lines: list[bytes]) -> int:
 
 def _path(uid: int, session_id: str) -> str:
     return f"{session_dir(uid, session_id)}/{EVENTS_FILE}"
+
+
+def _end(file: File, size: int, header: bytes) -> Found:
+    """Its last whole line; where there is none the header, which is no bytes long if damaged."""
+    there = whole_header(file, header)
+    found = last_line(file, size)
+    if found is not None:
+        return found
+    return Found(0 if there else -len(header), 0, there or header)

@@ -44,7 +44,14 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "eval": _Projection(evaluation, {"turn": _TEXT}),
     "pending": _Projection(pending, {}),
     "resume": _Projection(
-        resume, {"workspace": _TABLE, "missing_artifacts": (list,), "budget": _TABLE}
+        resume,
+        {
+            "workspace": _TABLE,
+            "missing_artifacts": (list,),
+            "budget": _TABLE,
+            "breaks": (list,),
+            "last_seq": (int,),
+        },
     ),
     "find": _Projection(find, {"type": _TEXT, "key_prefix": _TEXT, "last": (int, type(None))}),
 }

@@ -9,6 +9,9 @@ rest runs as if never tried. For one that started and has no result (it is unkno
 effect): never-rerun is never, require-user-confirmation asks; replay-from-event holds for calls
 without an effect alone, a write to the workspace is checked first and any other asks. A check needs
 a workspace to look at: without one, or with one that changed, it asks as well.
+
+Where events behind a call's intent are lost, it may have started among them: it is taken for one
+that did, also once a repair has written the loss down. A damaged file blocks until then.
 """
 
 from __future__ import annotations
@@ -45,20 +48,24 @@ def resume(
     workspace: Mapping[str, Any] | None = None,
     missing_artifacts: Sequence[str] = (),
     budget: Mapping[str, Any] | None = None,
+    breaks: Sequence[Mapping[str, Any]] = (),
+    last_seq: int = 0,
 ) -> dict[str, Any]:
     """The gate. status: ok | blocked, blocked exactly where there are reasons.
 
     workspace: {"head", "dirty", "files": {path: sha256}} as it is now, None where nobody looked.
     boundary: before_intent | intended | approved | started | finished | observed | idle.
     tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never.
-    budget: instead of that of the last budget event.
+    budget: instead of that of the last budget event. breaks: where the file is damaged.
+    last_seq: the highest that was given, as far as is known.
     """
     account = account_of(events)
     compared = compare(fingerprint_then(events), workspace, _has_written(account, events))
-    tools = [_judged(tool, compared) for tool in open_tools(account)]
+    lost_seq = _last_lost(events, last_seq)
+    tools = [_judged(tool, compared, lost_seq) for tool in open_tools(account)]
     reasons = [
         _reason(
-            "approval_pending" if tool["state"] == "asked" else "tool_" + tool["outcome"],
+            _code(tool),
             f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}",
             turn=tool["turn"],
             call_id=tool["call_id"],
@@ -72,6 +79,9 @@ def resume(
     reasons += [
         _reason("artifact_missing", f"artifact {sha256} is missing or changed", sha256=sha256)
         for sha256 in missing_artifacts
+    ]
+    reasons += [
+        _reason("session_damaged", f"the session's file is damaged: {_cost(one)}") for one in breaks
     ]
     spent = dict(budget) if budget is not None else last_budget(events)
     if spent is not None and is_exhausted(spent):
@@ -88,10 +98,10 @@ def resume(
     }
 
 
-def may_do(tool: ToolAccount, compared: Compared) -> str:
-    """What may be done with a call that has no result; see the top."""
+def may_do(tool: ToolAccount, compared: Compared, lost_seq: int = 0) -> str:
+    """What may be done with a call that has no result; see the top. lost_seq: of a lost event."""
     state = tool.state
-    if state.outcome != "unknown":
+    if state.outcome != "unknown" and not _may_have_started(tool, lost_seq):
         if state.state == "asked":
             return "ask_user"
         unasked = state.state == "intended" and state.resume_policy == "require-user-confirmation"
@@ -109,16 +119,42 @@ def may_do(tool: ToolAccount, compared: Compared) -> str:
     return "ask_user" if unseen else "rerun_after_check"
 
 
-def _judged(tool: ToolAccount, compared: Compared) -> dict[str, Any]:
+def _code(tool: Mapping[str, Any]) -> str:
+    waits = tool["state"] == "asked" and tool["outcome"] != "unknown"
+    return "approval_pending" if waits else "tool_" + str(tool["outcome"])
+
+
+def _may_have_started(tool: ToolAccount, lost_seq: int) -> bool:
+    """What it says of itself is not all that was said of it."""
+    return tool.intent.seq < lost_seq
+
+
+def _last_lost(events: Sequence[Event], last_seq: int) -> int:
+    """The highest seq that was given and whose event is not there; 0 where all are."""
+    until = last_seq
+    for event in reversed(events):
+        if event.seq < until:
+            return until
+        until = event.seq - 1
+    return until
+
+
+def _cost(one: Mapping[str, Any]) -> str:
+    if one["first_seq"] > one["last_seq"]:
+        return f"{one['why']} before event {one['first_seq']}, none is missing"
+    return f"events {one['first_seq']} to {one['last_seq']} cannot be read"
+
+
+def _judged(tool: ToolAccount, compared: Compared, lost_seq: int) -> dict[str, Any]:
     return {
         "turn": tool.turn,
         "call_id": tool.call_id,
         "tool": tool.state.tool,
         "state": tool.state.state,
-        "outcome": tool.state.outcome,
+        "outcome": "unknown" if _may_have_started(tool, lost_seq) else tool.state.outcome,
         "side_effect": tool.state.side_effect,
         "resume_policy": tool.state.resume_policy,
-        "may": may_do(tool, compared),
+        "may": may_do(tool, compared, lost_seq),
     }
 
 

@@ -210,6 +210,14 @@ class SessionState:
         else:
             self.journal.put_turn(step.turn, undo.turn)
 
+    def lose(self, until: int) -> None:
+        """Seqs up to that were given, and what they said is gone: the next is behind them."""
+        missing = until - self.last_seq
+        if missing > 0:
+            _check_missing(missing)
+            self.parents.extend([0] * missing)
+            self.last_seq = until
+
     def _step(self, event: Event) -> Step:
         seq, kind, payload = event.seq, event.type, event.payload
         parent = 0 if event.parent is None else (self.ids.get(event.parent) or self.last_seq)

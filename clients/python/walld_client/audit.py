@@ -34,6 +34,7 @@ MALFORMED = "turn_journal_malformed_event"
 UNANSWERED = "tool_call_unanswered"
 MISSING = "artifact_missing"
 BROKEN = "chain_broken"
+UNREADABLE = "session_unreadable"
 Category = Literal["ok", "repairable", "unsafe_to_repair", "unknown"]
 Overall = Literal["ok", "warn", "needs_manual_review"]
 _REASONS_OF_THE_DAEMON = ("agent_lost", "host_restart")
@@ -172,6 +173,7 @@ def findings_of(session_id: str, facts: Mapping[str, Any], present: Present) -> 
         ("malformed", MALFORMED),
         ("artifacts_missing", MISSING),
         ("chain_breaks", BROKEN),
+        ("unreadable", UNREADABLE),
     ):
         found += [_of_session(session_id, kind, one) for one in facts.get(name) or ()]
     return found
@@ -258,7 +260,7 @@ def _unanswered(
 
 
 def _of_session(session_id: str, kind: str, one: object) -> Finding:
-    """An artifact, a break or an event that nothing can put back."""
+    """An artifact, a break, an event or a session that nothing can put back."""
     shown = one if isinstance(one, str) else msgspec.json.encode(one).decode()
     return Finding(kind=kind, category="unsafe_to_repair", session_id=session_id, subject=shown)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from walld_client import artifacts, audit, entries
 from walld_client.audit import Present, RepairStep, Report
-from walld_client.errors import Unavailable
+from walld_client.errors import Refused, Unavailable
 from walld_client.ids import checked_id
 from walld_client.limits import TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
@@ -32,12 +32,17 @@ def _nothing(_session_id: str) -> list[messages.Seen]:
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
-    """A session that was written. last_at: seconds since the epoch. bytes: of its events."""
+    """A session that was written. last_at: seconds since the epoch. bytes: of its events.
+
+    trouble: why it cannot be read, "" where it can; session_id is then its directory's name where
+    nothing else names it.
+    """
 
     session_id: str
     last_seq: int
     last_at: float
     bytes: int
+    trouble: str = ""
 
 
 def after_posts(outbox: Outbox, steps: Steps[_T]) -> Steps[_T]:
@@ -50,7 +55,7 @@ def sessions(prefix: str | None) -> Steps[list[SessionInfo]]:
     """Those of this user whose id begins so."""
     answer = yield Asked(lambda request_id: messages.Sessions(request_id, prefix or ""))
     return [
-        SessionInfo(one.session_id, one.last_seq, one.last_at_ms / 1000, one.bytes)
+        SessionInfo(one.session_id, one.last_seq, one.last_at_ms / 1000, one.bytes, one.trouble)
         for one in decode_sessions(answer)
     ]
 
@@ -67,15 +72,26 @@ def delete(session_id: str, seen: Seen = _nothing) -> Steps[bool]:
 def audited(session_id: str | None, present: Present, seen: Seen = _nothing) -> Steps[Report]:
     """The report of one session, or of all."""
     audit.presence(present)
-    ids = [session_id] if session_id is not None else None
-    if ids is None:
-        ids = [one.session_id for one in (yield from sessions(None))]
+    if session_id is not None:
+        told = {session_id: ""}
+    else:
+        told = {one.session_id: one.trouble for one in (yield from sessions(None))}
     facts: dict[str, dict[str, Any]] = {}
-    for one in ids:
-        found = yield from _facts(one, seen)
-        if found is not None:
-            facts[one] = found
+    for one, trouble in told.items():
+        try:
+            found = yield from _facts(one, seen)
+        except (Refused, Unavailable):
+            if not trouble:
+                raise
+            found = None
+        if found is not None or trouble:
+            facts[one] = _with_trouble(found or {}, trouble)
     return audit.report_of(facts, present)
+
+
+def _with_trouble(found: dict[str, Any], trouble: str) -> dict[str, Any]:
+    """What keeps a session from being read is said, unless its breaks say it."""
+    return found if found.get("chain_breaks") or not trouble else found | {"unreadable": [trouble]}
 
 
 def plan(session_id: str, present: Present, seen: Seen = _nothing) -> Steps[list[RepairStep]]:

@@ -86,7 +86,7 @@ export const INNER = {
     "type str, payload bin, id str, parent str? = nil, turn str? = nil, cause str? = nil, " +
     "correlation str? = nil, key str? = nil, leaf bool = true, once bool = false, at_ms int = 0",
   Placed: "seq int, id str, is_new bool = true",
-  SessionFacts: "session_id str, uid int, last_seq int, last_at_ms int, bytes int",
+  SessionFacts: 'session_id str, uid int, last_seq int, last_at_ms int, bytes int, trouble str = ""',
   Recovered:
     "stream_id str, session_id str, uid int, turn_id str?, parent str?, meta bin?, status str, " +
     "owner_alive bool, lost_reason str?, error ReplyError?, finish_reason str?, " +

@@ -176,10 +176,15 @@ class Placed(Message, frozen=True):
 
 
 class SessionFacts(Message, frozen=True):
-    """A session's ledger, without its events. bytes: of its events on disk and on their way."""
+    """A session's ledger, without its events. bytes: of its events on disk and on their way.
+
+    trouble: why it cannot be read, or not as its own; where even its id cannot be, session_id is
+    its directory's name.
+    """
 
     session_id: str
     uid: int
     last_seq: int
     last_at_ms: int
     bytes: int
+    trouble: str = ""

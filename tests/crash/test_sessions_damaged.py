@@ -1,0 +1,224 @@
+"""Damage to a session's file that the log has let go of: said, kept, never skipped (P9, H1, N1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess, environment
+
+from walld.ledger.line import read_line
+
+Change = Callable[[list[bytes]], list[bytes]]
+
+
+def walld(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command line, in a process of its own."""
+    command = [sys.executable, "-m", "walld", *words]
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def file_of(daemon: DaemonProcess, session_id: str = "s") -> Path:
+    return daemon.data / "sessions" / str(os.geteuid()) / session_id / "events.jsonl"
+
+
+def changed(daemon: DaemonProcess, change: Change, session_id: str = "s") -> list[bytes]:
+    """The daemon is restarted with other lines in the file; those it had, header included."""
+    assert daemon.terminate() == 0
+    path = file_of(daemon, session_id)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(change(list(lines))))
+    daemon.start()
+    return lines
+
+
+def flipped(line: bytes) -> bytes:
+    middle = len(line) // 2
+    return line[:middle] + bytes([line[middle] ^ 1]) + line[middle + 1 :]
+
+
+def flip_last(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:-1], flipped(lines[-1])]
+
+
+def pay(session: Any) -> Any:
+    """A turn whose call has begun to pay, as far as the log knows."""
+    turn = session.submit("pay", message_id="m")
+    turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="k")
+    turn.tool_started("k")
+    return turn
+
+
+def breaks(session: Any) -> list[tuple[int, int, str]]:
+    found = session.state()["chain_breaks"]
+    return [(one["first_seq"], one["last_seq"], one["why"]) for one in found]
+
+
+def kept(daemon: DaemonProcess) -> list[bytes]:
+    found = (daemon.data / "quarantine").glob("sessions+*")
+    return [path.read_bytes() for path in found if path.suffix != ".note"]
+
+
+@pytest.mark.parametrize("has_snapshot", [True, False])
+def test_a_damaged_last_line_is_no_torn_end(daemon: DaemonProcess, has_snapshot: bool) -> None:
+    session = daemon.reader.session("s")
+    pay(session)
+    assert [one["may"] for one in session.resume_check()["tools"]] == ["never"]
+
+    def spoil(lines: list[bytes]) -> list[bytes]:
+        if not has_snapshot:
+            file_of(daemon).with_name("snapshot").unlink()
+        return flip_last(lines)
+
+    lines = changed(daemon, spoil)
+    session = daemon.reader.session("s")
+    assert breaks(session) == [(3, 3, "damaged")]
+    gate = session.resume_check()
+    assert gate["status"] == "blocked"
+    assert [one["may"] for one in gate["tools"]] == ["never"]
+    assert "session_damaged" in [one["code"] for one in gate["reasons"]]
+    assert kept(daemon) == [flipped(lines[-1])], "before anything is written over it"
+    found = walld("fsck", str(daemon.data), "--json")
+    assert found.returncode == 2, found.stdout
+    assert session.append("note", {}).seq == 4, "its seq is not given again"
+    assert daemon.reader.audit("s").overall == "needs_manual_review"
+    for _ in range(2):
+        daemon.restart()  # what was appended is in the log alone
+        assert [one["seq"] for one in session.events()] == [1, 2, 4]
+        assert breaks(session) == [(3, 3, "damaged")]
+    assert daemon.terminate() == 0
+    daemon.start()
+    assert [one["seq"] for one in session.events()] == [1, 2, 4]
+    assert breaks(session) == [(3, 3, "missing")]
+    assert [one["may"] for one in session.resume_check()["tools"]] == ["never"]
+    assert kept(daemon) == [flipped(lines[-1])]
+
+
+def test_lines_that_are_gone_from_the_end_are_missed(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    session.message("user", "before")
+    turn = session.submit("a question", message_id="m")
+    turn.completed()
+    changed(daemon, lambda lines: lines[:-2])
+    session = daemon.reader.session("s")
+    for _ in range(2):
+        assert breaks(session) == [(2, 3, "missing")]
+    assert session.turn(turn.turn_id).state == "completed", "the snapshot knows"
+    with pytest.raises(walld_client.Unavailable, match="no event 2"):
+        session.submit("a question", message_id="m")  # it is known, and not begun anew
+    assert session.state()["last_seq"] == 3
+    assert session.append("note", {}, expected_seq=3).seq == 4
+    assert walld("fsck", str(daemon.data)).returncode == 2
+    daemon.restart()
+    assert breaks(daemon.reader.session("s")) == [(2, 3, "missing")]
+
+
+def test_ten_damaged_lines_at_the_end(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    for number in range(30):
+        session.message("user", f"text {number}")
+    changed(daemon, lambda lines: [*lines[:-10], *map(flipped, lines[-10:])])
+    session = daemon.reader.session("s")
+    assert breaks(session) == [(21, 30, "damaged")]
+    assert len(session.messages()) == 20
+    assert session.message("user", "more").seq == 31
+
+
+def test_a_torn_write_of_lines_that_the_log_has_is_no_damage(daemon: DaemonProcess) -> None:
+    """A power cut may leave of them what it likes: also what ends in a newline."""
+    session = daemon.reader.session("s")
+    session.message("user", "in the file")
+    assert daemon.terminate() == 0
+    daemon.start()
+    session = daemon.reader.session("s")
+    for number in range(3):
+        session.message("user", f"in the log {number}")
+    lines = [json.dumps(one) for one in session.events()]
+    daemon.kill()
+    path = file_of(daemon)
+    before = path.read_bytes()
+    assert before.count(b"\n") == 2, "the rest is in the log alone"
+    for torn in (b"\0" * 600 + b"\n", b'{"seq":2,"id":"x"}\n{"seq":3', b"\n\n", b'{"seq":2,'):
+        path.write_bytes(before + torn)
+        assert walld("fsck", str(daemon.data)).returncode == 1
+        daemon.start()
+        session = daemon.reader.session("s")
+        assert breaks(session) == []
+        assert [json.dumps(one) for one in session.events()] == lines
+        daemon.kill()
+
+
+def test_without_its_events_a_session_is_damaged_and_not_unwritten(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    pay(session)
+    assert daemon.terminate() == 0
+    file_of(daemon).unlink()
+    daemon.start()
+    client = daemon.reader
+    session = client.session("s")
+    assert session.messages() == []
+    assert breaks(session) == [(1, 3, "missing")]
+    assert session.resume_check()["status"] == "blocked"
+    assert client.audit().overall == "needs_manual_review"
+    assert walld("fsck", str(daemon.data)).returncode == 2
+    assert session.append("note", {}).seq > 3
+    daemon.restart()
+    client = daemon.reader
+    assert breaks(client.session("s")) == [(1, 3, "missing")]
+    assert client.delete("s")
+    assert client.session("s").messages() is None
+    assert client.session("s").message("user", "anew").seq == 1
+
+
+def test_a_damaged_end_is_kept_once(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    for number in range(5):
+        session.message("user", f"text {number}")
+    lines = changed(daemon, lambda lines: [*lines[:2], flipped(lines[2]), *lines[3:]])
+    for _ in range(2):
+        session = daemon.reader.session("s")
+        assert breaks(session) == [(2, 2, "damaged")]
+        assert kept(daemon) == [flipped(lines[2])]
+        assert read_line(lines[3]).seq == 3
+        daemon.restart()
+
+
+def test_a_session_whose_header_is_damaged_or_newer_is_listed(daemon: DaemonProcess) -> None:
+    client = daemon.reader
+    for name in ("fine", "hurt", "later"):
+        client.session(name).message("user", "kept")
+    changed(daemon, lambda lines: [b"?" + lines[0][1:], *lines[1:]], "hurt")
+    changed(
+        daemon,
+        lambda lines: [lines[0].replace(b'"walld":1', b'"walld":2'), *lines[1:]],
+        "later",
+    )
+    client = daemon.reader
+    told = {one.session_id: one.trouble for one in client.sessions()}
+    assert list(told) == ["fine", "hurt", "later"]
+    assert told["fine"] == ""
+    assert "header" in told["hurt"]
+    assert "version 2" in told["later"]
+    assert [one["content"] for one in client.session("hurt").messages()] == ["kept"]
+    found = client.audit(present=[])
+    assert found.overall == "needs_manual_review"
+    kinds = {one.session_id: one.kind for one in found.findings}
+    assert kinds == {"hurt": "chain_broken", "later": "session_unreadable"}
+    assert found.sessions == 3
+    asked = ("--socket", daemon.socket_path)
+    assert walld("audit", *asked).returncode == 2
+    listed = walld("session", "ls", "--json", *asked)
+    troubles = {one["session_id"]: one["trouble"] for one in json.loads(listed.stdout)}
+    assert troubles == told
+    shown = walld("session", "ls", *asked)
+    assert {"fine", "hurt", "later"} <= set(shown.stdout.split())
+    assert "session hurt: cannot be read as it is" in shown.stderr

@@ -1,0 +1,65 @@
+"""What stands behind the last whole line of a session's file: an unfinished write, or damage.
+
+Owns: the verdict, and which seqs it cost. Refuses: lines between others (`scan.py`), what the log
+still holds of a session (the caller asks only where it holds nothing), snapshots.
+
+A line is let go of by the log once it is durable in the file. So, where the log has none of them,
+a write that was cut off is one line at most that has no newline, and what ends in one is damage.
+A snapshot is written behind the sync of the lines it covers: it proves that they were there.
+
+Invariants
+- Z1 A seq that anything says was given is not given again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from walld.ledger.line import chain_of, chain_text
+from walld.ledger.scan import Break, pieces
+
+if TYPE_CHECKING:
+    from walld.disk.base import File
+    from walld.ledger.scan import Found
+
+__all__ = ["claimed_seq", "end_break", "end_seam"]
+
+_LINE_BYTES_MIN: Final = 125
+_CLAIMED_MAX: Final = 100_000
+_glance = re.compile(rb'\{"seq":([1-9][0-9]{0,18}),"id":"')
+
+
+def claimed_seq(file: File, start: int, size: int, last_seq: int) -> int:
+    """The highest seq of the lines that stood in [start, size), behind the line `last_seq`.
+
+    last_seq itself where those bytes can be an unfinished write. Else at least the next, and no
+    more than there is room for: a seq that can be read there may be damaged too.
+    """
+    most = min(max(1, (size - start) // _LINE_BYTES_MIN), _CLAIMED_MAX)
+    count, read, is_damage = 0, 0, False
+    for offset, piece in pieces(file, start, size):
+        is_damage |= piece.endswith(b"\n")
+        count += offset > 0  # the first of a file is its header
+        found = _glance.match(piece)
+        if found is not None and int(found[1]) <= last_seq + most:
+            read = max(read, int(found[1]))
+    return max(last_seq + min(max(count, 1), most), read) if is_damage else last_seq
+
+
+def end_break(size: int, end: Found, after: int, until: int) -> Break | None:
+    """The events behind seq `after` that are missing at the end of a file that had `until`.
+
+    end: its last whole line, or its header.
+    """
+    first_seq = max(end.seq, after) + 1
+    if first_seq > until:
+        return None
+    why = "damaged" if size > end.end else "missing"
+    return Break(end.end, first_seq, until, why, end_seam(end.line))
+
+
+def end_seam(line: bytes) -> str:
+    """Between a line and whichever comes next: that one is made for it."""
+    chain = chain_text(chain_of(line)).decode()
+    return f"{chain} {chain}"

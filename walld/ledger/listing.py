@@ -1,0 +1,100 @@
+"""Which sessions there are below a data directory, without reading them.
+
+Owns: the tree of directories, and whose each is. Refuses: what is between a first and a last line.
+
+A directory whose header cannot be read is listed with its trouble, never left out: somebody's work
+is in it. So is one that has a snapshot and no events, which are what a delete removes last.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from walld_client.paths import path_name
+
+from walld.errors import FormatError, NewerVersion
+from walld.ledger.line import read_header, read_line
+from walld.ledger.names import EVENTS_FILE, SESSIONS_DIR, SNAPSHOT_FILE, session_dir
+from walld.ledger.scan import last_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from walld.disk.base import Disk
+
+__all__ = ["SessionRow", "folders", "session_rows"]
+
+_HEADER_BYTES = 16 * 1024
+
+
+class SessionRow(NamedTuple):
+    """A session in the listing. bytes: of its events. trouble: why session_id is None.
+
+    session_name: its directory's. newer: a later walld wrote it.
+    """
+
+    uid: int
+    session_name: str
+    session_id: str | None
+    last_seq: int
+    last_at_ms: int
+    bytes: int
+    trouble: str = ""
+    newer: bool = False
+
+    @property
+    def shown_id(self) -> str:
+        """Its id; where that cannot be read, its directory's name, which most ids are too."""
+        return self.session_name if self.session_id is None else self.session_id
+
+
+def session_rows(disk: Disk) -> Iterator[SessionRow]:
+    """All sessions. Reads the first and the last line of each."""
+    for uid_path in folders(disk, SESSIONS_DIR):
+        uid_name = uid_path.rpartition("/")[2]
+        if not (uid_name.isascii() and uid_name.isdigit()):
+            continue
+        for folder in folders(disk, uid_path):
+            with suppress(FileNotFoundError):
+                yield _row(disk, int(uid_name), folder)
+
+
+def folders(disk: Disk, path: str) -> list[str]:
+    """The directories in one."""
+    entries = disk.list_dir(path)
+    return [f"{path}/{e.name}" for e in entries if e.kind == "dir" and e.name[0] != "."]
+
+
+def _row(disk: Disk, uid: int, folder: str) -> SessionRow:
+    name = folder.rpartition("/")[2]
+    try:
+        file = disk.open(f"{folder}/{EVENTS_FILE}")
+    except FileNotFoundError:
+        disk.open(f"{folder}/{SNAPSHOT_FILE}").close()
+        session_id = name if path_name(name) == name else None
+        text = f"{folder}/{EVENTS_FILE} is gone: only its snapshot is there"
+        return SessionRow(uid, name, session_id, 0, 0, 0, text)
+    try:
+        size = file.size()
+        first = file.read_at(_HEADER_BYTES, 0)
+        found = last_line(file, size)
+    finally:
+        file.close()
+    session_id, trouble, newer = None, "", False
+    try:
+        header = read_header(first[: first.find(b"\n") + 1], file.path)
+        if session_dir(header.uid, header.session_id) == folder:
+            session_id = header.session_id
+        else:
+            trouble = f"{file.path}: its header is of session {header.session_id!r}"
+    except NewerVersion as error:
+        trouble, newer = str(error), True
+    except FormatError as error:
+        trouble = str(error)
+    at_ms = 0
+    if found is not None:
+        with suppress(FormatError):
+            at_ms = read_line(found.line).at_ms
+    last_seq = found.seq if found else 0
+    return SessionRow(uid, name, session_id, last_seq, at_ms, size, trouble, newer)
