@@ -152,9 +152,11 @@ class SessionState:
             turn = self.journal.turn(event.turn)
             return _unknown_turn(event.turn) if turn is None else check_turn(turn, event)
         if event.type in TOOL_TYPES and event.payload.get("call_id") is not None:
-            if event.turn is None or self.journal.turn(event.turn) is None:
+            turn = self.journal.turn(event.turn)
+            if turn is None:
                 return _unknown_turn(event.turn)
-            return check_tool(self.journal.tool(event.turn, event.payload["call_id"]), event)
+            tool = self.journal.tool(turn.turn_id, event.payload["call_id"])
+            return check_tool(tool, event, turn.state if turn.ended else None)
         return None
 
     def _check_submitted(self, event: Event) -> Problem | None:
