@@ -82,7 +82,7 @@ def test_undos_and_edits_stay_what_they_were(log: Log) -> None:
 
 
 def test_a_compaction_that_keeps_what_is_not_copied(log: Log) -> None:
-    log.add("compaction", {"summary": "s", "first_kept": "e2"})
+    log.stand("compaction", {"summary": "s", "first_kept": "e2"})
     copies = forked(log.events)
     assert contents(messages(copies)) == contents(messages(log.events)) == ["s"]
 

@@ -9,7 +9,6 @@ from session_log import INTENT, Log
 
 from walld.sessions.audit import audit
 from walld.sessions.budget import is_exhausted
-from walld.sessions.events import Event
 from walld.sessions.pending import pending
 from walld.sessions.resume import resume
 from walld.sessions.workspace import compare, fingerprint_then
@@ -144,12 +143,9 @@ def test_a_call_that_an_older_walld_took_behind_its_turns_end_is_told() -> None:
     """What could not come today is malformed and stands there all the same."""
     log = working()
     log.add("turn_completed", {}, turn="t")
-    for seq, kind in enumerate(("tool_intent", "tool_started"), len(log.events) + 1):
+    for kind in ("tool_intent", "tool_started"):
         payload = {**INTENT, "call_id": "c", "resume_policy": NEVER}
-        more = Event(
-            seq=seq, id=f"e{seq}", parent=f"e{seq - 1}", type=kind, turn="t", payload=payload
-        )
-        log.events.append(more)
+        log.stand(kind, payload, turn="t")
     assert codes(resume(log.events)) == ["tool_unknown"]
     assert [one["code"] for one in audit(log.events)["malformed"]] == ["illegal_tool"] * 2
 

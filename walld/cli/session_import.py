@@ -42,7 +42,7 @@ _ENTRIES_MAX = 200
 _OF_AN_ENTRY = frozenset(
     (
         *("bad_at", "bad_id", "bad_payload", "bad_type", "cycle", "duplicate_id", "id_length"),
-        *("illegal_tool", "illegal_turn", "message_id_taken", "payload_length"),
+        *("illegal_tool", "illegal_turn", "message_id_taken", "not_on_path", "payload_length"),
         *("unknown_parent", "unknown_target", "unknown_tool", "unknown_turn"),
     )
 )

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from walld.errors import FormatError
-from walld.foreign.entries import Draft, Imported
-from walld.foreign.lines import Line, at_ms, parsed, text_or_none
+from walld.foreign.entries import Draft, Imported, message
+from walld.foreign.lines import Line, at_ms, parsed, rest, text_or_none
 
 __all__ = ["read"]
 
@@ -56,6 +56,11 @@ def _take(draft: Draft, line: Line, value: dict[str, Any]) -> None:
     if type_ == "leaf" and (target is None or (isinstance(target, str) and target in draft)):
         draft.move_leaf(line, target, id=id_, parent=parent, at_ms=at, more=payload, **links)
         return
+    kept = payload.get("first_kept")
+    if type_ == "compaction" and isinstance(kept, str) and kept in draft:
+        if not draft.above(kept, parent or draft.leaf):  # an older walld took it: it kept nothing
+            said = [message("user", payload.get("summary"))]
+            payload = {"replacement": said} | rest(payload, "first_kept")
     is_leaf = value.get("leaf") is not False
     is_root = parent is None and bool(draft.entries)
     draft.add(
