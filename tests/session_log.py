@@ -32,6 +32,15 @@ class Log:
         self.events.append(event)
         return None
 
+    def stand(self, type: str, payload: dict[str, Any], **more: Any) -> str:  # noqa: A002
+        """What an older walld took, whether it could come today or not; its id."""
+        seq = self.state.last_seq + 1
+        fields = {"id": f"e{seq}", "at_ms": 1000 * seq, "parent": self.state.leaf} | more
+        event = Event(seq=seq, type=type, payload=payload, **fields)
+        self.undos.append(self.state.apply(event))
+        self.events.append(event)
+        return event.id
+
     def add(self, type: str, payload: dict[str, Any], **more: Any) -> str:  # noqa: A002
         """Append it; its id."""
         problem = self.offer(type, payload, **more)

@@ -168,6 +168,8 @@ def test_import_export_and_again(
     assert messages is not None
     assert [one["content"] for one in messages] == [SAID, "y" * 300_000]
     exported = daemon.cli("session", "export", HOSTILE, "--socket", daemon.socket_path).stdout
+    said = daemon.cli("session", "export", HOSTILE, "--socket", daemon.socket_path).stderr
+    assert b"1 artifacts that these lines name stay here" in said
     own = tmp_path / "own.jsonl"
     own.write_bytes(exported)
     for new in (len(exported.splitlines()), 0):
@@ -180,6 +182,75 @@ def test_import_export_and_again(
         return [{name: one.get(name) for name in names} for one in events]
 
     assert plain("copy") == plain(HOSTILE)
+
+
+def test_no_line_ends_an_import(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """What no entry can hold, or this session contradicts, is kept as its text and counted."""
+    fields = {f"k{number}": "v" * 10 for number in range(20_000)}
+    pi = [
+        {"type": "session", "version": 3, "id": "s", "cwd": "/x"},
+        {"type": "custom", "id": "a", "parentId": None, **fields},
+        {
+            "type": "message",
+            "id": "b",
+            "parentId": "a",
+            "message": {"role": "user", "content": "on"},
+        },
+    ]
+    file = tmp_path / "pi.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in pi))
+    for new in (3, 0):
+        code, out, err = cli("session", "import", str(file), "--session", "many", "--json")
+        told = json.loads(out)
+        assert (code, told["new"], told["reasons"]) == (0, new, {"too_large": 1}), err
+    session = daemon.reader.session("many")
+    (kept,) = session.find("foreign.pi")
+    assert (kept["id"], kept["payload"]["reason"], kept["payload"]["line_number"]) == (
+        "a",
+        "too_large",
+        2,
+    )
+    whole = session.read_artifact(kept["payload"]["line"]["_artifact"]["sha256"])
+    assert json.loads(whole) == pi[1]
+    assert [one["content"] for one in session.messages() or ()] == ["on"]
+
+    session.submit("mine", message_id="m")
+    own = [
+        {"walld": 1, "uid": 0, "session": "x"},
+        {"seq": 1, "id": "o1", "type": "turn_submitted", "turn": "t9"}
+        | {"payload": {"message_id": "m", "content": "theirs"}},
+        {
+            "seq": 2,
+            "id": "o2",
+            "parent": "o1",
+            "type": "turn_completed",
+            "turn": "t9",
+            "payload": {},
+        },
+        {"seq": 3, "id": "o3", "parent": "o2", "type": "BAD", "payload": {}},
+        {"seq": 4, "id": "o4", "parent": "o3", "type": "note", "payload": {"n": 10**400}},
+        {
+            "seq": 5,
+            "id": "o5",
+            "parent": "o4",
+            "type": "turn_completed",
+            "turn": "zz",
+            "payload": {},
+        },
+        {"seq": 6, "id": "o6", "parent": "o5", "type": "undo", "payload": {"n": 0}},
+        {"seq": 7, "id": "o7", "parent": "o6", "type": "message", "payload": {"role": "user"}},
+    ]
+    file.write_text("".join(json.dumps(one) + "\n" for one in own))
+    code, out, err = cli("session", "import", str(file), "--session", "many", "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["new"], told["not_understood"]) == (7, sum(told["reasons"].values()))
+    assert told["reasons"]["message_id_taken"] == told["reasons"]["bad_type"] == 1
+    types = [one["type"] for one in session.events(after=4)]
+    assert types[0] == types[2] == types[4] == types[5] == "foreign.walld"
+    assert types[-1] == "message"
 
 
 def test_a_session_with_turns_and_branches_comes_back_as_it_was(

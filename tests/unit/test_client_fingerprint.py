@@ -41,13 +41,61 @@ def test_a_tree_as_it_is(tree: Path) -> None:
     found = workspace_fingerprint(tree, ["a", "none"])
     hashed = sha256(b"a").hexdigest()
     assert found == {
+        "root": os.path.realpath(tree),
         "head": head,
         "branch": "main",
         "dirty": False,
+        "changes": None,
         "files": {"a": hashed, "none": None},
     }
     (tree / "b").write_text("b")
     assert workspace_fingerprint(str(tree))["dirty"] is True
+
+
+@needs_git
+def test_what_differs_from_the_commit_is_hashed(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("gone", "old name"):
+        (tree / name).write_text(name * 9)
+    git(tree, "add", ".")
+    git(tree, "commit", "-q", "-m", "two")
+    (tree / "gone").unlink()
+    git(tree, "mv", "old name", "näme")
+    (tree / "a").write_text("A")
+    (tree / "new/deep").mkdir(parents=True)
+    (tree / "new/deep/b").write_text("b")
+    (tree / "link").symlink_to("nowhere")
+    hashes = {name: sha256(text).hexdigest() for name, text in (
+        ("a", b"A"), ("new/deep/b", b"b"), ("link", b"nowhere"), ("näme", b"old name" * 9)
+    )}  # fmt: skip
+    found = workspace_fingerprint(tree)
+    assert found["dirty"] is True
+    assert found["changes"] == hashes | {"gone": None, "old name": None}
+    below = workspace_fingerprint(tree / "new")["changes"]
+    assert below is not None
+    assert {"deep/b", "../a", "../gone"} <= set(below)
+    monkeypatch.setattr(fingerprint, "_CHANGES_BYTES_MAX", 3)
+    assert workspace_fingerprint(tree)["changes"] is None, "some of them would look like all"
+    monkeypatch.undo()
+    monkeypatch.setattr(fingerprint, "_CHANGES_MAX", 5)
+    assert workspace_fingerprint(tree)["changes"] is None
+    monkeypatch.undo()
+    os.mkfifo(tree / "pipe")
+    git(tree, "config", "core.worktree", str(tmp_path / "none"))
+    assert workspace_fingerprint(tree)["dirty"] is None
+
+
+@needs_git
+@pytest.mark.parametrize("kind", ["no UTF-8", "a tree within"])
+def test_a_name_or_a_thing_that_cannot_be_hashed_leaves_all_unknown(tree: Path, kind: str) -> None:
+    if kind == "no UTF-8":
+        Path(os.fsdecode(os.fsencode(tree) + b"/\xff")).write_text("x")
+    else:
+        (tree / "within").mkdir()
+        git(tree / "within", "init", "-q")
+    found = workspace_fingerprint(tree)
+    assert (found["dirty"], found["changes"]) == (True, None)
 
 
 @needs_git
@@ -80,7 +128,8 @@ def test_a_worktree_a_folder_within_and_a_tree_without_commits(tree: Path, tmp_p
 
 def test_what_is_no_tree_and_what_cannot_be_read(tmp_path: Path) -> None:
     found = workspace_fingerprint(tmp_path / "none", ["a\0b"])
-    assert found == {"head": None, "branch": None, "dirty": None, "files": {"a\0b": None}}
+    nothing = dict.fromkeys(("root", "head", "branch", "dirty", "changes"))
+    assert found == nothing | {"files": {"a\0b": None}}
     (tmp_path / ".git").write_text("gitdir: nowhere\n")
     assert workspace_fingerprint(tmp_path)["head"] is None
     (tmp_path / ".git").write_text("")

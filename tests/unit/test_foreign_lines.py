@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 import test_foreign_claude
 import test_foreign_codex
@@ -14,10 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walld.errors import FormatError
+from walld.foreign import entries
 from walld.foreign.detect import FORMATS, detect, read
-from walld.foreign.entries import Draft
+from walld.foreign.entries import Draft, Foreign
 from walld.foreign.export import to_jsonl, to_otel
 from walld.foreign.lines import Line, at_ms, parsed
+from walld.sessions.events import Event
+from walld.sessions.state import SessionState
 
 EXCERPT = Path(__file__).parents[1] / "golden/foreign/pi-v1.jsonl"
 
@@ -204,6 +208,7 @@ def test_any_lines_give_entries_or_are_counted(name: str, data: st.DataObject):
     except FormatError:
         assert name == "pi"  # a newer version
         return
+    could_be_appended(imported.entries)
     ids: set[str] = set()
     for one in imported.entries:
         assert one.id not in ids, "ids are unique"
@@ -220,6 +225,51 @@ def test_any_lines_give_entries_or_are_counted(name: str, data: st.DataObject):
     kept = [one for one in imported.entries if one.type.startswith("foreign.")]
     assert imported.not_understood == len(kept) + imported.reasons.get("torn", 0)
     assert imported.reasons.get("torn", 0) <= 1
+
+
+def could_be_appended(found: list[Foreign]) -> None:
+    """Each in its turn, to a session that is new."""
+    state = SessionState()
+    for seq, one in enumerate(found, 1):
+        links = {name: getattr(one, name) for name in ("turn", "cause", "correlation", "key")}
+        fields = {"id": one.id, "parent": one.parent, "leaf": one.leaf, **links}
+        event = Event(seq=seq, type=one.type, payload=one.payload, **fields)
+        assert state.check(event) is None, one
+        state.apply(msgspec.structs.replace(event, parent=state.parent_for(event)))
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("levels", [150, 190, 196, 198])
+def test_what_nests_too_deep_for_a_session_is_kept_as_its_text(levels: int):
+    odd = test_foreign_pi.entry("a", None, message=test_foreign_pi.user("x"), x=nested(levels))
+    after = test_foreign_pi.entry("b", "a", message=test_foreign_pi.user("after"))
+    lines = test_foreign_pi.lines(odd, after)
+    imported = read(lines, "pi")
+    could_be_appended(imported.entries)
+    assert [one.id for one in imported.entries] == ["a", "b"]
+    kept = imported.entries[0]
+    if kept.type != "message":
+        assert (kept.type, imported.reasons) == ("foreign.pi", {"too_deep": 1})
+        assert kept.payload == {"reason": "too_deep", "line_number": 1, "line": lines[0].strip()}
+    assert (kept.type == "message") == (levels < 198)
+
+
+def test_a_line_that_is_too_long_to_keep_is_kept_in_part(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(entries, "_TEXT_CHARS_MAX", 10)
+    (kept,) = read(["x" * 11 + "\n"], "pi").entries
+    assert kept.payload == {
+        "reason": "malformed",
+        "line_number": 1,
+        "line": "x" * 11,
+        "line_chars": 11,
+    }
+    assert entries.kept_line(Line(1, "y" * 5000), "r")["line"] == "y" * 4096
 
 
 def test_to_jsonl():

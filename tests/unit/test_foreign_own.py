@@ -49,6 +49,21 @@ def test_what_is_not_understood_is_kept_and_counted():
     assert [one.type for one in found.entries] == ["note"] + ["foreign.walld"] * 3
 
 
+def test_a_compaction_that_kept_nothing_still_keeps_nothing() -> None:
+    lines = [
+        line(1, "message", {"role": "user", "content": "a"}),
+        line(2, "message", {"role": "user", "content": "b"}, parent="e1"),
+        line(3, "leaf", {"target": "e1"}, parent="e2"),
+        line(4, "compaction", {"summary": "s", "first_kept": "e2"}, parent="e1"),
+        line(5, "compaction", {"summary": "s", "first_kept": "e1"}, parent="e4"),
+        line(6, "message_edit", {"target": "e2", "message": {"role": "user"}}, parent="e5"),
+    ]
+    found = read(lines, "walld")
+    assert found.reasons == {"not_on_path": 1}, "an edit of another branch changed nothing"
+    assert found.entries[3].payload["replacement"] == [{"role": "user", "content": "s"}]
+    assert found.entries[4].payload == {"summary": "s", "first_kept": "e1"}
+
+
 def test_a_later_version_is_refused():
     with pytest.raises(FormatError, match="version 2 of a session file, known is 1"):
         read([HEADER.replace("1", "2", 1)])

@@ -41,6 +41,17 @@ def test_case_22_only_the_path_with_its_labels_and_nothing_twice(log: Log) -> No
     assert copies[1].payload == {"target": "e1", "text": "a dead end"}
 
 
+def test_the_summary_of_a_branch_left_before_the_first_entry_comes_along() -> None:
+    log = Log()
+    log.say("user", "first try")
+    log.add("leaf", {"target": None})
+    log.add("branch_summary", {"target": "e1", "text": "what it taught"})
+    log.say("user", "second try")
+    copies = forked(log.events)
+    assert contents(messages(copies)) == ["what it taught", "second try"]
+    assert copies[0].payload == {"target": None, "text": "what it taught"}
+
+
 def test_at_an_entry_and_before_the_first(log: Log) -> None:
     assert contents(messages(forked(log.events, at="e2"))) == ["a", "wrong"]
     assert forked(log.events, at=BEFORE_FIRST) == []
@@ -71,7 +82,7 @@ def test_undos_and_edits_stay_what_they_were(log: Log) -> None:
 
 
 def test_a_compaction_that_keeps_what_is_not_copied(log: Log) -> None:
-    log.add("compaction", {"summary": "s", "first_kept": "e2"})
+    log.stand("compaction", {"summary": "s", "first_kept": "e2"})
     copies = forked(log.events)
     assert contents(messages(copies)) == contents(messages(log.events)) == ["s"]
 

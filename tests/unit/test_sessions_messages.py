@@ -154,7 +154,10 @@ def test_the_first_kept_may_be_no_message_or_a_message_id() -> None:
 def test_a_first_kept_on_another_branch_keeps_nothing() -> None:
     log = four()
     log.add("leaf", {"target": "e2"})
-    log.add("compaction", {"summary": "one", "first_kept": "e4"})
+    problem = log.offer("compaction", {"summary": "one", "first_kept": "e4"})
+    assert problem is not None
+    assert problem.code == "not_on_path"
+    log.stand("compaction", {"summary": "one", "first_kept": "e4"})
     assert seen(log) == ["one"]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from session_log import Log
+from session_log import INTENT, Log
 
+from walld.sessions.audit import audit
 from walld.sessions.budget import is_exhausted
+from walld.sessions.pending import pending
 from walld.sessions.resume import resume
 from walld.sessions.workspace import compare, fingerprint_then
 
@@ -118,6 +120,48 @@ def test_it_is_unknown_even_when_the_turn_was_interrupted_and_others_followed() 
 
 
 @pytest.mark.parametrize(
+    ("policy", "may"), [(NEVER, "never"), (CONFIRM, "ask_user"), (CHECK, "rerun_after_check")]
+)
+def test_it_is_unknown_also_in_a_turn_that_was_completed(policy: str, may: str) -> None:
+    log = working("started", side_effect="external-write", resume_policy=policy)
+    log.tool("t", "c2")
+    log.add("turn_completed", {}, turn="t")
+    gate = resume(log.events)
+    assert (gate["turn"], gate["boundary"]) == ("t", "started")
+    assert [(tool["call_id"], tool["may"]) for tool in gate["tools"]] == [("c", may)]
+    assert codes(gate) == ([] if may == "rerun_after_check" else ["tool_unknown"])
+    assert [one["action"] for one in pending(log.events)] == ["settle_tool"]
+    log.submit("t2")
+    log.add("turn_completed", {}, turn="t2")
+    assert [tool["call_id"] for tool in resume(log.events)["tools"]] == ["c"]
+    log.add("tool_finished", {"call_id": "c", "result": "sent"}, turn="t")
+    gate = resume(log.events)
+    assert (gate["boundary"], gate["tools"], pending(log.events)) == ("idle", [], [])
+
+
+def test_a_call_that_an_older_walld_took_behind_its_turns_end_is_told() -> None:
+    """What could not come today is malformed and stands there all the same."""
+    log = working()
+    log.add("turn_completed", {}, turn="t")
+    for kind in ("tool_intent", "tool_started"):
+        payload = {**INTENT, "call_id": "c", "resume_policy": NEVER}
+        log.stand(kind, payload, turn="t")
+    assert codes(resume(log.events)) == ["tool_unknown"]
+    assert [one["code"] for one in audit(log.events)["malformed"]] == ["illegal_tool"] * 2
+
+
+def test_a_call_whose_turn_is_lost_to_damage_is_told() -> None:
+    log = working("started", resume_policy=NEVER)
+    log.add("turn_completed", {}, turn="t")
+    lost = [event for event in log.events if event.type not in ("turn_submitted", "tool_started")]
+    for events in (lost, [event for event in log.events if event.type != "turn_submitted"]):
+        assert [tool["call_id"] for tool in resume(events)["tools"]] == ["c"] * (events != lost)
+    without = [event for event in log.events if not event.type.startswith("turn_")]
+    assert codes(resume(without)) == ["tool_unknown"]
+    assert pending(without)[0]["action"] == "settle_tool"
+
+
+@pytest.mark.parametrize(
     ("now", "changed"),
     [
         (THEN, []),
@@ -155,6 +199,51 @@ def test_what_the_agent_wrote_itself_is_expected() -> None:
 def test_files_alone_are_a_fingerprint() -> None:
     then = {"files": {"x": A}}
     assert compare(then, {"head": "h", "dirty": True, "files": {"x": A}}, False).verdict == "same"
+
+
+DIRTY = THEN | {"dirty": True, "root": "/w", "changes": {"d.py": A}}
+UNSAID = {"head": "h1", "dirty": True, "files": {}}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "verdict", "changed"),
+    [
+        (DIRTY, DIRTY, "same", []),
+        (DIRTY, DIRTY | {"changes": {"d.py": B}}, "changed", ["file d.py"]),
+        (DIRTY, DIRTY | {"changes": {"d.py": A, "e.py": None}}, "changed", ["file e.py"]),
+        (DIRTY, DIRTY | {"changes": {}}, "changed", ["file d.py"]),
+        (DIRTY, THEN, "changed", ["file d.py"]),
+        (DIRTY, DIRTY | {"changes": None}, "unknown", []),
+        (THEN, DIRTY, "changed", ["file d.py"]),
+        (THEN, DIRTY | {"changes": None}, "changed", ["dirty (then false, now true)"]),
+        (UNSAID, UNSAID, "unknown", []),
+        (UNSAID, UNSAID | {"dirty": False}, "changed", ["dirty (then true, now false)"]),
+        (THEN, THEN | {"dirty": None}, "unknown", []),
+        (THEN | {"dirty": None}, THEN, "unknown", []),
+        (THEN | {"head": None, "dirty": None}, {"files": {"x.py": A}}, "same", []),
+        ({"head": None, "dirty": None, "files": {}}, {"head": None, "files": {}}, "unknown", []),
+        ({"head": "h", "files": {}}, {"head": "h"}, "same", []),
+        ({"other": "than that", "files": {}}, {}, "unknown", []),
+    ],
+)
+def test_a_tree_that_differs_from_its_commit_is_the_same_where_all_of_it_was_seen(
+    then: dict[str, Any], now: dict[str, Any], verdict: str, changed: list[str]
+) -> None:
+    compared = compare(then, now, has_written=False)
+    assert (compared.verdict, compared.changed) == (verdict, changed)
+
+
+def test_what_nobody_says_the_agent_wrote_is_neither_the_same_nor_changed() -> None:
+    assert compare(THEN, DIRTY, has_written=True).verdict == "unknown"
+    assert compare(THEN, DIRTY | {"changes": None}, has_written=True).verdict == "unknown"
+    for name in ("d.py", "./d.py", "/w/d.py"):
+        said = {"files": THEN["files"] | {name: A}}
+        assert compare(THEN | said, DIRTY | said, has_written=True).verdict == "same", name
+        assert compare(THEN | said, DIRTY | said, has_written=False).verdict == "same", name
+    log = working("started", side_effect="workspace-write", resume_policy=REPLAY)
+    gate = resume(log.events, DIRTY)
+    assert gate["workspace"]["verdict"] == "unknown"
+    assert codes(gate) == ["tool_unknown"], "and so the write asks"
 
 
 def test_missing_artifacts_and_budget_block() -> None:

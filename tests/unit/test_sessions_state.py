@@ -73,6 +73,35 @@ def test_an_edit_may_name_a_message() -> None:
     refused(log.offer("label", {"target": "m-t"}), "unknown_target", "m-t")
 
 
+def test_an_edit_or_a_compaction_of_another_branch_is_refused() -> None:
+    log = Log()
+    log.say("user", "a")
+    aside = log.submit("t")
+    log.add("leaf", {"target": "e1"})
+    log.say("user", "b")
+    said = {"role": "user", "content": "x"}
+    for target in (aside, "m-t"):
+        for kind, payload in (
+            ("message_edit", {"target": target, "message": said}),
+            ("compaction", {"summary": "s", "first_kept": target}),
+        ):
+            problem = log.offer(kind, payload)
+            assert problem is not None
+            field = "target" if kind == "message_edit" else "first_kept"
+            assert problem == (
+                "not_on_path",
+                f"{field} of {kind} is not on the path",
+                target,
+                "what stands on the path to e4",
+            )
+            assert log.offer(kind, payload, parent=aside, leaf=False) is None
+            assert log.offer(kind, payload | {field: "e1"}, leaf=False) is None
+    log.add("leaf", {"target": None})
+    problem = log.offer("message_edit", {"target": "e1", "message": said})
+    assert problem is not None
+    assert problem.limit == "what stands on the path to the beginning"
+
+
 def test_keys_remember_their_first_entry() -> None:
     log = Log()
     log.add("note", {}, key="k")

@@ -103,6 +103,54 @@ def test_what_became_of_a_call_may_be_said_after_the_turn() -> None:
     assert tool_of(log).outcome == "done"
 
 
+@pytest.mark.parametrize("end", ["completed", "interrupted"])
+@pytest.mark.parametrize(
+    ("types", "legal"),
+    [
+        ((), {"approval:denied", "decision:deny"}),
+        (("approval:asked",), {"approval:denied", "decision:deny"}),
+        (("approval:granted",), {"approval:denied", "decision:deny"}),
+        (("started",), {"finished", "observation"}),
+        (("started", "finished"), {"observation"}),
+        (("approval:denied",), {"observation", "finished"}),
+    ],
+)
+def test_behind_its_turns_end_a_call_is_settled_and_nothing_else(
+    types: tuple[str, ...], legal: set[str], end: str
+) -> None:
+    payload = {"reason": "why"} if end == "interrupted" else {}
+    steps = ["intent", "started", "finished", "observation"]
+    steps += ["approval:asked", "approval:granted", "approval:denied"]
+    steps += ["decision:allow", "decision:ask", "decision:deny", "decision:hm"]
+    taken = set()
+    for step in steps:
+        log = called(*types)
+        log.add(f"turn_{end}", payload, turn="t")
+        kind, _, word = step.partition(":")
+        name = kind if kind == "observation" else f"tool_{kind}"
+        said = {"call_id": "c", "state": word, "verdict": word, "text": "so it went"}
+        problem = log.offer(name, (INTENT if step == "intent" else {}) | said, turn="t")
+        if problem is None:
+            taken.add(step)
+        elif step == "intent" or "finished" not in types:
+            assert problem.code == "illegal_tool"
+            assert problem.message == f"turn of {name} has ended"
+            assert problem.got == f"{name} of call c in turn t, which is {end}"
+            assert problem.limit.startswith("a turn that has not ended")
+    assert taken == legal
+
+
+def test_a_new_call_behind_the_end_of_its_turn_is_refused() -> None:
+    log = called("started")
+    log.add("turn_completed", {}, turn="t")
+    problem = log.offer("tool_intent", {**INTENT, "call_id": "c2"}, turn="t")
+    assert problem is not None
+    assert problem.got == "tool_intent of call c2 in turn t, which is completed"
+    problem = log.offer("tool_started", {"call_id": "c9"}, turn="t")
+    assert problem is not None
+    assert problem.code == "unknown_tool"
+
+
 def test_an_observation_of_no_call_is_only_kept() -> None:
     log = called()
     log.add("observation", {"text": "it rains"})

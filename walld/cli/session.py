@@ -185,7 +185,13 @@ def _fork(asking: Asking, options: argparse.Namespace) -> int:
 
 def _export(asking: Asking, options: argparse.Namespace) -> int:
     if options.format == "jsonl":
-        return _events(asking, argparse.Namespace(session=options.session, after=0))
+        code = _events(asking, argparse.Namespace(session=options.session, after=0))
+        if code == DONE and (left := asking.view(options.session, "audit")["artifacts"]):
+            complain(
+                f"{len(left)} artifacts that these lines name stay here, and an import of the lines"
+                " misses their bytes (a fork takes them along)"
+            )
+        return code
     form = "plain" if options.format == "otel" else options.format
     told = _said(asking, options.session, format=form)
     if told is None:

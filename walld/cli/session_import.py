@@ -3,6 +3,10 @@
 Owns: what of a file goes into one request, and saying what was not understood. Refuses: formats
 (`foreign/`), what is too long for an entry (the client puts it beside the session).
 
+A line that this session cannot take (it has too many small fields for an entry, or contradicts
+what stands there already) is kept as its text, like one that was not understood: no line ends an
+import. Where the daemon refuses even that, the error names the file and the line.
+
 The same lines give the same ids and an id is appended once, so an import that was cut short, or of
 a file that has grown, is simply repeated.
 """
@@ -12,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -28,12 +33,20 @@ from walld.cli.show import as_json
 from walld.errors import WalldError
 from walld.escape import escaped_line
 from walld.foreign.detect import read
-from walld.foreign.entries import Foreign
+from walld.foreign.entries import Foreign, Imported, kept_line
 
 __all__ = ["run"]
 
 _ENTRIES_MAX = 200
 """Of one request; and its payloads are half a frame at most, so that ids have room."""
+_OF_AN_ENTRY = frozenset(
+    (
+        *("bad_at", "bad_id", "bad_payload", "bad_type", "cycle", "duplicate_id", "id_length"),
+        *("illegal_tool", "illegal_turn", "message_id_taken", "not_on_path", "payload_length"),
+        *("unknown_parent", "unknown_target", "unknown_tool", "unknown_turn"),
+    )
+)
+"""Codes of a refusal that say what is wrong with an entry, and not with the request."""
 _WAITS = 60
 _WAIT_SECONDS = 0.5
 """A daemon whose memory for lines is full writes them to their files meanwhile."""
@@ -46,9 +59,8 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
     known = _known_ids(asking, options.session) if any(one.key for one in imported.entries) else ()
     split = [piece for one in imported.entries for piece in _split(one)]
     wanted = [one for one in split if one.key is None or one.id not in known]
-    new = 0
-    for piece in _pieces(_travelling(asking, options.session, wanted)):
-        new += sum(one.is_new for one in _append(asking, options.session, piece))
+    work = _Import(asking, options.session, options.file, imported)
+    new = work.append(wanted)
     count = len(split)
     told = {
         "session": options.session,
@@ -56,8 +68,8 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
         "version": imported.version,
         "entries": count,
         "new": new,
-        "not_understood": imported.not_understood,
-        "reasons": imported.reasons,
+        "not_understood": sum(work.reasons.values()),
+        "reasons": dict(sorted(work.reasons.items())),
     }
     if options.json:
         print(as_json(told))
@@ -66,7 +78,7 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
     if new < count:
         line += f", {count - new} were there already"
     print(line)
-    for reason, count in imported.reasons.items():
+    for reason, count in sorted(work.reasons.items()):
         kept = "left out" if reason == "torn" else f"kept as foreign.{imported.format}"
         print(f"  not understood: {count} lines ({escaped_line(reason)}), {kept}")
     return DONE
@@ -97,13 +109,75 @@ def _split(one: Foreign) -> list[Foreign]:
     return made
 
 
-def _travelling(asking: Asking, session_id: str, wanted: list[Foreign]) -> Iterator[wire.NewEntry]:
-    for number, one in enumerate(wanted, 1):
+class _Import:
+    """The entries on their way. reasons: why lines were kept as their text, and how many."""
+
+    def __init__(self, asking: Asking, session_id: str, file: str, imported: Imported) -> None:
+        self._asking = asking
+        self._session_id = session_id
+        self._file = file
+        self._format = imported.format
+        self.reasons = Counter(imported.reasons)
+
+    def append(self, wanted: list[Foreign]) -> int:
+        """How many of them were not there."""
+        return sum(self._new(piece) for piece in self._pieces(wanted))
+
+    def _pieces(self, wanted: list[Foreign]) -> Iterator[list[tuple[Foreign, wire.NewEntry]]]:
+        piece: list[tuple[Foreign, wire.NewEntry]] = []
+        size = 0
+        for one in wanted:
+            entry = self._travelling(one)
+            full = size + len(entry.payload) > APPEND_BYTES_MAX // 2
+            if piece and (full or len(piece) == _ENTRIES_MAX):
+                yield piece
+                piece, size = [], 0
+            piece.append((one, entry))
+            size += len(entry.payload)
+        if piece:
+            yield piece
+
+    def _travelling(self, one: Foreign) -> wire.NewEntry:
         try:
-            payload = asking.run(artifacts.fitted(session_id, one.payload))
-        except ValueError as error:
-            raise WalldError(f"entry {number} ({one.id}): {error}") from None
-        yield _entry(one, payload)
+            return self._fitted(one)
+        except ValueError:
+            return self._kept(one, "too_large")
+
+    def _fitted(self, one: Foreign) -> wire.NewEntry:
+        return _entry(one, self._asking.run(artifacts.fitted(self._session_id, one.payload)))
+
+    def _kept(self, one: Foreign, reason: str) -> wire.NewEntry:
+        """The line of an entry that cannot be, in its place."""
+        self.reasons[reason] += 1
+        payload = kept_line(one.line, reason)
+        leaf = one.leaf and one.type not in ("label", "leaf")
+        kind = f"foreign.{self._format}"
+        return self._fitted(Foreign(kind, payload, one.id, one.parent, at_ms=one.at_ms, leaf=leaf))
+
+    def _new(self, piece: list[tuple[Foreign, wire.NewEntry]]) -> int:
+        """Appended at once; where one of them is refused, one by one, that one as its text."""
+        entries = [entry for _, entry in piece]
+        try:
+            return self._count(entries)
+        except Refused as refused:
+            if refused.code not in _OF_AN_ENTRY:
+                raise
+            if len(piece) > 1:
+                return sum(self._new([one]) for one in piece)
+            ((one, entry),) = piece
+            if entry.type == f"foreign.{self._format}":
+                raise self._named(one, refused) from None
+            reason = refused.code
+        try:
+            return self._count([self._kept(one, reason)])
+        except Refused as refused:
+            raise self._named(one, refused) from None
+
+    def _count(self, entries: list[wire.NewEntry]) -> int:
+        return sum(one.is_new for one in _append(self._asking, self._session_id, entries))
+
+    def _named(self, one: Foreign, refused: Refused) -> WalldError:
+        return WalldError(f"{self._file}, line {one.line.number} (entry {one.id}): {refused}")
 
 
 def _entry(one: Foreign, payload: bytes) -> wire.NewEntry:
@@ -120,21 +194,6 @@ def _entry(one: Foreign, payload: bytes) -> wire.NewEntry:
         once=one.key is None,
         at_ms=one.at_ms,
     )
-
-
-def _pieces(entries: Iterator[wire.NewEntry]) -> Iterator[list[wire.NewEntry]]:
-    piece: list[wire.NewEntry] = []
-    size = 0
-    for entry in entries:
-        if piece and (
-            len(piece) == _ENTRIES_MAX or size + len(entry.payload) > APPEND_BYTES_MAX // 2
-        ):
-            yield piece
-            piece, size = [], 0
-        piece.append(entry)
-        size += len(entry.payload)
-    if piece:
-        yield piece
 
 
 def _append(asking: Asking, session_id: str, piece: list[wire.NewEntry]) -> list[wire.Placed]:

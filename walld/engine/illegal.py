@@ -88,6 +88,7 @@ LEDGER_CODES: Final = frozenset(
         "illegal_turn",
         "ledger_full",
         "message_id_taken",
+        "not_on_path",
         "payload_length",
         "session_exists",
         "stale",

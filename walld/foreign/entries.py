@@ -4,6 +4,9 @@ Owns: `Foreign`, `Imported`, and the rules every format shares: ids unique, pare
 was not understood kept and counted. Refuses: what a line means (the modules of the formats),
 appending (the command line).
 
+Invariant: the entries can be appended to a new session, each in its turn: what a session would
+refuse, for its shape, its place or its depth, is kept as text like a line nobody understood.
+
 - an id that an entry brings is kept; a second entry with it is kept as text, in no message
 - a parent is an entry above; one that is not there means the leaf of that moment
 - the same lines give the same ids, so an import that is repeated can append once
@@ -15,18 +18,27 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from walld.foreign.lines import Line
-from walld.limits import ID_BYTES_MAX
+from walld.limits import ID_BYTES_MAX, LEDGER_DEPTH_MAX
+from walld.sessions.events import Event
+from walld.sessions.state import SessionState
 
-__all__ = ["Draft", "Foreign", "Imported", "message", "tool_call"]
+__all__ = ["Draft", "Foreign", "Imported", "kept_line", "message", "tool_call"]
+
+_TEXT_CHARS_MAX: Final = 8 * 1024 * 1024
+"""Of a line that is kept; of a longer one its beginning."""
+_BEGINNING_CHARS: Final = 4096
 
 
 class Foreign(msgspec.Struct, frozen=True):
-    """One entry to append. parent None: the leaf of that moment. at_ms 0: not known."""
+    """One entry to append. parent None: the leaf of that moment. at_ms 0: not known.
+
+    line: of the file, what it was made of.
+    """
 
     type: str
     payload: dict[str, Any]
@@ -38,6 +50,7 @@ class Foreign(msgspec.Struct, frozen=True):
     leaf: bool = True
     cause: str | None = None
     correlation: str | None = None
+    line: Line = Line(0, "")
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -96,6 +109,14 @@ def tool_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     }
 
 
+def kept_line(line: Line, reason: str) -> dict[str, Any]:
+    """The payload of an entry that is its line and nothing else."""
+    payload = {"reason": reason, "line_number": line.number, "line": line.text}
+    if len(line.text) > _TEXT_CHARS_MAX:
+        payload |= {"line": line.text[:_BEGINNING_CHARS], "line_chars": len(line.text)}
+    return payload
+
+
 class Draft:
     """The entries so far, and where the leaf would stand."""
 
@@ -105,6 +126,7 @@ class Draft:
         self.leaf: str | None = None
         self._parents: dict[str, str | None] = {}
         self._reasons: Counter[str] = Counter()
+        self._state = SessionState()
 
     def __contains__(self, id: object) -> bool:  # noqa: A002
         return id in self._parents
@@ -120,18 +142,22 @@ class Draft:
         root: bool = False,
         at_ms: int = 0,
         leaf: bool = True,
+        **links: str | None,
     ) -> str:
-        """Append an entry; its id. root: it hangs on nothing, wherever the leaf is."""
+        """Append an entry; its id. root: it hangs on nothing, wherever the leaf is.
+
+        links: its turn, cause, correlation, key.
+        """
         if _id_or_none(id) in self._parents:
             return self.keep(line, "repeated_id", at_ms=at_ms)
         if root and self.leaf is not None:
             back = self.leaf
             self.move_leaf(line, None)
-            made = self._append(line, type, payload, id, None, at_ms, leaf)
+            made = self._append(line, type, payload, id, None, at_ms, leaf, **links)
             if not leaf:
                 self.move_leaf(line, back)
             return made
-        return self._append(line, type, payload, id, parent, at_ms, leaf)
+        return self._append(line, type, payload, id, parent, at_ms, leaf, **links)
 
     def keep(
         self,
@@ -146,7 +172,7 @@ class Draft:
         """Keep a line as it is, and count it. Not on the path, unless others may hang on it."""
         self._reasons[reason] += 1
         wanted = None if _id_or_none(id) in self._parents else id
-        payload = {"reason": reason, "line_number": line.number, "line": line.text}
+        payload = kept_line(line, reason)
         return self._append(line, f"foreign.{self.format}", payload, wanted, parent, at_ms, leaf)
 
     def damaged(self, line: Line) -> bool:
@@ -163,13 +189,18 @@ class Draft:
         target: str | None,
         *,
         id: object = None,  # noqa: A002
+        parent: str | None = None,
         at_ms: int = 0,
+        more: dict[str, Any] | None = None,
+        **links: str | None,
     ) -> str:
-        """Go on from `target`, None for before the first entry."""
+        """Go on from `target`, None for before the first entry. more: what else the move says."""
         assert target is None or target in self._parents, f"{target!r} is not there"
         wanted = None if _id_or_none(id) in self._parents else id
-        made = self._append(line, "leaf", {"target": target}, wanted, None, at_ms, False)
-        self.leaf = target
+        payload = (more or {}) | {"target": target}
+        made = self._append(line, "leaf", payload, wanted, parent, at_ms, False, **links)
+        if self.entries[-1].type == "leaf":
+            self.leaf = target
         return made
 
     def above(self, id: str, below: str | None) -> bool:  # noqa: A002
@@ -201,19 +232,52 @@ class Draft:
         parent: str | None,
         at_ms: int,
         leaf: bool,
+        **links: str | None,
     ) -> str:
         made = _id_or_none(id) or self._drawn(line)
         assert made not in self._parents, f"{made!r} is taken"
         if parent not in self._parents:
             parent = None
-        hangs_on = self.leaf if parent is None else parent
-        if type in {"label", "leaf"}:
-            leaf = True  # it never becomes the leaf: nothing to say
-        elif leaf:
+        moves = type in {"label", "leaf"}  # it never becomes the leaf: nothing to say
+        entry = Foreign(
+            type, payload, made, parent, at_ms=at_ms, leaf=leaf or moves, line=line, **links
+        )
+        reason = self._refused(entry)
+        if reason is not None:
+            self._reasons[reason] += 1
+            moves, leaf = False, leaf and not moves
+            kind = f"foreign.{self.format}"
+            payload = kept_line(line, reason)
+            entry = Foreign(kind, payload, made, parent, at_ms=at_ms, leaf=leaf, line=line)
+        self._parents[made] = self.leaf if parent is None else parent
+        if leaf and not moves:
             self.leaf = made
-        self._parents[made] = hangs_on
-        self.entries.append(Foreign(type, payload, made, parent, at_ms=at_ms, leaf=leaf))
+        event = self._event(entry)
+        self._state.apply(msgspec.structs.replace(event, parent=self._state.parent_for(event)))
+        self.entries.append(entry)
         return made
+
+    def _refused(self, entry: Foreign) -> str | None:
+        """Why a session would not take the entry, None where it would."""
+        if _is_deep(entry.payload, entry.line.text):
+            return "too_deep"
+        for name in ("turn", "cause", "correlation", "key"):
+            if (value := getattr(entry, name)) is not None and _id_or_none(value) is None:
+                return "bad_id"
+        problem = self._state.check(self._event(entry))
+        return None if problem is None else problem.code
+
+    def _event(self, entry: Foreign) -> Event:
+        return Event(
+            seq=self._state.last_seq + 1,
+            id=entry.id,
+            parent=entry.parent,
+            type=entry.type,
+            turn=entry.turn,
+            key=entry.key,
+            leaf=entry.leaf,
+            payload=entry.payload,
+        )
 
     def _drawn(self, line: Line) -> str:
         """An id for an entry without one, out of its line alone."""
@@ -234,3 +298,20 @@ def _id_or_none(id: object) -> str | None:  # noqa: A002
         return id if len(id.encode()) <= ID_BYTES_MAX else None
     except UnicodeEncodeError:
         return None
+
+
+def _is_deep(payload: dict[str, Any], text: str) -> bool:
+    """Whether it nests deeper than a session takes; text: of its line, which mostly tells."""
+    if text.count("{") + text.count("[") < LEDGER_DEPTH_MAX // 2:
+        return False  # what is made of a line adds a few levels
+    level: list[Any] = [payload]
+    for _ in range(LEDGER_DEPTH_MAX):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True

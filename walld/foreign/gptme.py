@@ -99,7 +99,7 @@ class _Log:
             self.append(line, one, about)
 
     def undo(self, line: Line, n: object, event: dict[str, Any]) -> None:
-        if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             self.draft.keep(line, "unknown_shape")
             return
         payload = {"n": n, "_foreign": rest(event, "payload")}

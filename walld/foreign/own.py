@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-import msgspec
-
 from walld.errors import FormatError
-from walld.foreign.entries import Draft, Imported
-from walld.foreign.lines import Line, at_ms, parsed, text_or_none
+from walld.foreign.entries import Draft, Imported, message
+from walld.foreign.lines import Line, at_ms, parsed, rest, text_or_none
 
 __all__ = ["read"]
 
 VERSION: Final = 1
+_LINKS: Final = ("turn", "cause", "correlation", "key")
 
 
 def read(lines: Iterable[str | bytes]) -> Imported:
@@ -53,19 +52,17 @@ def _take(draft: Draft, line: Line, value: dict[str, Any]) -> None:
         draft.keep(line, "unknown_parent", id=id_, at_ms=at)
         return
     target = payload.get("target")
-    before = len(draft.entries)
-    if type_ == "leaf" and (target is None or target in draft):
-        draft.move_leaf(line, target, id=id_, at_ms=at)
-    else:
-        is_leaf = value.get("leaf") is not False
-        is_root = parent is None and bool(draft.entries)
-        draft.add(line, type_, payload, id=id_, parent=parent, root=is_root, at_ms=at, leaf=is_leaf)
-    if draft.entries[before:] and draft.entries[-1].type == type_:
-        links = {name: text_or_none(value.get(name)) for name in ("turn", "cause", "correlation")}
-        draft.entries[-1] = msgspec.structs.replace(
-            draft.entries[-1],
-            payload=payload,
-            parent=parent,
-            key=text_or_none(value.get("key")),
-            **links,
-        )
+    links = {name: text_or_none(value.get(name)) for name in _LINKS}
+    if type_ == "leaf" and (target is None or (isinstance(target, str) and target in draft)):
+        draft.move_leaf(line, target, id=id_, parent=parent, at_ms=at, more=payload, **links)
+        return
+    kept = payload.get("first_kept")
+    if type_ == "compaction" and isinstance(kept, str) and kept in draft:
+        if not draft.above(kept, parent or draft.leaf):  # an older walld took it: it kept nothing
+            said = [message("user", payload.get("summary"))]
+            payload = {"replacement": said} | rest(payload, "first_kept")
+    is_leaf = value.get("leaf") is not False
+    is_root = parent is None and bool(draft.entries)
+    draft.add(
+        line, type_, payload, id=id_, parent=parent, root=is_root, at_ms=at, leaf=is_leaf, **links
+    )

@@ -66,11 +66,11 @@ class TurnAccount:
 
     __slots__ = ("ended", "said", "state", "submitted", "tools")
 
-    def __init__(self, submitted: Event, state: TurnState) -> None:
+    def __init__(self, submitted: Event, state: TurnState, tools: list[ToolAccount]) -> None:
         self.submitted = submitted
         self.state = state
         self.said: list[Event] = []
-        self.tools: list[ToolAccount] = []
+        self.tools = tools
         self.ended: Event | None = None
 
     @property
@@ -82,7 +82,10 @@ class TurnAccount:
 
 
 class Account:
-    """All of it. loose: messages of no turn. malformed: events and why each could not come."""
+    """All of it. loose: messages of no turn. malformed: events and why each could not come.
+
+    tools: also those of a turn that no line that is left tells of.
+    """
 
     def __init__(self) -> None:
         self.turns: dict[str, TurnAccount] = {}
@@ -91,6 +94,7 @@ class Account:
         self.malformed: list[tuple[Event, Problem]] = []
         self.state = SessionState()
         self._newest: dict[tuple[str, str], ToolAccount] = {}
+        self._tools_of: dict[str, list[ToolAccount]] = {}
 
     def take(self, event: Event) -> None:
         """The next event."""
@@ -100,16 +104,17 @@ class Account:
         self.state.apply(event)
         turn_id = event.turn or ""
         if turn_id not in self.turns and (turn := self.state.journal.turn(turn_id)) is not None:
-            self.turns[turn_id] = TurnAccount(event, turn)
-        if problem is not None:
+            tools = self._tools_of.setdefault(turn_id, [])
+            self.turns[turn_id] = TurnAccount(event, turn, tools)
+        if event.type in TOOL_TYPES:
+            self._tool(event, turn_id, problem)
+        elif problem is not None:
             return
-        if event.type == "message":
+        elif event.type == "message":
             told = self.turns.get(turn_id)
             (self.loose if told is None else told.said).append(event)
         elif event.type in TURN_STATES:
             self._turn(event)
-        elif event.type in TOOL_TYPES and event.payload.get("call_id"):
-            self._tool(event, turn_id)
 
     def _turn(self, event: Event) -> None:
         assert event.turn is not None, "check() wants one"
@@ -119,17 +124,25 @@ class Account:
         if turn.state.terminal_seq == event.seq:
             turn.ended = event
 
-    def _tool(self, event: Event, turn_id: str) -> None:
-        key = (turn_id, event.payload["call_id"])
+    def _tool(self, event: Event, turn_id: str, problem: Problem | None) -> None:
+        """What the fold took is told, also where it is malformed: a call that ran has run."""
+        call_id = event.payload.get("call_id")
+        if not isinstance(call_id, str):
+            return
+        key = (turn_id, call_id)
+        state = self.state.journal.tool(*key)
+        if state is None:
+            return
         if event.type == "tool_intent":
-            state = self.state.journal.tool(*key)
-            assert state is not None, "apply() has put it there"
-            tool = self._newest[key] = ToolAccount(event, state)
-            self.tools.append(tool)
-            self.turns[turn_id].tools.append(tool)
+            if state.seqs["intended"] == event.seq:
+                tool = self._newest[key] = ToolAccount(event, state)
+                self.tools.append(tool)
+                self._tools_of.setdefault(turn_id, []).append(tool)
             return
         tool = self._newest[key]
         reached = tool_state_of(event.type, event.payload)
+        if problem is not None and (reached is None or state.seqs.get(reached) != event.seq):
+            return
         if reached is not None:
             tool.at_ms[reached] = event.at_ms
         if event.type in ("tool_decision", "tool_approval"):

@@ -100,7 +100,7 @@ class _Copies:
         if check_payload(event.type, payload) is not None:
             return event
         if event.type == "branch_summary" and payload["target"] is not None:
-            if payload["target"] not in self.state.ids and self.last is not None:
+            if payload["target"] not in self.state.ids:  # no entry before it: of no branch here
                 return msgspec.structs.replace(event, payload=payload | {"target": self.last})
         elif event.type == "compaction" and not self._knows(payload.get("first_kept")):
             said = [{"role": "user", "content": payload.get("summary"), "_compaction": event.id}]

@@ -17,12 +17,22 @@ _ACTIONS: Final = {"asked": "approve", "approved": "run_tool", "intended": "deci
 
 
 def open_tools(account: Account) -> list[ToolAccount]:
-    """Calls without a result, in order, of turns that were not completed."""
+    """Calls without a result, in order.
+
+    What did not start in a turn that was completed is done with; what did start is not, whatever
+    became of its turn.
+    """
     return [
         tool
         for tool in account.tools
-        if not tool.state.closed and account.turns[tool.turn or ""].state.state != "completed"
+        if not tool.state.closed
+        and (tool.state.outcome == "unknown" or not _is_completed(account, tool.turn))
     ]
+
+
+def _is_completed(account: Account, turn_id: str | None) -> bool:
+    turn = account.turns.get(turn_id or "")
+    return turn is not None and turn.state.state == "completed"
 
 
 def pending(events: Sequence[Event]) -> list[dict[str, Any]]:

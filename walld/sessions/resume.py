@@ -53,7 +53,8 @@ def resume(
 ) -> dict[str, Any]:
     """The gate. status: ok | blocked, blocked exactly where there are reasons.
 
-    workspace: {"head", "dirty", "files": {path: sha256}} as it is now, None where nobody looked.
+    workspace: {"head", "dirty", "changes", "files"} as it is now (`workspace.py`; the last two are
+    {path: sha256}), None where nobody looked.
     boundary: before_intent | intended | approved | started | finished | observed | idle.
     tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never.
     budget: instead of that of the last budget event. breaks: where the file is damaged.

@@ -43,7 +43,8 @@ _TARGETS: Final = {
     "message_edit": "target",
     "compaction": "first_kept",
 }
-"""Type -> the field that names an earlier entry (of an edit and a compaction also a message)."""
+"""Type -> the field that names an earlier entry (of an edit and a compaction also a message, and
+what stands on another branch they would not change: refused)."""
 _BY_MESSAGE: Final = frozenset(("message_edit", "compaction"))
 _FACTS: Final = (
     "message_id",
@@ -146,11 +147,29 @@ class SessionState:
     def _check_target(self, event: Event) -> Problem | None:
         name = _TARGETS.get(event.type)
         target = None if name is None else event.payload.get(name)
-        if name is None or target is None or target in self.ids:
+        if name is None or target is None:
             return None
-        if event.type in _BY_MESSAGE and self.journal.turn_id_of(target) is not None:
-            return None
-        return _unknown("unknown_target", f"{name} of {event.type}", target)
+        seq = self.ids.get(target)
+        if event.type in _BY_MESSAGE:
+            if seq is None and (turn_id := self.journal.turn_id_of(target)) is not None:
+                turn = self.journal.turn(turn_id)
+                seq = None if turn is None else turn.submitted_seq
+            if seq is not None and not self._is_above(seq, self.parent_for(event)):
+                limit = f"what stands on the path to {self.parent_for(event) or 'the beginning'}"
+                message = f"{name} of {event.type} is not on the path"
+                return Problem("not_on_path", message, str(target), limit)
+        return (
+            None
+            if seq is not None
+            else _unknown("unknown_target", f"{name} of {event.type}", target)
+        )
+
+    def _is_above(self, seq: int, entry_id: str | None) -> bool:
+        """Whether the entry of that seq stands on the path to the other. A parent is earlier."""
+        place = 0 if entry_id is None else self.ids.get(entry_id) or 0
+        while place > seq:
+            place = self.parents[place]
+        return place == seq
 
     def _check_turn(self, event: Event) -> Problem | None:
         if event.type == "turn_submitted":
@@ -159,9 +178,11 @@ class SessionState:
             turn = self.journal.turn(event.turn)
             return _unknown_turn(event.turn) if turn is None else check_turn(turn, event)
         if event.type in TOOL_TYPES and event.payload.get("call_id") is not None:
-            if event.turn is None or self.journal.turn(event.turn) is None:
+            turn = self.journal.turn(event.turn)
+            if turn is None:
                 return _unknown_turn(event.turn)
-            return check_tool(self.journal.tool(event.turn, event.payload["call_id"]), event)
+            tool = self.journal.tool(turn.turn_id, event.payload["call_id"])
+            return check_tool(tool, event, turn.state if turn.ended else None)
         return None
 
     def _check_submitted(self, event: Event) -> Problem | None:

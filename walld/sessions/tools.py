@@ -4,7 +4,9 @@ Owns: `ToolState`, which event moves it where, and what its outcome is called. R
 may run again (`resume.py`), running anything.
 
 Invariants: a call only goes forward; skipping is going forward. What was denied does not start. A
-call that started and has no result is `unknown`, whatever became of its turn.
+call that started and has no result is `unknown`, whatever became of its turn. Once its turn has
+ended a call is only settled: what became of one that ran may be said, one that did not start may
+be denied; nothing is intended, approved or started any more.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ _RANKS: Final = {
 }
 _APPROVED: Final = frozenset(("allow", "allowed", "approve", "approved", "grant", "granted"))
 _DENIED: Final = frozenset(("deny", "denied", "reject", "rejected", "refuse", "refused", "block"))
+_SETTLED_BY: Final = {"pending": "denied", "unknown": "tool_finished | observation"}
 _ASKED: Final = frozenset(("ask", "asked"))
 
 
@@ -93,9 +96,18 @@ def tool_state_of(type: str, facts: dict[str, Any]) -> str | None:  # noqa: A002
     return {"tool_intent": "intended", "tool_started": "started", "observation": "observed"}[type]
 
 
-def check_tool(tool: ToolState | None, event: Event) -> Problem | None:
-    """Whether the event may come now. tool: None where the call is not known."""
+def check_tool(tool: ToolState | None, event: Event, ended: str | None = None) -> Problem | None:
+    """Whether the event may come now. tool: None where the call is not known.
+
+    ended: how the turn ended, None while it has not.
+    """
     call_id = event.payload.get("call_id")
+    if ended is not None and not _settles(tool, event):
+        got = f"{event.type} of call {call_id} in turn {event.turn}, which is {ended}"
+        limit = "a turn that has not ended (submit with retry_of)"
+        if tool is not None and tool.outcome in ("pending", "unknown"):
+            limit += f", or what became of the call: {_SETTLED_BY[tool.outcome]}"
+        return Problem("illegal_tool", f"turn of {event.type} has ended", got, limit)
     if event.type == "tool_intent":
         if tool is None or tool.closed:
             return None  # some providers count call ids anew
@@ -116,6 +128,16 @@ def check_tool(tool: ToolState | None, event: Event) -> Problem | None:
     if _RANKS[state] <= _RANKS[tool.state] and not deciding:
         return _illegal(call_id, state, f"what follows {tool.state}")
     return None
+
+
+def _settles(tool: ToolState | None, event: Event) -> bool:
+    """Whether the event says what became of a call, so that it may come after its turn's end."""
+    if tool is None:
+        return event.type != "tool_intent"  # refused as a call that is not known
+    state = tool_state_of(event.type, event.payload)
+    if "started" in tool.seqs or tool.closed:
+        return state in ("finished", "failed", "observed")
+    return state == "denied"
 
 
 def _illegal(call_id: object, got: str, limit: str) -> Problem:

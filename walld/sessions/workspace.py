@@ -2,14 +2,17 @@
 
 Owns: `Compared`, and which difference counts. Refuses: looking at any file.
 
-Invariants: what was not looked at is never called the same. A workspace that the agent itself wrote
-to may have become dirty; a file somebody else changed is named.
+Invariants: what was not looked at is never called the same: where a tree is dirty, every file that
+differs from its commit has to be known then and now. What the agent itself may have written is no
+change somebody else made, and not the same either unless its tools said the hash; a file somebody
+else changed is named.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from walld.sessions.events import Event, check_payload
 
@@ -17,7 +20,10 @@ __all__ = ["Compared", "compare", "fingerprint_then"]
 
 
 class Compared(NamedTuple):
-    """verdict: same | changed | not_compared. changed: what differs, files as "file <path>"."""
+    """verdict: same | changed | unknown | not_compared (one of both is not there).
+
+    changed: what differs, files as "file <path>". unknown: nothing of it, and not all was seen.
+    """
 
     verdict: str
     changed: list[str]
@@ -58,8 +64,8 @@ def compare(
     changed = []
     if "head" in then and then["head"] != now.get("head"):
         changed.append(f"head (then {then['head']}, now {now.get('head')})")
-    if then.get("dirty") is False and now.get("dirty") is True and not has_written:
-        changed.append("dirty (then false, now true)")
+    others, is_seen = _others(then, now, has_written)
+    changed += others
     files = now.get("files")
     files = files if isinstance(files, dict) else {}
     changed += [
@@ -67,4 +73,52 @@ def compare(
         for name, sha256 in then["files"].items()
         if name not in files or files[name] != sha256
     ]
-    return Compared("changed" if changed else "same", changed, then, now)
+    if changed:
+        return Compared("changed", changed, then, now)
+    return Compared("same" if is_seen else "unknown", [], then, now)
+
+
+_AS_COMMITTED: Final = "as committed"
+
+
+def _others(
+    then: Mapping[str, Any], now: Mapping[str, Any], has_written: bool
+) -> tuple[list[str], bool]:
+    """What differs beside the named files; and whether all was seen that may differ."""
+    if "dirty" not in then:  # what an application, or its tools, named is all there is
+        return [], bool(then["files"]) or "head" in then
+    was, is_ = then["dirty"], now.get("dirty")
+    if was is False and is_ is False:
+        return [], True
+    if was is None and then.get("head") is None:  # no git
+        return [], bool(then["files"])
+    if was is None or is_ is None:
+        return [], False
+    before, after = _changes(then), _changes(now)
+    if before is None or after is None:
+        if was == is_ or has_written:
+            return [], False
+        return [f"dirty (then {str(was).lower()}, now {str(is_).lower()})"], True
+    named = {_from_root(name, now.get("root")) for name in then["files"]}
+    differing = [
+        path
+        for path in sorted({*before, *after} - named)
+        if before.get(path, _AS_COMMITTED) != after.get(path, _AS_COMMITTED)
+    ]
+    if has_written:  # the agent, or somebody else
+        return [], not differing
+    return [f"file {path}" for path in differing], True
+
+
+def _changes(fingerprint: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The files that differ from the commit, None where not all are known."""
+    if fingerprint.get("dirty") is False:
+        return {}
+    changes = fingerprint.get("changes")
+    return changes if isinstance(changes, dict) else None
+
+
+def _from_root(name: str, root: object) -> str:
+    """A file's path as `changes` has it, however it was named."""
+    name = posixpath.normpath(name)
+    return name.removeprefix(f"{root}/") if isinstance(root, str) else name

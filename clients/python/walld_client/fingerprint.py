@@ -1,10 +1,12 @@
-"""What a workspace is at a moment: its commit, whether it is dirty, the hashes of some files.
+"""What a workspace is at a moment: its commit, what differs from that, the hashes of some files.
 
 Owns: reading git without starting it where that is simple (HEAD, loose and packed refs, worktrees),
 and hashing. Refuses: comparing (the resume gate of the daemon does), anything that changes a file.
 
 What cannot be known is None, never a guess: a file that is not there or cannot be read has no
-hash, and without git nobody says whether the tree is dirty.
+hash, and without git nobody says whether the tree is dirty. Where it is, `changes` has every file
+that git lists, with its hash; nothing at all where one of them cannot be known or they are too
+many, for half of them would look like all.
 """
 
 from __future__ import annotations
@@ -25,21 +27,30 @@ _CHUNK_BYTES = 1024 * 1024
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REFS_MAX = 5
 """A symbolic ref may name another one, not for ever."""
+_CHANGES_MAX = 500
+_CHANGES_BYTES_MAX = 256 * 1024 * 1024
+"""What is hashed of a dirty tree at most, and how many of its names an entry holds."""
+_NAMES_BYTES_MAX = 32 * 1024
 
 
 def workspace_fingerprint(
     root: str | os.PathLike[str], files: Iterable[str | os.PathLike[str]] = ()
 ) -> dict[str, Any]:
-    """{"head", "branch", "dirty", "files": {path: sha256 in hex, or None}} of the tree at `root`.
+    """{"root", "head", "branch", "dirty", "changes", "files"} of the tree at `root`.
 
-    files: paths as they were named; a relative one is looked for below `root`.
+    files: {path: sha256 in hex, or None}, paths as they were named; a relative one is looked for
+    below `root`. changes: the same of what git lists, by path from `root`, None for a file that is
+    gone; None at all where nothing differs or nobody can say.
     """
     folder = _git_folder(Path(root))
     head, branch = (None, None) if folder is None else _head(folder)
+    listed = None if folder is None else _listed(root)
     return {
+        "root": os.path.realpath(root) if folder is not None else None,
         "head": head,
         "branch": branch,
-        "dirty": None if folder is None else _is_dirty(root),
+        "dirty": None if listed is None else bool(listed),
+        "changes": _changes(root, listed) if listed else None,
         "files": file_hashes(files, root),
     }
 
@@ -117,13 +128,58 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _is_dirty(root: str | os.PathLike[str]) -> bool | None:
-    """True where `git status` lists anything; None where it does not say."""
+def _listed(root: str | os.PathLike[str]) -> list[bytes] | None:
+    """What `git status` lists, from the top of the tree; None where it does not say."""
+    told = _git(root, "status", "--porcelain", "-z", "--untracked-files=all")
+    if told is None:
+        return None
+    found = []
+    pieces = iter(told.split(b"\0"))
+    for piece in pieces:
+        if piece:
+            found.append(piece[3:])
+            if b"R" in piece[:2] or b"C" in piece[:2]:  # the name it had follows
+                found.append(next(pieces, b""))
+    return found
+
+
+def _changes(root: str | os.PathLike[str], listed: list[bytes]) -> dict[str, str | None] | None:
+    """The hash of each file that is listed; None where one cannot be known."""
+    if len(listed) > _CHANGES_MAX or sum(map(len, listed)) > _NAMES_BYTES_MAX:
+        return None
+    told = _git(root, "rev-parse", "--show-toplevel")
+    if told is None:
+        return None
+    found: dict[str, str | None] = {}
+    left = _CHANGES_BYTES_MAX
+    for name in listed:
+        path = os.path.join(told.removesuffix(b"\n"), name)
+        try:
+            named = os.path.relpath(path, os.fsencode(os.path.realpath(root))).decode()
+            facts = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            found[named] = None
+            continue
+        except (OSError, ValueError):  # ValueError: a name that is no UTF-8
+            return None
+        left -= facts.st_size
+        if stat.S_ISLNK(facts.st_mode):
+            found[named] = sha256(os.readlink(path)).hexdigest()
+        else:
+            hashed = _hash(os.fsdecode(path)) if left >= 0 else None
+            if hashed is None:
+                return None
+            found[named] = hashed
+    return found
+
+
+def _git(root: str | os.PathLike[str], *words: str) -> bytes | None:
+    """What git prints, None where it fails."""
     import subprocess  # not with the client: only who asks for a fingerprint pays for it
 
     # Nothing is written, and no program that the tree's own configuration names is run.
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false"]
-    command += ["-C", os.fspath(root), "status", "--porcelain"]
+    command += ["-C", os.fspath(root), *words]
     try:
         told = subprocess.run(
             command,
@@ -135,4 +191,4 @@ def _is_dirty(root: str | os.PathLike[str]) -> bool | None:
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return bool(told.stdout.strip()) if told.returncode == 0 else None
+    return told.stdout if told.returncode == 0 else None
