@@ -12,7 +12,14 @@ from daemon_process import DaemonProcess
 from adapters.answers import answer, joined, told
 from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, check_killed_in_a_tool, check_two_replies, kept, wants
+from adapters.trial import (
+    Nursery,
+    check_kept_before_it_is_handed_on,
+    check_killed_in_a_tool,
+    check_two_replies,
+    kept,
+    wants,
+)
 
 wants("langchain", "langchain-openai", "langchain-anthropic")
 
@@ -41,8 +48,11 @@ def test_killed_behind_a_frame(
 ) -> None:
     """What is recovered is what the program had got."""
     frames = answer(WIRE[provider], scenario)
-    spoken = [at for at, frame in enumerate(frames, 1) if frame.said]
-    for place in spoken[-3:]:
+    shows = {"text", "call", "arguments"} | ({"reasoning"} if provider != "openai" else set())
+    spoken = [at for at, frame in enumerate(frames, 1) if {one.kind for one in frame.said} & shows]
+    # Each in the thread of the program, the ends and the middle on an event loop.
+    middle = sorted({spoken[0], spoken[len(spoken) // 2], spoken[-1]})
+    for place in spoken if colour == "sync" else middle:
         expected = shown(provider, told(frames[:place]))
         trial = programs.run_until(
             expected,
@@ -53,6 +63,16 @@ def test_killed_behind_a_frame(
         reply = kept_by.orphan(trial.words("stream")[0][0])
         assert kept(reply) == trial.told == expected
         assert reply.status == "crashed"
+
+
+@pytest.mark.parametrize("scenario", ["text", "think", "tool"])
+@each_colour
+@each_provider
+def test_kept_before_it_is_handed_on(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str, scenario: str
+) -> None:
+    spec = SPEC | {"provider": provider, "colour": colour}
+    check_kept_before_it_is_handed_on(programs, kept_by, scenario, **spec)
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streamed", "whole"])

@@ -14,10 +14,10 @@ import walld_client
 from daemon_process import DaemonProcess
 from walld_client import aio
 
-from adapters.answers import answer, told
+from adapters.answers import answer, joined, told
 from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, wants
+from adapters.trial import Nursery, kept, wants
 
 wants("langgraph", "langgraph-checkpoint-conformance", "langchain-openai")
 
@@ -109,6 +109,26 @@ def test_what_was_streamed_since_the_last_checkpoint(
     assert on.words("node") == [["speak"]]  # what was checkpointed is not run again
     (final,) = on.words("values")[0]
     assert final == {**values, "answer": told(frames)["text"]}
+
+
+@pytest.mark.parametrize("scenario", ["text", "tool"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_killed_behind_each_frame(
+    programs: Nursery, kept_by: DaemonProcess, colour: str, scenario: str
+) -> None:
+    """What the node had got of its model is what walld has, whatever the checkpoint says."""
+    frames = answer("chat", scenario)
+    for place in [at for at, frame in enumerate(frames, 1) if frame.said]:
+        thread = f"each {colour} {scenario} {place}"
+        expected = told(frames[:place])
+        model = f"{scenario}:frames:hold{place}"
+        trial = programs.run_until(
+            expected, thread=thread, colour=colour, client="sync", what="run", model=model
+        )
+        trial.kill()
+        lost = kept_by.reader.recover(thread)
+        assert lost is not None
+        assert kept(kept_by.orphan(lost.stream_id)) == trial.told == joined(expected)
 
 
 def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:

@@ -11,7 +11,7 @@ from daemon_process import DaemonProcess
 from adapters.answers import SCENARIOS, answer, joined, told
 from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, kept, wants
+from adapters.trial import Nursery, check_kept_before_it_is_handed_on, kept, wants
 
 wants("litellm")
 
@@ -48,6 +48,14 @@ def test_killed_behind_a_frame(
         reply = kept_by.orphan(trial.words("stream")[0][0])
         assert kept(reply) == trial.told == joined(expected)
         assert reply.status == "crashed"
+
+
+@pytest.mark.parametrize("scenario", ["text", "think", "tool"])
+@pytest.mark.parametrize(("provider", "colour"), [("openai", "async"), ("anthropic", "sync")])
+def test_kept_before_it_is_handed_on(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str, scenario: str
+) -> None:
+    check_kept_before_it_is_handed_on(programs, kept_by, scenario, **spec(provider, colour, ""))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -12,6 +12,7 @@ from adapters.examples import check
 from adapters.replay import Replay
 from adapters.trial import (
     Nursery,
+    check_kept_before_it_is_handed_on,
     check_killed_behind_each_frame,
     check_killed_in_a_tool,
     check_two_replies,
@@ -38,6 +39,14 @@ def test_killed_behind_each_frame(
     check_killed_behind_each_frame(programs, kept_by, wire, scenario, "tee")
 
 
+@pytest.mark.parametrize("scenario", ["text", "think", "tool"])
+@each_wire
+def test_kept_before_it_is_handed_on(
+    programs: Nursery, kept_by: DaemonProcess, wire: str, scenario: str
+) -> None:
+    check_kept_before_it_is_handed_on(programs, kept_by, scenario, provider=wire, what="tee")
+
+
 @pytest.mark.parametrize("what", ["run", "tee", "hooks"])
 @each_wire
 def test_an_agent(programs: Nursery, kept_by: DaemonProcess, wire: str, what: str) -> None:
@@ -61,6 +70,7 @@ def test_a_body_without_its_terminal_event(
     if trial.raised is None:
         assert reply.error is not None
         assert reply.error.kind == "no_terminal_event"
+        assert ("include_usage=True" in reply.error.message) == (wire == "chat")
 
 
 @each_wire

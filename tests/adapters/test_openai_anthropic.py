@@ -17,7 +17,7 @@ from daemon_process import DaemonProcess
 from adapters.answers import SCENARIOS, WIRES, answer, joined, told
 from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, Trial, kept, wants
+from adapters.trial import Nursery, Trial, check_kept_before_it_is_handed_on, kept, wants
 
 wants("httpx2", "openai", "anthropic")
 
@@ -64,6 +64,15 @@ def test_killed_behind_each_frame(
         reply = kept_by.orphan(stream_of(trial))
         assert kept(reply) == trial.told == joined(expected)
         assert (reply.status, reply.attempts, reply.gaps) == ("crashed", 1, [])
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_kept_before_it_is_handed_on(
+    programs: Nursery, kept_by: DaemonProcess, wire: str, colour: str
+) -> None:
+    spec = {"wire": wire, "how": "tee", "colour": colour}
+    check_kept_before_it_is_handed_on(programs, kept_by, "tool", **spec)
 
 
 @each_way

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import gc
 import importlib
+import json
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -102,6 +103,21 @@ def test_what_is_no_stream_is_left_alone(
     assert answered.choices[0].message.content == "Once upon a time there was a log."
     with pytest.raises(openai.InternalServerError):
         ask(sdk, "text:busy9:none")
+    assert ids == []
+
+
+def test_a_body_of_another_wire_is_not_recorded(
+    walld: walld_client.Client, chat: Callable[..., Any], replay: Replay
+) -> None:
+    """The completions of before there were chats: no reply is opened for them."""
+    choice = {"index": 0, "text": "hello", "finish_reason": "stop", "logprobs": None}
+    event = {"id": "c", "object": "text_completion", "created": 1, "model": "m"}
+    body = json.dumps(event | {"choices": [choice]}).encode()
+    replay.bodies["legacy"] = b"data: " + body + b"\n\ndata: [DONE]\n\n"
+    ids: list[str] = []
+    sdk = chat(response_hook(walld, "s", on_reply=ids.append))
+    stream = sdk.completions.create(model="legacy", prompt="x", stream=True)
+    assert [one.choices[0].text for one in stream] == ["hello"]
     assert ids == []
 
 

@@ -16,6 +16,7 @@ from adapters.examples import check
 from adapters.replay import Replay
 from adapters.trial import (
     Nursery,
+    check_kept_before_it_is_handed_on,
     check_killed_behind_each_frame,
     check_killed_in_a_tool,
     check_two_replies,
@@ -44,6 +45,14 @@ def test_killed_behind_each_frame(
 ) -> None:
     """What is recovered is what the program had got, the first fragment too (trap 5)."""
     check_killed_behind_each_frame(programs, kept_by, wire, scenario, "iter")
+
+
+@pytest.mark.parametrize("scenario", ["text", "think", "tool"])
+@each_wire
+def test_kept_before_it_is_handed_on(
+    programs: Nursery, kept_by: DaemonProcess, wire: str, scenario: str
+) -> None:
+    check_kept_before_it_is_handed_on(programs, kept_by, scenario, provider=wire, what="iter")
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from adapters.replay import Replay
 __all__ = [
     "Nursery",
     "Trial",
+    "check_kept_before_it_is_handed_on",
     "check_killed_behind_each_frame",
     "check_killed_in_a_tool",
     "check_two_replies",
@@ -73,6 +74,26 @@ def check_killed_behind_each_frame(
         trial.kill()
         reply = daemon.orphan(trial.words("stream")[0][0])
         assert kept(reply) == trial.told == joined(expected)
+        assert reply.status == "crashed"
+
+
+def check_kept_before_it_is_handed_on(
+    programs: Nursery, daemon: DaemonProcess, scenario: str, **spec: Any
+) -> None:
+    """A program that is killed with an event in its hands, before it asks for the next one, has
+    that event in walld: behind each that says something.
+    """
+    spec["model"] = f"{scenario}:frames"
+    lines = programs.run(**spec).done().lines
+    begun = [at for at, one in enumerate(lines) if one[0] == "stream"]
+    first = lines[: begun[1]] if len(begun) > 1 else lines  # of an agent: its first answer
+    words = [one for one in first if one[0] in ("text", "reasoning", "call", "arguments")]
+    for count in range(1, len(words) + 1):
+        trial = programs.run(**spec, freeze=count)
+        until(lambda trial=trial: trial.words("frozen"), f"{count}: {words}")
+        trial.kill()
+        reply = daemon.orphan(trial.words("stream")[0][0])
+        assert kept(reply) == trial.told, (count, words)
         assert reply.status == "crashed"
 
 

@@ -99,6 +99,30 @@ def test_calls_without_an_id_or_an_index() -> None:
     ]
 
 
+def test_calls_of_a_server_that_gives_no_index_at_all() -> None:
+    said, _ = fold(
+        [
+            chunk(call(None, "a", "f", "")),
+            chunk(call(None, None, None, '{"x":')),
+            chunk(call(None, None, None, "1}")),
+            chunk(call(None, "b", "g", "[")),
+            chunk(call(None, None, None, "]")),
+            chunk(call(None, "a", None, " ")),
+            chunk({}, "tool_calls"),
+        ]
+    )
+    assert said == [
+        ("tool", "f", {"call_id": "a"}),
+        ("tool_arguments", '{"x":', {"call_id": "a"}),
+        ("tool_arguments", "1}", {"call_id": "a"}),
+        ("tool", "g", {"call_id": "b"}),
+        ("tool_arguments", "[", {"call_id": "b"}),
+        ("tool_arguments", "]", {"call_id": "b"}),
+        ("tool_arguments", " ", {"call_id": "a"}),
+        ("finish", "tool_calls"),
+    ]
+
+
 def test_the_function_call_of_before_there_were_tools() -> None:
     said, _ = fold(
         [
@@ -141,6 +165,10 @@ def test_the_first_choice_is_the_reply_and_others_stand_beside_it() -> None:
     )
     assert folded.may_end_here()
     assert not folded.is_ended
+    _, folded = fold([chunk({"content": "a"}), chunk({}, "stop"), chunk({"content": "b"}, index=1)])
+    assert not folded.may_end_here(), "one that began behind the end of the first"
+    _, folded = fold([chunk({"content": "a"}), chunk({}, "stop"), chunk({})])
+    assert folded.may_end_here(), "an empty chunk behind the end opens nothing"
 
 
 def test_reasoning_that_comes_under_two_names_is_taken_once() -> None:
@@ -381,6 +409,14 @@ def test_a_strangers_stream_is_not_recorded() -> None:
     body = Body()
     assert body.feed(b'data: {"jsonrpc": "2.0", "id": 1, "error": {"message": "x"}}\n\n') == []
     assert body.feed(b"data: [DONE]\n\n") == []
+    assert body.fold is None
+
+
+def test_completions_of_before_there_were_chats_are_a_strangers() -> None:
+    choice = {"index": 0, "text": "hello", "finish_reason": "stop"}
+    body = Body(is_answer=True)
+    event = {"id": "c", "object": "text_completion", "model": "m", "choices": [choice]}
+    assert body.feed(b"data: " + json.dumps(event).encode() + b"\n\ndata: [DONE]\n\n") == []
     assert body.fold is None
 
 

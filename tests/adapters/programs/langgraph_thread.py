@@ -26,10 +26,24 @@ class State(TypedDict, total=False):
     answer: str
 
 
+def said(chunk: Any, calls: dict[Any, str], tell: Any) -> None:
+    """What a chunk of the model's stream adds."""
+    if chunk.text:
+        tell("text", chunk.text)
+    for call in chunk.tool_call_chunks:
+        if call["id"]:
+            calls[call["index"]] = call["id"]
+            tell("call", call["name"], call["id"])
+        if call["args"]:
+            tell("arguments", call["args"], calls[call["index"]])
+
+
 def graph_of(spec: dict[str, Any], saver: WalldSaver, tell: Any) -> Any:
     model = ChatOpenAI(
         model=spec["model"], base_url=spec["base"] + "/v1", api_key="x", max_retries=0
     )
+
+    calls: dict[Any, str] = {}
 
     def plan(state: State) -> State:
         tell("node", "plan")
@@ -40,7 +54,7 @@ def graph_of(spec: dict[str, Any], saver: WalldSaver, tell: Any) -> Any:
         text = ""
         for chunk in model.stream(state["plan"]):
             text += chunk.text
-            tell("text", chunk.text)
+            said(chunk, calls, tell)
         return {"answer": text}
 
     async def aspeak(state: State) -> State:
@@ -48,7 +62,7 @@ def graph_of(spec: dict[str, Any], saver: WalldSaver, tell: Any) -> Any:
         text = ""
         async for chunk in model.astream(state["plan"]):
             text += chunk.text
-            tell("text", chunk.text)
+            said(chunk, calls, tell)
         return {"answer": text}
 
     builder = StateGraph(State)

@@ -4,7 +4,8 @@ Arguments: the module of this folder with `run(spec, tell)`. Each line of stdin 
 `out`, a file); each is answered by {"pid"}, and, once that process is gone, by {"exit"}.
 
 `tell` writes one line a call and has it in the kernel when it returns, so that it outlives SIGKILL:
-what the program had got when it was killed.
+what the program had got when it was killed. With `freeze` in the spec, N, it never returns from the
+Nth word of the answer: the program asks its SDK for nothing more.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import importlib
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -20,19 +22,28 @@ from typing import Any
 Tell = Callable[..., None]
 
 
-def teller(path: str) -> Tell:
+ANSWER = ("text", "reasoning", "call", "arguments")
+
+
+def teller(path: str, freeze: int = 0) -> Tell:
     """tell(kind, text, call=None), or any other words of JSON."""
     out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    left = freeze
 
     def tell(*words: object) -> None:
+        nonlocal left
         os.write(out, json.dumps(words, default=repr).encode() + b"\n")
+        left -= words[0] in ANSWER
+        if freeze and left == 0:
+            os.write(out, b'["frozen"]\n')
+            time.sleep(99)
 
     return tell
 
 
 def child(run: Callable[[dict[str, Any], Tell], None], spec: dict[str, Any]) -> int:
     """Run it; its exit code."""
-    tell = teller(spec["out"])
+    tell = teller(spec["out"], spec.get("freeze", 0))
     try:
         run(spec, tell)
     except BaseException as error:

@@ -56,11 +56,19 @@ def fold_for(item: Any, is_answer: bool = True) -> Fold | None:
         if kind == "chunk" and getattr(item, "chunk", None) is not None:
             return DerivedFold()
     shape = getattr(item, "object", None)
-    if shape == "chat.completion.chunk" or isinstance(getattr(item, "choices", None), list):
+    if shape == "chat.completion.chunk" or _are_of_a_chat(getattr(item, "choices", None)):
         return ChatFold()
     if is_answer and kind == "error":
         return ResponsesFold()
     return ChatFold() if is_answer and getattr(item, "error", None) else None
+
+
+def _are_of_a_chat(choices: Any) -> bool:
+    """Chat's have deltas; those of the completions before it (`/v1/completions`) are texts."""
+    if not isinstance(choices, list):
+        return False
+    first = choices[0] if choices else {"delta": {}}
+    return "delta" in first if isinstance(first, dict) else hasattr(first, "delta")
 
 
 class Body:

@@ -15,9 +15,9 @@ before the program does.
 
 Of a Chat model that is not at OpenAI itself Agents makes up a `response.completed`, also for a
 stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
-the usage, which providers send last: such an answer without it is errored. Agents asks for it with
-`ModelSettings(include_usage=True)`; a server that never sends it has all its replies errored,
-since nobody can tell whether they are whole.
+the usage, which providers send last: such an answer without it is errored, and the error says why.
+Agents asks for it with `ModelSettings(include_usage=True)`; a server that never sends it has all
+its replies errored, since nobody can tell whether they are whole.
 """
 
 from __future__ import annotations
@@ -31,10 +31,16 @@ from agents.models.fake_id import FAKE_RESPONSES_ID
 from walld_client.adapters.model_call import Board, ModelCall, safely
 from walld_client.adapters.openai_responses import ResponsesFold
 from walld_client.adapters.recording import Opener, SessionId
-from walld_client.adapters.wire import call_name, plain
+from walld_client.adapters.wire import Failure, call_name, plain
 from walld_client.client import ClientBase
 
 __all__ = ["WalldHooks"]
+
+_WITHOUT_USAGE = Failure(
+    "the answer may be cut: OpenAI Agents keeps a Chat model's finish reason to itself, and no"
+    " usage, which is sent last, came; ask for it with ModelSettings(include_usage=True)",
+    "no_terminal_event",
+)
 
 
 class WalldHooks(RunHooks[Any]):
@@ -157,7 +163,8 @@ class _Run:
             self._fold = ResponsesFold()
         call = self._call
         if item.type == "response.completed" and _is_made_up(item.response):
-            self._cut()
+            self._call = None
+            call.fail(_WITHOUT_USAGE)
             return
         self._fold.take(item, call)
         if self._fold.failure is not None:

@@ -90,9 +90,10 @@ class ChatFold(Fold):
     def __init__(self) -> None:
         self._id: str | None = None
         self._calls: dict[int, str] = {}
-        """Call ids by index."""
+        """Call ids by index, the newest call last."""
         self._unfinished: set[int] = set()
-        self._is_finished = False
+        """Choices that have spoken and are not done."""
+        self._finished: set[int] = set()
 
     def take(self, item: Any, sink: Sink) -> None:
         """A chunk, or DONE."""
@@ -114,15 +115,15 @@ class ChatFold(Fold):
                     self._said(choice.delta, sink)
             if choice.finish_reason:
                 self._unfinished.discard(index)
-                self._is_finished = True
+                self._finished.add(index)
                 if not index:
                     sink.finish(finish_word(str(choice.finish_reason), bool(self._calls)))
-            elif not self._is_finished:
+            elif index not in self._finished:
                 self._unfinished.add(index)
 
     def may_end_here(self) -> bool:
         """Some servers end the body without `[DONE]`; an SDK's stream always ends so."""
-        return self.is_ended or (self._is_finished and not self._unfinished)
+        return self.is_ended or bool(self._finished and not self._unfinished)
 
     def _said(self, delta: Any, sink: Sink) -> None:
         reasoning, refusal, function = _optional(delta)
@@ -139,13 +140,20 @@ class ChatFold(Fold):
             self._function(_LEGACY, None, function, sink)
 
     def _called(self, call: Any, sink: Sink) -> None:
-        index = call.index if isinstance(call.index, int) else len(self._calls) - 1
-        known = self._calls.get(index)
         call_id = call.id if isinstance(call.id, str) and call.id else None
+        index = call.index if isinstance(call.index, int) else self._index_of(call_id)
+        known = self._calls.get(index)
         if known is not None and call_id not in (None, known):
             index = self._another(index, call_id)
         if call.function is not None or call_id is not None:
             self._function(index, call_id, call.function, sink)
+
+    def _index_of(self, call_id: str | None) -> int:
+        """Where a server gives none: an id that is new is a new call, no id is the newest one's."""
+        if call_id is None:
+            return next(reversed(self._calls), 0)
+        known = (at for at, one in self._calls.items() if one == call_id)
+        return next(known, max(self._calls, default=-1) + 1)
 
     def _another(self, index: int, call_id: str | None) -> int:
         """Some servers give every call the index 0: its id tells them apart."""
