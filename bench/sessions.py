@@ -86,7 +86,7 @@ class _Looks:
             sessions = Sessions(cast(Any, None), cast(Any, None), files, "", lambda *_: None)
             uid = os.getuid()
             # The least of some: what neighbours add to it is not the opening's.
-            took = [_timed(lambda: sessions.fold(uid, session_id, [])) for _ in range(5)]
+            took = [_timed(lambda: sessions.fold(uid, session_id)) for _ in range(5)]
             found = snapshots.read(uid, session_id)
         self.seconds.append(min(took))
         self.behind.append(last_seq - (0 if found is None else found.covers_seq))

@@ -280,7 +280,7 @@ def _placed(
     """
     turn = state.journal.turn(turn_id)
     assert turn is not None, turn_id
-    is_there = state.leaf_hangs_on(turn.submitted_seq)
+    is_there = state.is_above(turn.submitted_seq, state.leaf)
     above = None if is_there else turn.turn_id
     if parent is not None and parent in state.ids:
         above = parent

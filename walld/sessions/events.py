@@ -15,7 +15,17 @@ from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
 
-__all__ = ["KNOWN", "Event", "Problem", "as_dict", "check_payload", "check_type", "is_sha256"]
+__all__ = [
+    "KNOWN",
+    "Event",
+    "Problem",
+    "as_dict",
+    "check_payload",
+    "check_type",
+    "is_sha256",
+    "unknown_entry",
+    "unknown_turn",
+]
 
 SIDE_EFFECTS: Final = ("none", "read", "workspace-write", "external-write")
 RESUME_POLICIES: Final = (
@@ -59,6 +69,17 @@ class Problem(NamedTuple):
     message: str
     got: str
     limit: str
+
+
+def unknown_entry(code: str, field: str, got: object) -> Problem:
+    """Of a field that names no entry."""
+    return Problem(code, f"{field} names no entry", str(got), "the id of an entry that is there")
+
+
+def unknown_turn(got: str | None, field: str = "turn") -> Problem:
+    """Of a field that names no turn."""
+    limit = "the id of a turn that was submitted"
+    return Problem("unknown_turn", f"{field} names no turn", str(got), limit)
 
 
 def as_dict(event: Event) -> dict[str, Any]:

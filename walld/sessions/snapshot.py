@@ -18,7 +18,16 @@ from walld.errors import FormatError
 from walld.sessions.hashed import SeqsBlock
 from walld.sessions.journal import JournalPack
 
-__all__ = ["Base", "Step", "decode_base", "decode_steps", "encode_base", "encode_steps"]
+__all__ = [
+    "Base",
+    "Step",
+    "decode_base",
+    "decode_steps",
+    "encode_base",
+    "encode_steps",
+    "key_name",
+    "key_names",
+]
 
 BASE_VERSION: Final = 1
 
@@ -97,3 +106,15 @@ class _Version(msgspec.Struct, array_like=True):
     """The first field of a base, whatever follows."""
 
     version: int
+
+
+def key_name(key: str, type: str | None) -> str:  # noqa: A002
+    """What a key is found by, of any type or of one. No type has a zero in it."""
+    return f"{type or ''}\0{key}"
+
+
+def key_names(step: Step) -> tuple[str, ...]:
+    """All that the key of a step is found by."""
+    if step.key is None:
+        return ()
+    return key_name(step.key, None), key_name(step.key, step.type)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from walld.errors import FormatError
-from walld.sessions.events import Event, Problem, check_payload
+from walld.sessions.events import Event, Problem, check_payload, unknown_entry, unknown_turn
 from walld.sessions.hashed import Seqs
 from walld.sessions.journal import Journal
 from walld.sessions.snapshot import (
@@ -28,6 +28,8 @@ from walld.sessions.snapshot import (
     decode_steps,
     encode_base,
     encode_steps,
+    key_name,
+    key_names,
 )
 from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, take_tool
 from walld.sessions.turns import TURN_STATES, TurnState, check_turn, content_hash, take_turn
@@ -93,7 +95,7 @@ class SessionState:
         self.parents = array("I", [0])
         """By seq; 0 for none."""
         self.keys = Seqs()
-        """The first seq of a key, and of a type and a key, by `_key_name`."""
+        """The first seq of a key, and of a type and a key, by `key_name`."""
         self.journal = Journal()
         self._pending: list[Step] = []
         self._hashed: tuple[dict[str, Any], bytes] | None = None
@@ -104,16 +106,16 @@ class SessionState:
         """The parent that belongs into the event's line."""
         return self.leaf if event.parent is None else event.parent
 
-    def leaf_hangs_on(self, seq: int) -> bool:
-        """The entry of that seq is the leaf, or the leaf is somewhere below it."""
-        at = 0 if self.leaf is None else self.ids[self.leaf]
-        while at > seq:
-            at = self.parents[at]
-        return at == seq
+    def is_above(self, seq: int, entry_id: str | None) -> bool:
+        """Whether the entry of that seq stands on the path to the other. A parent is earlier."""
+        place = 0 if entry_id is None else self.ids.get(entry_id) or 0
+        while place > seq:
+            place = self.parents[place]
+        return place == seq
 
     def seq_of_key(self, key: str, type: str | None = None) -> int | None:  # noqa: A002
         """The first event of that key, and of that type where one is given."""
-        return self.keys.get(_key_name(key, type))
+        return self.keys.get(key_name(key, type))
 
     def submitted(self, payload: dict[str, Any]) -> TurnState | None:
         """The turn that a submission repeats: the same message id, content and attachments."""
@@ -141,7 +143,7 @@ class SessionState:
             limit = "the id of an earlier entry"
             return Problem("cycle", "parent is the entry itself", event.id, limit)
         if event.parent is not None and event.parent not in self.ids:
-            return _unknown("unknown_parent", "parent", event.parent)
+            return unknown_entry("unknown_parent", "parent", event.parent)
         return None
 
     def _check_target(self, event: Event) -> Problem | None:
@@ -154,33 +156,26 @@ class SessionState:
             if seq is None and (turn_id := self.journal.turn_id_of(target)) is not None:
                 turn = self.journal.turn(turn_id)
                 seq = None if turn is None else turn.submitted_seq
-            if seq is not None and not self._is_above(seq, self.parent_for(event)):
+            if seq is not None and not self.is_above(seq, self.parent_for(event)):
                 limit = f"what stands on the path to {self.parent_for(event) or 'the beginning'}"
                 message = f"{name} of {event.type} is not on the path"
                 return Problem("not_on_path", message, str(target), limit)
         return (
             None
             if seq is not None
-            else _unknown("unknown_target", f"{name} of {event.type}", target)
+            else unknown_entry("unknown_target", f"{name} of {event.type}", target)
         )
-
-    def _is_above(self, seq: int, entry_id: str | None) -> bool:
-        """Whether the entry of that seq stands on the path to the other. A parent is earlier."""
-        place = 0 if entry_id is None else self.ids.get(entry_id) or 0
-        while place > seq:
-            place = self.parents[place]
-        return place == seq
 
     def _check_turn(self, event: Event) -> Problem | None:
         if event.type == "turn_submitted":
             return self._check_submitted(event)
         if event.type in TURN_STATES:
             turn = self.journal.turn(event.turn)
-            return _unknown_turn(event.turn) if turn is None else check_turn(turn, event)
+            return unknown_turn(event.turn) if turn is None else check_turn(turn, event)
         if event.type in TOOL_TYPES and event.payload.get("call_id") is not None:
             turn = self.journal.turn(event.turn)
             if turn is None:
-                return _unknown_turn(event.turn)
+                return unknown_turn(event.turn)
             tool = self.journal.tool(turn.turn_id, event.payload["call_id"])
             return check_tool(tool, event, turn.state if turn.ended else None)
         return None
@@ -197,7 +192,7 @@ class SessionState:
         retry_of = event.payload.get("retry_of")
         if retry_of is not None:
             known = self.journal.turn(retry_of) is not None
-            return None if known else _unknown_turn(retry_of, "retry_of")
+            return None if known else unknown_turn(retry_of, "retry_of")
         message_id = event.payload["message_id"]
         if (taken_by := self.journal.turn_id_of(message_id)) is not None:
             limit = f"an id that is new: turn {taken_by} has it (retry_of?)"
@@ -221,7 +216,7 @@ class SessionState:
         del self.ids[step.id]
         del self.parents[undo.last_seq + 1 :]
         self.last_seq, self.leaf = undo.last_seq, undo.leaf
-        for name in _key_names(step):
+        for name in key_names(step):
             if self.keys[name] == step.seq:
                 del self.keys[name]
         if step.turn is None:
@@ -302,7 +297,7 @@ class SessionState:
             self.leaf = step.moves_to
         elif not step.stays:
             self.leaf = step.id
-        for name in _key_names(step):
+        for name in key_names(step):
             if name not in self.keys:
                 self.keys[name] = seq
         if step.turn is not None and step.type is not None:
@@ -398,23 +393,3 @@ def _check_missing(lines: int) -> None:
     """Memory is taken for seqs, also of lines that damage has cost: not for any number of them."""
     if lines > _MISSING_MAX:
         raise FormatError(f"{lines} lines are missing in a row, limit {_MISSING_MAX}")
-
-
-def _key_name(key: str, type: str | None) -> str:  # noqa: A002
-    """No type has a zero in it."""
-    return f"{type or ''}\0{key}"
-
-
-def _key_names(step: Step) -> tuple[str, ...]:
-    if step.key is None:
-        return ()
-    return _key_name(step.key, None), _key_name(step.key, step.type)
-
-
-def _unknown(code: str, field: str, got: object) -> Problem:
-    return Problem(code, f"{field} names no entry", str(got), "the id of an entry that is there")
-
-
-def _unknown_turn(got: str | None, field: str = "turn") -> Problem:
-    limit = "the id of a turn that was submitted"
-    return Problem("unknown_turn", f"{field} names no turn", str(got), limit)
