@@ -245,3 +245,28 @@ def test_what_was_released_is_in_its_session_for_whoever_asks_next(daemon: Daemo
         assert daemon.reader.delete(f"s{number}") is True
     daemon.restart()
     assert daemon.reader.recover("s4") is None
+
+
+def test_a_retry_is_of_the_same_message_or_is_refused(daemon: DaemonProcess) -> None:
+    """Another one would be taken as durable and then be in no view: neither message nor repair."""
+    session = daemon.reader.session("s")
+    first = session.submit("the words", message_id="m", attachments=[b"a file"])
+    first.interrupted("user")
+    before = session.events()
+    with pytest.raises(Refused, match='got "other words", limit "the words", content'):
+        session.submit("other words", retry_of=first.turn_id)
+    with pytest.raises(Refused, match='got "other", limit "m", message_id of turn'):
+        session.submit("the words", message_id="other", retry_of=first.turn_id)
+    with pytest.raises(Refused, match="attachments of turn"):
+        session.submit("the words", attachments=[b"another"], retry_of=first.turn_id)
+    for one in ({"content": "other words"}, {"content": "the words", "message_id": "other"}):
+        with pytest.raises(Refused, match="message_id_taken"):  # whoever sends it
+            session.append("turn_submitted", one | {"retry_of": first.turn_id}, turn="t", id="t")
+    assert session.events() == before
+    again = session.submit("the words", retry_of=first.turn_id)
+    assert again.message_id == "m"
+    named = [event["payload"].get("attachments") for event in session.events()]
+    assert named[0]
+    assert named[0] == named[-1], "those of the turn, where none are given"
+    assert session.submit("the words", message_id="m", retry_of=again.turn_id).message_id == "m"
+    assert [one["content"] for one in session.messages() or []] == ["the words"]
