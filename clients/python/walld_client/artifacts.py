@@ -10,6 +10,7 @@ holds {"_artifact": {sha256, size, media_type, preview}}.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +27,8 @@ from walld_client.wire import messages
 __all__ = ["Left", "Source", "fitted", "read", "resolved", "upload"]
 
 _OFFSET_TRIES = 16
+_DIGEST = re.compile("[0-9a-f]{64}")
+_LOST = ("artifact_missing", "artifact_changed")
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 Left = Callable[[], float | None]
@@ -135,12 +138,25 @@ def fitted(session_id: str, payload: dict[str, Any], left: Left = lambda: None) 
 
 
 def resolved(session_id: str, message: dict[str, Any]) -> Steps[dict[str, Any]]:
-    """A message whose content was put beside the session, with that content again."""
+    """A message whose content was put beside the session, with that content again.
+
+    Content that only looks so is the application's own. Where the artifact is lost the rest of a
+    session is not: the message says so in `_artifact_lost` and keeps what names it.
+    """
     named = _named(message.get("content"))
-    if named is None:
+    digest = None if named is None else named.get("sha256")
+    if named is None or not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
         return message
-    held = yield from read(session_id, str(named.get("sha256", "")))
-    whole = read_json(held) if named.get("media_type") == _JSON else wtf8.decode(held)
+    try:
+        held = yield from read(session_id, digest)
+    except Refused as refused:
+        if refused.code not in _LOST:
+            raise
+        return message | {"_artifact_lost": refused.code}
+    try:
+        whole = read_json(held) if named.get("media_type") == _JSON else wtf8.decode(held)
+    except ValueError:
+        return message
     return message | {"content": whole}
 
 
