@@ -138,6 +138,7 @@ class FakeLedger:
                     "message_id": payload["message_id"],
                     "stream_ids": streams,
                     "state": name,
+                    "submitted_seq": event["seq"],
                 }
             elif turn is not None and event["type"].startswith("turn_"):
                 if turn["state"] not in _ENDS:

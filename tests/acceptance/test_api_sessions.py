@@ -662,3 +662,22 @@ def test_a_process_that_appends_64_at_once_gets_64_places(reader: Any, colour: s
 
 def _labels(session: Any) -> list[dict[str, Any]]:
     return [{"label": one["payload"]["text"]} for one in session.events() if one["type"] == "label"]
+
+
+def test_a_plan_tells_a_message_as_the_session_does(daemon: DaemonProcess, reader: Any) -> None:
+    """With what was attached to it; edited, where it was edited since."""
+    session = reader.session("s")
+    session.submit("see the file", message_id="m1", attachments=[b"a file", {"mine": 1}])
+    session.submit("with a typpo", message_id="m2")
+    session.submit("as it was", message_id="m3")
+    by_id = session.submit("L" * 300_000, message_id="m4")
+    session.edit("m2", role="user", content="with a tipo")
+    session.edit("m2", role="user", content="with a typo")
+    session.edit(by_id.turn_id, role="user", content="M" * 300_000)
+    steps = [step.message for step in reader.repair_plan("s", present=[])]
+    told = session.messages()
+    assert [one["content"] for one in steps] == [one["content"] for one in told]
+    assert [one["content"] for one in steps][1:3] == ["with a typo", "as it was"]
+    assert steps[0]["attachments"] == told[0]["attachments"]
+    assert len(steps[0]["attachments"]) == 2
+    assert [one["_message_id"] for one in steps] == ["m1", "m2", "m3", "m4"]

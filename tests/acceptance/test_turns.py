@@ -313,9 +313,34 @@ def test_an_answer_stands_below_its_turn(daemon: DaemonProcess) -> None:
     assert [one["content"] for one in session.messages() or []] == ["q1", "a1"]
     noted = session.append("note", {"n": 1})
     session.append("note", {"n": 2})
-    again = session.submit("q3", message_id="m3", retry_of=first.turn_id)
+    again = session.submit("q1", retry_of=first.turn_id)
     with again.reply(parent=noted.id) as other:
         other.token("a3")
         other.end()
     (answer,) = [one for one in session.events() or [] if one["payload"].get("content") == "a3"]
     assert answer["parent"] == noted.id
+
+
+def test_a_retry_is_of_the_same_message_or_is_refused(daemon: DaemonProcess) -> None:
+    """Another one would be taken as durable and then be in no view: neither message nor repair."""
+    session = daemon.reader.session("s")
+    first = session.submit("the words", message_id="m", attachments=[b"a file"])
+    first.interrupted("user")
+    before = session.events()
+    with pytest.raises(Refused, match='got "other words", limit "the words", content'):
+        session.submit("other words", retry_of=first.turn_id)
+    with pytest.raises(Refused, match='got "other", limit "m", message_id of turn'):
+        session.submit("the words", message_id="other", retry_of=first.turn_id)
+    with pytest.raises(Refused, match="attachments of turn"):
+        session.submit("the words", attachments=[b"another"], retry_of=first.turn_id)
+    for one in ({"content": "other words"}, {"content": "the words", "message_id": "other"}):
+        with pytest.raises(Refused, match="message_id_taken"):  # whoever sends it
+            session.append("turn_submitted", one | {"retry_of": first.turn_id}, turn="t", id="t")
+    assert session.events() == before
+    again = session.submit("the words", retry_of=first.turn_id)
+    assert again.message_id == "m"
+    named = [event["payload"].get("attachments") for event in session.events()]
+    assert named[0]
+    assert named[0] == named[-1], "those of the turn, where none are given"
+    assert session.submit("the words", message_id="m", retry_of=again.turn_id).message_id == "m"
+    assert [one["content"] for one in session.messages() or []] == ["the words"]

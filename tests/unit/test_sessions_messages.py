@@ -75,8 +75,9 @@ def test_only_notes_are_a_session_that_was_written() -> None:
 
 def test_a_submission_is_a_user_message_and_a_retry_is_none() -> None:
     log = Log()
-    log.submit("t", attachments=[{"name": "f"}])
-    log.add("turn_submitted", {"retry_of": "t", "content": "hello"}, turn="t2")
+    said = {"content": "hello", "attachments": [{"name": "f"}]}
+    log.submit("t", **said)
+    log.add("turn_submitted", said | {"retry_of": "t"}, turn="t2")
     assert messages(log.events) == [
         {
             "role": "user",

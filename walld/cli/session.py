@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 from walld_client import artifacts
-from walld_client.errors import Refused
 from walld_client.wire import messages as wire
 
 from walld.cli import session_import
@@ -145,11 +144,11 @@ def _said(asking: Asking, session_id: str, **arguments: Any) -> list[dict[str, A
 
 
 def _whole(asking: Asking, session_id: str, message: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return asking.run(artifacts.resolved(session_id, message))
-    except Refused as refused:
-        complain(str(refused))  # the rest is there, and the start of this one
-        return message
+    whole = asking.run(artifacts.resolved(session_id, message))
+    if lost := whole.pop("_artifact_lost", None):  # the rest is there, and the start of this one
+        named = whole["content"]["_artifact"]["sha256"]
+        complain(f"content of session {session_id} is lost: {lost}, sha256 {named}")
+    return whole
 
 
 def _messages(asking: Asking, options: argparse.Namespace) -> int:

@@ -12,7 +12,8 @@ from typing import Any
 
 from walld.sessions.account import Account, TurnAccount, account_of
 from walld.sessions.artifacts import artifacts_of
-from walld.sessions.events import Event
+from walld.sessions.events import Event, check_payload
+from walld.sessions.path import path_events
 
 __all__ = ["audit"]
 
@@ -20,6 +21,7 @@ __all__ = ["audit"]
 def audit(events: Sequence[Event]) -> dict[str, Any]:
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts."""
     account = account_of(events)
+    edited = _edited(events, account)
     unanswered = _unanswered(account)
     return {
         "last_seq": events[-1].seq if events else 0,
@@ -31,6 +33,8 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
                 "reason": turn.state.reason,
                 "interrupted_by": _interrupted_by(turn),
                 "content": turn.submitted.payload.get("content"),
+                "attachments": turn.submitted.payload.get("attachments") or [],
+                "edited": edited.get(turn.submitted.id),
                 "retry_of": turn.state.retry_of,
                 "collisions": turn.state.collisions.copy(),
                 "stream_ids": turn.state.stream_ids.copy(),
@@ -55,6 +59,22 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
         ],
         "artifacts": _artifacts(events),
     }
+
+
+def _edited(events: Sequence[Event], account: Account) -> dict[str, dict[str, Any]]:
+    """Entry id -> the message that took its place, on the way to the leaf."""
+    entry_of: dict[str | None, str] = {}
+    for turn in account.turns.values():
+        entry_of.setdefault(turn.state.message_id, turn.submitted.id)
+    edits: dict[str, dict[str, Any]] = {}
+    for event in path_events(events, None) if events else ():
+        payload = event.payload
+        if event.type != "message_edit" or check_payload(event.type, payload) is not None:
+            continue
+        if "target" in payload:
+            target = payload["target"]
+            edits[entry_of.get(target, target)] = payload["message"]
+    return edits
 
 
 def _interrupted_by(turn: TurnAccount) -> str | None:

@@ -191,12 +191,26 @@ class SessionState:
             return Problem("bad_payload", "content nests too deep", "a deep value", limit)
         retry_of = event.payload.get("retry_of")
         if retry_of is not None:
-            known = self.journal.turn(retry_of) is not None
-            return None if known else unknown_turn(retry_of, "retry_of")
+            return self._check_retry(event.payload, self.journal.turn(retry_of))
         message_id = event.payload["message_id"]
         if (taken_by := self.journal.turn_id_of(message_id)) is not None:
             limit = f"an id that is new: turn {taken_by} has it (retry_of?)"
             return Problem("message_id_taken", "message_id is taken", message_id, limit)
+        return None
+
+    def _check_retry(self, payload: dict[str, Any], retried: TurnState | None) -> Problem | None:
+        """A retry is a new turn on the same message: another one would be in no view."""
+        if retried is None:
+            return unknown_turn(payload["retry_of"], "retry_of")
+        message_id, is_of = payload.get("message_id"), f"of turn {retried.turn_id}, its retry_of"
+        if message_id is not None and message_id != retried.message_id:
+            limit = f"{retried.message_id}, {is_of}"
+            return Problem("message_id_taken", "message_id is another", message_id, limit)
+        hashed = self._hash(payload)
+        if retried.content_hash and hashed != retried.content_hash:
+            text = "content or attachments are others"
+            limit = f"hash {retried.content_hash.hex()}, {is_of}"
+            return Problem("message_id_taken", text, f"hash {hashed.hex()}", limit)
         return None
 
     # --- changes ----------------------------------------------------------------------------------

@@ -42,5 +42,6 @@ def turn_view(state: TurnState) -> dict[str, Any]:
         "reason": state.reason,
         "retry_of": state.retry_of,
         "stream_ids": state.stream_ids.copy(),
+        "submitted_seq": state.submitted_seq,
         "collisions": state.collisions.copy(),
     }

@@ -10,7 +10,9 @@ holds {"_artifact": {sha256, size, media_type, preview}}.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +28,8 @@ from walld_client.wire import messages
 __all__ = ["Left", "Source", "fit", "fitted", "read", "resolved", "upload"]
 
 _OFFSET_TRIES = 16
+_DIGEST = re.compile("[0-9a-f]{64}")
+_LOST = ("artifact_missing", "artifact_changed")
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 Left = Callable[[], float | None]
@@ -149,25 +153,41 @@ def fitted(session_id: str, payload: dict[str, Any], left: Left = lambda: None) 
 
 
 def resolved(session_id: str, message: dict[str, Any]) -> Steps[dict[str, Any]]:
-    """A message with what of it was put beside the session: its content, its calls and results."""
+    """A message with what of it was put beside the session: its content, its calls and results.
+
+    What only looks so is the application's own. Where an artifact is lost the rest of a session is
+    not: the message says so in `_artifact_lost` and keeps what names it.
+    """
     message = dict(message)
-    yield from _resolve(session_id, message, ("content", *_CALLS))
+    lost = yield from _resolve(session_id, message, ("content", *_CALLS))
     for name in _CALLS:
         if isinstance(calls := message.get(name), list):
             message[name] = [dict(one) if isinstance(one, dict) else one for one in calls]
             for call in message[name]:
                 if isinstance(call, dict):
-                    yield from _resolve(session_id, call, _OF_A_CALL)
-    return message
+                    lost = (yield from _resolve(session_id, call, _OF_A_CALL)) or lost
+    return message | {"_artifact_lost": lost} if lost else message
 
 
-def _resolve(session_id: str, holder: dict[str, Any], names: Iterable[str]) -> Steps[None]:
+def _resolve(session_id: str, holder: dict[str, Any], names: Iterable[str]) -> Steps[str | None]:
+    """Fields that an artifact stands for get what it holds. Returns why one is lost."""
+    lost = None
     for name in names:
         named = _named(holder.get(name))
-        if named is not None:
-            held = yield from read(session_id, str(named.get("sha256", "")))
+        digest = None if named is None else named.get("sha256")
+        if named is None or not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
+            continue
+        try:
+            held = yield from read(session_id, digest)
+        except Refused as refused:
+            if refused.code not in _LOST:
+                raise
+            lost = refused.code
+            continue
+        with suppress(ValueError):  # no JSON, though it was called that
             is_json = named.get("media_type") == _JSON
             holder[name] = read_json(held) if is_json else wtf8.decode(held)
+    return lost
 
 
 def _put(session_id: str, source: _Pieces, left: Left) -> Steps[None]:

@@ -47,7 +47,7 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     interrupted_by: "daemon" where its process was gone, "app" where the program said so.
     collisions: ends that came after the first. unanswered: ids of calls without a result.
     submitted_seq: of the event that holds what the user said. content: that, where the facts have
-    it.
+    it. attachments: what it was submitted with. edited: the message that took its place since.
     """
 
     session_id: str
@@ -62,6 +62,8 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     content: Any = None
     unanswered: list[str] = []
     retry_of: str | None = None
+    attachments: list[Any] = []
+    edited: dict[str, Any] | None = None
 
 
 Present = Collection[str] | Callable[[AuditedTurn], bool | None] | None
@@ -139,6 +141,8 @@ def _turn(session_id: str, one: Mapping[str, Any]) -> AuditedTurn:
         content=one.get("content"),
         unanswered=[_call_id(call) for call in one.get("unanswered") or ()],
         retry_of=one.get("retry_of"),
+        attachments=list(one.get("attachments") or ()),
+        edited=one.get("edited"),
     )
 
 
@@ -212,12 +216,19 @@ def plan_of(session_id: str, facts: Mapping[str, Any], present: Present) -> list
             continue
         if not is_present and (said := turn.message_id or turn.turn_id) not in materialised:
             materialised.add(said)
-            message = {"role": "user", "content": turn.content}
-            steps.append(_step(turn, "materialise_user_message", message))
+            steps.append(_step(turn, "materialise_user_message", _said(turn)))
         if turn.state == "interrupted":
             message = {"role": "system", "content": f"[interrupted: {turn.reason or 'unknown'}]"}
             steps.append(_step(turn, "mark_interrupted", message))
     return [step for step in steps if step.key not in done]
+
+
+def _said(turn: AuditedTurn) -> dict[str, Any]:
+    """The user's message as the session tells it."""
+    message: dict[str, Any] = {"role": "user", "content": turn.content}
+    if turn.edited is not None:
+        return message | turn.edited
+    return message | ({"attachments": turn.attachments} if turn.attachments else {})
 
 
 def _of_turn(turn: AuditedTurn, is_present: bool | None) -> Iterable[Finding]:

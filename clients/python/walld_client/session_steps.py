@@ -53,6 +53,7 @@ class SessionSteps(Appending):
         """The messages up to the leaf, or up to entry `branch`. None: never written.
 
         "plain": as they were appended, tool results included. "openai", "anthropic": safe to send.
+        Long content whose artifact is lost stays what names it, beside `_artifact_lost`.
         """
         if format not in FORMATS:
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")

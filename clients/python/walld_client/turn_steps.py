@@ -36,6 +36,7 @@ APPROVALS = ("asked", "granted", "denied")
 _log = logging.getLogger("walld")
 _BEFORE_A_REPLY = ("submitted", "worker_started")
 _ENDS = ("completed", "interrupted")
+_SHOWN_CHARS_MAX = 200
 Files = Mapping[str, str | None] | Iterable[str | os.PathLike[str]]
 
 
@@ -206,15 +207,21 @@ def submit(
     if meta:
         payload["meta"] = meta
     try:
+        retried: dict[str, Any] = {}
         if retry_of is not None:
-            retried = yield from find_turn(session, retry_of, None)
-            payload |= {"message_id": retried.message_id, "retry_of": retried.turn_id}
+            retried = yield from _submitted(session, retry_of)
+            if message_id is None:
+                payload["message_id"] = retried["message_id"]
+            payload["retry_of"] = retry_of
         described = yield from _attached(session, attachments, left)
+        described = described or retried.get("attachments") or []
         if described:
             payload["attachments"] = described
         key = None if retry_of is not None else told
         one = draft("turn_submitted", payload, id=turn_id, turn=turn_id, key=key, once=True)
         made = yield from session.made([one], left)
+        if "content" in retried:
+            _check_same(retry_of, retried, entries.read_json(made[0].payload))
         (entry,) = yield from session.placed(made, synced=True, left=left)
         if entry.is_new:
             streams = [] if stream_id is None else [stream_id]
@@ -258,6 +265,30 @@ def _first(
             f"the content it was first submitted with (entry {entry.id}, seq {entry.seq})",
         )
     return (yield from find_turn(session, line.get("turn") or entry.id, None))
+
+
+def _submitted(session: SessionSteps, turn_id: str) -> Steps[dict[str, Any]]:
+    """What was submitted as that turn. Refused where there is none."""
+    facts = yield from session.turn_facts(turn_id, None)
+    if facts is None:
+        raise Refused("unknown_turn", turn_id, f"a turn of session {session.session_id}")
+    if "submitted_seq" not in facts:  # switched off
+        return dict(facts)
+    line = yield from session.line(facts["submitted_seq"])
+    return dict(line["payload"]) | {"message_id": facts["message_id"]}
+
+
+def _check_same(retry_of: str | None, retried: Mapping[str, Any], sent: Mapping[str, Any]) -> None:
+    """A retry is of the same message: another one would be seen nowhere."""
+    for name in ("message_id", "content", "attachments"):
+        got, limit = sent.get(name), retried.get(name)
+        if (got or None) != (limit or None):
+            text = f"{name} of turn {retry_of}, its retry_of"
+            raise Refused("message_id_taken", _shown(got), f"{_shown(limit)}, {text}")
+
+
+def _shown(value: Any) -> str:
+    return entries.json_text(value).decode()[:_SHOWN_CHARS_MAX]
 
 
 def _attached(

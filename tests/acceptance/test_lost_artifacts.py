@@ -1,0 +1,78 @@
+"""Long content is put beside its session: what is said where it is lost, or never was there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess
+
+LONG = "B" * 300_000
+
+
+def lose(daemon: DaemonProcess) -> None:
+    """Remove all artifacts of all sessions."""
+    found = [path for path in daemon.files() if len(path.name) == 64 and "sessions" in str(path)]
+    assert found
+    for path in found:
+        path.unlink()
+
+
+def test_one_lost_artifact_costs_its_message_and_no_other(
+    daemon: DaemonProcess, reader: Any
+) -> None:
+    session = reader.session("s")
+    session.message("user", "small")
+    session.message("user", LONG)
+    session.message("assistant", "fine")
+    lose(daemon)
+    small, long, fine = session.messages()
+    assert (small["content"], fine["content"]) == ("small", "fine")
+    assert long["_artifact_lost"] == "artifact_missing"
+    assert long["content"]["_artifact"]["size"] == len(LONG)
+    for name in ("openai", "anthropic"):
+        said = str(session.messages(name))
+        assert "artifact, 300000 bytes" in said
+        assert "small" in said
+        assert "fine" in said
+        assert "_artifact" not in said
+    done = daemon.cli("session", "messages", "s", "--socket", daemon.socket_path)
+    assert done.returncode == 0
+    assert b"artifact_missing" in done.stderr
+    assert b"fine" in done.stdout
+    report = reader.audit("s")
+    assert [one.kind for one in report.findings] == ["artifact_missing"]
+
+
+def test_a_plan_has_the_other_steps(daemon: DaemonProcess, reader: Any) -> None:
+    session = reader.session("s")
+    session.submit(LONG, message_id="m1")
+    session.submit("second", message_id="m2")
+    lose(daemon)
+    one, two = reader.repair_plan("s", present=[])
+    assert one.message["_artifact_lost"] == "artifact_missing"
+    assert two.message["content"] == "second"
+    assert "_artifact_lost" not in two.message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"_artifact": {"sha256": "ab", "size": 1}},
+        {"_artifact": {"sha256": 7}},
+        {"_artifact": {}},
+        {"_artifact": "of mine"},
+    ],
+)
+def test_content_that_looks_like_an_artifact_is_the_applications_own(
+    daemon: DaemonProcess, reader: Any, content: Any
+) -> None:
+    session = reader.session("s")
+    session.message("user", content)
+    session.submit(content, message_id="m")
+    session.message("user", "other")
+    assert [one["content"] for one in session.messages()] == [content, content, "other"]
+    (step,) = reader.repair_plan("s", present=[])
+    assert step.message["content"] == content
+    assert isinstance(reader.audit("s"), walld_client.Report)
