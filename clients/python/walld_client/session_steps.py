@@ -194,11 +194,20 @@ def _known_files(gate: dict[str, Any] | None) -> list[str]:
 
 
 def _path(events: Sequence[dict[str, Any]], branch: str, session_id: str) -> list[dict[str, Any]]:
-    """The events from the root to entry `branch`."""
-    by_id = {one["id"]: one for one in events}
-    if branch not in by_id:
+    """The events from the root to entry `branch`, as the daemon's views follow it.
+
+    An entry whose parent was lost to damage hangs on the one before it.
+    """
+    places: dict[str, int] = {}
+    parents: list[int] = []
+    for place, one in enumerate(events):
+        parent = one.get("parent")
+        parents.append(-1 if parent is None else places.get(parent, place - 1))
+        places.setdefault(one["id"], place)
+    if branch not in places:
         raise Refused("unknown_entry", branch, f"an entry of session {session_id!r}")
-    path = [by_id[branch]]
-    while (parent := path[-1].get("parent")) is not None and parent in by_id:
-        path.append(by_id[parent])
+    path, place = [], places[branch]
+    while place >= 0:
+        path.append(events[place])
+        place = parents[place]
     return path[::-1]
