@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -278,3 +279,46 @@ def test_a_path_goes_on_behind_what_is_lost(daemon: DaemonProcess) -> None:
     asked = ("s", "--socket", daemon.socket_path)
     for verb in ("show", "events", "messages", "tree", "state", "trace"):
         assert "events 4 to 4 are missing" in walld("session", verb, *asked).stderr, verb
+
+
+def test_every_read_tells_and_the_log_is_told_once(
+    daemon: DaemonProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = daemon.reader.session("told")
+    for number in range(9):
+        session.message("user", f"text {number}")
+    assert session.messages() is not None
+    assert session.breaks == []
+    changed(daemon, lambda lines: [*lines[:4], flipped(lines[4]), *lines[5:]], "told")
+    with caplog.at_level(logging.WARNING, "walld"):
+        for read in (
+            lambda one: one.messages(),
+            lambda one: one.events(),
+            lambda one: one.find("message"),
+            *(
+                lambda one, view=view: one.project(view)
+                for view in ("transcript", "tree", "trace", "eval", "pending", "audit", "resume")
+            ),
+        ):
+            session = daemon.reader.session("told")
+            read(session)
+            (one,) = session.breaks
+            assert (one["first_seq"], one["last_seq"], one["why"]) == (4, 4, "damaged")
+    said = [one.message for one in caplog.records if "is damaged" in one.message]
+    assert said == ["session 'told' is damaged (damaged): events 4 to 4 are missing"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_fork_of_a_damaged_session_says_what_it_lacks(daemon: DaemonProcess, whole: bool) -> None:
+    session = daemon.reader.session("s")
+    pay(session)
+    changed(daemon, flip_last)
+    fork = daemon.reader.session("s").fork(None, "fork", whole=whole)
+    again = fork.fork(None, "again", whole=whole)
+    for one in (fork, again):
+        assert one.state()["forked_from"]["missing"] == [[3, 3]]
+        assert one.state()["chain_breaks"] == [], "its own file is whole"
+        assert [tool["may"] for tool in one.resume_check()["tools"]] == ["never"]
+        turn = one.submit("another", message_id=f"m {one.session_id}")
+        turn.intent("pay", {}, side_effect="none", resume_policy="never-rerun", call_id="new")
+        assert [tool["may"] for tool in one.resume_check()["tools"]] == ["never", "replay"]
