@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -222,3 +223,102 @@ def test_a_session_whose_header_is_damaged_or_newer_is_listed(daemon: DaemonProc
     shown = walld("session", "ls", *asked)
     assert {"fine", "hurt", "later"} <= set(shown.stdout.split())
     assert "session hurt: cannot be read as it is" in shown.stderr
+
+
+def test_a_repair_ends_the_reporting_and_keeps_the_bytes(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    pay(session)
+    session.message("user", "behind it")
+    at_end = daemon.reader.session("end")
+    pay(at_end)
+    lines = changed(daemon, lambda lines: [*lines[:2], flipped(lines[2]), *lines[3:]])
+    ended = changed(daemon, flip_last, "end")
+    repair = ("session", "repair", "s", "--data", str(daemon.data))
+    assert "another walld owns this data directory" in walld(*repair).stderr
+    assert breaks(daemon.reader.session("s")) == [(2, 2, "damaged")]
+    assert daemon.terminate() == 0
+    told = walld(*repair, "--json")
+    assert told.returncode == 0, told.stderr
+    assert [one["first_seq"] for one in json.loads(told.stdout)["breaks"]] == [2]
+    assert "nothing to repair" in walld(*repair).stdout
+    shown = walld("session", "repair", "end", "--data", str(daemon.data)).stdout
+    assert "events 3 to 3 are missing" in shown
+    assert walld("session", "repair", "no", "--data", str(daemon.data)).returncode == 3
+    assert walld("fsck", str(daemon.data)).returncode == 0
+    daemon.start()
+    for name, seqs in (("s", [1, 3, 4]), ("end", [1, 2])):
+        session = daemon.reader.session(name)
+        assert breaks(session) == []
+        assert [one["seq"] for one in session.events()] == seqs
+        reasons = [one["code"] for one in session.resume_check()["reasons"]]
+        assert "session_damaged" not in reasons
+    gate = daemon.reader.session("end").resume_check()
+    assert [one["may"] for one in gate["tools"]] == ["never"], "it may have started, for ever"
+    assert daemon.reader.session("end").append("note", {}).seq == 4
+    assert sorted(kept(daemon)) == sorted([flipped(lines[2]), flipped(ended[-1])])
+
+
+def test_lines_in_the_log_are_no_matter_for_a_repair(daemon: DaemonProcess) -> None:
+    daemon.reader.session("s").message("user", "in the log")
+    daemon.kill()
+    told = walld("session", "repair", "s", "--data", str(daemon.data))
+    assert told.returncode == 1
+    assert "has lines in the log" in told.stderr
+
+
+def test_a_path_goes_on_behind_what_is_lost(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    for number in range(9):
+        session.message("user", f"text {number}")
+    changed(daemon, lambda lines: [*lines[:4], flipped(lines[4]), *lines[5:]])
+    session = daemon.reader.session("s")
+    events = session.events()
+    assert len(events) == 8
+    assert session.events(branch=events[-1]["id"]) == events
+    assert len(session.messages(branch=events[-1]["id"])) == 8
+    asked = ("s", "--socket", daemon.socket_path)
+    for verb in ("show", "events", "messages", "tree", "state", "trace"):
+        assert "events 4 to 4 are missing" in walld("session", verb, *asked).stderr, verb
+
+
+def test_every_read_tells_and_the_log_is_told_once(
+    daemon: DaemonProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = daemon.reader.session("told")
+    for number in range(9):
+        session.message("user", f"text {number}")
+    assert session.messages() is not None
+    assert session.breaks == []
+    changed(daemon, lambda lines: [*lines[:4], flipped(lines[4]), *lines[5:]], "told")
+    with caplog.at_level(logging.WARNING, "walld"):
+        for read in (
+            lambda one: one.messages(),
+            lambda one: one.events(),
+            lambda one: one.find("message"),
+            *(
+                lambda one, view=view: one.project(view)
+                for view in ("transcript", "tree", "trace", "eval", "pending", "audit", "resume")
+            ),
+        ):
+            session = daemon.reader.session("told")
+            read(session)
+            (one,) = session.breaks
+            assert (one["first_seq"], one["last_seq"], one["why"]) == (4, 4, "damaged")
+    said = [one.message for one in caplog.records if "is damaged" in one.message]
+    assert said == ["session 'told' is damaged (damaged): events 4 to 4 are missing"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_fork_of_a_damaged_session_says_what_it_lacks(daemon: DaemonProcess, whole: bool) -> None:
+    session = daemon.reader.session("s")
+    pay(session)
+    changed(daemon, flip_last)
+    fork = daemon.reader.session("s").fork(None, "fork", whole=whole)
+    again = fork.fork(None, "again", whole=whole)
+    for one in (fork, again):
+        assert one.state()["forked_from"]["missing"] == [[3, 3]]
+        assert one.state()["chain_breaks"] == [], "its own file is whole"
+        assert [tool["may"] for tool in one.resume_check()["tools"]] == ["never"]
+        turn = one.submit("another", message_id=f"m {one.session_id}")
+        turn.intent("pay", {}, side_effect="none", resume_policy="never-rerun", call_id="new")
+        assert [tool["may"] for tool in one.resume_check()["tools"]] == ["never", "replay"]

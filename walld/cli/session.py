@@ -1,7 +1,8 @@
 """walld session: look at sessions, fork, import, export, delete them.
 
 Owns: the verbs. Refuses: the grammar (`session_arguments.py`), drawing (`session_view.py`),
-importing (`session_import.py`), other programs' formats (`foreign/`). The daemon answers all.
+importing (`session_import.py`), repairing (`session_repair.py`, which needs the directory without a
+daemon), other programs' formats (`foreign/`). The daemon answers all else.
 
 Exit codes: 0 done, 3 there is no such session, proven, 1 cannot know or was refused.
 """
@@ -22,7 +23,7 @@ import msgspec
 from walld_client import artifacts
 from walld_client.wire import messages as wire
 
-from walld.cli import session_import
+from walld.cli import session_import, session_repair
 from walld.cli.ask import Daemon
 from walld.cli.asking import Asking, say_breaks
 from walld.cli.run import DONE, NOTHING, complain
@@ -36,6 +37,8 @@ __all__ = ["run"]
 
 def run(options: argparse.Namespace) -> int:
     """The verb."""
+    if options.verb == "repair":
+        return session_repair.run(options)
     with Daemon(options.socket, options.timeout) as daemon:
         return _VERBS[options.verb](Asking(daemon, getattr(options, "uid", None)), options)
 
@@ -82,6 +85,7 @@ def _of(name: str) -> Callable[[Asking, argparse.Namespace], int]:
         if told is None:
             return _no_session(options.session)
         print(as_json(told))
+        say_breaks(asking, options.session)
         return DONE
 
     return show

@@ -72,6 +72,11 @@ def add_session_commands(
     compact.add_argument("--summary", metavar="TEXT", required=True)
     compact.add_argument("--first-kept", metavar="ID", type=ident, required=True)
     of_one("delete", "Remove it with everything there is of it, replies too.")
+    repair = verb("repair", "Take damaged bytes out of its file; no daemon may run on DIR.")
+    repair.add_argument("session", type=ident, help="session id")
+    repair.add_argument("--data", metavar="DIR", required=True, help="the data directory")
+    repair.add_argument("--uid", metavar="UID", type=seq, help="of this user (who asks)")
+    repair.add_argument("--json", action="store_true", help="JSON, one object")
 
     audit = add("audit", "Compare turns with what an application has saved.")
     audit.add_argument("session", nargs="?", type=ident, help="session id (all)")

@@ -14,7 +14,7 @@ from walld.cli.session_salvage import TakenSession
 from walld.cli.session_survey import SessionFound
 from walld.escape import escaped_line
 
-__all__ = ["about_session", "session_taken", "sessions_told"]
+__all__ = ["about_session", "missing_told", "session_taken", "sessions_told"]
 
 
 def sessions_told(sessions: list[SessionFound]) -> Iterator[str]:
@@ -41,7 +41,7 @@ def about_session(found: SessionFound) -> Iterator[str]:
         yield f"    its file ends in {found.torn_bytes} bytes that are no line"
     if found.cut:
         yield f"    {found.cut} lines of the log stand behind a torn place: a start leaves them out"
-    yield from _missing(found.breaks, found.artifacts_damaged)
+    yield from missing_told(found.breaks, found.artifacts_damaged)
 
 
 def session_taken(taken: TakenSession) -> Iterator[str]:
@@ -53,10 +53,13 @@ def session_taken(taken: TakenSession) -> Iterator[str]:
     if taken.artifacts:
         line += f"; {taken.artifacts} artifacts"
     yield line
-    yield from _missing(taken.breaks, taken.artifacts_damaged)
+    yield from missing_told(taken.breaks, taken.artifacts_damaged)
 
 
-def _missing(breaks: Sequence[Mapping[str, Any]], artifacts: list[dict[str, str]]) -> Iterator[str]:
+def missing_told(
+    breaks: Sequence[Mapping[str, Any]], artifacts: list[dict[str, str]]
+) -> Iterator[str]:
+    """What it cost, a line each."""
     for one in breaks:
         cost = f"events {one['first_seq']} to {one['last_seq']} are missing"
         if one["first_seq"] > one["last_seq"]:

@@ -31,11 +31,16 @@ __all__ = ["forked_lines"]
 _LONE = re.compile("[\\ud800-\\udfff]")
 
 
-def forked_lines(lines: Sequence[bytes], request: wire.Fork, uid: int, at_ms: int) -> list[bytes]:
-    """The new session's lines. For a thread. ProtocolError, Refusal, FormatError."""
+def forked_lines(
+    lines: Sequence[bytes], request: wire.Fork, uid: int, at_ms: int, until: int = 0
+) -> list[bytes]:
+    """The new session's lines. For a thread. ProtocolError, Refusal, FormatError.
+
+    until: the highest seq that the source gave. Of what it lost the `forked` entry tells.
+    """
     state, chain = SessionState(), Ledger.first_chain(uid, request.new_id)
     made = []
-    for entry in _entries(lines, request):
+    for entry in _entries(lines, request, until):
         event = entry_event(state, entry, None, at_ms)
         problem = state.check(event)
         if problem is not None:
@@ -47,13 +52,20 @@ def forked_lines(lines: Sequence[bytes], request: wire.Fork, uid: int, at_ms: in
     return made
 
 
-def _entries(lines: Sequence[bytes], request: wire.Fork) -> list[wire.NewEntry]:
-    copies = forked(events_of(lines), request.at, request.whole)
+def _entries(lines: Sequence[bytes], request: wire.Fork, until: int) -> list[wire.NewEntry]:
+    events = list(events_of(lines))
+    copies = forked(events, request.at, request.whole)
     state = SessionState()
     for copy in copies:
         state.apply(copy)
     entries = [_entry(copy) for copy in copies]
-    source = {"session": request.session_id, "at": request.at, "whole": request.whole}
+    source: dict[str, object] = {
+        "session": request.session_id,
+        "at": request.at,
+        "whole": request.whole,
+    }
+    if missing := _missing(events, until):
+        source |= {"missing": missing, "until": len(copies) + 1}
     first_id = free_id(state, f"forked:{request.new_id}")
     first = wire.NewEntry("forked", _dumps(source), first_id, leaf=False)
     if not request.whole or request.at is None:
@@ -67,6 +79,21 @@ def _entries(lines: Sequence[bytes], request: wire.Fork) -> list[wire.NewEntry]:
         wanted = f"{turn.turn_id}:forked:{len(entries) + 1}"
         entries.append(interruption(turn.turn_id, "forked", free_id(state, wanted)))
     return entries
+
+
+def _missing(events: Sequence[Event], until: int) -> list[list[int]]:
+    """Seqs of events that are lost, of the source or of what that was forked from."""
+    missing: list[list[int]] = []
+    last_seq = 0
+    for event in events:
+        if event.seq > last_seq + 1:
+            missing.append([last_seq + 1, event.seq - 1])
+        last_seq = event.seq
+        if event.type == "forked":
+            missing += event.payload.get("missing") or []
+    if until > last_seq:
+        missing.append([last_seq + 1, until])
+    return missing
 
 
 def _entry(event: Event) -> wire.NewEntry:

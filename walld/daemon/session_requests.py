@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import msgspec
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from walld.engine.peer import Connection
 
 __all__ = ["SessionRequests"]
+
+_WithBreaks: TypeAlias = "tuple[list[bytes] | bytes | None, bytes]"
 
 _ROOM_SECONDS = 1.5
 _ROOM_PAUSE_SECONDS = 0.01
@@ -143,7 +145,7 @@ class SessionRequests:
         if found is None:
             limit = "a session that was written"
             raise Refusal("unknown_session", "there is no such session", request.session_id, limit)
-        job = partial(forked_lines, found.lines, request, uid, self._wall_ms())
+        job = partial(forked_lines, found.lines, request, uid, self._wall_ms(), found.until)
         try:
             lines = await self._files.views.run(job)
         except ProtocolError as error:
@@ -179,14 +181,26 @@ class SessionRequests:
         except FormatError as error:
             raise Refusal("unreadable", str(error)) from None
 
-    async def _events(self, connection: Connection, request: wire.Events) -> list[bytes] | None:
+    async def _events(
+        self, connection: Connection, request: wire.Events
+    ) -> list[bytes] | _WithBreaks | None:
         uid = self._recovery.uid_of(connection, request.uid)
         await self._recovery.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
         found = await self._found(uid, request.session_id, request.after, request.limit)
-        return None if found is None else found.lines
+        lines = None if found is None else found.lines
+        return _told(lines, found) if request.breaks else lines
 
-    async def _project(self, connection: Connection, request: wire.Project) -> bytes | None:
+    async def _project(
+        self, connection: Connection, request: wire.Project
+    ) -> bytes | _WithBreaks | None:
+        told, found = await self._projected(connection, request)
+        return _told(told, found) if request.breaks else told
+
+    async def _projected(
+        self, connection: Connection, request: wire.Project
+    ) -> tuple[bytes | None, Lines | None]:
+        """The view, and what was read for it."""
         uid = self._recovery.uid_of(connection, request.uid)
         await self._recovery.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
@@ -195,7 +209,7 @@ class SessionRequests:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refusal("bad_argument", str(error), "", "a JSON object") from None
         if request.name == "turn":
-            return await self._turn(uid, request.session_id, arguments)
+            return await self._turn(uid, request.session_id, arguments), None
         # One at a time of each user: the files' thread has others' sessions to open.
         async with self._views.setdefault(connection.uid, anyio.Lock()):
             try:
@@ -221,7 +235,7 @@ class SessionRequests:
 
     async def _find_last(
         self, uid: int, request: wire.Project, arguments: dict[str, Any], last: int
-    ) -> bytes | None:
+    ) -> tuple[bytes | None, Lines | None]:
         """`find` from the end of the log: the newest cost what lies behind them."""
         try:
             end = await self._sessions.last_seq(uid, request.session_id)
@@ -232,19 +246,19 @@ class SessionRequests:
             after = max(0, end - window)
             lines = await self._found(uid, request.session_id, after)
             if lines is None:
-                return None
+                return None, None
             job = partial(_found_in, lines.lines, arguments)
             found: list[dict[str, Any]] = await self._files.views.run(job)
             if after == 0 or len(found) >= last:
-                return await self._files.views.run(partial(_dumps, found))
+                return await self._files.views.run(partial(_dumps, found)), lines
             window *= 8
 
     async def _view(
         self, uid: int, request: wire.Project, arguments: dict[str, Any]
-    ) -> bytes | None:
+    ) -> tuple[bytes | None, Lines | None]:
         found = await self._found(uid, request.session_id)
         if found is None:
-            return None
+            return None, None
         files, missing = self._files, list[dict[str, Any]]()
         if request.name == "audit" or (
             request.name == "resume" and "missing_artifacts" not in arguments
@@ -273,7 +287,7 @@ class SessionRequests:
                 told["artifacts_missing"] = missing
             return _dumps(told)
 
-        return await files.views.run(job)
+        return await files.views.run(job), found
 
     def _missing(
         self, uid: int, request: wire.Project, named: dict[str, Any]
@@ -337,6 +351,14 @@ def _check_id(name: str, ident: str) -> None:
 
 def _found_in(lines: list[bytes], arguments: dict[str, Any]) -> Any:
     return project("find", events_of(lines), arguments)
+
+
+def _told(answer: list[bytes] | bytes | None, found: Lines | None) -> _WithBreaks:
+    """With what is damaged of the lines that were read, without seams."""
+    breaks = [] if found is None else [one._asdict() for one in found.breaks]
+    for one in breaks:
+        del one["seam"]
+    return answer, _dumps(breaks)
 
 
 def _dumps(value: object) -> bytes:

@@ -16,16 +16,41 @@ import mmap
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from walld.errors import DirectoryTaken, FormatError
 
-__all__ = ["LOCK_BYTES", "LOCK_NAME", "Owner", "lock_record", "parse_lock"]
+__all__ = ["LOCK_BYTES", "LOCK_NAME", "Owner", "holding", "lock_record", "parse_lock"]
 
 LOCK_NAME = "LOCK"
 LOCK_BYTES = 128
 _NO_DEVICE = 0
 """Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs."""
 _LOCK = re.compile(rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n")
+
+
+@contextmanager
+def holding(root: str) -> Iterator[None]:
+    """Keep daemons out for as long as it lasts, without becoming an owner: LOCK is not written.
+
+    Raises DirectoryTaken, OSError.
+    """
+    path = os.path.join(root, LOCK_NAME)
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        _take(fd, path)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _take(fd: int, path: str) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = "another walld owns this data directory: stop it, or give --data another one"
+        raise DirectoryTaken(f"{path}: {text}") from None
 
 
 class Owner:
@@ -52,11 +77,7 @@ class Owner:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(self.path, flags, 0o600)
         try:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                text = "another walld owns this data directory: stop it, or give --data another one"
-                raise DirectoryTaken(f"{self.path}: {text}") from None
+            _take(self._fd, self.path)
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise FormatError(f"{self.path}: is no regular file: remove it")
             raw = os.pread(self._fd, LOCK_BYTES, 0)

@@ -225,6 +225,8 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _name("session"),
         _Field("at", _or_null(_is_text), "the id of an entry, or null", False),
         _Field("whole", _FLAG, "true or false", False),
+        _Field("missing", _of_kind(list), "a list of [first seq, last seq]", False),
+        _Field("until", _of_kind(int), "a seq", False),
     ),
     "turn_submitted": (
         _optional_name("message_id"),

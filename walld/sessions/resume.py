@@ -131,13 +131,21 @@ def _may_have_started(tool: ToolAccount, lost_seq: int) -> bool:
 
 
 def _last_lost(events: Sequence[Event], last_seq: int) -> int:
-    """The highest seq that was given and whose event is not there; 0 where all are."""
+    """The highest seq that was given and whose event is not there; 0 where all are.
+
+    Of a fork of a damaged session it is the last that was copied: what is lost stood before.
+    """
+    lost = 0
+    for event in events:
+        if event.type == "forked" and event.payload.get("missing"):
+            copied = event.payload.get("until")
+            lost = max(lost, (copied if isinstance(copied, int) else event.seq) + 1)
     until = last_seq
     for event in reversed(events):
         if event.seq < until:
-            return until
+            break
         until = event.seq - 1
-    return until
+    return max(until, lost)
 
 
 def _cost(one: Mapping[str, Any]) -> str:

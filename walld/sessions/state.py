@@ -32,7 +32,14 @@ from walld.sessions.snapshot import (
     key_names,
 )
 from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, take_tool
-from walld.sessions.turns import TURN_STATES, TurnState, check_turn, content_hash, take_turn
+from walld.sessions.turns import (
+    TURN_STATES,
+    TurnState,
+    check_retry,
+    check_turn,
+    content_hash,
+    take_turn,
+)
 
 __all__ = ["SessionState", "Undo"]
 
@@ -191,26 +198,12 @@ class SessionState:
             return Problem("bad_payload", "content nests too deep", "a deep value", limit)
         retry_of = event.payload.get("retry_of")
         if retry_of is not None:
-            return self._check_retry(event.payload, self.journal.turn(retry_of))
+            retried = self.journal.turn(retry_of)
+            return check_retry(event.payload, self._hash(event.payload), retried)
         message_id = event.payload["message_id"]
         if (taken_by := self.journal.turn_id_of(message_id)) is not None:
             limit = f"an id that is new: turn {taken_by} has it (retry_of?)"
             return Problem("message_id_taken", "message_id is taken", message_id, limit)
-        return None
-
-    def _check_retry(self, payload: dict[str, Any], retried: TurnState | None) -> Problem | None:
-        """A retry is a new turn on the same message: another one would be in no view."""
-        if retried is None:
-            return unknown_turn(payload["retry_of"], "retry_of")
-        message_id, is_of = payload.get("message_id"), f"of turn {retried.turn_id}, its retry_of"
-        if message_id is not None and message_id != retried.message_id:
-            limit = f"{retried.message_id}, {is_of}"
-            return Problem("message_id_taken", "message_id is another", message_id, limit)
-        hashed = self._hash(payload)
-        if retried.content_hash and hashed != retried.content_hash:
-            text = "content or attachments are others"
-            limit = f"hash {retried.content_hash.hex()}, {is_of}"
-            return Problem("message_id_taken", text, f"hash {hashed.hex()}", limit)
         return None
 
     # --- changes ----------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from walld.sessions.events import Event, Problem
+from walld.sessions.events import Event, Problem, unknown_turn
 
-__all__ = ["TURN_STATES", "TurnState", "check_turn", "content_hash", "take_turn"]
+__all__ = ["TURN_STATES", "TurnState", "check_retry", "check_turn", "content_hash", "take_turn"]
 
 TURN_STATES: Final = {
     "turn_submitted": "submitted",
@@ -75,6 +75,23 @@ def content_hash(payload: dict[str, Any]) -> bytes:
     except RecursionError:
         return b""
     return hashlib.sha256(text.encode("ascii")).digest()[:8]
+
+
+def check_retry(
+    payload: dict[str, Any], hashed: bytes, retried: TurnState | None
+) -> Problem | None:
+    """A retry is a new turn on the same message: another one would be in no view."""
+    if retried is None:
+        return unknown_turn(payload["retry_of"], "retry_of")
+    message_id, is_of = payload.get("message_id"), f"of turn {retried.turn_id}, its retry_of"
+    if message_id is not None and message_id != retried.message_id:
+        limit = f"{retried.message_id}, {is_of}"
+        return Problem("message_id_taken", "message_id is another", message_id, limit)
+    if retried.content_hash and hashed != retried.content_hash:
+        text = "content or attachments are others"
+        limit = f"hash {retried.content_hash.hex()}, {is_of}"
+        return Problem("message_id_taken", text, f"hash {hashed.hex()}", limit)
+    return None
 
 
 def check_turn(turn: TurnState, event: Event) -> Problem | None:

@@ -29,13 +29,14 @@ Seen = Callable[[str], list[wire.Seen]]
 class Appending:
     """A session of one client: its id, and how this process changes and sees what it sends."""
 
-    __slots__ = ("_outbox", "_redact", "_seen", "session_id")
+    __slots__ = ("_outbox", "_redact", "_seen", "breaks", "session_id")
 
     def __init__(self, session_id: str, redact: Redact, seen: Seen, outbox: Outbox | None) -> None:
         self.session_id = checked_id(session_id, "session_id")
         self._redact = redact
         self._seen = seen
         self._outbox = outbox
+        self.breaks: list[dict[str, Any]] = []
 
     # --- appending ---
 

@@ -6,7 +6,7 @@ Refuses: sockets and time; `query.py` and `aio.py` move the bytes, each in its o
 
 from __future__ import annotations
 
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from walld_client import process
@@ -32,9 +32,11 @@ __all__ = [
     "decode_bytes",
     "decode_json",
     "decode_lines",
+    "decode_page",
     "decode_placed",
     "decode_replies",
     "decode_sessions",
+    "decode_view",
     "own_stream",
 ]
 
@@ -45,6 +47,13 @@ _bool = msgspec.msgpack.Decoder(bool)
 _bytes = msgspec.msgpack.Decoder(bytes)
 _json: msgspec.msgpack.Decoder[bytes | None] = msgspec.msgpack.Decoder(bytes | None)
 _lines: msgspec.msgpack.Decoder[list[bytes] | None] = msgspec.msgpack.Decoder(list[bytes] | None)
+_page: msgspec.msgpack.Decoder[tuple[list[bytes] | None, bytes]] = msgspec.msgpack.Decoder(
+    tuple[list[bytes] | None, bytes]
+)
+_view: msgspec.msgpack.Decoder[tuple[bytes | None, bytes]] = msgspec.msgpack.Decoder(
+    tuple[bytes | None, bytes]
+)
+_breaks = msgspec.json.Decoder(list[dict[str, Any]])
 _placed = msgspec.msgpack.Decoder(list[Placed])
 _sessions = msgspec.msgpack.Decoder(list[SessionFacts])
 
@@ -128,6 +137,24 @@ def decode_lines(answer: bytes) -> list[bytes] | None:
     return _decoded(_lines, answer)
 
 
+def decode_page(answer: bytes) -> tuple[list[bytes] | None, list[dict[str, Any]]]:
+    """The answer to Events that was asked for breaks; an older daemon tells none."""
+    try:
+        lines, breaks = _page.decode(answer)
+    except msgspec.ValidationError:
+        return decode_lines(answer), []
+    return lines, _decoded_breaks(breaks)
+
+
+def decode_view(answer: bytes) -> tuple[bytes | None, list[dict[str, Any]]]:
+    """The answer to Project that was asked for breaks; an older daemon tells none."""
+    try:
+        text, breaks = _view.decode(answer)
+    except msgspec.ValidationError:
+        return decode_json(answer), []
+    return text, _decoded_breaks(breaks)
+
+
 def decode_json(answer: bytes) -> bytes | None:
     """The answer to Project."""
     return _decoded(_json, answer)
@@ -146,6 +173,13 @@ def decode_bytes(answer: bytes) -> bytes:
 def own_stream(number: int, seq: int) -> Seen:
     """Tells the daemon how far this process has sent a stream of its own."""
     return Seen(process.producer(), number, seq)
+
+
+def _decoded_breaks(text: bytes) -> list[dict[str, Any]]:
+    try:
+        return _breaks.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unavailable(f"walld answered what this client cannot read: {error}") from error
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[_T], answer: bytes) -> _T:

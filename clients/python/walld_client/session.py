@@ -33,6 +33,14 @@ class Session(Blocking[SessionSteps]):
         """Its id, as it was given."""
         return self._steps.session_id
 
+    @property
+    def breaks(self) -> list[dict[str, Any]]:
+        """Where the session's file is damaged, as far as the last read met it.
+
+        offset, first_seq, last_seq (of what is missing), why. Empty: what was read was whole.
+        """
+        return self._steps.breaks
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.session_id!r}>"
 

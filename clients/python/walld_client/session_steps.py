@@ -17,12 +17,13 @@ from typing import Any
 from walld_client import artifacts, entries
 from walld_client.appending import Appending
 from walld_client.artifacts import Left
+from walld_client.damaged import told
 from walld_client.entries import Entry
 from walld_client.errors import Refused, Unavailable
 from walld_client.fingerprint import workspace_fingerprint
 from walld_client.ids import checked_id
 from walld_client.limits import EVENTS_PAGE
-from walld_client.requests import decode_json, decode_lines, decode_placed
+from walld_client.requests import decode_page, decode_placed, decode_view
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages as wire
 
@@ -87,12 +88,15 @@ class SessionSteps(Appending):
         """
         found: list[dict[str, Any]] = []
         at = after if branch is None else 0
+        breaks: list[dict[str, Any]] = []
         while True:
-            page = yield from self.lines(at)
+            page, more = yield from self._page(at, EVENTS_PAGE)
             found += map(entries.read_json, page)
+            breaks += more
             if len(page) < EVENTS_PAGE:
                 break
             at = found[-1]["seq"]
+        self.breaks = told(self.session_id, breaks)
         if branch is None:
             return found
         return [one for one in _path(found, branch, self.session_id) if one["seq"] > after]
@@ -112,10 +116,12 @@ class SessionSteps(Appending):
         session_id, seen = self.session_id, self._seen
         answer = yield Asked(
             lambda request_id: wire.Project(
-                request_id, session_id, name, text, None, seen(session_id)
+                request_id, session_id, name, text, None, seen(session_id), breaks=True
             )
         )
-        found = decode_json(answer)
+        found, breaks = decode_view(answer)
+        if name != "turn":  # told without reading the session
+            self.breaks = told(session_id, breaks)
         return None if found is None else entries.read_json(found)
 
     def read_artifact(self, sha256: str) -> Steps[bytes]:
@@ -184,14 +190,19 @@ class SessionSteps(Appending):
 
     def lines(self, after: int, limit: int = EVENTS_PAGE) -> Steps[list[bytes]]:
         """The first lines with seqs above `after`, as they stand in the log."""
+        return (yield from self._page(after, limit))[0]
+
+    def _page(self, after: int, limit: int) -> Steps[tuple[list[bytes], list[dict[str, Any]]]]:
+        """Lines, and what is missing from them."""
         yield from self.delivered()
         session_id, seen = self.session_id, self._seen
         answer = yield Asked(
             lambda request_id: wire.Events(
-                request_id, session_id, after, limit, None, seen(session_id)
+                request_id, session_id, after, limit, None, seen(session_id), breaks=True
             )
         )
-        return decode_lines(answer) or []
+        lines, breaks = decode_page(answer)
+        return lines or [], breaks
 
 
 def _known_files(gate: dict[str, Any] | None) -> list[str]:
@@ -201,11 +212,20 @@ def _known_files(gate: dict[str, Any] | None) -> list[str]:
 
 
 def _path(events: Sequence[dict[str, Any]], branch: str, session_id: str) -> list[dict[str, Any]]:
-    """The events from the root to entry `branch`."""
-    by_id = {one["id"]: one for one in events}
-    if branch not in by_id:
+    """The events from the root to entry `branch`, as the daemon's views follow it.
+
+    An entry whose parent was lost to damage hangs on the one before it.
+    """
+    places: dict[str, int] = {}
+    parents: list[int] = []
+    for place, one in enumerate(events):
+        parent = one.get("parent")
+        parents.append(-1 if parent is None else places.get(parent, place - 1))
+        places.setdefault(one["id"], place)
+    if branch not in places:
         raise Refused("unknown_entry", branch, f"an entry of session {session_id!r}")
-    path = [by_id[branch]]
-    while (parent := path[-1].get("parent")) is not None and parent in by_id:
-        path.append(by_id[parent])
+    path, place = [], places[branch]
+    while place >= 0:
+        path.append(events[place])
+        place = parents[place]
     return path[::-1]

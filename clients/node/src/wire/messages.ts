@@ -65,11 +65,13 @@ export const TAGGED = {
   ],
   Events: [
     55,
-    "id int, session_id str, after int = 0, limit int = 0, uid int? = nil, seen [Seen] = []",
+    "id int, session_id str, after int = 0, limit int = 0, uid int? = nil, seen [Seen] = [], " +
+      "breaks bool = false",
   ],
   Project: [
     56,
-    "id int, session_id str, name str, arguments bin = b'{}', uid int? = nil, seen [Seen] = []",
+    "id int, session_id str, name str, arguments bin = b'{}', uid int? = nil, seen [Seen] = [], " +
+      "breaks bool = false",
   ],
   Sessions: [57, 'id int, prefix str = "", uid int? = nil'],
   Delete: [58, "id int, session_id str, uid int? = nil, seen [Seen] = []"],

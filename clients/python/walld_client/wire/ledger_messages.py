@@ -93,13 +93,14 @@ class Events(Message, tag=55, frozen=True):
     limit: int = 0
     uid: int | None = None
     seen: list[Seen] = []
+    breaks: bool = False
 
 
 class Project(Message, tag=56, frozen=True):
     """A view of a session. Answer: JSON text as bytes, nil where it was never written.
 
     name: messages | state | turn | tree | transcript | trace | audit | eval | pending | resume |
-    find. arguments: a JSON object.
+    find. arguments: a JSON object. breaks: as in Events.
     """
 
     id: RequestId
@@ -108,6 +109,7 @@ class Project(Message, tag=56, frozen=True):
     arguments: bytes = b"{}"
     uid: int | None = None
     seen: list[Seen] = []
+    breaks: bool = False
 
 
 class Sessions(Message, tag=57, frozen=True):
