@@ -57,10 +57,11 @@ def _take(draft: Draft, line: Line, value: dict[str, Any]) -> None:
         draft.move_leaf(line, target, id=id_, parent=parent, at_ms=at, more=payload, **links)
         return
     kept = payload.get("first_kept")
-    if type_ == "compaction" and isinstance(kept, str) and kept in draft:
-        if not draft.above(kept, parent or draft.leaf):  # an older walld took it: it kept nothing
-            said = [message("user", payload.get("summary"))]
-            payload = {"replacement": said} | rest(payload, "first_kept")
+    is_there = isinstance(kept, str) and kept in draft
+    if type_ == "compaction" and is_there and not draft.above(str(kept), parent or draft.leaf):
+        # An older walld took it, and it kept nothing.
+        said = [message("user", payload.get("summary"))]
+        payload = {"replacement": said} | rest(payload, "first_kept")
     is_leaf = value.get("leaf") is not False
     is_root = parent is None and bool(draft.entries)
     draft.add(

@@ -29,6 +29,7 @@ from walld.sessions.snapshot import (
     encode_base,
     encode_steps,
 )
+from walld.sessions.targets import check_target
 from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, take_tool
 from walld.sessions.turns import TURN_STATES, TurnState, check_turn, content_hash, take_turn
 
@@ -36,16 +37,6 @@ __all__ = ["SessionState", "Undo"]
 
 _MISSING_MAX: Final = 1_000_000
 _NEVER_LEAF: Final = frozenset(("label", "leaf"))
-_TARGETS: Final = {
-    "label": "target",
-    "branch_summary": "target",
-    "leaf": "target",
-    "message_edit": "target",
-    "compaction": "first_kept",
-}
-"""Type -> the field that names an earlier entry (of an edit and a compaction also a message, and
-what stands on another branch they would not change: refused)."""
-_BY_MESSAGE: Final = frozenset(("message_edit", "compaction"))
 _FACTS: Final = (
     "message_id",
     "retry_of",
@@ -120,7 +111,7 @@ class SessionState:
         return (
             check_payload(event.type, event.payload)
             or self._check_place(event)
-            or self._check_target(event)
+            or check_target(event, self.parent_for(event), self.ids, self.parents, self.journal)
             or self._check_turn(event)
         )
 
@@ -134,35 +125,9 @@ class SessionState:
             limit = "the id of an earlier entry"
             return Problem("cycle", "parent is the entry itself", event.id, limit)
         if event.parent is not None and event.parent not in self.ids:
-            return _unknown("unknown_parent", "parent", event.parent)
+            limit = "the id of an entry that is there"
+            return Problem("unknown_parent", "parent names no entry", event.parent, limit)
         return None
-
-    def _check_target(self, event: Event) -> Problem | None:
-        name = _TARGETS.get(event.type)
-        target = None if name is None else event.payload.get(name)
-        if name is None or target is None:
-            return None
-        seq = self.ids.get(target)
-        if event.type in _BY_MESSAGE:
-            if seq is None and (turn_id := self.journal.turn_id_of(target)) is not None:
-                turn = self.journal.turn(turn_id)
-                seq = None if turn is None else turn.submitted_seq
-            if seq is not None and not self._is_above(seq, self.parent_for(event)):
-                limit = f"what stands on the path to {self.parent_for(event) or 'the beginning'}"
-                message = f"{name} of {event.type} is not on the path"
-                return Problem("not_on_path", message, str(target), limit)
-        return (
-            None
-            if seq is not None
-            else _unknown("unknown_target", f"{name} of {event.type}", target)
-        )
-
-    def _is_above(self, seq: int, entry_id: str | None) -> bool:
-        """Whether the entry of that seq stands on the path to the other. A parent is earlier."""
-        place = 0 if entry_id is None else self.ids.get(entry_id) or 0
-        while place > seq:
-            place = self.parents[place]
-        return place == seq
 
     def _check_turn(self, event: Event) -> Problem | None:
         if event.type == "turn_submitted":
@@ -394,10 +359,6 @@ def _key_names(step: Step) -> tuple[str, ...]:
     if step.key is None:
         return ()
     return _key_name(step.key, None), _key_name(step.key, step.type)
-
-
-def _unknown(code: str, field: str, got: object) -> Problem:
-    return Problem(code, f"{field} names no entry", str(got), "the id of an entry that is there")
 
 
 def _unknown_turn(got: str | None, field: str = "turn") -> Problem:
