@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from walld.cli.session_view import render_show, render_tree
+from walld.cli.session_show import render_show
+from walld.cli.session_view import render_tree
 from walld.escape import escaped
 
 TRANSCRIPT = [
@@ -224,6 +225,7 @@ def test_anything_is_shown_and_nothing_acts(shape: dict[str, object], session_id
     parts = [shape, *shape.values()]
     for shown in (
         render_show(parts, session_id, width=width, colour=False),
+        render_show(parts, session_id, width=width, colour=False, tree=shape),
         render_tree(shape, width=width),
     ):
         assert escaped(shown) == shown

@@ -1,8 +1,8 @@
 """walld session: look at sessions, fork, import, export, delete them.
 
-Owns: the verbs. Refuses: the grammar (`session_arguments.py`), drawing (`session_view.py`),
-importing (`session_import.py`), repairing (`session_repair.py`, which needs the directory without a
-daemon), other programs' formats (`foreign/`). The daemon answers all else.
+Owns: the verbs. Refuses: the grammar (`session_arguments.py`), drawing (`session_show.py`,
+`session_view.py`), importing (`session_import.py`), repairing (`session_repair.py`, which needs the
+directory without a daemon), other programs' formats (`foreign/`). The daemon answers all else.
 
 Exit codes: 0 done, 3 there is no such session, proven, 1 cannot know or was refused.
 """
@@ -27,7 +27,8 @@ from walld.cli import session_import, session_repair
 from walld.cli.ask import Daemon
 from walld.cli.asking import Asking, say_breaks
 from walld.cli.run import DONE, NOTHING, complain
-from walld.cli.session_view import render_show, render_tree
+from walld.cli.session_show import render_show
+from walld.cli.session_view import render_tree
 from walld.cli.show import as_json
 from walld.escape import escaped, escaped_line
 from walld.foreign.export import to_otel
@@ -98,8 +99,9 @@ def _show(asking: Asking, options: argparse.Namespace) -> int:
     if options.json:
         print(as_json(told))
     else:
+        tree = asking.view(options.session, "tree")
         width = shutil.get_terminal_size().columns
-        print(render_show(told, options.session, width=width, colour=_has_colour()))
+        print(render_show(told, options.session, width=width, colour=_has_colour(), tree=tree))
     say_breaks(asking, options.session)
     return DONE
 

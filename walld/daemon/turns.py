@@ -27,6 +27,7 @@ from walld import limits
 from walld.engine.entries import free_id
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
+from walld.sessions.targets import is_above
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ def _placed(
     """
     turn = state.journal.turn(turn_id)
     assert turn is not None, turn_id
-    is_there = state.is_above(turn.submitted_seq, state.leaf)
+    is_there = is_above(turn.submitted_seq, state.leaf, state.ids, state.parents)
     above = None if is_there else turn.turn_id
     if parent is not None and parent in state.ids:
         above = parent

@@ -23,7 +23,6 @@ __all__ = [
     "check_payload",
     "check_type",
     "is_sha256",
-    "unknown_entry",
     "unknown_turn",
 ]
 
@@ -69,11 +68,6 @@ class Problem(NamedTuple):
     message: str
     got: str
     limit: str
-
-
-def unknown_entry(code: str, field: str, got: object) -> Problem:
-    """Of a field that names no entry."""
-    return Problem(code, f"{field} names no entry", str(got), "the id of an entry that is there")
 
 
 def unknown_turn(got: str | None, field: str = "turn") -> Problem:

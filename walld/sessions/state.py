@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from walld.errors import FormatError
-from walld.sessions.events import Event, Problem, check_payload, unknown_entry, unknown_turn
+from walld.sessions.events import Event, Problem, check_payload, unknown_turn
 from walld.sessions.hashed import Seqs
 from walld.sessions.journal import Journal
 from walld.sessions.snapshot import (
@@ -31,6 +31,7 @@ from walld.sessions.snapshot import (
     key_name,
     key_names,
 )
+from walld.sessions.targets import check_target
 from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, take_tool
 from walld.sessions.turns import (
     TURN_STATES,
@@ -45,16 +46,6 @@ __all__ = ["SessionState", "Undo"]
 
 _MISSING_MAX: Final = 1_000_000
 _NEVER_LEAF: Final = frozenset(("label", "leaf"))
-_TARGETS: Final = {
-    "label": "target",
-    "branch_summary": "target",
-    "leaf": "target",
-    "message_edit": "target",
-    "compaction": "first_kept",
-}
-"""Type -> the field that names an earlier entry (of an edit and a compaction also a message, and
-what stands on another branch they would not change: refused)."""
-_BY_MESSAGE: Final = frozenset(("message_edit", "compaction"))
 _FACTS: Final = (
     "message_id",
     "retry_of",
@@ -113,13 +104,6 @@ class SessionState:
         """The parent that belongs into the event's line."""
         return self.leaf if event.parent is None else event.parent
 
-    def is_above(self, seq: int, entry_id: str | None) -> bool:
-        """Whether the entry of that seq stands on the path to the other. A parent is earlier."""
-        place = 0 if entry_id is None else self.ids.get(entry_id) or 0
-        while place > seq:
-            place = self.parents[place]
-        return place == seq
-
     def seq_of_key(self, key: str, type: str | None = None) -> int | None:  # noqa: A002
         """The first event of that key, and of that type where one is given."""
         return self.keys.get(key_name(key, type))
@@ -136,7 +120,7 @@ class SessionState:
         return (
             check_payload(event.type, event.payload)
             or self._check_place(event)
-            or self._check_target(event)
+            or check_target(event, self.parent_for(event), self.ids, self.parents, self.journal)
             or self._check_turn(event)
         )
 
@@ -150,28 +134,9 @@ class SessionState:
             limit = "the id of an earlier entry"
             return Problem("cycle", "parent is the entry itself", event.id, limit)
         if event.parent is not None and event.parent not in self.ids:
-            return unknown_entry("unknown_parent", "parent", event.parent)
+            limit = "the id of an entry that is there"
+            return Problem("unknown_parent", "parent names no entry", event.parent, limit)
         return None
-
-    def _check_target(self, event: Event) -> Problem | None:
-        name = _TARGETS.get(event.type)
-        target = None if name is None else event.payload.get(name)
-        if name is None or target is None:
-            return None
-        seq = self.ids.get(target)
-        if event.type in _BY_MESSAGE:
-            if seq is None and (turn_id := self.journal.turn_id_of(target)) is not None:
-                turn = self.journal.turn(turn_id)
-                seq = None if turn is None else turn.submitted_seq
-            if seq is not None and not self.is_above(seq, self.parent_for(event)):
-                limit = f"what stands on the path to {self.parent_for(event) or 'the beginning'}"
-                message = f"{name} of {event.type} is not on the path"
-                return Problem("not_on_path", message, str(target), limit)
-        return (
-            None
-            if seq is not None
-            else unknown_entry("unknown_target", f"{name} of {event.type}", target)
-        )
 
     def _check_turn(self, event: Event) -> Problem | None:
         if event.type == "turn_submitted":

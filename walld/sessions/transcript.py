@@ -42,6 +42,8 @@ def turn_view(turn: TurnAccount, on_path: set[str]) -> dict[str, Any]:
         "retry_of": state.retry_of,
         "stream_ids": state.stream_ids.copy(),
         "collisions": state.collisions.copy(),
+        "id": turn.submitted.id,
+        "seq": turn.submitted.seq,
         "submitted_at_ms": turn.submitted.at_ms,
         "ended_at_ms": None if turn.ended is None else turn.ended.at_ms,
         "duration_ms": turn.duration_ms,
@@ -56,6 +58,8 @@ def tool_view(tool: ToolAccount) -> dict[str, Any]:
     """A call with its outcome and how long it took."""
     payload = tool.intent.payload
     view: dict[str, Any] = {
+        "id": tool.intent.id,
+        "seq": tool.intent.seq,
         "call_id": tool.call_id,
         "tool": tool.state.tool,
         "arguments": payload.get("arguments"),
@@ -86,9 +90,12 @@ def _messages(said: Sequence[Event], on_path: set[str]) -> list[dict[str, Any]]:
             message = submitted_message(event)
         reply = (message.get("_wal_stream"), message.get("_wal_seq"))
         name = reply if isinstance(reply[0], str) and isinstance(reply[1], int) else event.id
+        first = shown.get(name, {"first_id": event.id, "first_seq": event.seq})
         shown[name] = {
             "id": event.id,
             "seq": event.seq,
+            "first_id": first["first_id"],
+            "first_seq": first["first_seq"],
             "at_ms": event.at_ms,
             "on_path": event.id in on_path,
             "message": message,

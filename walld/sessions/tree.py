@@ -69,6 +69,8 @@ def tree(events: Sequence[Event]) -> dict[str, Any]:
         }
         if event.id in labels:
             node["label"] = labels[event.id]
+        if event.type in ("leaf", "branch_summary"):
+            node |= _of_branch(event)
         if event.id in summaries:
             node["summaries"] = summaries[event.id]
         nodes.append(node)
@@ -100,6 +102,17 @@ def _node(event: Event) -> dict[str, Any]:
     if text:
         node["text"] = text if len(text) <= TEXT_CHARS else text[: TEXT_CHARS - 1] + "…"
     return node
+
+
+def _of_branch(event: Event) -> dict[str, Any]:
+    """Where a move of the leaf leads and what the branch is called; what one that was left says."""
+    payload = event.payload
+    if check_payload(event.type, payload) is not None:
+        return {}
+    if event.type == "branch_summary":
+        return {"summary": payload["text"]}
+    name = payload.get("name")
+    return {"target": payload["target"]} | ({} if name is None else {"name": name})
 
 
 def _text(event: Event) -> str:

@@ -1,0 +1,252 @@
+"""Laws of tools and of the gate: what may come next, what is told, what may run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from session_log import Log
+
+from walld.sessions.audit import audit
+from walld.sessions.pending import pending
+from walld.sessions.resume import resume
+from walld.sessions.state import SessionState
+from walld.sessions.transcript import transcript
+from walld.sessions.workspace import compare
+
+A, B = "a" * 64, "b" * 64
+THEN = {"head": "h", "dirty": False, "files": {"x": A}}
+NOWS: list[dict[str, Any] | None] = [
+    None,
+    THEN,
+    THEN | {"files": {"x": B}},
+    THEN | {"head": "other"},
+    THEN | {"dirty": None},
+]
+EFFECTS = ("none", "read", "workspace-write", "external-write")
+POLICIES = (
+    *("replay-from-event", "rerun-after-check"),
+    *("require-user-confirmation", "never-rerun"),
+)
+STEPS = {
+    "ask": ("tool_approval", {"state": "asked"}),
+    "grant": ("tool_approval", {"state": "granted"}),
+    "deny": ("tool_approval", {"state": "denied"}),
+    "decide": ("tool_decision", {"verdict": "deny"}),
+    "start": ("tool_started", {}),
+    "finish": ("tool_finished", {}),
+    "fail": ("tool_finished", {"failed": True}),
+    "observe": ("observation", {"text": "so it went"}),
+}
+LEADS = {
+    "ask": "asked",
+    "grant": "approved",
+    "deny": "denied",
+    "decide": "denied",
+    "start": "started",
+    "finish": "finished",
+    "fail": "failed",
+    "observe": "observed",
+}
+DECISIONS = {"ask", "grant", "deny", "decide"}
+RESULTS = {"finish", "fail", "observe"}
+ONWARD = {
+    "intended": DECISIONS | RESULTS | {"start"},
+    "asked": DECISIONS | RESULTS | {"start"},
+    "approved": DECISIONS | RESULTS | {"start"},
+    "denied": DECISIONS | RESULTS,
+    "started": RESULTS,
+    "finished": {"observe"},
+    "failed": {"observe"},
+    "observed": {"observe"},
+}
+CLOSED = {"denied", "finished", "failed", "observed"}
+
+
+class Call:
+    """A call as plainly as it goes."""
+
+    def __init__(self, effect: str, policy: str) -> None:
+        self.effect, self.policy = effect, policy
+        self.state = "intended"
+        self.been: list[str] = []
+
+    def may(self, step: str, ended: bool) -> bool:
+        """Whether the step may come."""
+        if not ended:
+            return step in ONWARD[self.state]
+        ran = "started" in self.been or self.state in CLOSED
+        return step in ONWARD[self.state] & (RESULTS if ran else {"deny", "decide"})
+
+    @property
+    def outcome(self) -> str:
+        for state, outcome in (("finished", "done"), ("failed", "failed"), ("started", "unknown")):
+            if state in self.been:
+                return outcome
+        decided = [state for state in self.been if state in ("asked", "approved", "denied")]
+        if decided[-1:] == ["denied"]:
+            return "denied"
+        return "done" if "observed" in self.been else "pending"
+
+
+class Tools(RuleBasedStateMachine):
+    """Two turns with two calls each, against a table that says who follows whom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = Log()
+        self.log.add("lifecycle", {"fingerprint": THEN})
+        self.ends: dict[str, str] = {}
+        self.calls: dict[tuple[str, str], Call] = {}
+        self.earlier: list[Call] = []
+        for turn in ("t1", "t2"):
+            self.log.submit(turn)
+
+    turns = st.sampled_from(["t1", "t1", "t2"])
+    ids = st.sampled_from(["c1", "c1", "c2"])
+
+    @rule(turn=turns, call=ids, effect=st.sampled_from(EFFECTS), policy=st.sampled_from(POLICIES))
+    def intend(self, turn: str, call: str, effect: str, policy: str) -> None:
+        payload = {"call_id": call, "tool": "x", "side_effect": effect, "resume_policy": policy}
+        problem = self.log.offer("tool_intent", payload, turn=turn)
+        known = self.calls.get((turn, call))
+        if turn in self.ends or (known is not None and known.state not in CLOSED):
+            assert problem is not None
+            assert problem.code == "illegal_tool"
+            return
+        assert problem is None
+        if known is not None:
+            self.earlier.append(known)
+        self.calls[turn, call] = Call(effect, policy)
+
+    @rule(
+        turn=turns, call=ids, steps=st.lists(st.sampled_from(list(STEPS)), min_size=1, max_size=3)
+    )
+    def go_on(self, turn: str, call: str, steps: list[str]) -> None:
+        for step in steps:
+            self.step(turn, call, step)
+
+    def step(self, turn: str, call: str, step: str) -> None:
+        kind, payload = STEPS[step]
+        problem = self.log.offer(kind, {"call_id": call} | payload, turn=turn)
+        known = self.calls.get((turn, call))
+        if known is None or not known.may(step, turn in self.ends):
+            assert problem is not None, (step, known and known.state)
+            assert problem.code == ("unknown_tool" if known is None else "illegal_tool")
+            return
+        assert problem is None, (step, known.state, problem)
+        known.state = LEADS[step]
+        known.been.append(known.state)
+
+    @rule(turn=turns, end=st.sampled_from(["completed", "interrupted"]))
+    def end(self, turn: str, end: str) -> None:
+        self.log.add(f"turn_{end}", {"reason": "why"}, turn=turn)
+        self.ends.setdefault(turn, end)
+
+    @rule()
+    def reload(self) -> None:
+        self.log.state = SessionState.from_base(self.log.state.to_base())
+
+    @invariant()
+    def the_fold_and_every_view_say_the_same(self) -> None:
+        for (turn, call), known in self.calls.items():
+            tool = self.log.state.journal.tool(turn, call)
+            assert tool is not None
+            assert (tool.state, tool.outcome) == (known.state, known.outcome)
+            assert tool.closed == (known.state in CLOSED)
+        told = [tool["outcome"] for part in transcript(self.log.events) for tool in part["tools"]]
+        every = [*self.earlier, *self.calls.values()]
+        assert sorted(told) == sorted(call.outcome for call in every)
+        facts = audit(self.log.events)
+        unanswered = sum(len(turn["unanswered"]) for turn in facts["turns"])
+        assert unanswered == sum(call.state not in CLOSED for call in self.calls.values())
+        assert facts["malformed"] == []
+
+    @invariant()
+    def what_is_open_is_told_and_what_is_unsafe_asks(self) -> None:
+        left = {
+            name: call
+            for name, call in self.calls.items()
+            if call.state == "started"
+            or (call.state not in CLOSED and self.ends.get(name[0]) != "completed")
+        }
+        waiting = [one for one in pending(self.log.events) if "call_id" in one]
+        assert {(one["turn"], one["call_id"]) for one in waiting} == set(left)
+        for now in NOWS:
+            gate = resume(self.log.events, now)
+            told = {(tool["turn"], tool["call_id"]): tool["may"] for tool in gate["tools"]}
+            assert set(told) == set(left)
+            asking = {one["call_id"] for one in gate["reasons"] if "call_id" in one}
+            for name, may in told.items():
+                assert_safe(left[name], may, gate["workspace"]["verdict"])
+                assert (name[1] in asking) >= (may in ("ask_user", "never"))
+            assert (gate["status"] == "blocked") == bool(gate["reasons"])
+
+
+def assert_safe(call: Call, may: str, verdict: str) -> None:
+    """What the gate may never say, and what it says for certain."""
+    if call.state != "started":
+        asks = call.state == "asked"
+        asks = asks or (call.state == "intended" and call.policy == "require-user-confirmation")
+        assert may == ("ask_user" if asks else "replay")
+        return
+    assert (may == "never") == (call.policy == "never-rerun")
+    if call.policy == "require-user-confirmation":
+        assert may == "ask_user"
+    if may == "replay":
+        assert call.policy == "replay-from-event"
+        assert call.effect in ("none", "read"), "it may have taken effect"
+    if may == "rerun_after_check":
+        assert call.effect != "workspace-write" or verdict == "same", "nobody has looked"
+        assert call.effect != "external-write" or call.policy == "rerun-after-check"
+
+
+Tools.TestCase.settings = settings(deadline=None, max_examples=100, stateful_step_count=20)
+TestTools = Tools.TestCase
+
+paths = st.sampled_from(["a", "b", "c"])
+trees = st.dictionaries(paths, st.sampled_from(["1", "2"]))
+
+
+def fingerprint(committed: dict[str, str], tree: dict[str, str], seen: str) -> dict[str, Any]:
+    """Of a tree beside its commit. seen: all, or dirty alone, or what git does not say."""
+    changes = {path: tree.get(path) for path in {*committed, *tree}}
+    changes = {path: held for path, held in changes.items() if held != committed.get(path)}
+    return {
+        "head": "h",
+        "root": "/w",
+        "dirty": None if seen == "nothing" else bool(changes),
+        "changes": changes if changes and seen == "all" else None,
+    }
+
+
+@settings(deadline=None, max_examples=300)
+@given(trees, trees, trees | st.none(), st.sets(paths), st.booleans(), st.data())
+def test_the_same_is_the_same(
+    committed: dict[str, str],
+    then: dict[str, str],
+    now: dict[str, str] | None,
+    named: set[str],
+    has_written: bool,
+    data: st.DataObject,
+) -> None:
+    """Whatever was not looked at: a workspace that is called the same is the same."""
+    seen = st.sampled_from(["all", "all", "dirty", "nothing"])
+    now = then if now is None else now
+    before, after = data.draw(seen), data.draw(seen)
+    files = {path: then.get(path) for path in named}
+    compared = compare(
+        fingerprint(committed, then, before) | {"files": files},
+        fingerprint(committed, now, after) | {"files": {path: now.get(path) for path in named}},
+        has_written,
+    )
+    if compared.verdict == "same":
+        assert then == now
+    if then == now:
+        assert compared.verdict != "changed"
+        assert compared.verdict == "same" or "all" not in (before, after) or before != after
+    elif not has_written and before == after == "all":
+        differing = {path for path in {*then, *now} if then.get(path) != now.get(path)}
+        assert set(compared.changed) == {f"file {path}" for path in differing}

@@ -1,0 +1,149 @@
+"""The transcript as a tree: branches, what stands on them, in the order of the log."""
+
+from __future__ import annotations
+
+import json
+
+from session_log import Log
+
+from walld.cli.session_show import render_show
+from walld.sessions.transcript import transcript
+from walld.sessions.tree import tree
+
+
+def shown(log: Log) -> list[str]:
+    """As the command shows it: both views went through JSON."""
+    views = json.loads(json.dumps([transcript(log.events), tree(log.events)]))
+    drawn = render_show(views[0], "s", width=60, colour=False, tree=views[1])
+    return [line for line in drawn.split("\n")[1:] if line.strip(" │")]
+
+
+def said(log: Log, content: str, **more: str) -> str:
+    return log.add("message", {"role": "assistant", "content": content}, **more)
+
+
+def test_answers_and_tools_stand_in_the_order_of_the_log() -> None:
+    log = Log()
+    log.submit("t", "q")
+    log.tool("t", "c1", "started", "finished")
+    said(log, "one", turn="t")
+    log.tool("t", "c2", "started")
+    said(log, "two", turn="t")
+    log.say("user", "loose")
+    assert [line.strip() for line in shown(log)][1:] == [
+        *("user", "q"),
+        *("* bash  done  finished  1.0 s  c1", "=> done"),
+        *("assistant", "one"),
+        "* bash  unknown  started  c2",
+        *("assistant", "two"),
+        *("outside of any turn", "user", "loose"),
+    ]
+
+
+def test_branches_are_a_tree_with_their_names_and_what_was_left_says_so() -> None:
+    log = Log()
+    log.submit("t", "q")
+    aside = said(log, "wrong", turn="t")
+    log.tool("t", "c", "started")
+    log.add("leaf", {"target": "e1", "name": "alt"})
+    log.add("branch_summary", {"target": aside, "text": "it was wrong because " * 9})
+    said(log, "right", turn="t")
+    log.submit("t2", "more")
+    lines = shown(log)
+    assert lines[1:] == [
+        "  user",
+        "    q",
+        "├─ branch",
+        "│  turn 1 goes on",
+        "│    assistant",
+        "│      wrong",
+        "│    * bash  unknown  started  c",
+        "└─ branch alt, it stands here",
+        "what the branch that was left came to",
+        *(["    it was wrong because it was wrong because it was wrong"]),
+        *(line for line in lines[11:14]),
+        "turn 1 goes on",
+        "  assistant",
+        "    right",
+        lines[17],
+        "  user",
+        "    more",
+    ]
+    assert lines[0].startswith("turn 1  submitted")
+    assert "".join(lines[10:14]).count("because") == 9, "whole, not cut like a line of the tree"
+    assert lines[17].startswith("turn 2  submitted")
+
+
+def test_branches_of_branches_and_one_before_the_first_entry() -> None:
+    log = Log()
+    log.say("user", "a")
+    log.say("user", "b")
+    log.add("leaf", {"target": "e1"})
+    log.say("user", "c")
+    log.add("leaf", {"target": None, "name": "afresh"})
+    begun = [line for line in shown(log) if "─" in line]
+    assert begun == [
+        "├─ branch",
+        "│  ├─ branch",
+        "│  └─ branch",
+        "└─ branch afresh: nothing said yet, it stands here",
+    ]
+    log.say("user", "d")
+    assert [line for line in shown(log) if "─" in line][-1] == "└─ branch afresh, it stands here"
+    log.add("leaf", {"target": "e1"})
+    assert "   └─ nothing said yet, it stands here" not in shown(log)
+    begun = [line for line in shown(log) if "─" in line]
+    assert begun == [
+        "├─ branch afresh",
+        "└─ branch, it stands here",
+        "├─ branch",
+        "├─ branch",
+        "└─ nothing said yet, it stands here",
+    ]
+
+
+def test_a_branch_that_goes_straight_on_is_named_and_not_drawn_aside() -> None:
+    log = Log()
+    log.say("user", "a")
+    log.add("leaf", {"target": "e1", "name": "here"})
+    log.say("user", "b")
+    assert "branch here" in shown(log)
+    assert not any("─" in line for line in shown(log))
+
+
+def test_where_the_leaf_stands_before_what_was_said_that_is_a_branch() -> None:
+    log = Log()
+    log.say("user", "a")
+    log.say("user", "b")
+    log.add("leaf", {"target": "e1"})
+    assert [line for line in shown(log) if "─" in line] == [
+        "├─ branch",
+        "└─ nothing said yet, it stands here",
+    ]
+    log.add("setting", {"key": "k", "value": 1})
+    assert [line for line in shown(log) if "─" in line] == [
+        "├─ branch",
+        "└─ nothing said yet, it stands here",
+    ]
+
+
+def test_a_thousand_branches_are_no_wider_than_one() -> None:
+    log = Log()
+    log.say("user", "0")
+    for number in range(1000):
+        at = log.events[-1].id if number == 0 else f"e{log.state.last_seq}"
+        log.say("user", "left")
+        log.add("leaf", {"target": at})
+        log.say("user", "kept")
+    assert max(map(len, shown(log))) < 60
+
+
+def test_a_reply_that_was_said_anew_stands_where_it_first_stood() -> None:
+    log = Log()
+    log.submit("t", "q")
+    for content in ("half", "between", "whole"):
+        of = {} if content == "between" else {"_wal_stream": "s", "_wal_seq": 1}
+        log.add("message", {"role": "assistant", "content": content, **of}, turn="t")
+    assert [line.strip() for line in shown(log)][3:] == [
+        *("assistant", "whole", "assistant", "between"),
+    ]
