@@ -20,7 +20,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-adapters check format sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
+.PHONY: help demo test test-node test-adapters bench-adapters check format sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
 	bench-publish clean
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo 'make test    all tests (PYTEST="-k name" for some)'
 	@echo 'make test-node  the tests of the Node client, against a real daemon; Node >= 20 and npm'
 	@echo 'make test-adapters  each SDK from the registry in a venv of its own, and its tests; GROUP=name for some'
+	@echo 'make bench-adapters  what each adapter adds to a chunk, in the venvs of test-adapters'
 	@echo 'make check   format, lint, types, import rules, spelling'
 	@echo 'make format  rewrite the files as make check wants them'
 	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b'
@@ -75,6 +76,10 @@ test-node: $(VENV)/made
 # What cannot be installed is said and fails nothing, unless it is all of them.
 test-adapters: $(VENV)/made
 	PYTHONPATH=tests $(BIN)/python -m adapters $(GROUP)
+
+# What each framework's adapter adds to a chunk, in the venvs that test-adapters has made.
+bench-adapters: $(VENV)/made
+	PYTHONPATH=tests $(BIN)/python -m adapters --overhead --keep $(GROUP)
 
 check: $(VENV)/tools
 	$(BIN)/ruff format --check $(SOURCES)

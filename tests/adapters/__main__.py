@@ -117,10 +117,19 @@ def run_tests(name: str, group: Group, more: list[str]) -> int:
     return subprocess.run(command, env=env, cwd=ROOT, check=False).returncode
 
 
+def measure(name: str) -> int:
+    """The exit code of `adapters.overhead` in its venv."""
+    env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{CLIENT}"}
+    env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    command = [python_of(name), "-m", "adapters.overhead", name]
+    return subprocess.run(command, env=env, cwd=ROOT, check=False).returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m adapters", description=__doc__.split("\n")[0])
     parser.add_argument("group", nargs="*", help=f"of {', '.join(GROUPS)} (all)")
     parser.add_argument("--keep", action="store_true", help="use the venvs that are there")
+    parser.add_argument("--overhead", action="store_true", help="measure a chunk, test nothing")
     parser.add_argument("--pytest", default="", help="more arguments of pytest")
     options = parser.parse_args()
     if unknown := set(options.group) - set(GROUPS):
@@ -134,7 +143,10 @@ def main() -> int:
         if trouble is not None:
             rows.append((name, "NOT INSTALLED", trouble))
             continue
-        code = run_tests(name, group, options.pytest.split())
+        if options.overhead:
+            code = measure(name) if name != "langgraph" else 0  # its models are LangChain's
+        else:
+            code = run_tests(name, group, options.pytest.split())
         failed = failed or code != 0
         took = f"{time.monotonic() - begun:.0f} s"
         rows.append((name, "passed" if code == 0 else f"FAILED ({code})", versions(name, group)))

@@ -179,10 +179,10 @@ class Backlog:
 
     def _refill(self) -> bool:
         """Commit the next frames to leave. False where nothing waits."""
-        if self._loose:
+        if self._loose > 1:  # one alone has nothing to be folded with
             self._fold()
         chunk = self.outgoing
-        size = 0
+        size = self._loose = 0
         size_max = min(_CHUNK_BYTES, 1 + self.bytes_max // 8)  # it cannot be dropped to make room
         while size < size_max:
             queue = self.greeting or self.kept or self.waiting

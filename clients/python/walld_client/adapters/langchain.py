@@ -9,8 +9,9 @@ this module then (`startup/walld_langchain_startup.py`); elsewhere the program d
 Owns: LangChain's callbacks to calls on a reply. Refuses: when a reply ends (`model_call.py`).
 
 - Text is taken from `on_llm_new_token` alone; `stream_events(version="v3")` tells it a second time.
-- A `token` may be a list, and of Chat models a str beside which the call chunks stand: the chunk's
-  `content_blocks` have all of it in one form, and are asked where there is more than text.
+- A `token` may be a list, and of Chat models a str beside which the call chunks stand. Both are
+  taken as they are where there is nothing else; else the chunk's `content_blocks` have all of it in
+  one form, and cost more than sending it does.
 - `ChatOpenAI` drops the `reasoning_content` of servers that have it; the httpx2 hook keeps it.
 - LangChain ends a stream that was cut without a word as if all were well (`on_llm_end`): it is
   errored here unless some finish reason came. An answer that was not streamed came whole or not.
@@ -110,13 +111,18 @@ class WalldCallback(BaseCallbackHandler):
         if message is None:
             if token and isinstance(token, str):
                 call.token(token)
-        elif isinstance(message.content, str) and not (
-            getattr(message, "tool_call_chunks", None) or message.additional_kwargs
-        ):
+        elif isinstance(message.content, str) and not message.additional_kwargs:
             if message.content:
                 call.token(message.content)
+            if chunks := getattr(message, "tool_call_chunks", None):
+                indexes = self._indexes.setdefault(run_id, {})
+                for one in chunks:
+                    _called(one, call, indexes)
         else:
             indexes = self._indexes.setdefault(run_id, {})
+            if (arguments := _arguments_alone(message)) and arguments.get("index") in indexes:
+                _called(arguments, call, indexes)
+                return
             for block in message.content_blocks:
                 _said(block, call, indexes)
 
@@ -242,18 +248,32 @@ def _said(block: Any, call: ModelCall, indexes: dict[Any, str]) -> None:
     elif kind in ("tool_call", "server_tool_call"):
         about = {"server": True} if kind == "server_tool_call" else {}
         call.tool(call_name(block.get("name")), block.get("args"), call_id=block["id"], **about)
-    elif kind in ("tool_call_chunk", "server_tool_call_chunk"):
-        about = {"server": True} if kind == "server_tool_call_chunk" else {}
-        index = block.get("index")
-        if block.get("id") and indexes.get(index) != block["id"]:
-            indexes[index] = block["id"]
-            call.tool(call_name(block.get("name")), call_id=block["id"], **about)
-        if block.get("args") and index in indexes:
-            call.tool_arguments(block["args"], call_id=indexes[index])
+    elif kind == "tool_call_chunk":
+        _called(block, call, indexes)
+    elif kind == "server_tool_call_chunk":
+        _called(block, call, indexes, server=True)
     elif kind == "server_tool_result":
         failed = block.get("status") == "error"
         result = block.get("output")
         call.tool_result(result, call_id=block.get("tool_call_id"), failed=failed, server=True)
+
+
+def _arguments_alone(message: Any) -> Any:
+    """The one call chunk of a message of Anthropic's that holds nothing else."""
+    content, chunks = message.content, getattr(message, "tool_call_chunks", None) or []
+    if len(content) == len(chunks) == 1 and isinstance(content[0], dict):
+        return chunks[0] if content[0].get("type") == "input_json_delta" else None
+    return None
+
+
+def _called(block: Any, call: ModelCall, indexes: dict[Any, str], **about: Any) -> None:
+    """A piece of a call; only the first has its id."""
+    index, call_id, arguments = block.get("index"), block.get("id"), block.get("args")
+    if call_id and indexes.get(index) != call_id:
+        indexes[index] = call_id
+        call.tool(call_name(block.get("name")), call_id=call_id, **about)
+    if arguments and index in indexes:
+        call.tool_arguments(arguments, call_id=indexes[index])
 
 
 # --- attached by the environment -----------------------------------------------------------------

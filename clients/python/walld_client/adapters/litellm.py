@@ -42,12 +42,13 @@ class _LiteLlmTee(Tee):
     def _hear(self, item: Any) -> None:
         try:
             choices = getattr(item, "choices", None)
-            if choices and choices[0].finish_reason and not self._is_said():
+            first = held(choices[0]) if choices else {}
+            if first.get("finish_reason") and not self._is_said():
                 return
             self._recording.item(item)
-            if choices:
-                for block in held(choices[0].delta).get("thinking_blocks") or ():
-                    self._beside(block)
+            delta = first.get("delta")
+            for block in held(delta).get("thinking_blocks") or () if delta is not None else ():
+                self._beside(block)
         except Exception:
             _log.warning("a chunk is passed over", exc_info=True)
 

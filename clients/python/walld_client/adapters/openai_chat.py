@@ -107,17 +107,18 @@ class ChatFold(Fold):
             self._id = item.id if isinstance(item.id, str) else ""
             sink.event("provider", {"wire": "openai-chat", "id": self._id, "model": item.model})
         for choice in item.choices or ():
-            index = choice.index or 0
-            if choice.delta is not None:
+            # Each is asked for once: attributes of LiteLLM's objects cost a microsecond.
+            index, delta, reason = choice.index or 0, choice.delta, choice.finish_reason
+            if delta is not None:
                 if index:
-                    _aside(index, choice.delta, sink)
+                    _aside(index, delta, sink)
                 else:
-                    self._said(choice.delta, sink)
-            if choice.finish_reason:
+                    self._said(delta, sink)
+            if reason:
                 self._unfinished.discard(index)
                 self._finished.add(index)
                 if not index:
-                    sink.finish(finish_word(str(choice.finish_reason), bool(self._calls)))
+                    sink.finish(finish_word(str(reason), bool(self._calls)))
             elif index not in self._finished:
                 self._unfinished.add(index)
 
@@ -126,27 +127,29 @@ class ChatFold(Fold):
         return self.is_ended or bool(self._finished and not self._unfinished)
 
     def _said(self, delta: Any, sink: Sink) -> None:
-        reasoning, refusal, function = _optional(delta)
+        content, reasoning, refusal, calls, function = _parts(delta)
         if reasoning and isinstance(reasoning, str):
             sink.reasoning(reasoning)
-        content = delta.content
         if content and isinstance(content, str):
             sink.token(content)
         if refusal and isinstance(refusal, str):
             sink.token(refusal, refusal=True)
-        for call in delta.tool_calls or ():
+        for call in calls or ():
             self._called(call, sink)
         if function is not None:
             self._function(_LEGACY, None, function, sink)
 
     def _called(self, call: Any, sink: Sink) -> None:
-        call_id = call.id if isinstance(call.id, str) and call.id else None
-        index = call.index if isinstance(call.index, int) else self._index_of(call_id)
+        called, index = call.id, call.index
+        call_id = called if isinstance(called, str) and called else None
+        if not isinstance(index, int):
+            index = self._index_of(call_id)
         known = self._calls.get(index)
         if known is not None and call_id not in (None, known):
             index = self._another(index, call_id)
-        if call.function is not None or call_id is not None:
-            self._function(index, call_id, call.function, sink)
+        function = call.function
+        if function is not None or call_id is not None:
+            self._function(index, call_id, function, sink)
 
     def _index_of(self, call_id: str | None) -> int:
         """Where a server gives none: an id that is new is a new call, no id is the newest one's."""
@@ -174,23 +177,25 @@ class ChatFold(Fold):
             sink.tool_arguments(arguments, call_id=known)
 
 
-def _optional(delta: Any) -> tuple[Any, Any, Any]:
-    """Reasoning, refusal and function_call, which SDKs' objects may be without."""
+def _parts(delta: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Content, reasoning, refusal, tool_calls and function_call; SDKs' objects may be without."""
     if type(delta) is _Delta:
-        return delta.reasoning_content or delta.reasoning, delta.refusal, delta.function_call
+        reasoning = delta.reasoning_content or delta.reasoning
+        return delta.content, reasoning, delta.refusal, delta.tool_calls, delta.function_call
     have = held(delta).get
-    return have("reasoning_content") or have("reasoning"), have("refusal"), have("function_call")
+    reasoning = have("reasoning_content") or have("reasoning")
+    return have("content"), reasoning, have("refusal"), have("tool_calls"), have("function_call")
 
 
 def _aside(index: int, delta: Any, sink: Sink) -> None:
     """What a further choice says, halves of a character as bytes (UTF-8, surrogates passed)."""
     said: dict[str, Any] = {}
-    reasoning, refusal, _ = _optional(delta)
-    texts = {"content": delta.content, "reasoning": reasoning, "refusal": refusal}
+    content, reasoning, refusal, calls, _ = _parts(delta)
+    texts = {"content": content, "reasoning": reasoning, "refusal": refusal}
     for name, text in texts.items():
         if text and isinstance(text, str):
             said[name] = _packable(text)
-    for call in delta.tool_calls or ():
+    for call in calls or ():
         function = call.function
         one = {
             "index": call.index,
