@@ -121,3 +121,32 @@ def test_what_is_gone_is_waited_for_by_nobody(daemon: DaemonProcess, reader: Any
         client = walld_client.connect(daemon.socket_path)
         os._exit(0 if client.recover("s") is None and client.has_partial("t") else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_two_ways_to_one_daemon_lose_nothing(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of both links' streams are the process's: a daemon that read the higher first
+    took the lower for one that is done with, and threw its reply away.
+    """
+    monkeypatch.setenv("WALLD_SOCKET", daemon.socket_path)
+    one, other = walld_client.connect(daemon.socket_path), walld_client.connect()
+    try:
+        assert one._link.producer != other._link.producer
+        for client in (one, other):
+            assert client.reply("warm").drain(PATIENCE_SECONDS)
+        for number in range(6):
+            first, second = (one, other) if number % 2 else (other, one)
+            daemon.freeze()
+            replies = [client.reply(f"s{number}") for client in (first, second)]
+            for reply in replies:
+                reply.token("said")
+            daemon.thaw()
+            for client, reply in zip((first, second), replies, strict=True):
+                assert reply.drain(PATIENCE_SECONDS)
+                found = client.recover(stream_id=reply.stream_id)
+                assert found is not None
+                assert found.text == "said"
+    finally:
+        one.close()
+        other.close()

@@ -36,7 +36,7 @@ from walld_client.partial import PartialReply, from_recovered
 from walld_client.pool import Pool
 from walld_client.query import Query
 from walld_client.reply import Reply
-from walld_client.requests import decode_bool, decode_replies, own_stream
+from walld_client.requests import decode_bool, decode_replies
 from walld_client.session import Session
 from walld_client.session_steps import SessionSteps
 from walld_client.socket_path import find_socket
@@ -163,7 +163,8 @@ class ClientBase:
         Of what is not sent yet too: the daemon waits for it. So this is asked when a request is
         built, with a connection at hand: then there is a daemon to send to.
         """
-        return [own_stream(*due) for due in self._link.due_seqs(session_id, stream_id)]
+        producer = self._link.producer
+        return [messages.Seen(producer, *due) for due in self._link.due_seqs(session_id, stream_id)]
 
     # --- without a daemon ---
 

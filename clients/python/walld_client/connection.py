@@ -24,6 +24,7 @@ import os
 import select
 import socket
 from collections.abc import Callable
+from hashlib import sha256
 
 from walld_client import process
 from walld_client.backlog import Backlog
@@ -53,6 +54,7 @@ class Connection(Lock):
         "_broken",
         "_flushers",
         "_locate",
+        "_name",
         "_socket",
         "_stalled",
         "backlog",
@@ -64,9 +66,12 @@ class Connection(Lock):
         "send",
     )
 
-    def __init__(self, locate: Callable[[], str], backlog_bytes_max: int) -> None:
+    def __init__(
+        self, locate: Callable[[], str], backlog_bytes_max: int, name: bytes = b""
+    ) -> None:
         super().__init__()
         self._locate = locate
+        self._name = name
         self._socket: socket.socket | None = None
         self._start_anew(backlog_bytes_max)
 
@@ -82,6 +87,14 @@ class Connection(Lock):
         self.remember = self.backlog.sent.append
 
     # --- how it is ---
+
+    @property
+    def producer(self) -> bytes:
+        """What this link's streams are of, to a daemon: the process; and of a further link also
+        which, for numbers of streams come in order from one producer.
+        """
+        own = process.producer()
+        return sha256(own + self._name).digest()[: len(own)] if self._name else own
 
     @property
     def has_socket(self) -> bool:
@@ -134,7 +147,7 @@ class Connection(Lock):
         hello = messages.Hello(
             framing.PROTOCOL_VERSION,
             "agent",
-            process.producer(),
+            self.producer,
             hearing.log,
             hearing.synced_no,
             CLIENT_NAME,

@@ -38,8 +38,10 @@ class Link(Connection):
         "told_inherited",
     )
 
-    def __init__(self, locate: Callable[[], str], backlog_bytes_max: int) -> None:
-        super().__init__(locate, backlog_bytes_max)
+    def __init__(
+        self, locate: Callable[[], str], backlog_bytes_max: int, name: bytes = b""
+    ) -> None:
+        super().__init__(locate, backlog_bytes_max, name)
         self._clear()
         process.register(self)
 

@@ -19,7 +19,6 @@ from walld_client.wire.messages import (
     Hello,
     Placed,
     Recovered,
-    Seen,
     SessionFacts,
     ToQuery,
     Welcome,
@@ -37,7 +36,6 @@ __all__ = [
     "decode_replies",
     "decode_sessions",
     "decode_view",
-    "own_stream",
 ]
 
 _messages = msgspec.msgpack.Decoder(ToQuery)
@@ -168,11 +166,6 @@ def decode_sessions(answer: bytes) -> list[SessionFacts]:
 def decode_bytes(answer: bytes) -> bytes:
     """The answer to GetArtifact."""
     return _decoded(_bytes, answer)
-
-
-def own_stream(number: int, seq: int) -> Seen:
-    """Tells the daemon how far this process has sent a stream of its own."""
-    return Seen(process.producer(), number, seq)
 
 
 def _decoded_breaks(text: bytes) -> list[dict[str, Any]]:

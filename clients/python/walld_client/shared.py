@@ -7,6 +7,7 @@ insides.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 from functools import partial
@@ -31,7 +32,9 @@ def join(socket: str | None, backlog_bytes_max: int) -> tuple[str, Link]:
     key = socket or ""
     with _lock:
         if key not in _links:
-            _links[key] = Link(partial(find_socket, socket), backlog_bytes_max)
+            # Two may lead to one daemon, by two paths.
+            name = os.urandom(16) if _links else b""
+            _links[key] = Link(partial(find_socket, socket), backlog_bytes_max, name)
             _users[key] = 0
         _users[key] += 1
         return key, _links[key]
