@@ -16,7 +16,7 @@ from walld.sessions.provider import anthropic_messages, openai_messages
 from walld.sessions.tree import labels_of, tree
 
 law = settings(deadline=None, max_examples=250)
-back = st.integers(0, 6)
+back = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 6])
 texts = st.sampled_from("abcdef")
 
 
@@ -25,7 +25,7 @@ def said(draw: st.DrawFn) -> dict[str, Any]:
     """A message; some of them steps of a reply."""
     message: dict[str, Any] = {"role": "assistant", "content": draw(texts)}
     if draw(st.booleans()):
-        message |= {"_wal_stream": "s", "_wal_seq": draw(st.integers(1, 2))}
+        message |= {"_wal_stream": "s", "_wal_seq": draw(st.sampled_from([1, 1, 1, 2]))}
     return message
 
 
@@ -34,7 +34,7 @@ def conversations(draw: st.DrawFn) -> Log:
     """A ledger of nothing but what changes a conversation; names are of entries not far above."""
     log = Log()
     log.submit("t0", "first")
-    for number in range(draw(st.integers(0, 14))):
+    for number in range(draw(st.integers(2, 14))):
         target = f"e{max(log.state.last_seq - draw(back), 1)}"
         kind = draw(st.integers(0, 12))
         if kind < 4:
@@ -45,12 +45,13 @@ def conversations(draw: st.DrawFn) -> Log:
             name = draw(st.sampled_from([target, target, "m-t0"]))
             log.offer("message_edit", {"target": name, "message": draw(said())})
         elif kind == 7:
-            log.add("undo", {"n": draw(st.integers(1, 3))})
+            seen = len(messages(log.events) or ())
+            log.add("undo", {"n": draw(st.sampled_from([1, 2, max(seen, 1), seen + 1]))})
         elif kind == 8:
             name = draw(st.sampled_from([target, target, "m-t0"]))
             log.offer("compaction", {"summary": "sum", "first_kept": name})
         elif kind == 9:
-            listed = draw(st.lists(said(), max_size=2))
+            listed = draw(st.just([]) | st.lists(said(), max_size=2))
             append = {"append": True} if draw(st.booleans()) else {}
             log.add("compaction", {"replacement": listed} | append)
         elif kind == 10:
@@ -203,15 +204,25 @@ def test_calls_that_a_provider_is_sent_are_answered(data: st.DataObject) -> None
     answers = st.builds(lambda id_: {"role": "tool", "tool_call_id": id_, "content": "r"}, call)
     others = st.builds(lambda content: {"role": "user", "content": content}, texts)
     told = data.draw(st.lists(st.one_of(asks, answers, others), max_size=8))
+    asked: set[str] = set()
+    answered = 0
+    for message in told:
+        if message["role"] == "tool":
+            answered += message["tool_call_id"] in asked
+            asked.discard(message["tool_call_id"])
+        asked |= {one["id"] for one in message.get("tool_calls", ())}
     open_calls: list[str] = []
     for sent in openai_messages(told):
         if sent["role"] == "tool":
+            answered -= 1
+            assert sent["content"] == "r", "a result that nobody gave"
             assert open_calls, "a result without a call"
             assert sent["tool_call_id"] == open_calls.pop(0)
             continue
         assert not open_calls, "a call without a result"
         open_calls = [one["id"] for one in sent.get("tool_calls", ())]
     assert not open_calls
+    assert answered == 0, "each call with a result, and no other"
     blocks = [block for sent in anthropic_messages(told) for block in sent["content"]]
     used = [block["id"] for block in blocks if block["type"] == "tool_use"]
     given_ids = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from session_log import Log
 
 from walld.sessions.audit import audit
@@ -104,6 +104,16 @@ class Tools(RuleBasedStateMachine):
         for turn in ("t1", "t2"):
             self.log.submit(turn)
 
+    @initialize(
+        effects=st.lists(st.sampled_from(EFFECTS), min_size=2, max_size=2),
+        policies=st.lists(st.sampled_from(POLICIES), min_size=2, max_size=2),
+        steps=st.lists(st.sampled_from(list(STEPS)), max_size=2),
+    )
+    def begin(self, effects: list[str], policies: list[str], steps: list[str]) -> None:
+        for call, effect, policy in zip(("c1", "c2"), effects, policies, strict=True):
+            self.intend("t1", call, effect, policy)
+        self.go_on("t1", "c1", [*steps, "start"])
+
     turns = st.sampled_from(["t1", "t1", "t2"])
     ids = st.sampled_from(["c1", "c1", "c2"])
 
@@ -140,8 +150,10 @@ class Tools(RuleBasedStateMachine):
         known.state = LEADS[step]
         known.been.append(known.state)
 
-    @rule(turn=turns, end=st.sampled_from(["completed", "interrupted"]))
-    def end(self, turn: str, end: str) -> None:
+    @rule(turn=turns, end=st.sampled_from(["completed", "interrupted", None, None, None]))
+    def end(self, turn: str, end: str | None) -> None:
+        if end is None:  # not so often: little may come behind it
+            return
         self.log.add(f"turn_{end}", {"reason": "why"}, turn=turn)
         self.ends.setdefault(turn, end)
 

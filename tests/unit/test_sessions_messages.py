@@ -173,6 +173,24 @@ def test_an_undo_behind_a_compaction_counts_what_is_seen() -> None:
     assert seen(log, compacted=False) == []
 
 
+def test_an_undo_of_all_that_is_seen_takes_nothing_that_an_empty_compaction_hid() -> None:
+    log = four()
+    log.add("compaction", {"replacement": []})
+    log.say("user", "e")
+    log.add("undo", {"n": 1})
+    assert seen(log) == []
+    assert seen(log, compacted=False) == ["a", "b", "c", "d"]
+    log.add("undo", {"n": 1})
+    assert seen(log, compacted=False) == []
+
+
+def test_the_first_kept_is_kept_and_nothing_before_it() -> None:
+    log = four()
+    for first, kept in (("e1", "abcd"), ("e2", "bcd"), ("e3", "cd"), ("e4", "d")):
+        at = log.add("compaction", {"summary": "one", "first_kept": first}, leaf=False)
+        assert seen(log, branch=at) == ["one", *kept]
+
+
 def test_a_replacement_is_edited_and_undone_like_any_list() -> None:
     log = four()
     said = [{"role": "user", "content": "x", "_message_id": "m"}, {"role": "user", "content": "y"}]
