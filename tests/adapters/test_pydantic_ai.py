@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 from collections.abc import Callable, Iterator
@@ -91,7 +92,7 @@ def test_a_model_that_cannot_be_streamed(walld: walld_client.Client) -> None:
         function_model.FunctionModel(_hello),
         capabilities=[capability(walld, "s", on_reply=ids.append)],
     )
-    assert agent.run_sync("x").output == "hello"
+    assert asyncio.run(agent.run("x")).output == "hello"
     (stream_id,) = ids
     reply = walld.recover(stream_id=stream_id)
     assert reply is not None
@@ -107,7 +108,7 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
         function_model.FunctionModel(_hello),
         capabilities=[capability(off, "s", on_reply=ids.append, stream_runs=True)],
     )
-    assert agent.run_sync("x").output == "hello"
+    assert asyncio.run(agent.run("x")).output == "hello"
     assert len(ids) == 1, "the id is real all the same"
 
 
@@ -145,7 +146,7 @@ def test_results_of_every_kind(walld: walld_client.Client) -> None:
     def refuse() -> str:
         raise pydantic_ai.ModelRetry("not today")
 
-    assert agent.run_sync("x").output == 7
+    assert asyncio.run(agent.run("x")).output == 7
     first, second = (walld.recover(stream_id=one) for one in ids)
     assert first is not None
     assert second is not None
