@@ -668,7 +668,7 @@ def test_a_plan_tells_a_message_as_the_session_does(daemon: DaemonProcess, reade
     """With what was attached to it; edited, where it was edited since."""
     session = reader.session("s")
     session.submit("see the file", message_id="m1", attachments=[b"a file", {"mine": 1}])
-    session.submit("with a typpo", message_id="m2")
+    session.submit("with a words as they were sent", message_id="m2")
     session.submit("as it was", message_id="m3")
     by_id = session.submit("L" * 300_000, message_id="m4")
     session.edit("m2", role="user", content="with a tipo")
