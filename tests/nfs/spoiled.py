@@ -43,8 +43,8 @@ SPOILED: Final[Mapping[str, Bug]] = {
     "no-lock": Bug(
         "second",
         "walld/disk/owner.py",
-        "                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
-        "                fcntl.flock(self._fd, fcntl.LOCK_UN)\n",
+        "        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "        fcntl.flock(fd, fcntl.LOCK_UN)\n",
     ),
     "no-fence": Bug(
         "takeover",

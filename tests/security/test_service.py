@@ -117,7 +117,7 @@ def test_the_watchdog_is_fed_while_the_disk_hangs(
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
     daemon = make_daemon("--flush-bound-ms", "200")
     daemon.wrapper = [str(STRACE), "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]
-    daemon.wrapper += ["-e", "inject=fdatasync:delay_enter=4000000:when=2"]
+    daemon.wrapper += ["-e", "inject=fdatasync:delay_enter=4000000"]
     daemon.start()
     with Peer(daemon, "agent") as peer:  # type: ignore[arg-type]
         peer.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
