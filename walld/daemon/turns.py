@@ -42,12 +42,15 @@ if TYPE_CHECKING:
     from walld.engine.ledgers import Ledger, LostTurn
     from walld.engine.stream import Stream
     from walld.sessions.state import SessionState
+    from walld.sessions.turns import TurnState
 
 __all__ = ["Turns", "interruption"]
 
 _log = logging.getLogger("walld.turns")
 _PASSING = ("ledger_full", "disk_full")
 """What a reply is refused for only for now."""
+_AT_ONCE_CHARS = 32 * 1024
+"""An answer that is longer is encoded in the thread."""
 _GAP = "gap"
 """Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
 
@@ -205,7 +208,10 @@ class Turns:
         ledger = await self._sessions.open(uid, session_id)
         if ledger is None or ledger.state is None or stream.gone:
             return
-        messages = _placed(messages, ledger.state, stream.begin.turn_id, reply.parent)
+        turn = ledger.state.journal.turn(stream.begin.turn_id)
+        if turn is None:
+            return  # deleted and begun anew meanwhile: the next look lets the reply go
+        messages = _placed(messages, ledger.state, turn, reply.parent)
         now = anyio.current_time()
         if not self._engine.settling.move(stream, ledger, messages, self._wall_ms(), now):
             self._engine.when("synced", partial(self._go, stream), now)
@@ -252,35 +258,30 @@ class Turns:
             told.pop("_partial_reason", None)
         told["_turn"] = turn_id
 
-        def job() -> bytes:
+        if "tool_calls" in told or len(told["content"]) > _AT_ONCE_CHARS:
+            payload, beside = await self._files.thread.run(partial(fit, told))
+        else:
             payload, beside = fit(told)
-            for held in beside:
-                digest, size = sha256(held).digest(), len(held)
-                for at in range(0, size, limits.ANSWER_CHUNK_BYTES):
-                    piece = held[at : at + limits.ANSWER_CHUNK_BYTES]
-                    self._files.artifacts.put(uid, session_id, digest, size, at, piece)
-            return payload
+        for held in beside:
+            await self._files.thread.run(partial(self._put, uid, session_id, held))
+        return payload
 
-        if _length(told) < limits.LEDGER_PAYLOAD_BYTES_MAX // 8:
-            return job()  # it fits: what JSON makes of a character is at most 6
-        return await self._files.thread.run(job)
-
-
-def _length(told: dict[str, Any]) -> int:
-    """Of a message: about how many characters."""
-    return sum(len(one) if isinstance(one, str) else len(repr(one)) for one in told.values())
+    def _put(self, uid: int, session_id: str, held: bytes) -> None:
+        """Beside the session. For the thread."""
+        digest, size = sha256(held).digest(), len(held)
+        for at in range(0, size, limits.ANSWER_CHUNK_BYTES):
+            piece = held[at : at + limits.ANSWER_CHUNK_BYTES]
+            self._files.artifacts.put(uid, session_id, digest, size, at, piece)
 
 
 def _placed(
-    messages: list[wire.NewEntry], state: SessionState, turn_id: str | None, parent: str | None
+    messages: list[wire.NewEntry], state: SessionState, turn: TurnState, parent: str | None
 ) -> list[wire.NewEntry]:
     """Messages of a turn's reply with their parents: below their turn.
 
     Where the session went on elsewhere meanwhile, they hang on the turn and the leaf stays; or on
     the entry that the reply names.
     """
-    turn = state.journal.turn(turn_id)
-    assert turn is not None, turn_id
     is_there = is_above(turn.submitted_seq, state.leaf, state.ids, state.parents)
     above = None if is_there else turn.turn_id
     if parent is not None and parent in state.ids:

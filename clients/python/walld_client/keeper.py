@@ -90,7 +90,13 @@ class Keeper:
                 if not kept:
                     self._thread = None
                     return
-            events = self._sleep(pipe[0], kept)
+            try:
+                events = self._sleep(pipe[0], kept)
+            except Exception:
+                # Our own bug, as in `_attended`: without this thread nothing is ever resent.
+                _log.exception("walld's thread failed, it goes on")
+                time.sleep(1.0)
+                continue
             for thing, seen in events:
                 if not self._attended(thing, seen):
                     with self._lock:
