@@ -382,8 +382,11 @@ class Books:
         held = [path for path in files if path.startswith(prefixes)]
         for session, idents in self.must().gone.items():
             marks = self.marks.get(session, {})
+            # A turn that is submitted again has another id and the same words.
+            asked = {ident for ident in marks if (session, ident) in self._asked}
+            alive = {marks[ident] for ident in asked - idents}
             for ident in sorted(idents & marks.keys()):
                 for path in held:
-                    if marks[ident] in files[path]:
+                    if marks[ident] in files[path] and marks[ident] not in alive:
                         return f"{ident} of {session} in {path}"
         return ""
