@@ -63,9 +63,14 @@ BUSY_READ_BYTES: Final = 4 * KIB
 """A sweep in which some connection gave more than this is followed by the next without a rest."""
 SOCKET_BYTES_MAX: Final = 16 * MIB
 """More than a socket holds unread: who has given so much gives what was sent since."""
-REST_SECONDS_MIN: Final = 0.002
+REST_SECONDS_MIN: Final = 0.010
 REST_SECONDS_MAX: Final = 0.100
-"""The rest between sweeps is as long as the last sweep, within these."""
+"""The rest between sweeps is as long as the last sweep, within these.
+
+Whoever sends to a daemon that sleeps pays for waking it, ten times what the send costs: the least
+rest is longer than the pause between two tokens of a few replies together, and short beside what
+a first drain waits for its disk.
+"""
 RECONNECT_GRACE_SECONDS: Final = 30.0
 """Only for peers whose pid cannot be seen."""
 

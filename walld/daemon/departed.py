@@ -34,6 +34,8 @@ __all__ = ["Departed"]
 
 _WAIT_SECONDS = 1.5
 """How long a request waits for what the dead of its user have left."""
+_LOOK_SECONDS = 0.002
+"""Between two looks meanwhile."""
 
 
 class Departed:
@@ -93,7 +95,7 @@ class Departed:
         with anyio.move_on_after(_WAIT_SECONDS):
             while any(process in self._left for process in waiting):
                 kick()
-                await anyio.sleep(limits.REST_SECONDS_MIN)
+                await anyio.sleep(_LOOK_SECONDS)
                 await self.see_off()
         return not any(process in self._left for process in waiting)
 
