@@ -88,6 +88,9 @@ class BytesDisk:
     def replace(self, path: str, data: bytes) -> None:
         raise NotImplementedError
 
+    def swap(self, path: str, data: bytes) -> None:
+        raise NotImplementedError
+
     def unlink(self, path: str) -> None:
         raise NotImplementedError
 

@@ -76,6 +76,11 @@ class Disk(Protocol):
     def replace(self, path: str, data: bytes) -> None:
         """Whole file, atomically: a temporary one written and synced, renamed, directory synced."""
 
+    def swap(self, path: str, data: bytes) -> None:
+        """The same without the syncs: for what has a checksum and can be made again. After a power
+        cut it is the old file, the new one, or neither.
+        """
+
     def unlink(self, path: str) -> None:
         """Remove a file. FileNotFoundError where there is none."""
 

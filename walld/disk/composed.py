@@ -46,6 +46,14 @@ class ComposedDisk(ABC):
 
     def replace(self, path: str, data: bytes) -> None:
         """Whole file, atomically and durably. Its temporary name is `.<name>.tmp`."""
+        self._put(path, data, is_synced=True)
+        self.sync_dir(path.rpartition("/")[0])
+
+    def swap(self, path: str, data: bytes) -> None:
+        """Whole file, atomically for whoever reads it; a power cut may leave anything."""
+        self._put(path, data, is_synced=False)
+
+    def _put(self, path: str, data: bytes, *, is_synced: bool) -> None:
         head, _, name = path.rpartition("/")
         temporary = f"{head}/.{name}.tmp" if head else f".{name}.tmp"
         with suppress(FileNotFoundError):
@@ -54,7 +62,8 @@ class ComposedDisk(ABC):
         try:
             try:
                 _write_whole(file, data)
-                file.sync()
+                if is_synced:
+                    file.sync()
             finally:
                 file.close()
             self.rename(temporary, path)
@@ -62,7 +71,6 @@ class ComposedDisk(ABC):
             with suppress(OSError):
                 self.unlink(temporary)
             raise
-        self.sync_dir(head)
 
     def make_dir(self, path: str) -> None:
         """A directory and its missing parents, each new name synced in its parent.

@@ -3,8 +3,9 @@
 Owns: the file `snapshot`: a base and the increments behind it (FORMAT.md, "Snapshot"). Refuses:
 what the bytes mean (`sessions/`), when one is due.
 
-Never the truth: it is rebuilt from the events. So an increment is not synced, a file that cannot be
-read is none, and what is damaged or torn ends it there.
+Never the truth: it is rebuilt from the events. So nothing of it is synced, a file that cannot be
+read is none, and what is damaged or torn ends it there. A sync of each base held up those of the log:
+with 64 sessions and 5 ms a sync the thread of the files did nothing else.
 
 Invariant O1: what `read` gives was written as it is, up to some increment, with none left out.
 """
@@ -37,7 +38,7 @@ _KNOWN_MAX: Final = 4096
 """Files whose end is remembered. Beyond, all are forgotten: it costs each of them one walk."""
 
 _DUE_SHARE: Final = 8
-_DUE_BYTES: Final = 8 * 1024
+_DUE_BYTES: Final = 32 * 1024
 """Increments are due to become part of a base above that share of it: who opens the session applies
 them one by one, and writing a base costs as many bytes as the session has entries."""
 
@@ -100,7 +101,7 @@ class SnapshotStore:
         )
         content = fixed + _crc.pack(crc32(fixed)) + base
         self._disk.make_dir(path.rpartition("/")[0])
-        self._disk.replace(path, content)
+        self._disk.swap(path, content)
         self._remember(path, _End(len(content), len(content), covers_seq, covers_offset))
 
     def add_increment(
