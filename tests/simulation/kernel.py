@@ -161,7 +161,12 @@ class SimulatedSocket(socket.socket):
         self.said = bytearray()
         """All that was taken, for a network that says things twice."""
         self.daemon_no = kernel.daemon_no
+        self.is_cut = False
         kernel.bound(self)
+
+    def shutdown(self, how: int, /) -> None:
+        self.is_cut = True
+        super().shutdown(how)
 
     def send(self, data: Any, flags: int = 0, /) -> int:
         kernel = self._kernel

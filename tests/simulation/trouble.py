@@ -170,6 +170,8 @@ class Trouble:
         connection = agent.socket
         if connection is None or connection.daemon_no != self._kernel.daemon_no:
             return
+        if connection.is_cut:  # all its streams are done with: the daemon forgot who that was
+            return
         if agent.link.dialing.connections > 1:
             return
         with agent.entered(), suppress(OSError):
