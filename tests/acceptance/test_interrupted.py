@@ -115,3 +115,72 @@ def test_a_log_line_of_walld_may_be_streamed_into_a_reply(
     printed, _ = agent.communicate(timeout=PATIENCE_SECONDS)
     assert printed == "5\n"
     assert agent.returncode == 0
+
+
+def test_an_interrupt_at_any_step_costs_at_most_the_event_it_met(
+    make_daemon: Callable[..., DaemonProcess],
+) -> None:
+    """CPython looks for signals where a function is entered: at each of the client's one raises.
+
+    What a call gave a seq for arrives, once; the program goes on, and nothing raises again.
+    """
+    daemon = make_daemon().start()
+    agent = run(
+        daemon,
+        """
+        from importlib import import_module
+        names = 'backlog connection hearing link lock registry saying stream'.split()
+        modules = [import_module('walld_client.' + name) for name in names]
+        codes = [
+            made.__code__
+            for module in modules
+            for kind in vars(module).values()
+            if getattr(kind, '__module__', '') == module.__name__
+            for made in (vars(kind).values() if isinstance(kind, type) else [kind])
+            if hasattr(made, '__code__')
+        ]
+        reply.drain(30.0, 'synced')  # what is acknowledged is trimmed, too
+        said, met = set(), set()
+
+        def interrupt(code, at):
+            left = at
+            def trace(frame, event, _):
+                nonlocal left
+                if event == 'call' and frame.f_code is code:
+                    left -= 1
+                    if not left:
+                        sys.settrace(None)
+                        met.add(code.co_qualname)
+                        raise KeyboardInterrupt
+            return trace
+
+        for code in codes:
+            for at in (1, 2, 9):
+                sys.settrace(interrupt(code, at))
+                for turn in range(130):
+                    try:
+                        said.add(reply.token('x') if turn % 3 else reply.reasoning('why'))
+                        if turn % 40 == 39:
+                            reply.drain(0.01)
+                    except KeyboardInterrupt:
+                        pass
+                sys.settrace(None)
+        said.add(reply.step())
+        drained = reply.drain(30.0, 'synced')
+        ring = client._link.backlog
+        ring.count()
+        held = [*ring.endings, *ring.sent, *ring.outgoing, *ring.kept, *ring.waiting]
+        counted = ring.frames_bytes == sum(map(len, held)) + 48 * len(held)
+        print(len(met), drained, counted, client.stats().backlog, *sorted(said - {0}), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    printed, _ = agent.communicate(timeout=4 * PATIENCE_SECONDS)
+    met, drained, counted, backlog, *seqs = printed.split()
+    assert int(met) > 20
+    assert (drained, counted, backlog) == ("True", "True", "0")
+    found = daemon.orphan("r")
+    missing = {seq for gap in found.gaps for seq in range(gap.first_seq, gap.last_seq + 1)}
+    assert missing.isdisjoint(map(int, seqs))
+    assert found.last_seq == int(seqs[-1])
+    assert found.events + len(missing) == found.last_seq

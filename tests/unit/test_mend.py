@@ -7,9 +7,10 @@ import logging
 import os
 from pathlib import Path
 from random import Random
+from typing import Any, cast
 
 import pytest
-from engine_world import LOG, World
+from engine_world import LOG, KeptAlone, LogDisk, World
 from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
@@ -17,7 +18,7 @@ from walld.daemon.mend import mend
 from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
-from walld.engine.kept import KeptFacts
+from walld.engine.kept import Kept, KeptFacts
 from walld.partials.store import PartialStore
 from walld.wal.encode import settled_batches
 from walld.wal.files import SegmentFiles
@@ -87,6 +88,30 @@ def test_records_without_a_beginning_are_kept_in_quarantine(
     assert b"headless" in again.replaced["quarantine/stream-1"]
     assert "stream 1" in caplog.text
     assert again.engine.registry.by_no == {}
+
+
+def test_those_that_a_full_disk_has_no_room_for_stay_where_they_are() -> None:
+    """K4: a start that cannot copy them goes on, sets their segment aside, and proves nothing."""
+
+    class Full(LogDisk):
+        def replace(self, path: str, data: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    world = World()
+    agent = world.connect()
+    world.begin(agent)
+    world.flush()
+    world.sync()
+    for text in (b"head", b"less"):
+        world.segment()
+        world.say(agent, wire.Token(1, 1 + (text == b"less"), text))
+        world.flush()
+        world.sync()
+    del world.files[1]
+    mended = mend(Full(dict(world.files)), cast("Any", KeptAlone(Kept())), LOG)
+    assert [one.unreadable for one in mended.segments] == [True, True]
+    assert mended.doubt is not None
+    assert "2 parts of the log" in mended.doubt
 
 
 def files_of(data: Path) -> dict[str, bytes]:

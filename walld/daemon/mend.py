@@ -130,7 +130,7 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
     partials = _partials(store)
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
-    streams = _told(disk, index, list(segments.values()), kept)
+    streams = _told(disk, index, list(segments.values()), kept, uncopied)
     failed = resync(disk, log_uuid, _tails(log, segments, verdict.synced_no))
     return Mended(
         verdict,
@@ -144,21 +144,22 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         _not_synced(log, segments, failed, verdict.synced_no, index),
         damage.streams_lost(disk, log_uuid, verdict, partials.values()),
         has_copies(disk),
-        _doubt(disk, verdict),
+        _doubt(disk, verdict, uncopied),
     )
 
 
-def _doubt(disk: Disk, verdict: Verdict) -> str | None:
+def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:
     """Damaged bytes that nobody has looked at may have held any reply (P11)."""
     names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
     # What is kept of a session's file held no reply.
     names = [name for name in names if not name.startswith(f"{SESSIONS_DIR}+")]
     kept = sum(not name.endswith(".note") for name in names)
-    if not kept and not verdict.unreadable:
+    unread = len(verdict.unreadable) + len(uncopied)
+    if not kept and not unread:
         return None
     return (
         f"it is not among what can be read; but {kept} damaged files are in {QUARANTINE_DIR}/, and "
-        f"{len(verdict.unreadable)} parts of the log could not be read: see `walld fsck`; once "
+        f"{unread} parts of the log could not be read, or copied there: see `walld fsck`; once "
         "they are moved away a restart can prove what is left"
     )
 
@@ -227,6 +228,10 @@ class _Bodies:
         }
         self._files: dict[int, File] = {}
 
+    def segment_of(self, place: int) -> int:
+        """Its id."""
+        return self._batches[place >> OFFSET_BITS][0]
+
     def read(self, place: int, length: int) -> bytes:
         batch_no, offset = place >> OFFSET_BITS, place & (1 << OFFSET_BITS) - 1
         segment_id, batch_at = self._batches[batch_no]
@@ -241,12 +246,17 @@ class _Bodies:
 
 
 def _told(
-    disk: Disk, index: LogIndex, segments: list[FoundSegment], kept: dict[int, int]
+    disk: Disk,
+    index: LogIndex,
+    segments: list[FoundSegment],
+    kept: dict[int, int],
+    uncopied: set[int],
 ) -> dict[int, Found]:
     """Streams without a tombstone, and what their own records say of them.
 
     kept: last seq of partials by stream number. The beginning of a kept reply may be gone with its
-    segment while later records of it are still there: nothing of it is lost.
+    segment while later records of it are still there: nothing of it is lost. uncopied: segments
+    that hold what should be in quarantine and could not be put there; it grows (K4).
     """
     streams: dict[int, Found] = {}
     bodies = _Bodies(disk, segments)
@@ -256,7 +266,7 @@ def _told(
             for place, length in found.telling:
                 _look_into(stream, bodies.read(place, length), no)
             if stream.begin is None and kept.get(no, -1) < found.last_seq:
-                _quarantine_nameless(disk, bodies, no, found)
+                uncopied |= _quarantine_nameless(disk, bodies, no, found)
     finally:
         bodies.close()
     return streams
@@ -279,12 +289,20 @@ def _look_into(found: Found, body: bytes, no: int) -> None:
                 found.terminal = True
 
 
-def _quarantine_nameless(disk: Disk, bodies: _Bodies, no: int, found: StreamRecords) -> None:
-    """A stream whose first record was lost to damage: nobody can ask for it, so keep the bytes."""
+def _quarantine_nameless(disk: Disk, bodies: _Bodies, no: int, found: StreamRecords) -> set[int]:
+    """A stream whose first record was lost to damage: nobody can ask for it, so keep the bytes.
+
+    Returns the segments that hold them where that failed, on a full disk for one.
+    """
     text = "stream %d: %d records up to seq %d without their beginning; kept in %s/"
     _log.error(text, no, len(found.where), found.last_seq, QUARANTINE_DIR)
-    kept = b"".join(map(bodies.read, found.where, found.sizes))
-    disk.replace(f"{QUARANTINE_DIR}/stream-{no}", kept)
+    try:
+        kept = b"".join(map(bodies.read, found.where, found.sizes))
+        disk.replace(f"{QUARANTINE_DIR}/stream-{no}", kept)
+    except OSError as error:
+        _log.error("stream %d: cannot copy them to quarantine: %s", no, error)
+        return {bodies.segment_of(place) for place in found.where}
+    return set()
 
 
 def _with_empty_ones(

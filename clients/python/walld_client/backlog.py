@@ -247,12 +247,12 @@ class Backlog:
         self.greeting.clear()
         self.waiting_events += len(self.sent) + self._sent_extra + len(self.endings)
         self.waiting_bytes = self.frames_bytes
-        everything = self.sent
-        everything.extendleft(reversed(self.endings))
+        everything = self.endings.copy()
+        everything.extend(self.sent)
         everything.extend(frame for frame in self.outgoing if frame[5] not in (0, frames.RESUME))
         everything.extend(self.kept)
         everything.extend(self.waiting)
-        self.waiting = everything
+        self.waiting = everything  # cut short behind this, frames are held twice and none is lost
         self.sent, self.outgoing, self.kept, self.endings = deque(), deque(), deque(), deque()
         self._counted = self._sent_extra = 0
         for stream in self.streams.values():
@@ -276,6 +276,20 @@ class Backlog:
             tail = islice(reversed(self.sent), fresh)
             self.frames_bytes += sum(map(len, tail)) + fresh * FRAME_OVERHEAD_BYTES
             self._counted += fresh
+
+    def recount(self) -> None:
+        """All of it anew: a change was cut short, and no number is believed."""
+        waiting = [*self.outgoing, *self.kept, *self.waiting]
+        waiting = [frame for frame in waiting if frame[5] not in (0, frames.RESUME)]
+        events = [frames.count_of(frame) for frame in waiting if frame[5] != frames.DRAIN]
+        self.waiting_events = sum(events)
+        self.waiting_bytes = sum(map(len, waiting)) + len(waiting) * FRAME_OVERHEAD_BYTES
+        taken = [*self.endings, *self.sent]
+        self.frames_bytes = self.waiting_bytes + sum(map(len, taken))
+        self.frames_bytes += len(taken) * FRAME_OVERHEAD_BYTES
+        self._counted = len(self.sent)
+        self._sent_extra = sum(frames.count_of(frame) - 1 for frame in self.sent)
+        self._loose = 0
 
     def trim(self, frames_max: int) -> None:
         """Let go of what is synced, from the oldest on, at most `frames_max` frames of it."""

@@ -171,10 +171,6 @@ class Connection(Lock):
             self._stall()
         except OSError as error:
             self.lose(error)
-        except BaseException:
-            # A signal's exception: nobody knows how much of the frame the kernel took.
-            self.lose(ConnectionAbortedError("interrupted in send"))
-            raise
         if self.connected and not self._stalled:
             if self.backlog.is_clear():
                 self.flowing = True
@@ -273,6 +269,10 @@ class Connection(Lock):
         if self._broken or self._socket is None:
             return
         self._broken = True
+        self._take_back()
+
+    def _take_back(self) -> None:
+        """All that is not synced waits for the next connection. Twice is as good as once."""
         self._stalled = self.flowing = False
         self.send = _no_socket
         self.backlog.rewind()
@@ -281,6 +281,20 @@ class Connection(Lock):
         for drain_id in self.hearing.drains:
             self.hold_drain(drain_id)
         process.keeper().wake()
+
+    def interrupted(self) -> None:
+        """An exception leaves the middle of a change: no token takes the short way before `mend`."""
+        self.flowing = False
+        super().interrupted()
+
+    def mend(self) -> None:
+        """Nobody knows what of a frame the kernel took, or which books were written: end the
+        connection, count what is held, and send it again on the next one. (stream, seq) removes
+        what is double; a frame that was in nobody's hands is a gap by its seq.
+        """
+        self._broken = self._socket is not None
+        self.backlog.recount()
+        self._take_back()
 
     def hang_up(self) -> None:
         """Read the daemon's last words and close. For the keeper's thread alone."""

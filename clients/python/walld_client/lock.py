@@ -1,12 +1,17 @@
 """The lock of a link, in two halves: `with link.mutex, link`.
 
-Owns: that one thread at a time changes anything, and what becomes of a call that interrupts its own
-thread in the middle of a change. Refuses: what is changed.
+Owns: that one thread at a time changes anything, what becomes of a call that interrupts its own
+thread in the middle of a change, and that a change which was cut short is mended before the next.
+Refuses: what is changed.
 
 A signal handler or a finalizer runs between two steps of whatever its thread is doing, also in the
 middle of a send. With a plain lock its own call would wait for itself for ever; with a reentrant
 one alone it would find the books half changed. So it is told (Reentered), and what it wanted to say
 is put into `deferred` and said as soon as the call it interrupted is done.
+
+An exception may cut a change short at any step: Ctrl-C, or whatever a signal handler raises. Then the
+books are as they happened to be, and nothing is believed of them: whoever comes next has them made
+anew (`mend`), before anything else.
 
 Who only reads may do with the first half. The short way of a token spells the second out
 (`reply.py`), so `mutex`, `held` and `deferred` are slots of the link itself.
@@ -43,7 +48,7 @@ def _times(mutex: threading.RLock) -> int:
 class Lock:
     """What is locked derives from this."""
 
-    __slots__ = ("__weakref__", "deferred", "held", "mutex")
+    __slots__ = ("__weakref__", "deferred", "held", "mutex", "shaken")
 
     def __init__(self) -> None:
         self.renew()
@@ -53,14 +58,21 @@ class Lock:
         self.mutex = threading.RLock()
         self.held = False
         """The thread that has the mutex is changing something."""
+        self.shaken = False
+        """A change was cut short."""
         self.deferred: deque[Callable[[], object]] = deque()
 
     def __enter__(self) -> None:
         """The second half; the caller has the mutex. Raises Reentered."""
-        if self.held and _times(self.mutex) > 1:
-            raise Reentered
-        # Held, and had once: an exception of a signal handler met `__exit__` before its first step.
+        if self.held:
+            if _times(self.mutex) > 1:
+                raise Reentered
+            # Had once: an exception of a signal handler met `__exit__` before its first step.
+            self.shaken = True
         self.held = True
+        if self.shaken:
+            self.mend()
+            self.shaken = False
 
     def __exit__(
         self,
@@ -68,9 +80,21 @@ class Lock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            self.interrupted()
         self.held = False
         if self.deferred:
             self.play()
+
+    def interrupted(self) -> None:
+        """An exception leaves the middle of a change. The caller has the mutex."""
+        self.shaken = True
+
+    def mend(self) -> None:
+        """Make anew what a change that was cut short may have left half done; may itself be cut
+        short, and is done again then.
+        """
+        raise NotImplementedError
 
     def play(self) -> None:
         """Say what interrupted this thread's call. The caller has the mutex."""

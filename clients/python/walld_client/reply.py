@@ -128,15 +128,14 @@ class ReplyBase:
                         except OSError as error:
                             link.stumbled(stream, error)
                             return seq
-                        except BaseException:
-                            # A signal's exception: nobody knows how much the kernel took.
-                            link.lose(ConnectionAbortedError("interrupted in send"))
-                            raise
                         if taken != length + 19:
                             link.took_part(stream, taken)
                         elif seq >= stream.chores_seq:
                             link.do_chores(stream)
                         return seq
+                except BaseException:
+                    link.interrupted()  # a signal's exception: nobody knows what the kernel took
+                    raise
                 finally:
                     link.held = False
                     if link.deferred:

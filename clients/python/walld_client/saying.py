@@ -83,20 +83,22 @@ def say_text(
 
 def release(link: Link, stream: Stream) -> int:
     """Send Release. ValueError before a terminal: the reply is not whole, nothing may go yet."""
-    seq = 0
+    seq, is_early = 0, False
     try:
         with link.mutex, link:
-            if not stream.terminal and not stream.gone:
-                text = "has not ended; call end(), cancel() or error() first"
-                raise ValueError(f"reply {stream.stream_id!r} {text}")
-            if stream.released or stream.gone:
-                link.late_events += 1
-                return 0
-            seq = stream.next_seq
-            _put_release(link, stream)
-            link.push()
+            is_early = not stream.terminal and not stream.gone
+            if not is_early:
+                if stream.released or stream.gone:
+                    link.late_events += 1
+                    return 0
+                seq = stream.next_seq
+                _put_release(link, stream)
+                link.push()
     except Reentered:
         link.deferred.append(partial(release, link, stream))
+    if is_early:
+        text = "has not ended; call end(), cancel() or error() first"
+        raise ValueError(f"reply {stream.stream_id!r} {text}")
     return seq
 
 
