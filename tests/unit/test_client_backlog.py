@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from walld_client import frames
-from walld_client.backlog import FRAME_OVERHEAD_BYTES, Backlog
+from walld_client.backlog import Backlog
+from walld_client.ring import FRAME_OVERHEAD_BYTES
 from walld_client.stream import Stream
 from walld_client.wire import framing
 from walld_client.wire import messages as wire

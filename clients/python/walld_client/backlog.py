@@ -1,12 +1,8 @@
 """What is not yet known synced: the ring a dead daemon's successor is fed from.
 
-Owns: frames in memory, their order, their bytes and what is dropped when they are too many.
-Refuses: sockets (a `send` is passed in), time, the lock (the caller holds it).
-
-In the order in which they came:
-
-    endings | sent | outgoing | kept | waiting
-    `------ taken --'`------- not yet taken by the kernel ---'
+Owns: the order of frames (`ring.py` has them), how they are folded, sent, taken back, and which are
+dropped when they are too many. Refuses: sockets (a `send` is passed in), time, the lock (the caller
+holds it).
 
 `endings` and `kept` hold the frames a full ring does not drop (starts, moves, ends, releases)
 once everything droppable around them is gone. `outgoing` is committed: its bytes may be cut in
@@ -14,9 +10,6 @@ the middle on the wire, so it is never dropped, folded or reordered.
 
 Invariants: frames of one stream leave in seq order; no frame is lost by `rewind`; `frames_bytes`
 is at most `bytes_max` after `make_room`, outgoing aside.
-
-The short way of a token appends to `sent` and counts nothing: `count` does it for all of them at
-once, in the chores.
 """
 
 from __future__ import annotations
@@ -27,12 +20,11 @@ from itertools import islice
 
 from walld_client import frames
 from walld_client.limits import FOLD_AFTER_EVENTS
+from walld_client.ring import FRAME_OVERHEAD_BYTES, Ring, bytes_of
 from walld_client.stream import Stream
 
-__all__ = ["FRAME_OVERHEAD_BYTES", "Backlog"]
+__all__ = ["Backlog"]
 
-FRAME_OVERHEAD_BYTES = 48
-"""What Python adds to a frame: the bytes object's header and its place in the deque."""
 _CHUNK_BYTES = 64 * 1024
 _SLACK_BYTES = 16 * 1024
 """Room made beyond what is needed, so that a full ring is not trimmed at every event."""
@@ -42,76 +34,10 @@ _REWIND_TRIM_FRAMES_MAX = 4096
 _ids = frames.ids_of
 
 
-class Backlog:
-    """The ring of one link.
+class Backlog(Ring):
+    """The ring of one link, and the ways through it."""
 
-    streams: number -> Stream, shared with the link; a frame whose stream is not in it is dead.
-    waiting_events, waiting_bytes: not yet taken by the kernel. dropped_events: never taken, lost.
-    unheld_events: taken, but given up before they were known synced.
-    """
-
-    __slots__ = (
-        "_counted",
-        "_loose",
-        "_out",
-        "_out_at",
-        "_out_start",
-        "_sent_extra",
-        "bytes_max",
-        "dropped_events",
-        "endings",
-        "frames_bytes",
-        "greeting",
-        "kept",
-        "outgoing",
-        "sent",
-        "stall_no",
-        "streams",
-        "unheld_events",
-        "waiting",
-        "waiting_bytes",
-        "waiting_events",
-    )
-
-    def __init__(self, streams: dict[int, Stream], bytes_max: int) -> None:
-        self.streams = streams
-        self.bytes_max = bytes_max
-        self.endings: deque[bytes] = deque()
-        self.sent: deque[bytes] = deque()
-        self.outgoing: deque[bytes] = deque()
-        self.kept: deque[bytes] = deque()
-        self.waiting: deque[bytes] = deque()
-        self.greeting: deque[bytes] = deque()
-        """Control frames of the connection at hand: they go before everything else."""
-        self.frames_bytes = 0
-        self.waiting_bytes = 0
-        self.waiting_events = 0
-        self.dropped_events = 0
-        self.unheld_events = 0
-        self.stall_no = 0
-        """Names the present stall: raised when nothing waits any more."""
-        self._counted = 0
-        self._sent_extra = 0
-        self._loose = 0
-        self._out = b""
-        self._out_at = 0
-        self._out_start = 0
-
-    def is_light(self) -> bool:
-        """The ring is less than half full: an overflow is over."""
-        return self.frames_bytes * 2 < self.bytes_max
-
-    def is_clear(self) -> bool:
-        """The kernel has taken everything."""
-        return not (self.outgoing or self.waiting or self.kept or self.greeting)
-
-    def holds_any(self) -> bool:
-        """Something is held for a daemon, taken or not."""
-        return not self.is_clear() or bool(self.sent or self.endings)
-
-    def taken_seq(self, stream: Stream) -> int:
-        """Highest seq of the stream that the kernel has, on the connection at hand."""
-        return stream.taken if stream.stall_no == self.stall_no else stream.next_seq - 1
+    __slots__ = ()
 
     # --- in ---
 
@@ -143,23 +69,17 @@ class Backlog:
             self._refill()
             self._out_at = taken_bytes
 
-    def _waits(self, size: int, events: int) -> None:
-        self.frames_bytes += size
-        self.waiting_bytes += size
-        self.waiting_events += events
-
     def _fold(self) -> None:
         """Tokens that wait become runs, so that a long absence costs little memory."""
         waiting = self.waiting.copy()
         loose = [waiting.pop() for _ in range(self._loose)]
         loose.reverse()
         fewer = frames.folded(loose)
-        size = sum(map(len, fewer)) + len(fewer) * FRAME_OVERHEAD_BYTES
         waiting.extend(fewer)
         # In this order: a signal's exception between two steps loses nothing, folds nothing twice.
         self._loose = 0
         self.waiting = waiting
-        self._waits(size - sum(map(len, loose)) - len(loose) * FRAME_OVERHEAD_BYTES, 0)
+        self._waits(bytes_of(fewer) - bytes_of(loose), 0)
 
     # --- out ---
 
@@ -263,33 +183,11 @@ class Backlog:
         """Take every Drain out of what waits, to be asked again behind it."""
         drains = [frame for frame in self.waiting if frame[5] == frames.DRAIN]
         if drains:
-            self._waits(-sum(map(len, drains)) - len(drains) * FRAME_OVERHEAD_BYTES, 0)
+            self._waits(-bytes_of(drains), 0)
             self._fold()
             self.waiting = deque(frame for frame in self.waiting if frame[5] != frames.DRAIN)
 
-    # --- the books ---
-
-    def count(self) -> None:
-        """Measure what took the short way since the last count."""
-        fresh = len(self.sent) - self._counted
-        if fresh:
-            tail = islice(reversed(self.sent), fresh)
-            self.frames_bytes += sum(map(len, tail)) + fresh * FRAME_OVERHEAD_BYTES
-            self._counted += fresh
-
-    def recount(self) -> None:
-        """All of it anew: a change was cut short, and no number is believed."""
-        waiting = [*self.outgoing, *self.kept, *self.waiting]
-        waiting = [frame for frame in waiting if frame[5] not in (0, frames.RESUME)]
-        events = [frames.count_of(frame) for frame in waiting if frame[5] != frames.DRAIN]
-        self.waiting_events = sum(events)
-        self.waiting_bytes = sum(map(len, waiting)) + len(waiting) * FRAME_OVERHEAD_BYTES
-        taken = [*self.endings, *self.sent]
-        self.frames_bytes = self.waiting_bytes + sum(map(len, taken))
-        self.frames_bytes += len(taken) * FRAME_OVERHEAD_BYTES
-        self._counted = len(self.sent)
-        self._sent_extra = sum(frames.count_of(frame) - 1 for frame in self.sent)
-        self._loose = 0
+    # --- too old ---
 
     def trim(self, frames_max: int) -> None:
         """Let go of what is synced, from the oldest on, at most `frames_max` frames of it."""
@@ -331,13 +229,6 @@ class Backlog:
             queue.popleft()
         stream.held_from = seq + count
         return count
-
-    def _unsent(self, frame: bytes, was_sent: bool) -> None:
-        self.frames_bytes -= len(frame) + FRAME_OVERHEAD_BYTES
-        if was_sent:
-            self._counted -= 1
-            if frame[5] == frames.RUN:
-                self._sent_extra -= frames.count_of(frame) - 1
 
     # --- too much ---
 

@@ -283,7 +283,7 @@ class Connection(Lock):
         process.keeper().wake()
 
     def interrupted(self) -> None:
-        """An exception leaves the middle of a change: no token takes the short way before `mend`."""
+        """An exception leaves a change half done: no token takes the short way before `mend`."""
         self.flowing = False
         super().interrupted()
 

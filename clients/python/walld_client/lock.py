@@ -9,9 +9,8 @@ middle of a send. With a plain lock its own call would wait for itself for ever;
 one alone it would find the books half changed. So it is told (Reentered), and what it wanted to say
 is put into `deferred` and said as soon as the call it interrupted is done.
 
-An exception may cut a change short at any step: Ctrl-C, or whatever a signal handler raises. Then the
-books are as they happened to be, and nothing is believed of them: whoever comes next has them made
-anew (`mend`), before anything else.
+An exception may cut a change short at any step: Ctrl-C, or whatever a signal handler raises. Then
+nothing is believed of the books: whoever comes next has them made anew (`mend`), before all else.
 
 Who only reads may do with the first half. The short way of a token spells the second out
 (`reply.py`), so `mutex`, `held` and `deferred` are slots of the link itself.

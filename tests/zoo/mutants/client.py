@@ -25,8 +25,8 @@ MUTANTS = (
     Mutant(
         "client: does not resend",
         CLIENT + "backlog.py",
-        "        everything = self.sent\n",
-        "        everything: deque[bytes] = deque()\n",
+        "        everything.extend(self.sent)\n",
+        "",
         "P2",
     ),
     Mutant(
@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         "client: resends the newest first",
         CLIENT + "backlog.py",
-        "        everything.extend(self.waiting)\n        self.waiting = everything\n",
-        "        self.waiting.extend(everything)\n",
+        "        everything.extend(self.waiting)\n        self.waiting = everything ",
+        "        self.waiting.extend(everything) ",
         "P2",
     ),
     Mutant(

@@ -24,15 +24,15 @@ MUTANTS = (
     Mutant(
         "a partial is not synced",
         DISK + "composed.py",
-        "                _write_whole(file, data)\n                file.sync()\n",
-        "                _write_whole(file, data)\n",
+        "                if is_synced:\n                    file.sync()\n",
+        "",
         "T1",
     ),
     Mutant(
         "the name of a partial is not synced",
         DISK + "composed.py",
-        "            raise\n        self.sync_dir(head)\n",
-        "            raise\n",
+        'is_synced=True)\n        self.sync_dir(path.rpartition("/")[0])\n',
+        "is_synced=True)\n",
         "T1",
     ),
     Mutant(
