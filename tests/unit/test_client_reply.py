@@ -255,6 +255,34 @@ def test_redact_sees_every_text_before_it_leaves(daemon: FakeDaemon, path: str) 
     client.close()
 
 
+def test_redact_sees_what_json_and_reasons_hold(daemon: FakeDaemon, path: str) -> None:
+    """A secret with a newline or a quote stands otherwise in JSON than it is."""
+    secret = '-----BEGIN KEY-----\nMII"x\\y'
+    client = walld_client.connect(path, redact=lambda text: text.replace(secret, "***"))
+    reply = client.reply("S")
+    reply.tool("t", {"a": [secret, 1, {"b": f"say {secret}"}]}, call_id="c")
+    reply.tool("t", json.dumps({"a": secret}), call_id="d")
+    reply.tool_result({"key": secret}, call_id="c")
+    reply.retry(f"because {secret}")
+    reply.finish(secret)
+    reply.error(f"no {secret}", detail={"headers": [secret]})
+    peer = daemon.agent()
+    daemon.until(lambda: peer.messages and isinstance(peer.messages[-1], wire.AppError))
+    sent = b"".join(msgspec.msgpack.encode(message) for message in peer.messages)
+    assert b"BEGIN" not in sent
+    assert sent.count(b"***") == 8
+    client.close(0.0)
+
+
+def test_a_redact_that_gives_no_text_is_a_mistake(daemon: FakeDaemon, path: str) -> None:
+    client = walld_client.connect(path, redact=lambda text: None)  # type: ignore[arg-type, return-value]
+    reply = client.reply("S")
+    with pytest.raises(TypeError, match="redact must give back a str, got NoneType"):
+        reply.token("x")
+    assert reply.end("stop") == 1, "it ends, without the word"
+    client.close(0.0)
+
+
 def test_what_redact_raises_is_raised_and_nothing_is_sent(daemon: FakeDaemon, path: str) -> None:
     def redact(text: str) -> str:
         raise RuntimeError("broken")

@@ -296,3 +296,22 @@ def test_what_jumps_the_queue_takes_nobodys_place_in_a_flush(tmp_path: Path) -> 
                 assert stream.written_seq == 1
 
     run(main)
+
+
+@pytest.mark.parametrize("bound", ["20", "50", "100"])
+def test_a_lone_event_after_a_silence_is_no_breach_of_a_short_bound(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, bound: str
+) -> None:
+    """It was taken for one that had lain unread for 100 ms, whatever the bound."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path, flush_bound_ms=bound)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                for seq in range(1, 8):
+                    await anyio.sleep(0.5)
+                    agent.send(wire.Token(1, seq, b"x"))
+                    await agent.drain()
+
+    run(main)
+    assert [r for r in caplog.records if "flush bound breached" in r.getMessage()] == []

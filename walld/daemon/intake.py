@@ -43,6 +43,8 @@ __all__ = ["Intake"]
 
 _TURNS_AT_ONCE = 16
 """Of an earlier connection, before its successor has to wait: 256 KiB, mostly all there is."""
+_REST_SHARE = 4
+"""No rest is longer than this part of the bound: what came in it has the others to be written."""
 _LETTING_IN_TIMES = 800
 """So often as many as one look at the door accepts: more than wait in any backlog."""
 
@@ -78,6 +80,7 @@ class Intake:
         self._behind: list[tuple[Newcomer, dict[Connection, int]]] = []
         """Who waits for earlier connections of the same producer to be read."""
         self._swept_at = 0.0
+        self._rest_max = min(limits.REST_SECONDS_MAX, engine.commit.bound / _REST_SHARE)
         self.departed = Departed(
             connections, processes, shares, self._turn, self._read, self._unpark, self._lose
         )
@@ -97,9 +100,9 @@ class Intake:
             if self._shares.is_paused or not busy:
                 # Who waits for each flush is late by each rest: it is no longer than the sweep was.
                 least = 0.0 if self._shares.parts.is_awaited else limits.REST_SECONDS_MIN
-                rest = min(max(took, least), limits.REST_SECONDS_MAX)
+                rest = min(max(took, least), self._rest_max)
                 if self._shares.is_paused:
-                    rest = limits.REST_SECONDS_MAX
+                    rest = self._rest_max
                 with anyio.move_on_after(rest):
                     await self._kick.wait()
             self._kick = anyio.Event()
@@ -110,7 +113,7 @@ class Intake:
 
     def _since(self) -> float:
         """What is read now came after the last sweep; after a long silence it has just come."""
-        return max(self._swept_at, anyio.current_time() - limits.REST_SECONDS_MAX)
+        return max(self._swept_at, anyio.current_time() - self._rest_max)
 
     async def sweep(self) -> bool:
         """Read every ready connection once. True where one of them gave much."""

@@ -16,6 +16,7 @@ from walld_client.errors import Unavailable
 from walld_client.ids import checked_id
 from walld_client.limits import TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
+from walld_client.redacting import redacted
 from walld_client.requests import decode_placed
 from walld_client.steps import Asked, Steps
 from walld_client.wire import messages as wire
@@ -246,7 +247,7 @@ class Appending:
         for one in drafts:
             payload = one.payload
             if self._redact is not None:
-                payload = entries.redacted(payload, self._redact)
+                payload = redacted(payload, self._redact)
             text = yield from artifacts.fitted(self.session_id, payload, left)
             travelling.append(entries.as_entry(one, text))
         return travelling

@@ -35,6 +35,7 @@ from walld_client.outbox import Outbox, delivered
 from walld_client.partial import PartialReply, from_recovered
 from walld_client.pool import Pool
 from walld_client.query import Query
+from walld_client.redacting import checked
 from walld_client.reply import Reply
 from walld_client.requests import decode_bool, decode_replies
 from walld_client.session import Session
@@ -78,7 +79,7 @@ class ClientBase:
         given = data if data is not None else os.environ.get("WALLD_DATA") or None
         self._data = None if given is None else os.fspath(given)
         self._timeout = timeout
-        self._redact = redact
+        self._redact = checked(redact)
         self._locate = partial(find_socket, path)
         self._key, self._link = shared.join(path, backlog_bytes_max)
         self._outbox = Outbox(self._locate, timeout)

@@ -6,35 +6,42 @@ Owns: `AppError`s, redacted and of a length that fits. Refuses: sending them (`r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from walld_client import opaque
 from walld_client.frames import ID
 from walld_client.limits import NAME_BYTES_MAX
+from walld_client.redacting import Redact, redacted
 from walld_client.wire.messages import AppError
 
 __all__ = ["app_error", "message_of", "reason_text", "safe_error"]
 
 _REASON_BYTES_MAX = 64 * 1024
 _log = logging.getLogger("walld")
-Redact = Callable[[str], str] | None
 
 
-def reason_text(text: str | None) -> str | None:
-    """Why something ended, in a length that fits."""
+def reason_text(text: str | None, redact: Redact | None) -> str | None:
+    """Why something ended, in a length that fits; without it where `redact` fails: it ends."""
+    if text is not None and redact is not None:
+        try:
+            text = redact(text)
+        except Exception:
+            _log.exception("redact failed on a reason: it is left out")
+            return None
     return None if text is None else opaque.clean(text, _REASON_BYTES_MAX)
 
 
-def app_error(message: str, kind: str | None, detail: Any, redact: Redact) -> AppError:
+def app_error(message: str, kind: str | None, detail: Any, redact: Redact | None) -> AppError:
     """Raises what `redact` raises."""
+    if redact is not None:
+        detail = redacted(detail, redact)
     about = None if detail is None else opaque.value_bytes(detail)
     text = str(message) if redact is None else redact(str(message))
     short_kind = None if kind is None else opaque.clean(kind, NAME_BYTES_MAX)
     return AppError(ID, ID, opaque.clean(text, _REASON_BYTES_MAX), short_kind, about)
 
 
-def safe_error(message: str, kind: str | None, detail: Any, redact: Redact) -> AppError:
+def safe_error(message: str, kind: str | None, detail: Any, redact: Redact | None) -> AppError:
     """The same, without the message where `redact` fails: what is under way goes on."""
     try:
         return app_error(message, kind, detail, redact)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,7 +33,6 @@ __all__ = [
     "in_pieces",
     "json_text",
     "read_json",
-    "redacted",
 ]
 
 _DEPTH_MAX = 200
@@ -149,17 +148,6 @@ def read_json(text: bytes) -> Any:
         return json.loads(text.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise Unavailable(f"walld answered what this client cannot read: {error}") from error
-
-
-def redacted(value: Any, redact: Callable[[str], str]) -> Any:
-    """`value` with every text in it changed by `redact`; keys stay."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, Mapping):
-        return {key: redacted(one, redact) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [redacted(one, redact) for one in value]
-    return value
 
 
 def _plain(value: object, depth: int) -> object:

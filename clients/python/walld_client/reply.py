@@ -26,6 +26,7 @@ from walld_client.ids import checked_id
 from walld_client.limits import NAME_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TIMEOUT_SECONDS
 from walld_client.link import Link
 from walld_client.open_calls import OpenCalls
+from walld_client.redacting import redacted_json
 from walld_client.saying import release, say, say_text
 from walld_client.stream import Stream
 from walld_client.wire import messages
@@ -233,7 +234,7 @@ class ReplyBase:
         results, stand.
         """
         self._stream.failure = None
-        return self._say(messages.Retry(ID, ID, reason_text(reason), bool(step)))
+        return self._say(messages.Retry(ID, ID, reason_text(reason, self._redact), bool(step)))
 
     def move(self, session_id: str) -> int:
         """The reply belongs to another session from here on."""
@@ -247,7 +248,7 @@ class ReplyBase:
 
     def finish(self, reason: str | None = None) -> int:
         """The provider's own terminal marker was seen."""
-        return self._say(messages.Finish(ID, ID, reason_text(reason)))
+        return self._say(messages.Finish(ID, ID, reason_text(reason, self._redact)))
 
     # --- terminals: the first one wins ---
 
@@ -259,12 +260,12 @@ class ReplyBase:
         """
         if self._fails():
             return 0
-        end = messages.End(ID, ID, True, reason_text(finish_reason), None)
+        end = messages.End(ID, ID, True, reason_text(finish_reason, self._redact), None)
         return self._end(end, released=self._auto_release)
 
     def cancel(self, reason: str | None = None) -> int:
         """The run was stopped. What it said stays until it is released or resolved."""
-        return self._end(messages.End(ID, ID, False, None, reason_text(reason)))
+        return self._end(messages.End(ID, ID, False, None, reason_text(reason, self._redact)))
 
     def error(self, message: str, *, kind: str | None = None, detail: Any = None) -> int:
         """The run failed. What it said stays until it is released or resolved."""
@@ -353,7 +354,8 @@ class ReplyBase:
         encoded = opaque.json_bytes(value) if is_json else opaque.text_bytes(str(value))
         if self._redact is not None:
             text = encoded.decode("utf-8", "surrogatepass")
-            encoded = opaque.text_bytes(self._redact(text))
+            said = redacted_json(text, self._redact) if is_json else self._redact(text)
+            encoded = opaque.text_bytes(said)
         bytes_max = self._link.hearing.text_bytes_max
         if len(encoded) <= bytes_max:
             return encoded, 0
