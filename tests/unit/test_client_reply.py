@@ -525,3 +525,11 @@ def test_an_interrupt_within_send_neither_tears_the_stream_nor_reuses_a_seq(
     assert second.text() == "ab"
     assert second.messages[-1].reason == "cancelled: KeyboardInterrupt"
     assert [e.seq for e in second.events()] == [0, 1, 2, 3]
+
+
+def test_arguments_that_are_none_are_named(daemon: FakeDaemon, path: str) -> None:
+    client = walld_client.connect(path)
+    for wrong in ("a", 2**70, -1, 1.0, True):
+        with pytest.raises(ValueError, match="last_seq must be an int from 0 to 4294967295"):
+            client.resolve("x", wrong)  # type: ignore[arg-type]
+    client.close(0.0)

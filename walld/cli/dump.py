@@ -7,8 +7,10 @@ reply as a whole is what `walld recover --data` prints.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterator
 
 import msgspec
@@ -40,7 +42,11 @@ def run(options: argparse.Namespace) -> int:
     """Prints rows; exit 1 where something could not be read or is damaged."""
     damaged = False
     for path in options.paths:
-        os.lstat(path)  # named by a person: not there is a mistake, not "gone since"
+        # Named by a person: not there is a mistake, not "gone since".
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            raise IsADirectoryError(
+                errno.EISDIR, "a directory: name a segment or partial, or give it as --data", path
+            )
     for row in _rows(options):
         damaged |= row["what"] in ("hole", "damaged")
         if options.json:

@@ -151,6 +151,8 @@ class ClientBase:
 
     def _resolve(self, stream_id: str, last_seq: int | None) -> Ask:
         checked_id(stream_id, "stream_id")
+        if last_seq is not None and (type(last_seq) is not int or not 0 <= last_seq < 2**32):
+            raise ValueError(f"last_seq must be an int from 0 to {2**32 - 1}, got {last_seq!r:.80}")
         return lambda request_id: messages.Resolve(
             request_id, stream_id, last_seq, None, self._seen(None, stream_id)
         )

@@ -3,8 +3,8 @@
 Owns: answers that are empty and true to their types. Refuses: sockets, files, threads, clocks.
 
 The stream id is real all the same: the application stamps it on the message it saves, and the
-stamp must not depend on a switch. Mistakes that would raise with walld on (an id that is not one)
-raise here too, where that costs nothing: not in a token.
+stamp must not depend on a switch. An id of a reply or a session that is none raises here too; no
+other argument is looked at.
 """
 
 # ruff: noqa: D102 - each method is documented where it does something
@@ -118,6 +118,9 @@ class NullMixin(ReplyBase):
 
     def release(self) -> int:
         return 0
+
+    def _fail_at_end(self, message: str, *, kind: str | None = None, detail: Any = None) -> None:
+        return None
 
     def __enter__(self) -> Self:
         return self

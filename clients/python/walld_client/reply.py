@@ -381,7 +381,7 @@ class Reply(ReplyBase):
             told.set()
 
         drain_id = self._link.drain(level, done)
-        if not told.wait(timeout):
+        if not told.wait(min(timeout, threading.TIMEOUT_MAX)):
             self._link.forget_drain(drain_id)
         return bool(reached and reached[0])
 
