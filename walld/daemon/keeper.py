@@ -150,11 +150,19 @@ class Keeper:
         if facts.wal_until >= self._engine.segments.first_batch:
             now = anyio.current_time()
             self._engine.bury(facts, now)
-            written = anyio.Event()
-            self._engine.when("written", written.set, now)
-            self._flusher.wake()
-            await written.wait()
+            await self._synced(now)
         await self._remove(uid, session, name)
+
+    async def _synced(self, now: float) -> None:
+        """Until the tombstones of now are durable.
+
+        Written is not enough: a power cut would take the tombstone and leave the removal, and what
+        the WAL still has of the reply, which may be its beginning alone, would be all of it.
+        """
+        synced = anyio.Event()
+        self._engine.when("synced", synced.set, now)
+        self._flusher.wake()
+        await synced.wait()
 
     async def remove_unwanted(self) -> None:
         """Partials of streams that were released, or resolved before they were made for sure."""
@@ -163,9 +171,12 @@ class Keeper:
                 await self._thread.run(partial(self._store.remove_named, *names))
             if stream.gone:
                 del self._in_vain[no]
-        while self._engine.unwanted:
-            await self._remove(*self._engine.unwanted[-1])
-            self._engine.unwanted.pop()
+        due = list(self._engine.unwanted)
+        if due:
+            await self._synced(anyio.current_time())
+        for named in due:
+            await self._remove(*named)
+            self._engine.unwanted.remove(named)
 
     async def set_aside_damaged(self) -> None:
         """Partials that a reader found damaged go to quarantine at once, as at a start.
