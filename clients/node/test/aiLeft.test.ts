@@ -265,6 +265,28 @@ async function sunk(reply: Reply, chunks: object[]): Promise<void> {
   await walldSseSink(reply)({ stream: convertArrayToReadableStream(events) });
 }
 
+test("the sink: which of the SDK's reasons is an end", async (t) => {
+  const { client } = await setUp(t);
+  const [step, over] = [{ type: "start-step" }, { type: "finish-step" }];
+  const text = { type: "text-delta", id: "1", delta: "Hello." };
+  const expected: Record<string, string | null> = {
+    stop: null,
+    other: null,
+    unknown: "no_terminal_event",
+    interrupted: "no_terminal_event",
+    error: "finish_reason_error",
+  };
+  for (const [finishReason, kind] of Object.entries(expected)) {
+    const reply = client.reply(`ui ${finishReason}`);
+    await sunk(reply, [step, text, over, step, text, over, { type: "finish", finishReason }]);
+    assert.equal(reply.hasEnded, false);
+    if (kind !== null) assert.equal(reply.end(), 0, finishReason);
+    const found = (await client.recover(reply.sessionId))!;
+    assert.deepEqual([found.error?.kind ?? null, found.attempts, found.text], [kind, 1, "Hello.Hello."]);
+    assert.equal(reply.end() > 0, kind === null);
+  }
+});
+
 test("the sink: a run that was aborted, and one that broke, are asked for again", async (t) => {
   const { client } = await setUp(t);
   const [step, over] = [{ type: "start-step" }, { type: "finish-step" }];

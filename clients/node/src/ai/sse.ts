@@ -33,7 +33,11 @@ interface Run {
   request: number;
 }
 
-/** Ends that the SDK writes where the provider said none. */
+/**
+ * Ends that the SDK writes where the provider said none. Not among them: other, an end in words that
+ * the SDK has no name for. A provider that says none at all may be called so too; the middleware can
+ * tell, for it sees the provider's own word.
+ */
 const NO_MARKER = ["interrupted", "unknown"];
 
 /** For `consumeSseStream`: resolves when the stream is over. */
@@ -106,15 +110,23 @@ function record(recorder: Recorder, chunk: Chunk): void {
     case "finish-step":
       recorder.stepOver();
       break;
-    case "finish": {
-      const reason = chunk.finishReason;
-      recorder.finish(reason === undefined || NO_MARKER.includes(reason) ? null : reason);
+    case "finish":
+      recordFinish(recorder, chunk.finishReason);
       break;
-    }
     case "error":
       recorder.fail(new Error(chunk.errorText));
       break;
     case "abort":
       recorder.fail(new DOMException(chunk.reason ?? "aborted", "AbortError"));
   }
+}
+
+/** The stream has the SDK's word alone, never the provider's. */
+function recordFinish(recorder: Recorder, reason: string | undefined): void {
+  if (reason === "error") {
+    const error = new Error("the SDK's finish reason is 'error'");
+    error.name = "finish_reason_error";
+    recorder.fail(error);
+  }
+  recorder.finish(reason === undefined || NO_MARKER.includes(reason) ? null : reason);
 }
