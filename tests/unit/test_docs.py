@@ -403,10 +403,13 @@ def test_every_invariant_names_the_tests_that_hold_it() -> None:
 def test_every_bug_of_the_track_record_names_what_holds_it() -> None:
     for bug, _, cell in table(TRACK_RECORD, "bug"):
         named = named_tests(cell)
-        assert named, bug
+        of_node = re.findall(r"`(clients/node/test/\w+\.test\.ts)(?:::([^`]+))?`", cell)
+        assert named or of_node, bug
         for path, function in named:
             text = (ROOT / "tests" / path).read_text()
             assert not function or f"def {function}(" in text, f"{path}::{function}"
+        for path, title in of_node:
+            assert title in (ROOT / path).read_text(), f"{path}::{title}"
 
 
 def test_the_twelve_promises_are_stated_on_both_pages() -> None:

@@ -122,15 +122,16 @@ export class Link {
     }
   }
 
-  /** End a stream as failed, where that is what is known of it. False: it is not. */
+  /** End a stream as its answer ended, where that failed or was cut. False: nothing such is known. */
   fail(stream: Stream): boolean {
-    if (stream.failure === undefined || stream.isLate) return false;
+    const ending = stream.isLate ? undefined : stream.unfinished?.ending;
+    if (ending === undefined) return false;
     stream.terminal = true;
-    this.event(stream, "AppError", stream.failure);
+    this.event(stream, ending.name, ending.fields);
     return true;
   }
 
-  /** The program leaves: nothing that failed is asked for again. */
+  /** The program leaves: nothing that failed or was cut is asked for again. */
   failAll(): void {
     for (const stream of [...this.registry.byNumber.values()]) this.fail(stream);
   }

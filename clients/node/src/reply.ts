@@ -8,7 +8,6 @@
  * is not one, a text that is no string, a release before the end); never for the daemon's sake.
  */
 
-import { failureOf, nameOf } from "./failure.ts";
 import { REASONING, TOKEN } from "./frames.ts";
 import { LEVELS, type Level } from "./hearing.ts";
 import { checkedId } from "./ids.ts";
@@ -17,6 +16,7 @@ import type { Link } from "./link.ts";
 import * as opaque from "./opaque.ts";
 import { OpenCalls } from "./openCalls.ts";
 import type { Stream } from "./stream.ts";
+import { Unfinished, endingOf } from "./unfinished.ts";
 import type { Fields } from "./wire/codec.ts";
 import type { MessageName } from "./wire/messages.ts";
 import * as wtf8 from "./wtf8.ts";
@@ -36,6 +36,8 @@ export class Reply {
   private readonly redact: Redact | undefined;
   private readonly autoRelease: boolean;
   private readonly calls = new OpenCalls();
+  /** Of the answer under way. Not in the stream: what hears a signal may hold this object. */
+  private signal: AbortSignal | undefined;
 
   /** Made by `client.reply` and `turn.reply`. */
   constructor(link: Link, stream: Stream, redact: Redact | undefined, autoRelease: boolean) {
@@ -178,7 +180,7 @@ export class Reply {
    * stand.
    */
   retry(reason?: string, options: { step?: boolean } = {}): number {
-    this.stream.failure = undefined;
+    this.stream.unfinished = undefined;
     return this.say("Retry", { reason: reasonOf(reason), step: options.step === true });
   }
 
@@ -200,11 +202,12 @@ export class Reply {
   /**
    * The reply is whole and the application's copy is safe: walld may forget it.
    *
-   * 0 where it is known not to be whole (`walldMiddleware` saw its answer fail, and nobody has asked
-   * again): then it is errored, and stays.
+   * 0 where it is known not to be whole (`walldMiddleware` saw its answer fail or aborted, and nobody
+   * has asked again): then it is errored or cancelled, and stays. Of an answer that the program itself
+   * read no further this is its word.
    */
   end(finishReason?: string): number {
-    if (this.link.fail(this.stream)) return 0;
+    if (this.unfinished?.isFailed && this.fails()) return 0;
     const seq = this.terminal("End", { clean: true, finish_reason: reasonOf(finishReason) });
     if (seq > 0 && this.autoRelease) this.link.release(this.stream);
     return seq;
@@ -235,13 +238,17 @@ export class Reply {
   /**
    * Do the work of the reply; what `work` gives or throws is given or thrown.
    *
-   * Where it returns and nothing ended the reply, that is complete and kept; what it throws makes it
-   * an error, an AbortError a cancel.
+   * Where it returns and nothing ended the reply, that is complete and kept, or cancelled where
+   * `walldMiddleware` has seen an answer begin and not come to its end; what it throws makes it an
+   * error, an AbortError a cancel.
    */
   async run<T>(work: (reply: this) => T | PromiseLike<T>): Promise<T> {
     try {
       const value = await work(this);
-      if (!this.hasEnded && !this.link.fail(this.stream)) this.terminal("End", { clean: true });
+      if (!this.hasEnded && !this.fails()) {
+        if (this.isUnfinished) this.cancel("left before its answer was whole");
+        else this.terminal("End", { clean: true });
+      }
       return value;
     } catch (error) {
       this.failed(error);
@@ -251,17 +258,36 @@ export class Reply {
 
   /** What somebody threw: an error, or a cancel where it is an AbortError. The first end wins. */
   failed(error: unknown): number {
-    if (nameOf(error) === "AbortError") return this.cancel("cancelled: AbortError");
-    return this.terminal("AppError", failureOf(error, (text) => this.redacted(text)));
+    const { name, fields } = endingOf(error, (text) => this.redacted(text));
+    return this.terminal(name, fields);
   }
 
-  /**
-   * As `failed`, but said only where the reply is left, or ended as whole; `retry` takes it back.
-   *
-   * @internal For the middleware, which sees an answer fail and not whether it is asked for again.
-   */
+  // --- for the middleware, which sees how an answer ends and not whether it is asked for again ---
+
+  /** A model's answer begins, which the program aborts with `signal`: not whole before `answered`. @internal */
+  answering(signal?: AbortSignal): void {
+    this.signal = signal;
+    this.stream.unfinished = new Unfinished(this.redact);
+  }
+
+  /** It came to its end. @internal */
+  answered(): void {
+    this.stream.unfinished = undefined;
+  }
+
+  /** An answer is not whole, and nobody took it back. @internal */
+  get isUnfinished(): boolean {
+    return this.stream.unfinished !== undefined;
+  }
+
+  /** As `failed`, but said only where the reply is left, or ended as whole. @internal */
   failAtEnd(error: unknown): void {
-    this.stream.failure = failureOf(error, (text) => this.redacted(text));
+    this.notWhole().fail(error);
+  }
+
+  /** As `cancel`, but said only where the reply is left. @internal */
+  cutAtEnd(reason: string): void {
+    this.notWhole().cut(reason);
   }
 
   /**
@@ -270,7 +296,7 @@ export class Reply {
    * Not "complete": a disposer cannot see whether an exception is on its way. `run` can.
    */
   [Symbol.dispose](): void {
-    if (!this.hasEnded && !this.link.fail(this.stream)) this.cancel("left without an end");
+    if (!this.hasEnded && !this.fails()) this.cancel("left without an end");
   }
 
   /** As the other one. It waits for nothing. */
@@ -299,6 +325,22 @@ export class Reply {
   }
 
   // --- within ---
+
+  private get unfinished(): Unfinished | undefined {
+    const { unfinished } = this.stream;
+    if (this.signal?.aborted) unfinished?.abort(this.signal.reason);
+    return unfinished;
+  }
+
+  private notWhole(): Unfinished {
+    this.stream.unfinished ??= new Unfinished(this.redact);
+    return this.unfinished!;
+  }
+
+  /** End it as its answer ended, where that failed or was cut. */
+  private fails(): boolean {
+    return this.unfinished !== undefined && this.link.fail(this.stream);
+  }
 
   private isLate(): boolean {
     if (!this.stream.isLate) return false;

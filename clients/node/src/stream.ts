@@ -7,6 +7,7 @@
  * sent may have to be sent again.
  */
 
+import type { Unfinished } from "./unfinished.ts";
 import type { Fields } from "./wire/codec.ts";
 
 export class Stream {
@@ -31,8 +32,8 @@ export class Stream {
   private forgoneTo = -1;
   /** Its Start was given to a connection. */
   introduced = false;
-  /** Its AppError, said where it would end whole or be left: its answer failed, and may come yet. */
-  failure: Fields | undefined;
+  /** A model's answer that is not whole, and may be asked for again: it ends at that where it is left. */
+  unfinished: Unfinished | undefined;
   /** It ended, in whatever way. */
   terminal = false;
   released = false;

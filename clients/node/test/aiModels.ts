@@ -28,7 +28,7 @@ export const weather = tool({
   execute: ({ city }) => ({ city, degrees: 4 }),
 });
 
-type Run = Pick<Parameters<typeof streamText>[0], "tools" | "stopWhen" | "abortSignal" | "maxRetries">;
+type Run = Pick<Parameters<typeof streamText>[0], "tools" | "stopWhen" | "abortSignal" | "maxRetries" | "onChunk">;
 
 /** Everything the SDK delivers, and what it threw. */
 export async function delivered(model: ReturnType<typeof modelOf>, run: Run = {}) {

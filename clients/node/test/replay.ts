@@ -19,6 +19,8 @@ export class Replay {
   url = "";
   requests = 0;
   file: Buffer = Buffer.alloc(0);
+  /** Cut all that is open. */
+  hangUp!: () => void;
   private busy = 0;
   private late = 0;
 
@@ -29,8 +31,9 @@ export class Replay {
     });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     replay.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`;
+    replay.hangUp = () => server.closeAllConnections();
     t.after(() => {
-      server.closeAllConnections();
+      replay.hangUp();
       server.close();
     });
     return replay;

@@ -9,10 +9,10 @@
  * result; ending the reply where all is well: `reply.end()` is the program's, once its copy is saved.
  *
  * One reply is one run: a request after a whole answer is its next step (results of tools are taken
- * from the prompt), a request after one that was refused or cut is a retry of its step. A request that
- * is refused, a stream that fails, is cut, or ends without its terminal event makes the reply errored
- * where nobody asks again; one that is not read to its end, or is aborted, makes it cancelled. An
- * answer that is not streamed (`generateText`) is recorded as a whole, once it is there.
+ * from the prompt), a request after one that was refused, cut or left is a retry of its step. Where
+ * nobody asks again a request that is refused, a stream that fails, is cut, or ends without its
+ * terminal event makes the reply errored; one that is not read to its end, or is aborted, makes it
+ * cancelled. An answer that is not streamed (`generateText`) is recorded as a whole, once it is there.
  */
 
 import type { Reply } from "../reply.ts";
@@ -36,6 +36,10 @@ type Part = {
 /** Not among them: other, unknown, error, interrupted, which is what is said where a body was cut. */
 const ENDS: ReadonlySet<string> = new Set(["stop", "length", "content-filter", "tool-calls"]);
 
+interface Params {
+  prompt: readonly unknown[];
+  abortSignal?: AbortSignal | undefined;
+}
 interface StreamResult {
   stream: ReadableStream<unknown>;
 }
@@ -53,11 +57,11 @@ export interface WalldMiddleware {
   readonly specificationVersion: "v4";
   wrapStream<T extends StreamResult>(options: {
     doStream: () => PromiseLike<T>;
-    params: { prompt: readonly unknown[] };
+    params: Params;
   }): Promise<T>;
   wrapGenerate<T extends WholeResult>(options: {
     doGenerate: () => PromiseLike<T>;
-    params: { prompt: readonly unknown[] };
+    params: Params;
   }): Promise<T>;
 }
 
@@ -67,33 +71,30 @@ export function walldMiddleware(reply: Reply): WalldMiddleware {
   return {
     specificationVersion: "v4",
     async wrapStream({ doStream, params }) {
-      const result = await asked(recorder, params.prompt, doStream);
-      return { ...result, stream: tapped(result.stream, recorder) };
+      const [request, result] = await asked(recorder, params, doStream);
+      return { ...result, stream: tapped(result.stream, recorder, request) };
     },
     async wrapGenerate({ doGenerate, params }) {
-      const result = await asked(recorder, params.prompt, doGenerate);
-      try {
-        recordWhole(recorder, result);
-      } catch (error) {
-        recorder.missed(error); // no answer of a kind that is known
-      }
+      const [request, result] = await asked(recorder, params, doGenerate);
+      if (recorder.isLatest(request)) recordWhole(recorder, result);
+      else recorder.superseded();
       return result;
     },
   };
 }
 
-/** What a request gives, the request recorded. */
+/** What a request gives, the request recorded; and its number. */
 async function asked<T>(
   recorder: Recorder,
-  prompt: readonly unknown[],
+  { prompt, abortSignal }: Params,
   ask: () => PromiseLike<T>,
-): Promise<T> {
+): Promise<[number, T]> {
   recordResults(recorder, prompt);
-  recorder.begin();
+  const request = recorder.begin(abortSignal);
   try {
-    return await ask();
+    return [request, await ask()];
   } catch (error) {
-    recorder.refused(error);
+    if (recorder.isLatest(request)) recorder.refused(error);
     throw error;
   }
 }
@@ -104,7 +105,11 @@ async function asked<T>(
  * `pull` gives no promise and makes no function: that halves what this stream costs for a part. So
  * the stream cannot know that a part is on its way, and `isReading` says it: one is read at a time.
  */
-function tapped(stream: ReadableStream<unknown>, recorder: Recorder): ReadableStream<unknown> {
+function tapped(
+  stream: ReadableStream<unknown>,
+  recorder: Recorder,
+  request: number,
+): ReadableStream<unknown> {
   const reader = stream.getReader();
   let controller: ReadableStreamDefaultController<unknown>;
   let isReading = false;
@@ -113,11 +118,12 @@ function tapped(stream: ReadableStream<unknown>, recorder: Recorder): ReadableSt
     if (isOver) return; // cancelled in the meantime
     if (next.done) {
       isOver = true;
-      recorder.over();
+      if (recorder.isLatest(request)) recorder.over();
       controller.close();
     } else {
       try {
-        record(recorder, next.value as Part);
+        if (recorder.isLatest(request)) record(recorder, next.value as Part);
+        else if ((next.value as Part | null)?.type === "finish") recorder.superseded();
       } catch (error) {
         recorder.missed(error); // no part of any kind that is known
       }
@@ -128,8 +134,7 @@ function tapped(stream: ReadableStream<unknown>, recorder: Recorder): ReadableSt
   const failed = (error: unknown): void => {
     if (isOver) return;
     isOver = true;
-    recorder.fail(error);
-    recorder.over();
+    if (recorder.isLatest(request)) recorder.refused(error);
     controller.error(error); // the stream errors with this very object
   };
   return new ReadableStream<unknown>(
@@ -144,7 +149,7 @@ function tapped(stream: ReadableStream<unknown>, recorder: Recorder): ReadableSt
       },
       cancel(reason) {
         isOver = true;
-        recorder.cancel("the stream was not read to its end");
+        if (recorder.isLatest(request)) recorder.cancel("the stream was not read to its end");
         return reader.cancel(reason);
       },
     },
@@ -182,13 +187,17 @@ function record(recorder: Recorder, part: Part): void {
 }
 
 /** An answer that came at once. It is whole, so any reason is its terminal marker. */
-function recordWhole(recorder: Recorder, { content, finishReason }: WholeResult): void {
-  for (const part of content as (Part & { text?: string })[]) {
-    if (part.type === "text") recorder.text(part.text!);
-    else if (part.type === "reasoning") recorder.reasoning(part.text!);
-    else record(recorder, part);
+function recordWhole(recorder: Recorder, result: WholeResult): void {
+  try {
+    for (const part of result.content as (Part & { text?: string })[]) {
+      if (part.type === "text") recorder.text(part.text!);
+      else if (part.type === "reasoning") recorder.reasoning(part.text!);
+      else record(recorder, part);
+    }
+  } catch (error) {
+    recorder.missed(error); // no answer of a kind that is known
   }
-  const { unified, raw } = (finishReason ?? {}) as Reason;
+  const { unified, raw } = (result?.finishReason ?? {}) as Reason;
   recorder.finish(raw ?? unified ?? "unknown");
 }
 
@@ -209,7 +218,7 @@ function recordResults(recorder: Recorder, prompt: readonly unknown[]): void {
       if (part.type !== "tool-result" || part.output === undefined) continue;
       const { type, value, reason } = part.output;
       const failed = type.startsWith("error") || type === "execution-denied";
-      recorder.toolResult(part.toolCallId!, part.toolName, value ?? reason, failed);
+      recorder.toolResultAsked(part.toolCallId!, part.toolName, value ?? reason, failed);
     }
   }
 }

@@ -7,12 +7,18 @@
  * A stream is whole only where its terminal marker was seen. A body that merely ends is an error of
  * kind `no_terminal_event`. An error within the stream counts when the stream ends, because some
  * providers go on behind it and what they say is still delivered.
+ *
+ * Answers come one after the other. A request while one is under way means that the program has left
+ * that one: SDKs read ahead of who has left, and what still comes of it is nobody's.
  */
 
 import { warn } from "../dialing.ts";
 import type { Reply } from "../reply.ts";
 
 const NO_TERMINAL_EVENT = "no_terminal_event";
+const LEFT = "the answer before it was left before its end";
+
+let hasWarnedOfTwo = false;
 
 /** That of each reply: models that answer one after the other for it know of each other. */
 const recorders = new WeakMap<Reply, Recorder>();
@@ -29,25 +35,51 @@ export class Recorder {
   private readonly streamed = new Map<string, string>();
   /** Calls of this reply without a result. */
   private readonly open = new Set<string>();
+  /** Calls of the latest answer. */
+  private readonly latestCalls = new Set<string>();
   private callsBegun = 0;
   private failure: { error: unknown } | undefined;
+  /** The terminal marker of the latest answer was seen. */
   private isFinished = false;
+  /** The latest answer came to its end: the next request is another step. */
+  private isWhole = false;
   private hasWarned = false;
 
   constructor(reply: Reply) {
     this.reply = reply;
   }
 
-  /** A request to the model begins: after a whole answer the next step, after a failure the same again. */
-  begin(): void {
+  /** The number of the latest request, 0 if none. */
+  get latest(): number {
+    return this.callsBegun;
+  }
+
+  /**
+   * A request to the model begins, its number: behind a whole answer the next step, behind one that
+   * failed or was left the same again, unless the program has said that itself (`reply.retry`).
+   *
+   * signal: what the program aborts it with.
+   */
+  begin(signal?: AbortSignal): number {
     this.guard(() => {
-      if (this.failure !== undefined) this.reply.retry(shown(this.failure.error), { step: true });
-      else if (this.callsBegun > 0) this.reply.step();
-      this.callsBegun += 1;
-      this.failure = undefined;
-      this.isFinished = false;
-      this.streamed.clear(); // an id may come again, and then nothing of it was said
+      const isAgain = this.failure !== undefined || (this.callsBegun > 0 && !this.isWhole);
+      if (isAgain) {
+        const reason = this.failure === undefined ? LEFT : shown(this.failure.error);
+        if (this.reply.isUnfinished) this.reply.retry(reason, { step: true });
+      } else if (this.callsBegun > 0) this.reply.step();
     });
+    this.callsBegun += 1;
+    this.failure = undefined;
+    this.isFinished = this.isWhole = false;
+    this.latestCalls.clear();
+    this.streamed.clear(); // an id may come again, and then nothing of it was said
+    this.reply.answering(signal);
+    return this.callsBegun;
+  }
+
+  /** Is it this request of which the answer is awaited? Else it is the program's no more. */
+  isLatest(request: number): boolean {
+    return request === this.callsBegun;
   }
 
   text(delta: string): void {
@@ -61,7 +93,7 @@ export class Recorder {
   toolStart(callId: string, name: string): void {
     this.guard(() => {
       this.streamed.set(callId, "");
-      this.open.add(callId);
+      this.called(callId);
       this.reply.tool(name, undefined, { callId });
     });
   }
@@ -78,7 +110,7 @@ export class Recorder {
     this.guard(() => {
       const streamed = this.streamed.get(callId);
       this.streamed.delete(callId);
-      this.open.add(callId);
+      this.called(callId);
       const text = typeof input === "string" ? input : JSON.stringify(input);
       const isSame = streamed !== undefined && (streamed === text || isSameJson(streamed, input));
       if (!isSame) this.reply.tool(name, text, { callId });
@@ -93,11 +125,23 @@ export class Recorder {
     });
   }
 
+  /** As `toolResult`, told by a request: who ran a call of the answer that was left took that as it was. */
+  toolResultAsked(callId: string, name: string | undefined, result: unknown, failed: boolean): void {
+    if (this.latestCalls.has(callId)) this.isWhole = true;
+    this.toolResult(callId, name, result, failed);
+  }
+
   /** The terminal marker. null: the SDK says the end, but the provider did not. */
   finish(reason: string | null): void {
     if (reason === null || this.failure !== undefined) return;
-    this.isFinished = true;
+    this.isFinished = this.isWhole = true;
+    this.reply.answered();
     this.guard(() => this.reply.finish(reason));
+  }
+
+  /** The answer came to its end, the run did not: nothing says the provider's marker here. */
+  stepOver(): void {
+    this.isWhole = true;
   }
 
   /** An error that the stream tells of, or a request that was refused: the first one counts. */
@@ -115,22 +159,33 @@ export class Recorder {
    * The stream is over, by its end or by what `fail` was told.
    *
    * What failed may be asked for again, by the SDK or by the program, and neither says here that it
-   * gave up. So the reply is errored where it is left at that.
+   * gave up. So the reply is errored, or cancelled by an AbortError, where it is left at that.
    */
   over(): void {
     const isCut = this.failure === undefined ? !this.isFinished : isEndWithoutMarker(this.failure.error);
     if (isCut) this.failure = { error: withoutMarker() };
     if (this.failure === undefined) return;
     const error = asError(this.failure.error);
-    this.guard(() => {
-      if (isAbort(error)) this.reply.failed(error);
-      else this.reply.failAtEnd(error);
-    });
+    this.guard(() => this.reply.failAtEnd(error));
   }
 
-  /** Nobody reads the stream any more, or it was aborted. */
+  /** Nobody reads the stream any more. Behind its terminal marker nothing is missing. */
   cancel(reason: string): void {
-    this.guard(() => this.reply.cancel(reason));
+    if (this.failure !== undefined) this.over();
+    else if (!this.isFinished) this.guard(() => this.reply.cutAtEnd(reason));
+  }
+
+  /**
+   * An answer that was left came to its end all the same: read by the SDK, which is nothing, or by the
+   * program, which has two at a time. Said once a process, as nobody can tell.
+   */
+  superseded(): void {
+    if (hasWarnedOfTwo) return;
+    hasWarnedOfTwo = true;
+    warn(
+      `reply '${this.reply.streamId}': a request came before the end of the answer to the one before, of` +
+        " which no more is recorded; answers at the same time need a reply each",
+    );
   }
 
   /** A part could not be recorded. Said once; the program goes on. */
@@ -138,6 +193,11 @@ export class Recorder {
     if (this.hasWarned) return;
     this.hasWarned = true;
     warn(`walld could not record a part of reply '${this.reply.streamId}': ${shown(error)}`);
+  }
+
+  private called(callId: string): void {
+    this.open.add(callId);
+    this.latestCalls.add(callId);
   }
 
   private guard(say: () => void): void {
@@ -159,11 +219,6 @@ function withoutMarker(): Error {
   const error = new Error("the stream ended without its terminal event");
   error.name = NO_TERMINAL_EVENT;
   return error;
-}
-
-/** The program itself wanted no more. */
-function isAbort(error: unknown): boolean {
-  return (error as { name?: unknown } | null | undefined)?.name === "AbortError";
 }
 
 /** In the words of a thrown error, whatever it was. */

@@ -23,9 +23,21 @@ type Chunk = {
   preliminary?: boolean;
   errorText?: string;
   finishReason?: string;
+  reason?: string;
 };
 
-/** Ends that the SDK writes where the provider said none. */
+/** What the sink knows of the run that it is shown. */
+interface Run {
+  readonly recorder: Recorder;
+  /** The recorder's number for the step under way. */
+  request: number;
+}
+
+/**
+ * Ends that the SDK writes where the provider said none. Not among them: other, an end in words that
+ * the SDK has no name for. A provider that says none at all may be called so too; the middleware can
+ * tell, for it sees the provider's own word.
+ */
 const NO_MARKER = ["interrupted", "unknown"];
 
 /** For `consumeSseStream`: resolves when the stream is over. */
@@ -34,21 +46,22 @@ export function walldSseSink(
 ): (options: { stream: ReadableStream<string> }) => Promise<void> {
   return async ({ stream }) => {
     const recorder = Recorder.of(reply);
+    const run: Run = { recorder, request: recorder.latest };
     let rest = "";
     try {
       for await (const piece of stream) {
         const events = (rest + piece).split("\n\n");
         rest = events.pop()!;
-        for (const event of events) recordEvent(recorder, event);
+        for (const event of events) recordEvent(run, event);
       }
+      if (recorder.isLatest(run.request)) recorder.over();
     } catch (error) {
-      recorder.fail(error);
+      if (recorder.isLatest(run.request)) recorder.refused(error);
     }
-    recorder.over();
   };
 }
 
-function recordEvent(recorder: Recorder, event: string): void {
+function recordEvent(run: Run, event: string): void {
   const text = event
     .split("\n")
     .filter((line) => line.startsWith("data:"))
@@ -61,14 +74,13 @@ function recordEvent(recorder: Recorder, event: string): void {
   } catch {
     return; // no chunk of the SDK's
   }
-  record(recorder, chunk);
+  if (chunk.type === "start-step") run.request = run.recorder.begin();
+  else if (run.recorder.isLatest(run.request)) record(run.recorder, chunk);
+  else if (chunk.type === "finish") run.recorder.superseded();
 }
 
 function record(recorder: Recorder, chunk: Chunk): void {
   switch (chunk.type) {
-    case "start-step":
-      recorder.begin();
-      break;
     case "text-delta":
       recorder.text(chunk.delta!);
       break;
@@ -95,15 +107,26 @@ function record(recorder: Recorder, chunk: Chunk): void {
     case "tool-output-denied":
       recorder.toolResult(chunk.toolCallId!, undefined, "denied", true);
       break;
-    case "finish": {
-      const reason = chunk.finishReason;
-      recorder.finish(reason === undefined || NO_MARKER.includes(reason) ? null : reason);
+    case "finish-step":
+      recorder.stepOver();
       break;
-    }
+    case "finish":
+      recordFinish(recorder, chunk.finishReason);
+      break;
     case "error":
       recorder.fail(new Error(chunk.errorText));
       break;
     case "abort":
-      recorder.cancel("aborted");
+      recorder.fail(new DOMException(chunk.reason ?? "aborted", "AbortError"));
   }
+}
+
+/** The stream has the SDK's word alone, never the provider's. */
+function recordFinish(recorder: Recorder, reason: string | undefined): void {
+  if (reason === "error") {
+    const error = new Error("the SDK's finish reason is 'error'");
+    error.name = "finish_reason_error";
+    recorder.fail(error);
+  }
+  recorder.finish(reason === undefined || NO_MARKER.includes(reason) ? null : reason);
 }
