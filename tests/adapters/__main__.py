@@ -48,7 +48,12 @@ GROUPS = {
     "langchain": Group(
         "langchain",
         ("langchain-core", "langchain", "langgraph", "langchain-openai", "langchain-anthropic"),
-        ("test_langchain.py", "test_langchain_environment.py"),
+        (
+            "test_langchain.py",
+            "test_langchain_calls.py",
+            "test_langchain_runs.py",
+            "test_langchain_environment.py",
+        ),
         (
             "langchain>=1.0",
             "langchain-openai>=1.0",
@@ -72,7 +77,9 @@ GROUPS = {
         ("pydantic-ai-slim[openai,anthropic]",),
     ),
     "openai-agents": Group(
-        "openai-agents", ("openai-agents", "openai"), ("test_openai_agents.py",)
+        "openai-agents",
+        ("openai-agents", "openai"),
+        ("test_openai_agents.py", "test_openai_agents_runs.py"),
     ),
     "litellm": Group("litellm", ("litellm", "openai"), ("test_litellm.py",)),
 }

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import json
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ pydantic_ai, function_model, messages = map(
 )
 capability = importlib.import_module("walld_client.adapters.pydantic_ai").WalldCapability
 
+user: ContextVar[str] = ContextVar("user")
 each_wire = pytest.mark.parametrize("wire", WIRES)
 
 
@@ -110,6 +112,37 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert asyncio.run(agent.run("x")).output == "hello"
     assert len(ids) == 1, "the id is real all the same"
+
+
+@each_wire
+def test_the_session_is_that_of_the_beginning(
+    walld: walld_client.Client, replay: Replay, wire: str
+) -> None:
+    """It is asked for once a request, when it is made, and not when the text comes."""
+    alice, asked = f"{wire} alice", list[str]()
+    module = importlib.import_module("adapters.programs.pydantic_agents")
+
+    def session() -> str:
+        asked.append(user.get())
+        return asked[-1]
+
+    async def main() -> None:
+        user.set(alice)
+        model = module.model_of({"provider": wire, "base": replay.url, "model": "text:frames"})
+        agent = pydantic_ai.Agent(model, capabilities=[capability(walld, session)])
+        async with agent.iter("hello") as run:
+            async for node in run:
+                if not agent.is_model_request_node(node):
+                    continue
+                async with node.stream(run.ctx) as stream:
+                    user.set(f"{wire} bob")
+                    async for _ in stream:
+                        pass
+        await model.client.close()
+
+    asyncio.run(main())
+    assert asked == [alice]
+    assert [one.text for one in walld.recover_all(alice)] == [told(answer("chat", "text"))["text"]]
 
 
 def test_results_of_every_kind(walld: walld_client.Client) -> None:

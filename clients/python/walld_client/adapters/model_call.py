@@ -1,26 +1,40 @@
 """One model call as a framework shows it, with the tools it asked for.
 
 Owns: `ModelCall`, a sink whose reply stays open until its tools have answered, and `Board`, which
-finds the call that a tool's result belongs to. Refuses: what a framework's objects mean.
+finds the call that a tool's result belongs to. Refuses: what a framework's objects mean, and how
+its runs are told apart.
 
 A framework runs the tools itself and shows their results by call id, after the model is done. So
 the reply ends when the last of its calls has its result, or when the run they belong to ends;
 what is open then stays open, and is `unknown` to whoever reads it. The provider's finish is said
 when it comes, not then: a reply that is killed among its tools says that its text was whole.
+
+Call ids are a server's and not unique (`call_0`): two users who run at once may have the same. So
+a result goes to the call that waits for it in its own run, and where runs lie in runs (`Place`) to
+the nearest there. What may be of several is written nowhere, and the log says so once. A call that
+is not recorded is waited for all the same: its results are not another's.
+
+The session is asked for when the model call begins, in the context of whoever makes it; the reply
+is opened with the first thing said, by whoever reads.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from walld_client.adapters.recording import NO_TERMINAL, Opener
+from walld_client.adapters.recording import NO_TERMINAL, Opener, SessionId
 from walld_client.adapters.wire import Failure, call_name, finish_word
+from walld_client.client import ClientBase
 from walld_client.reply import ReplyBase
 
-__all__ = ["Board", "ModelCall", "safely"]
+__all__ = ["Board", "ModelCall", "Place", "safely"]
 
+Place = tuple[Hashable, ...]
+"""The runs that a model call or a tool lies in, the outermost first. Empty: of a model call, that
+nothing runs its tools here; of a tool, that nobody knows."""
 _log = logging.getLogger("walld")
 
 
@@ -39,22 +53,30 @@ def safely(method: Callable[..., None]) -> Callable[..., None]:
 class ModelCall:
     """A sink (`wire.Sink`) into a reply that is opened with the first thing said."""
 
-    def __init__(self, board: Board, run: Hashable, meta: dict[str, Any]) -> None:
-        self.run = run
+    def __init__(
+        self, board: Board, place: Place, session: str | None, meta: dict[str, Any]
+    ) -> None:
+        self.place = place
         self.has_spoken = False
         self.is_over = False
         """The model is done, one way or another."""
         self.waiting: set[str] = set()
         """Calls without a result."""
         self._board = board
+        self._session = session
         self._meta = meta
         self._reply: ReplyBase | None = None
+
+    def again(self) -> ModelCall:
+        """Another attempt at it, in the same session."""
+        return ModelCall(self._board, self.place, self._session, self._meta)
 
     def reply(self) -> ReplyBase | None:
         """None where it is not to be recorded."""
         if not self.has_spoken:
             self.has_spoken = True
-            self._reply = self._board.opener.open(**self._meta)
+            if self._session is not None:
+                self._reply = self._board.open(self._session, self._meta)
         return self._reply
 
     def token(self, text: str, **info: Any) -> int:
@@ -71,13 +93,11 @@ class ModelCall:
         self, name: str, arguments: object = None, *, call_id: str | None = None, **info: Any
     ) -> int:
         """As `Reply.tool`; a call that the framework runs is waited for."""
-        reply = self.reply()
-        if reply is None:
-            return 0
-        if call_id is not None and not info.get("server"):
+        if call_id is not None and call_id not in self.waiting and not info.get("server"):
             self.waiting.add(call_id)
-            self._board.calls[call_id] = self
-        return reply.tool(name, arguments, call_id=call_id, **info)
+            self._board.wait(call_id, self)
+        reply = self.reply()
+        return 0 if reply is None else reply.tool(name, arguments, call_id=call_id, **info)
 
     def tool_arguments(self, delta: str, *, call_id: str) -> int:
         """As `Reply.tool_arguments`."""
@@ -94,13 +114,12 @@ class ModelCall:
         **info: Any,
     ) -> int:
         """As `Reply.tool_result`; the last one ends a reply whose model is done."""
-        reply = self.reply()
-        if reply is None:
-            return 0
-        seq = reply.tool_result(result, call_id=call_id, name=name, failed=failed, **info)
-        if call_id is not None:
+        reply, seq = self.reply(), 0
+        if reply is not None:
+            seq = reply.tool_result(result, call_id=call_id, name=name, failed=failed, **info)
+        if call_id in self.waiting:
             self.waiting.discard(call_id)
-            self._board.calls.pop(call_id, None)
+            self._board.forget(call_id, self)
         if self.is_over and not self.waiting:
             self.close()
         return seq
@@ -120,8 +139,8 @@ class ModelCall:
     def done(self) -> None:
         """The model is done, by its provider's word."""
         self.is_over = True
-        if self.waiting and self.run is not None:
-            self._board.waiting.setdefault(self.run, []).append(self)
+        if self.waiting and self.place:
+            self._board.leave_open(self)
         else:
             self.close()
 
@@ -154,36 +173,127 @@ class ModelCall:
 
     def _forget(self) -> None:
         for call_id in self.waiting:
-            self._board.calls.pop(call_id, None)
+            self._board.forget(call_id, self)
         self.waiting.clear()
+        self._board.closed(self)
 
 
 class Board:
     """The model calls of a program whose tools are being run, by call id and by run."""
 
-    def __init__(self, opener: Opener) -> None:
-        self.opener = opener
-        self.calls: dict[str, ModelCall] = {}
-        self.waiting: dict[Hashable, list[ModelCall]] = {}
+    def __init__(
+        self,
+        client: ClientBase,
+        session_id: SessionId,
+        on_reply: Callable[[str], object] | None = None,
+        auto_release: bool = False,
+    ) -> None:
+        self._client = client
+        self._session_id = session_id
+        self._on_reply = on_reply
+        self._auto_release = auto_release
+        self._lock = threading.Lock()
+        """Of the two tables: tools run in threads."""
+        self._calls: dict[str, list[ModelCall]] = {}
+        """Who waits for a call id."""
+        self._open: dict[Hashable, dict[ModelCall, None]] = {}
+        """Calls whose model is done, by their outermost run."""
+        self._has_warned = False
 
-    def begin(self, run: Hashable, **meta: Any) -> ModelCall:
-        """A model call. run: what its tools belong to; None: nothing runs them here."""
-        return ModelCall(self, run, {name: one for name, one in meta.items() if one is not None})
+    def begin(self, *place: Hashable, **meta: Any) -> ModelCall:
+        """A model call begins, here and now: its session is asked for. Never raises."""
+        about = {name: one for name, one in meta.items() if one is not None}
+        return ModelCall(self, place, self._session(), about)
 
-    def tool_started(self, call_id: str | None, name: object = None) -> None:
+    def _session(self) -> str | None:
+        if isinstance(self._session_id, str):
+            return self._session_id
+        try:
+            return self._session_id()
+        except Exception:
+            _log.exception("a model call is not recorded: its session could not be told")
+            return None
+
+    def open(self, session: str, meta: dict[str, Any]) -> ReplyBase | None:
+        """The reply of a model call."""
+        opener = Opener(self._client, session, self._on_reply, self._auto_release)
+        return opener.open(**meta)
+
+    def tool_started(self, place: Place, call_id: str | None, name: object = None) -> None:
         """The program begins to run a tool that a recorded call has asked for."""
-        call = None if call_id is None else self.calls.get(call_id)
+        call = self._find(place, call_id)
         if call is not None:
             call.event("tool_started", {"call_id": call_id, "name": call_name(name)})
 
-    def tool_result(self, call_id: str | None, result: object, *, failed: bool = False) -> None:
+    def tool_result(
+        self, place: Place, call_id: str | None, result: object, *, failed: bool = False
+    ) -> None:
         """What a tool gave back, into the reply that asked for it."""
-        call = None if call_id is None else self.calls.get(call_id)
+        call = self._find(place, call_id)
         if call is not None:
             call.tool_result(result, call_id=call_id, failed=failed)
 
+    def _find(self, place: Place, call_id: str | None) -> ModelCall | None:
+        """The one call that waits for it nearest to this place, in the same run."""
+        if not call_id:
+            return None
+        with self._lock:
+            waiting = list(self._calls.get(call_id, ()))
+        depths = [_shared(place, one.place) for one in waiting]
+        nearest = max(depths, default=0)
+        found = [one for one, depth in zip(waiting, depths, strict=True) if depth == nearest]
+        if len(found) == 1 and nearest:
+            return found[0]
+        if waiting and (nearest or not place) and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "a tool's result is not recorded: its run cannot be told from others that run"
+                " beside it and wait for the same call id; further ones are not reported"
+            )
+        return None
+
     def run_ended(self, run: Hashable) -> None:
-        """No tool of this run answers any more."""
-        for call in self.waiting.pop(run, ()):
-            if call.waiting:
-                call.close()
+        """No tool of this outermost run answers any more."""
+        with self._lock:
+            calls = self._open.pop(run, {})
+        for call in calls:
+            call.close()
+
+    # --- of a model call -------------------------------------------------------------------------
+
+    def wait(self, call_id: str, call: ModelCall) -> None:
+        """It waits for a result."""
+        with self._lock:
+            self._calls.setdefault(call_id, []).append(call)
+
+    def forget(self, call_id: str, call: ModelCall) -> None:
+        """It does not any more."""
+        with self._lock:
+            waiting = self._calls.get(call_id, [])
+            if call in waiting:
+                waiting.remove(call)
+            if not waiting:
+                self._calls.pop(call_id, None)
+
+    def leave_open(self, call: ModelCall) -> None:
+        """Its model is done, its tools are not."""
+        with self._lock:
+            self._open.setdefault(call.place[0], {})[call] = None
+
+    def closed(self, call: ModelCall) -> None:
+        """Nothing more of it is to come."""
+        with self._lock:
+            calls = self._open.get(call.place[0], {}) if call.place else {}
+            calls.pop(call, None)
+            if call.place and not calls:
+                self._open.pop(call.place[0], None)
+
+
+def _shared(one: Place, other: Place) -> int:
+    """How many runs they have in common, from the outermost on."""
+    depth = 0
+    for here, there in zip(one, other, strict=False):
+        if here != there:
+            break
+        depth += 1
+    return depth

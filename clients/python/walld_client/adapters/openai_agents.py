@@ -13,6 +13,10 @@ Responses, `openai_responses.py`, for Chat models too), when a reply ends (`mode
 Hooks alone see an answer when it is whole: of one that is cut, nothing. `tee` sees each event
 before the program does.
 
+A tool's context is another one than its model's. Its run is told by the very object of its call,
+which Agents hands on from the answer to the tool; where a run goes on that was interrupted, by a
+copy of it, equal to the response's id; or else by the usage, which a run's contexts share.
+
 Of a Chat model that is not at OpenAI itself Agents makes up a `response.completed`, also for a
 stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
 the usage, which providers send last: such an answer without it is errored, and the error says why.
@@ -23,14 +27,15 @@ its replies errored, since nobody can tell whether they are whole.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from agents import RunHooks
 from agents.models.fake_id import FAKE_RESPONSES_ID
-from walld_client.adapters.model_call import Board, ModelCall, safely
+from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.openai_responses import ResponsesFold
-from walld_client.adapters.recording import Opener, SessionId
+from walld_client.adapters.recording import SessionId
 from walld_client.adapters.wire import Failure, call_name, plain
 from walld_client.client import ClientBase
 
@@ -46,8 +51,9 @@ _WITHOUT_USAGE = Failure(
 class WalldHooks(RunHooks[Any]):
     """Records each model call as a reply, with the results of the tools it asked for.
 
-    session_id: a str, or a callable that is asked at each model call. on_reply: gets the stream id
-    of each reply when it begins, for `client.release(stream_id)` once the answer is saved.
+    session_id: a str, or a callable that is asked when a model call begins, in its context.
+    on_reply: gets the stream id of each reply when it begins, for `client.release(stream_id)` once
+    the answer is saved.
     auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
     """
 
@@ -59,7 +65,7 @@ class WalldHooks(RunHooks[Any]):
         on_reply: Callable[[str], object] | None = None,
         auto_release: bool = False,
     ) -> None:
-        self._board = Board(Opener(client, session_id, on_reply, auto_release))
+        self._board = Board(client, session_id, on_reply, auto_release)
         self._runs: dict[int, _Run] = {}
         """By the id of their context, as long as that lives."""
 
@@ -77,12 +83,17 @@ class WalldHooks(RunHooks[Any]):
         return run.tee(result.stream_events())
 
     @safely
+    def _llm_started(self, context: Any) -> None:
+        self._run_of(context).begin()
+
+    @safely
     def _llm_ended(self, context: Any, response: Any) -> None:
         run = self._run_of(context)
+        run.asked = list(response.output)
         if run.is_teed:
             return
         run.is_told_whole = True
-        call = self._board.begin(run.key)
+        call = run.next_call()
         for item in response.output:
             _whole(call, plain(item))
         call.done()
@@ -91,7 +102,7 @@ class WalldHooks(RunHooks[Any]):
         key = id(context)
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = _Run(self._board, key)
+            run = self._runs[key] = _Run(self._board, key, context.usage)
             weakref.finalize(context, self._forget, key)
         return run
 
@@ -99,11 +110,28 @@ class WalldHooks(RunHooks[Any]):
         self._runs.pop(key, None)
         _end_run(self._board, key)
 
+    def _place_of(self, context: Any) -> Place:
+        """The run that a tool answers to; empty where that cannot be told."""
+        runs = list(self._runs.values())
+        item, usage = getattr(context, "tool_call", None), getattr(context, "usage", None)
+        found = [run for run in runs if any(one is item for one in run.asked)]
+        found = found or [run for run in runs if item in run.asked]
+        found = found or [run for run in runs if run.usage is usage]
+        return (found[0].key,) if len(found) == 1 else ()
+
+    @safely
+    def _tool_started(self, context: Any, tool: Any) -> None:
+        call_id = getattr(context, "tool_call_id", None)
+        self._board.tool_started(self._place_of(context), call_id, getattr(tool, "name", None))
+
+    @safely
+    def _tool_ended(self, context: Any, result: object) -> None:
+        call_id = getattr(context, "tool_call_id", None)
+        self._board.tool_result(self._place_of(context), call_id, plain(result))
+
     async def on_llm_start(self, context: Any, *_: Any, **__: Any) -> None:
-        """Another model call of a run: no tool of the one before answers any more."""
-        run = self._runs.get(id(context))
-        if run is not None and not run.is_teed:
-            _end_run(self._board, run.key)
+        """A model is asked."""
+        self._llm_started(context)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         """A model's answer, whole."""
@@ -111,11 +139,11 @@ class WalldHooks(RunHooks[Any]):
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         """A tool begins to run."""
-        _tool_started(self._board, getattr(context, "tool_call_id", None), tool)
+        self._tool_started(context, tool)
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
         """A tool has answered."""
-        _tool_ended(self._board, getattr(context, "tool_call_id", None), result)
+        self._tool_ended(context, result)
 
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
         """The run is over."""
@@ -127,14 +155,42 @@ class WalldHooks(RunHooks[Any]):
 class _Run:
     """One run of an agent, by its context."""
 
-    def __init__(self, board: Board, key: int) -> None:
+    def __init__(self, board: Board, key: int, usage: Any) -> None:
         self.key = key
+        self.usage = usage
+        """Its tools share it."""
+        self.asked: list[Any] = []
+        """What the model has answered last: its calls are handed on to their tools."""
         self.is_teed = False
         self.is_told_whole = False
         self._board = board
+        self._begun: deque[ModelCall] = deque()
+        """Model calls of which nothing was read yet: events are read later than they come."""
+        self._last: ModelCall | None = None
         self._call: ModelCall | None = None
         """The model call whose events come."""
         self._fold = ResponsesFold()
+
+    def begin(self) -> None:
+        """A model is asked, in the context of the run: its session is asked for there."""
+        if not self.is_teed:
+            self._begun.clear()
+            self._board.run_ended(self.key)
+        self._begun.append(self._board.begin(self.key))
+
+    def next_call(self) -> ModelCall:
+        """The model call whose answer comes, or another attempt at it.
+
+        No tool of the one before answers any more.
+        """
+        self._board.run_ended(self.key)
+        if self._begun:
+            self._last = self._begun.popleft()
+        elif self._last is not None:
+            self._last = self._last.again()
+        else:
+            self._last = self._board.begin(self.key)
+        return self._last
 
     async def tee(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """The same events."""
@@ -154,12 +210,12 @@ class _Run:
         elif event.type == "run_item_stream_event" and event.name == "tool_output":
             raw = plain(event.item.raw_item)
             if isinstance(raw, dict):
-                _tool_ended(self._board, raw.get("call_id"), event.item.output)
+                self._board.tool_result((self.key,), raw.get("call_id"), plain(event.item.output))
 
     def _said(self, item: Any) -> None:
         if item.type == "response.created" or self._call is None:
             self._cut()
-            self._call = self._board.begin(self.key)
+            self._call = self.next_call()
             self._fold = ResponsesFold()
         call = self._call
         if item.type == "response.completed" and _is_made_up(item.response):
@@ -200,16 +256,6 @@ def _is_made_up(response: Any) -> bool:
 @safely
 def _end_run(board: Board, key: int) -> None:
     board.run_ended(key)
-
-
-@safely
-def _tool_started(board: Board, call_id: str | None, tool: Any) -> None:
-    board.tool_started(call_id, getattr(tool, "name", None))
-
-
-@safely
-def _tool_ended(board: Board, call_id: str | None, result: object) -> None:
-    board.tool_result(call_id, plain(result))
 
 
 def _whole(call: ModelCall, item: Any) -> None:

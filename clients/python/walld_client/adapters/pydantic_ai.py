@@ -21,6 +21,7 @@ Owns: Pydantic AI's events to calls on a reply. Refuses: when a reply ends (`mod
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability
@@ -39,8 +40,9 @@ _ANOTHER_ATTEMPT = Failure("the request was made again", "retried")
 class WalldCapability(AbstractCapability[Any]):
     """Records each model request as a reply, with the results of the tools it asked for.
 
-    session_id: a str, or a callable that is asked at each model request. on_reply: gets the stream
-    id of each reply when it begins, for `client.release(stream_id)` once the answer is saved.
+    session_id: a str, or a callable that is asked when a model request begins, in its context.
+    on_reply: gets the stream id of each reply when it begins, for `client.release(stream_id)` once
+    the answer is saved.
     auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
     stream_runs: `agent.run()` asks for streams too, so that a half answer is there to be kept.
     """
@@ -54,24 +56,24 @@ class WalldCapability(AbstractCapability[Any]):
         auto_release: bool = False,
         stream_runs: bool = False,
     ) -> None:
-        self._opener = Opener(client, session_id, on_reply, auto_release)
-        self._stream_runs = stream_runs and not self._opener.is_off
+        opener = Opener(client, session_id, on_reply, auto_release)
+        self._make_board = partial(Board, client, session_id, on_reply, auto_release)
+        self._stream_runs = stream_runs and not opener.is_off
 
     async def for_run(self, ctx: Any) -> AbstractCapability[Any]:
         """The one of this run: what it remembers is of one run."""
-        return _Run(self._opener, self._stream_runs)
+        return _Run(self._make_board(), self._stream_runs)
 
 
 class _Run(AbstractCapability[Any]):
     """One run of an agent."""
 
-    def __init__(self, opener: Opener, stream_runs: bool) -> None:
+    def __init__(self, board: Board, stream_runs: bool) -> None:
         self._stream_runs = stream_runs
         self._run = object()
-        self._board = Board(opener)
+        self._board = board
         self._call: ModelCall | None = None
         """The model request under way."""
-        self._about: dict[str, Any] = {}
         self._ids: dict[int, str] = {}
         """Call ids by the index of their part."""
         self._was_streamed = False
@@ -113,13 +115,13 @@ class _Run(AbstractCapability[Any]):
     @safely
     def _running(self, call: Any) -> None:
         if call.tool_call_id not in self._shown:
-            self._board.tool_started(call.tool_call_id, call.tool_name)
+            self._board.tool_started((self._run,), call.tool_call_id, call.tool_name)
 
     @safely
     def _returned(self, call: Any, result: Any) -> None:
         if call.tool_call_id not in self._shown:
             value = result.return_value if isinstance(result, ToolReturn) else result
-            self._board.tool_result(call.tool_call_id, _whole(value))
+            self._board.tool_result((self._run,), call.tool_call_id, _whole(value))
 
     def _results(self, messages: Any) -> None:
         """What the newest request tells the model of its calls, where nothing else has."""
@@ -130,7 +132,8 @@ class _Run(AbstractCapability[Any]):
     def _result(self, part: Any) -> None:
         # A retry's part says what was wrong with the call; other parts have an outcome.
         failed = getattr(part, "outcome", "retried") not in ("success", "interrupted")
-        self._board.tool_result(part.tool_call_id, _whole(part.content), failed=failed)
+        content = _whole(part.content)
+        self._board.tool_result((self._run,), part.tool_call_id, content, failed=failed)
 
     async def wrap_model_request(
         self, ctx: Any, *, request_context: Any, handler: Callable[[Any], Any]
@@ -168,8 +171,9 @@ class _Run(AbstractCapability[Any]):
         self._results(request_context.messages)
         model = getattr(getattr(request_context, "model", None), "model_name", None)
         run_id = getattr(ctx, "run_id", None)
-        self._about = {"model": model, "run_id": None if run_id is None else str(run_id)}
-        self._call = self._board.begin(self._run, **self._about)
+        about = {"model": model, "run_id": None if run_id is None else str(run_id)}
+        self._board.run_ended(self._run)  # no tool of the request before answers any more
+        self._call = self._board.begin(self._run, **about)
         self._was_streamed = False
         self._ids.clear()
 
@@ -206,7 +210,7 @@ class _Run(AbstractCapability[Any]):
                 return
             if is_new and self._was_streamed:  # a second stream of one request
                 call.fail(_ANOTHER_ATTEMPT)
-                self._call = call = self._board.begin(self._run, **self._about)
+                self._call = call = call.again()
                 self._ids.clear()
             self._was_streamed = True
             if kind == "part_start":
@@ -215,7 +219,8 @@ class _Run(AbstractCapability[Any]):
                 self._delta(call, event.index, event.delta)
         elif kind in ("function_tool_call", "output_tool_call"):
             self._shown.add(event.part.tool_call_id)
-            self._board.tool_started(event.part.tool_call_id, event.part.tool_name)
+            called = event.part
+            self._board.tool_started((self._run,), called.tool_call_id, called.tool_name)
         elif kind in ("function_tool_result", "output_tool_result"):
             self._result(event.part)
 

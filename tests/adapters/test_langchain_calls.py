@@ -1,0 +1,174 @@
+"""LangChain: calls and refusals of every shape that a program gets of it are kept."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess
+from walld_client import PartialReply
+
+from adapters.replay import Replay
+from adapters.trial import kept, wants
+
+wants("langchain", "langchain-openai")
+httpx2, messages, models, openai = map(
+    importlib.import_module,
+    (
+        "httpx2",
+        "langchain_core.messages",
+        "langchain_core.language_models.fake_chat_models",
+        "langchain_openai",
+    ),
+)
+callback = importlib.import_module("walld_client.adapters.langchain").WalldCallback
+
+
+@pytest.fixture
+def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
+    client = walld_client.connect(kept_by.socket_path)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def model(replay: Replay) -> Iterator[Callable[..., Any]]:
+    """ChatOpenAI on the replay server, as this model."""
+    about: dict[str, Any] = {"base_url": replay.url + "/v1", "api_key": "x", "max_retries": 0}
+    with httpx2.Client() as http:
+        yield lambda name, **more: openai.ChatOpenAI(
+            model=name, streaming=True, http_client=http, **about, **more
+        )
+
+
+def asked(walld: walld_client.Client, one: Any) -> tuple[Any, PartialReply]:
+    """What the program got of a model, and the reply."""
+    ids: list[str] = []
+    heard = callback(walld, "calls", on_reply=ids.append)
+    done = one.invoke("hello", config={"callbacks": [heard]})
+    (reply,) = [walld.recover(stream_id=stream_id) for stream_id in ids]
+    assert reply is not None
+    return done, reply
+
+
+def sent(delta: dict[str, Any], reason: str | None = None) -> bytes:
+    """A chunk of Chat."""
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    about = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return b"data: " + json.dumps({**about, "choices": [choice]}).encode() + b"\n\n"
+
+
+def part(index: int, name: str | None, arguments: str, **about: Any) -> dict[str, Any]:
+    function = {"arguments": arguments} | ({} if name is None else {"name": name})
+    return {"index": index, "function": function, **about}
+
+
+CHUNKS = {
+    "no id": [
+        sent({"tool_calls": [part(0, "f", '{"a"')]}),
+        sent({"tool_calls": [part(0, None, ": 1}")]}),
+        sent({"tool_calls": [part(1, "g", "{}")]}),
+        sent({}, "tool_calls"),
+    ],
+    "an empty id": [
+        sent({"tool_calls": [part(0, "f", '{"a"', id="")]}),
+        sent({"tool_calls": [part(0, None, ": 1}", id="")]}),
+        sent({"tool_calls": [part(1, "g", "{}", id="")]}),
+        sent({}, "stop"),
+    ],
+    "interleaved": [
+        sent({"tool_calls": [part(0, "f", "", id="x"), part(1, "g", "", id="y")]}),
+        sent({"tool_calls": [part(1, None, "{}"), part(0, None, '{"a"')]}),
+        sent({"tool_calls": [part(0, None, ": 1}")]}),
+        sent({}, "tool_calls"),
+    ],
+}
+
+
+@pytest.mark.parametrize("shape", CHUNKS)
+def test_calls_in_pieces(
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, shape: str
+) -> None:
+    """What the program gets is kept, with or without an id."""
+    replay.bodies[shape] = b"".join(CHUNKS[shape]) + b"data: [DONE]\n\n"
+    done, reply = asked(walld, model(shape))
+    assert [(one["name"], one["args"]) for one in done.tool_calls] == [("f", {"a": 1}), ("g", {})]
+    calls = kept(reply)["calls"]
+    assert list(calls.values()) == [["f", '{"a": 1}'], ["g", "{}"]]
+    assert (reply.status, reply.finish_reason) == ("complete", "tool_calls")
+
+
+def test_the_function_call_of_before_there_were_tools(
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay
+) -> None:
+    pieces = [{"name": "f", "arguments": ""}, {"arguments": '{"a":'}, {"arguments": "1}"}]
+    body = b"".join(sent({"function_call": one}) for one in pieces)
+    replay.bodies["legacy"] = body + sent({}, "function_call") + b"data: [DONE]\n\n"
+    done, reply = asked(walld, model("legacy"))
+    assert done.additional_kwargs["function_call"] == {"name": "f", "arguments": '{"a":1}'}
+    assert list(kept(reply)["calls"].values()) == [["f", '{"a":1}']]
+
+
+def responses(*events: dict[str, Any]) -> bytes:
+    """A stream of Responses with these in it."""
+    about = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": []}
+    about |= {"tools": [], "parallel_tool_calls": True, "tool_choice": "auto"}
+    whole = [
+        {"type": "response.created", "response": {**about, "status": "in_progress"}},
+        *events,
+        {"type": "response.completed", "response": {**about, "status": "completed"}},
+    ]
+    return b"".join(
+        f"event: {one['type']}\n".encode()
+        + b"data: "
+        + json.dumps({"sequence_number": number, **one}).encode()
+        + b"\n\n"
+        for number, one in enumerate(whole)
+    )
+
+
+def test_a_custom_tool_of_responses(
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay
+) -> None:
+    item = {"type": "custom_tool_call", "id": "ct", "call_id": "c9", "name": "sql"}
+    at = {"item_id": "ct", "output_index": 0}
+    replay.bodies["custom"] = responses(
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "input": ""}},
+        {"type": "response.custom_tool_call_input.delta", "delta": "SELECT", **at},
+        {"type": "response.output_item.done", "output_index": 0, "item": {**item, "input": "SEL"}},
+    )
+    done, reply = asked(walld, model("custom", use_responses_api=True))
+    assert [(one["name"], one["id"]) for one in done.tool_calls] == [("sql", "c9")]
+    assert kept(reply)["calls"] == {"c9": ["sql", json.dumps(done.tool_calls[0]["args"])]}
+    assert reply.finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("version", ["responses/v1", "v0", "v1"])
+def test_a_refusal_of_responses(
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, version: str
+) -> None:
+    at = {"item_id": "i", "output_index": 0, "content_index": 0}
+    replay.bodies["refusal"] = responses(
+        {"type": "response.refusal.delta", "delta": "No.", **at},
+        {"type": "response.refusal.done", "refusal": "No.", **at},
+    )
+    _, reply = asked(walld, model("refusal", use_responses_api=True, output_version=version))
+    assert reply.text == "No."
+
+
+@pytest.mark.parametrize("about", [{"id": ""}, {"id": "x"}])
+def test_calls_of_an_answer_that_came_whole(
+    walld: walld_client.Client, about: dict[str, Any]
+) -> None:
+    """One that LangChain could not read is kept as it was written."""
+    call = {"name": "f", "args": {"a": 1}, "type": "tool_call", **about}
+    unread = {"name": "g", "args": '{"a', "error": None, "type": "invalid_tool_call", "id": None}
+    said = messages.AIMessage("hm", tool_calls=[call], invalid_tool_calls=[unread])
+    whole = models.GenericFakeChatModel(messages=iter([said]), disable_streaming=True)
+    _, reply = asked(walld, whole)
+    assert reply.text == "hm"
+    assert list(kept(reply)["calls"].values()) == [["f", '{"a":1}'], ["g", '{"a']]

@@ -1,0 +1,229 @@
+"""OpenAI Agents: runs beside each other and in each other, all with the same two call ids.
+
+In this process, because contexts are what it is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess
+from walld_client import PartialReply
+
+from adapters.answers import answer, told
+from adapters.replay import Replay
+from adapters.trial import wants
+
+wants("openai-agents")
+agents, httpx2, openai = map(importlib.import_module, ("agents", "httpx2", "openai"))
+hooks_of = importlib.import_module("walld_client.adapters.openai_agents").WalldHooks
+agents.set_tracing_disabled(True)
+
+user: ContextVar[str] = ContextVar("user")
+each_wire = pytest.mark.parametrize("wire", ["chat", "responses"])
+each_way = pytest.mark.parametrize("what", ["run", "tee"])
+
+
+@pytest.fixture
+def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
+    client = walld_client.connect(kept_by.socket_path)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture
+def agent_of(replay: Replay, loop: asyncio.Runner) -> Iterator[Callable[..., Any]]:
+    """An agent of that wire, model and tools."""
+    http = httpx2.AsyncClient()
+    about = {"base_url": replay.url + "/v1", "api_key": "x", "max_retries": 0}
+    sdk = openai.AsyncOpenAI(http_client=http, **about)
+
+    def make(wire: str, model: str, *tools: Any) -> Any:
+        made = agents.OpenAIChatCompletionsModel
+        made = made if wire == "chat" else agents.OpenAIResponsesModel
+        return agents.Agent(name="a", model=made(model, sdk), tools=list(tools))
+
+    yield make
+    loop.run(http.aclose())
+
+
+def meeting(size: int) -> Any:
+    """A tool that answers only once as many of its calls run as are to run at once."""
+    left = size
+    all_here = asyncio.Event()
+
+    async def weather(city: str) -> str:
+        """The weather of a city, of one user."""
+        nonlocal left
+        left -= 1
+        if left == 0:
+            all_here.set()
+        await all_here.wait()
+        return f"{user.get()} in {city}"
+
+    return agents.function_tool(weather)
+
+
+async def go(agent: Any, hooks: Any, what: str) -> None:
+    if what == "run":
+        await agents.Runner.run(agent, "hello", hooks=hooks)
+    else:
+        async for _ in hooks.tee(agents.Runner.run_streamed(agent, "hello", hooks=hooks)):
+            pass
+
+
+def results(replies: list[PartialReply]) -> list[Any]:
+    """Of all calls, in their order."""
+    return [one.result for reply in replies for one in reply.segments if one.kind == "tool"]
+
+
+def started(replies: list[PartialReply]) -> list[str]:
+    """The calls whose tools are known to have begun."""
+    found = [one for reply in replies for one in reply.segments if one.name == "tool_started"]
+    return sorted(one.result["call_id"] for one in found)
+
+
+@each_way
+@each_wire
+def test_runs_beside_each_other(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+    what: str,
+) -> None:
+    """Same call ids at the same time, one object of hooks: each has its own results."""
+    users = [f"{wire} {what} {number}" for number in range(6)]
+
+    async def main() -> None:
+        agent = agent_of(wire, "tool", meeting(2 * len(users)))
+        hooks = hooks_of(walld, user.get)
+
+        async def one(name: str) -> None:
+            user.set(name)
+            await go(agent, hooks, what)
+
+        await asyncio.gather(*[asyncio.create_task(one(name)) for name in users])
+
+    loop.run(main())
+    for name in users:
+        replies = walld.recover_all(name)
+        assert results(replies) == [f"{name} in Oslo", f"{name} in Rome"]
+        assert started(replies) == ["call_a", "call_b"]
+        assert [reply.status for reply in replies] == ["complete", "complete"]
+
+
+def test_a_run_in_a_tool_of_a_run(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner
+) -> None:
+    """Three runs, the outer one waiting for the same ids: each has its own results."""
+    ids: list[str] = []
+
+    async def main() -> None:
+        hooks = hooks_of(walld, "a run in a tool", on_reply=ids.append)
+        inner = agent_of("chat", "tool", meeting(4))
+
+        @agents.function_tool
+        async def weather(city: str) -> str:
+            """The weather of a city, of another agent."""
+            user.set(city)
+            done = await agents.Runner.run(inner, city, hooks=hooks)
+            return f"{city}: {done.final_output}"
+
+        await go(agent_of("chat", "tool", weather), hooks, "run")
+
+    loop.run(main())
+    replies = [one for one in (walld.recover(stream_id=one) for one in ids) if one is not None]
+    said = told(answer("chat", "after-tool"))["text"]
+    assert sorted(results([one]) for one in replies if results([one])) == [
+        ["Oslo in Oslo", "Oslo in Rome"],
+        [f"Oslo: {said}", f"Rome: {said}"],
+        ["Rome in Oslo", "Rome in Rome"],
+    ]
+
+
+def test_a_run_that_was_approved(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner
+) -> None:
+    """It goes on with another context; its results are in the reply that asked for them."""
+
+    @agents.function_tool(needs_approval=True)
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"4 degrees in {city}"
+
+    async def main() -> None:
+        hooks = hooks_of(walld, "approved")
+        agent = agent_of("chat", "tool", weather)
+        first = await agents.Runner.run(agent, "hello", hooks=hooks)
+        state = first.to_state()
+        for one in first.interruptions:
+            state.approve(one)
+        await agents.Runner.run(agent, state, hooks=hooks)
+
+    loop.run(main())
+    replies = walld.recover_all("approved")
+    assert results(replies) == ["4 degrees in Oslo", "4 degrees in Rome"]
+    assert [reply.status for reply in replies] == ["complete", "complete"]
+
+
+@each_wire
+def test_the_session_is_that_of_the_beginning(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, wire: str
+) -> None:
+    """It is asked for in the context of the run and when a model is asked, whoever reads."""
+    alice, bob = f"{wire} alice", f"{wire} bob"
+    asked: list[str] = []
+
+    def session() -> str:
+        asked.append(user.get())
+        return asked[-1]
+
+    async def main() -> None:
+        hooks = hooks_of(walld, session)
+        user.set(alice)
+        agent = agent_of(wire, "tool", meeting(2))
+        events = hooks.tee(agents.Runner.run_streamed(agent, "hello", hooks=hooks))
+        user.set(bob)
+        async for _ in events:
+            pass
+
+    loop.run(main())
+    assert asked == [alice, alice]
+    replies = walld.recover_all(alice)
+    assert results(replies) == [f"{alice} in Oslo", f"{alice} in Rome"]
+    assert replies[1].text == told(answer("chat", "after-tool"))["text"]
+
+
+@each_way
+def test_a_session_that_cannot_be_told(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    caplog: pytest.LogCaptureFixture,
+    what: str,
+) -> None:
+    def session() -> str:
+        raise LookupError("no user")
+
+    async def main() -> None:
+        await go(agent_of("chat", "text"), hooks_of(walld, session), what)
+
+    with caplog.at_level(logging.ERROR, "walld"):
+        loop.run(main())
+    assert [one.message.split(":")[0] for one in caplog.records if one.name == "walld"] == [
+        "a model call is not recorded"
+    ]
