@@ -163,6 +163,21 @@ def test_a_call_that_is_not_to_be_recorded(
     assert recovered(walld, ids[0]).session_id == "mine"
 
 
+def test_a_reply_whose_callback_raises_is_recorded(
+    walld: walld_client.Client, chat: Callable[..., Any]
+) -> None:
+    ids: list[str] = []
+
+    def broken(stream_id: str) -> None:
+        ids.append(stream_id)
+        raise RuntimeError("no room for ids")
+
+    list(ask(chat(response_hook(walld, "s", on_reply=broken)), "text"))
+    found = recovered(walld, ids[0])
+    assert (found.status, found.text) == ("complete", told(answer("chat", "text"))["text"])
+    walld.release(ids[0])
+
+
 def test_switched_off(chat: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The id is real, the stream is the SDK's own."""
     monkeypatch.setenv("WALLD_ENABLED", "0")

@@ -69,23 +69,34 @@ class Opener:
         """Is walld switched off? Ids are given then, and nothing is recorded."""
         return isinstance(getattr(self._client, "_pool", None), NullAnswers)
 
+    def session(self) -> str | None:
+        """The session of the model call that the caller makes; None: not recorded. Never raises."""
+        try:
+            return self._session_id if isinstance(self._session_id, str) else self._session_id()
+        except Exception:
+            _log.exception("a model call is not recorded: its session could not be told")
+            return None
+
     def open(self, **meta: Any) -> ReplyBase | None:
         """A reply for one model call; None where it is not to be recorded. Never raises."""
+        session_id = self.session()
+        return None if session_id is None else self.open_in(session_id, **meta)
+
+    def open_in(self, session_id: str, **meta: Any) -> ReplyBase | None:
+        """The same, in a session that was asked for before."""
         try:
-            session_id = (
-                self._session_id if isinstance(self._session_id, str) else self._session_id()
-            )
-            if session_id is None:
-                return None
             # Both kinds of client have the same `reply`; their common base does not show it.
             opened: ReplyBase = self._client.reply(  # type: ignore[attr-defined]
                 session_id, auto_release=self._auto_release, **meta
             )
-            if self._on_reply is not None:
-                self._on_reply(opened.stream_id)
         except Exception:
             _log.exception("a model call is not recorded: its reply could not be opened")
             return None
+        try:
+            if self._on_reply is not None:
+                self._on_reply(opened.stream_id)
+        except Exception:
+            _log.exception("on_reply failed: %s is recorded all the same", opened.stream_id)
         # Switched off: nothing is even read, and the id is real all the same.
         return None if isinstance(opened, NullMixin) else opened
 
