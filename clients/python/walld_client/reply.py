@@ -233,7 +233,7 @@ class ReplyBase:
         step: only the step under way is done again; the steps before it, with their calls and
         results, stand.
         """
-        self._stream.failure = None
+        self._stream.failure = self._stream.is_whole = None
         return self._say(messages.Retry(ID, ID, reason_text(reason), bool(step)))
 
     def move(self, session_id: str) -> int:
@@ -288,7 +288,11 @@ class ReplyBase:
     ) -> None:
         """Complete, not released; an error; or a cancel. Whatever was raised goes on."""
         if exc_type is None:
-            if not self._stream.terminal and not self._fails():
+            if self._stream.terminal or self._fails():
+                return
+            if self._stream.is_whole is not None and not self._stream.is_whole():
+                self.cancel("the stream was left before its end")
+            else:
                 self._end(messages.End(ID, ID, True))
         elif issubclass(exc_type, Exception) and exc_type.__name__ != "CancelledError":
             self._end(safe_error(message_of(exc), exc_type.__name__, None, self._redact))

@@ -11,7 +11,8 @@ program. Refuses: what was said (the folds), where it comes from (the files name
   kind `no_terminal_event`, though no SDK raises there. The reply is never released here, unless
   `auto_release` was asked for.
 - A reply that is the program's own (`tee`) is ended by the program alone, which may ask again: a
-  failure is remembered there, and makes it errored where the program leaves it at that.
+  failure, raised or not, is remembered there, and makes it errored where the program leaves it at
+  that. So is a stream that is not at its end, which makes it cancelled; `end()` overrules that.
 - Nothing here raises into the program. An event that walld does not understand is passed over
   and counted in an event of kind `unread`; a body that it cannot read on ends the reply, errored,
   kind `adapter_error`. Both are a line in the log.
@@ -27,6 +28,7 @@ from typing import Any
 from walld_client.adapters.body import Body, fold_for
 from walld_client.adapters.wire import Failure, Fold
 from walld_client.client import ClientBase
+from walld_client.endings import message_of
 from walld_client.null import NullAnswers, NullMixin
 from walld_client.reply import ReplyBase
 
@@ -162,6 +164,8 @@ class Recording:
             if fold is None:
                 self._unread += 1
                 if self._unread == 1:
+                    if self.reply is not None:
+                        self.reply._stream.is_whole = None  # where it ends is not known here
                     _log.warning(
                         "a stream is not recorded: what it yields (%s) has no shape that walld"
                         " knows; tee() takes what the SDK returns for stream=True",
@@ -195,8 +199,13 @@ class Recording:
     def _broke(self, error: BaseException) -> None:
         if self._is_known():
             self._is_done = True
-            if self._owns and self.reply is not None:
+            self._count_unread()
+            if self.reply is None:
+                return
+            if self._owns:
                 self.reply.__exit__(type(error), error, None)
+            elif isinstance(error, Exception) and type(error).__name__ != "CancelledError":
+                self.reply._fail_at_end(message_of(error), kind=type(error).__name__)
 
     def closed(self) -> None:
         """The program reads no further."""
@@ -207,8 +216,9 @@ class Recording:
         if self.progress.is_whole:
             self._end()
         elif self._owns and self.reply is not None:
-            self.reply.cancel("the program closed the stream before its end")
             self._is_done = True
+            self._count_unread()
+            self.reply.cancel("the program closed the stream before its end")
 
     def _guarded(self, act: Callable[..., None], *args: BaseException) -> None:
         try:
@@ -250,8 +260,12 @@ class Recording:
     def _end(self) -> None:
         self._is_done = True
         self._count_unread()
-        if self._owns and self.reply is not None:
+        if self.reply is None:
+            return
+        if self._owns:
             self.reply.end()
+        else:
+            self.reply._stream.is_whole = None
 
     def _fail(self, failure: Failure) -> None:
         self._is_done = True
