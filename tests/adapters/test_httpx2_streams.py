@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import copy
 import importlib
+import json
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,8 +18,9 @@ from typing import Any
 import pytest
 import walld_client
 from daemon_process import DaemonProcess
+from walld_client.adapters import tee
 
-from adapters.answers import answer, told
+from adapters.answers import WIRES, answer, told
 from adapters.replay import Replay
 from adapters.trial import wants
 
@@ -145,6 +147,89 @@ def test_a_session_that_cannot_be_told_is_asked_for_once(
     (said,) = [one for one in caplog.records if one.levelno >= logging.WARNING]
     assert "a model call is not recorded" in said.message
     sdk.close()
+
+
+# --- errors in words that are not the wire's ------------------------------------------------------
+
+VENDOR = {"error": {"type": "overloaded_error", "message": "boom"}}
+ODD_ERRORS = {
+    "no type": (b"event: error\ndata: " + json.dumps(VENDOR).encode(), "overloaded_error"),
+    "a text": (b"event: error\ndata: upstream died", "provider_error"),
+    "no JSON": (b'event: message_stop\ndata: {"x":', "not_json"),
+}
+
+
+@pytest.mark.parametrize("what", ODD_ERRORS)
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_the_sdk_raises_on_is_no_cancel_of_the_programs(
+    walld: walld_client.Client, replay: Replay, wire: str, what: str
+) -> None:
+    """It closes the body then, as a program does that reads no further."""
+    frame, kind = ODD_ERRORS[what]
+    begun = b"".join(one.body for one in answer(wire, "text")[:5])
+    model = f"{wire}, {what}"
+    replay.bodies[model] = begun + frame + b"\n\n"
+    ids: list[str] = []
+    hook = hooks.response_hook(walld, "s", on_reply=ids.append)
+    with httpx2.Client(event_hooks={"response": [hook]}) as http:
+        sdk: Any
+        if wire == "messages":
+            sdk = anthropic.Anthropic(
+                base_url=replay.url, api_key="x", max_retries=0, http_client=http
+            )
+            stream = sdk.messages.create(model=model, max_tokens=9, messages=MESSAGES, stream=True)
+        else:
+            base = replay.url + "/v1"
+            sdk = openai.OpenAI(base_url=base, api_key="x", max_retries=0, http_client=http)
+            made = {"model": model, "stream": True}
+            stream = (
+                sdk.responses.create(input="hello", **made)
+                if wire == "responses"
+                else sdk.chat.completions.create(messages=MESSAGES, **made)
+            )
+        with pytest.raises(Exception, match=r"."):
+            list(stream)
+    found = walld.recover(stream_id=ids[0])
+    assert found is not None
+    assert found.error is not None
+    assert (found.status, found.error.kind) == ("errored", kind)
+    assert found.text == told(answer(wire, "text")[:5])["text"]
+    walld.release(ids[0])
+
+
+@pytest.mark.parametrize("how", ["hook", "tee"])
+def test_a_text_beside_something_odd_is_kept(
+    walld: walld_client.Client, replay: Replay, how: str
+) -> None:
+    """As the SDK hands it on: it looks at none of this."""
+    part = [{"type": "text", "text": "E"}]
+    choices: list[dict[str, Any]] = [
+        {"index": 0, "delta": {"content": "A", "tool_calls": [None]}},
+        {"index": 0, "delta": {"content": "B", "function_call": "x"}},
+        {"index": "0", "delta": {"content": "C"}},
+        {"index": 0.0, "delta": {"content": "D"}},
+        {"index": 0, "delta": {"content": part}},
+        {"index": 0, "delta": {}, "finish_reason": "stop"},
+    ]
+    shape = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    events = [json.dumps({**shape, "choices": [one]}) for one in choices]
+    replay.bodies["odd"] = "".join(f"data: {one}\n\n" for one in [*events, "[DONE]"]).encode()
+    with walld.reply("s", auto_release=False) as reply:
+        ids = [reply.stream_id]
+        if how == "tee":
+            list(tee(chat(sync_openai(replay), "odd"), reply))
+        else:
+            list(
+                chat(
+                    sync_openai(replay, hooks.response_hook(walld, "s", on_reply=ids.append)), "odd"
+                )
+            )
+    found = walld.recover(stream_id=ids[-1])
+    assert found is not None
+    assert (found.status, found.text, found.finish_reason) == ("complete", "ABCDE", "stop")
+    (unread,) = [one for one in found.segments if one.name == "unread"]
+    assert unread.result == {"events": 2}
+    assert all(one.kind != "tool" for one in found.segments)
 
 
 # --- a body that is what it was -------------------------------------------------------------------

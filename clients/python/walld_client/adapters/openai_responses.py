@@ -90,7 +90,7 @@ class ResponsesFold(Fold):
         """An event of the body, or of the SDK."""
         kind = item.type
         if not isinstance(kind, str):
-            return
+            kind = ""
         if kind.endswith(".delta"):
             self._delta(kind, item, sink)
         elif kind in _DONE_TEXTS:
@@ -104,6 +104,8 @@ class ResponsesFold(Fold):
             self.failure = failure_of(error, "the provider reported an error")
         elif getattr(item, "response", None) is not None:
             self._response(kind, item, sink)
+        elif type(item) is ResponseEvent and item.error:  # the SDK raises it and hands no object on
+            self.failure = failure_of(item.error, "the provider reported an error")
 
     def _response(self, kind: str, event: Any, sink: Sink) -> None:
         response = plain(event.response) if isinstance(event.response, dict) else event.response

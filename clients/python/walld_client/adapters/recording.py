@@ -42,6 +42,7 @@ NO_TERMINAL = Failure(
     "the body ended without the provider's terminal event: the answer may be cut",
     "no_terminal_event",
 )
+NOT_JSON = Failure("an event of the body is no JSON: it was read no further", "not_json")
 _MODEL_PATH = re.compile(r"/(chat/completions|responses|messages)(/|$)")
 _log = logging.getLogger("walld")
 
@@ -215,6 +216,8 @@ class Recording:
     def _closed(self) -> None:
         if self.progress.is_whole:
             self._end()
+        elif self._body.is_torn and self._is_known():
+            self._fail(NOT_JSON)
         elif self._owns and self.reply is not None:
             self._is_done = True
             self._count_unread()
@@ -276,7 +279,11 @@ class Recording:
             fail(failure.message, kind=failure.kind, detail=failure.detail)
 
     def _count_unread(self) -> None:
-        if (unread := self._unread + self._body.unread) and self.reply is not None:
+        fold = self.progress.fold
+        odd = self._body.unread + (0 if fold is None else fold.odd_events())
+        if odd and not self._unread:
+            _log.warning("of %d events of an answer something is passed over", odd)
+        if (unread := self._unread + odd) and self.reply is not None:
             self.reply.event("unread", {"events": unread})
 
     def _give_up(self, error: Exception) -> None:
