@@ -288,6 +288,25 @@ def test_what_else_a_stream_has_is_reached_through_the_tee(
         _ = seen[0].nothing_such
 
 
+def test_a_body_that_is_no_stream_of_events_is_said_once(
+    walld: walld_client.Client, replay: Replay, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some gateways send the events as another type; a JSON answer is nothing to speak of."""
+
+    def retyped(response: Any) -> None:
+        response.headers["content-type"] = "application/octet-stream; x=1"
+
+    hook = hooks.response_hook(walld, "s")
+    with httpx2.Client(event_hooks={"response": [hook]}) as http:
+        assert http.post(path(replay), json={**BODY, "stream": False}).json()["choices"]
+    assert caplog.messages == []
+    for _ in range(2):
+        with httpx2.Client(event_hooks={"response": [retyped, hook]}) as http:
+            http.post(path(replay), json=BODY)
+    (said,) = caplog.messages
+    assert "application/octet-stream" in said
+
+
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_stream_of_both_colours(
     walld: walld_client.Client, replay: Replay, colour: str, request: pytest.FixtureRequest

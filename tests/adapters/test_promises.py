@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import gc
 import importlib
 import json
@@ -537,6 +538,30 @@ def test_what_is_no_stream_is_refused_at_once(
         with pytest.raises(TypeError, match="got APIResponse"), tee(manager, reply):
             pass
         reply.cancel()
+
+
+def test_an_answer_that_was_not_streamed_is_no_stream(
+    walld: walld_client.Client, chat: Callable[..., Any], replay: Replay
+) -> None:
+    """A model of pydantic's can be iterated: over its fields."""
+    whole = chat().chat.completions.create(model="text", messages=MESSAGES)
+    response = chat().responses.create(model="text", input="hello")
+    with made("messages", replay) as sdk:
+        message = sdk.messages.create(model="text", messages=MESSAGES, max_tokens=9)
+    with walld.reply("s") as reply:
+        for answered in (whole, response, message, whole.model_dump(), whole.to_json()):
+            with pytest.raises(TypeError, match=f"stream=True.*got {type(answered).__name__}"):
+                tee(answered, reply)
+        reply.cancel()
+
+
+def test_a_tee_can_be_copied(walld: walld_client.Client, chat: Callable[..., Any]) -> None:
+    with walld.reply("s") as reply, tee(ask(chat(), "text"), reply) as stream:
+        twin = copy.copy(stream)
+        first, *rest = twin
+        assert (first.object, len(rest) > 3) == ("chat.completion.chunk", True)
+        reply.end()
+    assert not hasattr(copy.copy(stream), "nothing_such")
 
 
 def test_a_tee_is_the_stream_it_wraps(walld: walld_client.Client, chat: Callable[..., Any]) -> None:

@@ -200,3 +200,115 @@ def test_content_in_parts() -> None:
 def test_a_done_with_a_space() -> None:
     said = recorded(chunk({"content": "hello"}), b"data: [DONE] \n\n")
     assert said == [("token", "hello"), ("end",)]
+
+
+# --- a call whose name comes late, or in pieces ---------------------------------------------------
+
+
+def named(*names: str | None) -> list[Any]:
+    """What is said of a call whose deltas have these names."""
+    chunks = [
+        chunk({"tool_calls": [{"index": 0, "function": {"name": name, "arguments": str(at)}}]})
+        for at, name in enumerate(names)
+    ]
+    chunks[0]["choices"][0]["delta"]["tool_calls"][0]["id"] = "a"
+    said = recorded(*chunks, closed=False)
+    assert "".join(one[1] for one in said if one[0] == "tool_arguments") == "01"[: len(names)]
+    return [one[1] for one in said if one[0] == "tool"]
+
+
+def test_the_name_of_a_call() -> None:
+    assert named("get_weather", None) == ["get_weather"]
+    assert named("get_weather", "get_weather") == ["get_weather"], "said again"
+    assert named("get_weather", "") == ["get_weather"]
+    assert named(None, "late") == ["unnamed", "late"]
+    assert named("get_", "weather") == ["get_", "get_weather"], "a piece, as the SDK adds it up"
+    assert named("get_", "get_weather") == ["get_", "get_weather"], "the whole of it so far"
+
+
+# --- Responses of a server that leaves events out ------------------------------------------------
+
+MESSAGE = {
+    "type": "message",
+    "id": "m",
+    "role": "assistant",
+    "content": [
+        {"type": "output_text", "text": "hello", "annotations": []},
+        {"type": "refusal", "refusal": "No."},
+    ],
+}
+THOUGHT = {
+    "type": "reasoning",
+    "id": "t",
+    "summary": [{"type": "summary_text", "text": "in short"}],
+    "content": [{"type": "reasoning_text", "text": "hm"}],
+}
+CALL = {"type": "function_call", "id": "i", "call_id": "c", "name": "f", "arguments": "{}"}
+WHOLE_ITEMS = [
+    ("reasoning", "in short"),
+    ("reasoning", "hm"),
+    ("token", "hello"),
+    ("token", "No.", {"refusal": True}),
+    ("tool", "f", {"call_id": "c"}),
+    ("tool", "f", "{}", {"call_id": "c"}),
+]
+
+
+def done(index: int, item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def completed(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "response.completed", "response": {**RESPONSE, "output": list(items)}}
+
+
+def test_only_items_that_are_done() -> None:
+    items = [THOUGHT, MESSAGE, CALL]
+    said = recorded(
+        CREATED, *(done(at, one) for at, one in enumerate(items)), completed(*items), closed=False
+    )
+    assert said == [*WHOLE_ITEMS, ("finish", "tool_calls"), ("end",)]
+
+
+def test_only_the_response_that_is_completed() -> None:
+    said = recorded(CREATED, completed(THOUGHT, MESSAGE, CALL), closed=False)
+    assert said == [*WHOLE_ITEMS, ("finish", "tool_calls"), ("end",)]
+    said = recorded(completed(MESSAGE), closed=False)
+    assert said == [*WHOLE_ITEMS[2:4], ("finish", "completed"), ("end",)]
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_what_was_said_is_not_said_again(has_index: bool) -> None:
+    """In deltas, or as a part that is done; also where a server gives no indices with them."""
+    at = {"output_index": 0, "content_index": 0} if has_index else {}
+    delta = {"type": "response.output_text.delta", "delta": "hello", **at}
+    part = {"type": "response.output_text.done", "text": "hello", **at}
+    message = {**MESSAGE, "content": MESSAGE["content"][:1]}
+    for events in ([delta], [delta, part], [part]):
+        said = recorded(CREATED, *events, done(0, message), completed(message), closed=False)
+        assert said == [("token", "hello"), ("finish", "completed"), ("end",)]
+
+
+def test_arguments_that_only_come_whole() -> None:
+    added = {
+        "type": "response.output_item.added",
+        "output_index": 0,
+        "item": {**CALL, "arguments": ""},
+    }
+    whole = {
+        "type": "response.function_call_arguments.done",
+        "output_index": 0,
+        "arguments": '{"x": 1}',
+    }
+    delta = {
+        "type": "response.function_call_arguments.delta",
+        "output_index": 0,
+        "delta": '{"x": 1}',
+    }
+    item = done(0, {**CALL, "arguments": '{"x": 1}'})
+    for events in ([whole], [delta, whole], [whole, item], [delta, whole, item]):
+        said = recorded(CREATED, added, *events, closed=False)
+        assert said == [
+            ("tool", "f", {"call_id": "c"}),
+            ("tool_arguments", '{"x": 1}', {"call_id": "c"}),
+        ]

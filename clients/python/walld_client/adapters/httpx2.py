@@ -30,6 +30,9 @@ from walld_client.reply import ReplyBase
 __all__ = ["async_response_hook", "record_response", "response_hook"]
 
 _log = logging.getLogger("walld")
+_PASSED_OVER = {"", "application/json", "application/x-jsonl"}
+"""Content types of which nothing is said: answers that were not streamed, results of batches; and
+those of which it was."""
 
 
 def response_hook(
@@ -73,8 +76,13 @@ def async_response_hook(
 def record_response(opener: Opener, response: httpx2.Response) -> None:
     """Puts a tee on the response's body, if it is a stream of events. Never raises."""
     try:
-        kind = response.headers.get("content-type", "")
-        if not response.is_success or not kind.lower().startswith("text/event-stream"):
+        if not response.is_success:
+            return
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_answer = is_model_path(response.request.url.path)
+        if not kind.startswith("text/event-stream"):
+            if is_answer and not opener.is_off:
+                _tell_once(kind)
             return
         decode = _decoder(response.headers.get("content-encoding", ""))
         if decode is None:
@@ -83,7 +91,6 @@ def record_response(opener: Opener, response: httpx2.Response) -> None:
         if session_id is None:
             return
         attempt = _attempt(response.request.headers)
-        is_answer = is_model_path(response.request.url.path)
 
         def opened() -> ReplyBase | None:
             return opener.open_in(session_id, attempt=attempt)
@@ -100,6 +107,13 @@ def record_response(opener: Opener, response: httpx2.Response) -> None:
         response.stream = tee(stream, recording, decode)
     except Exception:
         _log.exception("a response is not recorded: walld's hook failed on it")
+
+
+def _tell_once(kind: str) -> None:
+    """What a model answers in neither events nor JSON."""
+    if kind not in _PASSED_OVER:
+        _PASSED_OVER.add(kind)
+        _log.warning("responses of content-type %r are not recorded: walld reads events", kind)
 
 
 def _attempt(headers: Any) -> int:

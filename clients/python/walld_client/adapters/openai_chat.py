@@ -6,6 +6,7 @@ Owns: chunks to calls on a reply. Refuses: bytes (`body.py`).
   which never mix with it: {"index": i, and what the delta holds}.
 - Calls interleave by `index`; only the first delta of a call has its id. One without any gets a
   name of its own, `<response id>:<index>`.
+- A call's name may come late or in pieces; said again it is the same name.
 - `reasoning_content` and `reasoning` are not OpenAI's and come from others; where both come they
   say the same, so one is taken.
 - Content may come as a list of parts: its texts are the answer's, its thoughts reasoning.
@@ -62,6 +63,8 @@ class ChatFold(Fold):
         self._id: str | None = None
         self._calls: dict[int, str] = {}
         """Call ids by index, the newest call last."""
+        self._names: dict[str, str] = {}
+        """What each call is called so far."""
         self._unfinished: set[int] = set()
         """Choices that have spoken and are not done."""
         self._finished: set[int] = set()
@@ -173,9 +176,15 @@ class ChatFold(Fold):
 
     def _function(self, index: int, call_id: str | None, function: Any, sink: Sink) -> None:
         known = self._calls.get(index)
+        name = getattr(function, "name", None)
         if known is None:
             known = self._calls[index] = call_id or f"{self._id}:{index}"
-            sink.tool(call_name(getattr(function, "name", None)), call_id=known)
+            self._names[known] = name if isinstance(name, str) else ""
+            sink.tool(call_name(name), call_id=known)
+        elif name and name != self._names[known] and isinstance(name, str):
+            had = self._names[known]  # a piece of it, or all of it that is known by now
+            name = self._names[known] = name if name.startswith(had) else had + name
+            sink.tool(name, call_id=known)
         arguments = getattr(function, "arguments", None)
         if arguments and isinstance(arguments, str):
             sink.tool_arguments(arguments, call_id=known)

@@ -77,6 +77,8 @@ class Tee:
         reply._stream.is_whole = lambda: progress.is_whole
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_stream":  # one that is just being copied
+            raise AttributeError(name)
         found = getattr(self._stream, name)
         is_async = hasattr(type(self._stream), "__aiter__")
         if name == _TEXTS:
@@ -193,7 +195,8 @@ class Tee:
 
 def _check(stream: Any, *methods: str) -> None:
     """TypeError for what has none of these: not found out when the answer is half there."""
-    if any(hasattr(stream, one) for one in methods):
+    is_answer = isinstance(stream, (str, bytes, dict)) or hasattr(stream, "model_dump")
+    if not is_answer and any(hasattr(stream, one) for one in methods):
         return
     hint = "; await it first" if hasattr(stream, "__await__") else ""
     raise TypeError(
