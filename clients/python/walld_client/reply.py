@@ -286,7 +286,9 @@ class ReplyBase:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Complete, not released; an error; or a cancel. Whatever was raised goes on."""
+        """Complete, not released; an error; or a cancel, also where a stream of `adapters.tee` was
+        left before its end. Whatever was raised goes on.
+        """
         if exc_type is None:
             if self._stream.terminal or self._fails():
                 return
@@ -317,6 +319,7 @@ class ReplyBase:
         return say(self._link, self._stream, events)
 
     def _end(self, event: Event, released: bool = False) -> int:
+        self._stream.is_whole = None
         return say(self._link, self._stream, [event], terminal=True, released=released)
 
     def _fail_at_end(self, message: str, *, kind: str | None = None, detail: Any = None) -> None:

@@ -46,7 +46,8 @@ def response_hook(
 
     session_id: a str, or a callable that is asked at each model call, when the response is there
     and nothing of it is read: in the context of whoever makes the call. on_reply: gets the stream
-    id of each reply when it begins, for `client.release(stream_id)` once the answer is saved.
+    id of each reply when its first event is read, for `client.release(stream_id)` once the answer
+    is saved.
     auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
     """
     opener = Opener(client, session_id, on_reply, auto_release)
