@@ -43,7 +43,7 @@ GROUPS = {
     "openai+anthropic": Group(
         "httpx2,openai,anthropic",
         ("openai", "anthropic", "httpx2"),
-        ("test_openai_anthropic.py", "test_promises.py"),
+        ("test_openai_anthropic.py", "test_promises.py", "test_httpx2_streams.py"),
     ),
     "langchain": Group(
         "langchain",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import gc
 import importlib
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -163,6 +165,21 @@ def test_a_call_that_is_not_to_be_recorded(
     assert recovered(walld, ids[0]).session_id == "mine"
 
 
+def test_a_reply_whose_callback_raises_is_recorded(
+    walld: walld_client.Client, chat: Callable[..., Any]
+) -> None:
+    ids: list[str] = []
+
+    def broken(stream_id: str) -> None:
+        ids.append(stream_id)
+        raise RuntimeError("no room for ids")
+
+    list(ask(chat(response_hook(walld, "s", on_reply=broken)), "text"))
+    found = recovered(walld, ids[0])
+    assert (found.status, found.text) == ("complete", told(answer("chat", "text"))["text"])
+    walld.release(ids[0])
+
+
 def test_switched_off(chat: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The id is real, the stream is the SDK's own."""
     monkeypatch.setenv("WALLD_ENABLED", "0")
@@ -284,6 +301,106 @@ def test_a_stream_that_failed_without_raising_and_is_left_at_that(
     kinds = {"chat": "no_terminal_event", "responses": "server_error"}
     assert found.error.kind == kinds[wire]
     assert walld.release(stream_id)
+
+
+RAISED = {
+    "cut": ("text:frames:cut5", "APIConnectionError"),
+    "vendor": ("text:frames:err5", "APIError"),
+}
+
+
+@pytest.mark.parametrize("leaving", LEAVINGS)
+@pytest.mark.parametrize("way", RAISED)
+def test_a_stream_that_raised_and_is_left_at_that(
+    walld: walld_client.Client, chat: Callable[..., Any], way: str, leaving: str
+) -> None:
+    """The program caught what the SDK raised: no answer is whole for that."""
+    model, kind = RAISED[way]
+    reply = walld.reply("s")
+    stream_id = reply.stream_id
+    with pytest.raises(openai.APIError):
+        list(tee(ask(chat(), model), reply))
+    assert recovered(walld, stream_id).status == "live", "it may be asked for again"
+    assert not LEAVINGS[leaving](reply)
+    del reply
+    gc.collect()
+    until(lambda: recovered(walld, stream_id).status != "live", "its end")
+    found = recovered(walld, stream_id)
+    assert (found.status, found.partial) == ("errored", True)
+    assert found.error is not None
+    assert found.error.kind == kind
+    assert walld.release(stream_id)
+
+
+def left_early(sdk: Any, reply: walld_client.Reply, way: str) -> None:
+    """A stream of which the program takes no more than its beginning."""
+    stream = tee(ask(sdk, "text:frames:hold5"), reply)
+    if way != "unread":
+        next(stream)
+    if way == "closed":
+        stream.close()
+
+
+@pytest.mark.parametrize("way", ["unread", "broken off", "closed"])
+def test_a_stream_that_is_left_early(
+    walld: walld_client.Client, chat: Callable[..., Any], way: str
+) -> None:
+    """Cancelled where the program says nothing of it; `end()` is its word that it is enough."""
+    with walld.reply("s", auto_release=False) as reply:
+        left_early(chat(), reply, way)
+    found = recovered(walld, reply.stream_id)
+    assert (found.status, found.partial) == ("cancelled", True)
+    assert found.lost_reason == "the stream was left before its end"
+    reply.release()
+    with walld.reply("s", auto_release=False) as reply:
+        left_early(chat(), reply, way)
+        assert reply.end() > 0
+    assert recovered(walld, reply.stream_id).status == "complete"
+    reply.release()
+    with walld.reply("s", auto_release=False) as reply:
+        left_early(chat(), reply, way)
+        list(tee(ask(chat(), "text"), reply))
+    assert recovered(walld, reply.stream_id).status == "complete", "asked for again"
+    reply.release()
+    with walld.reply("s", auto_release=False) as reply:
+        left_early(chat(), reply, way)
+        reply.retry("in my own words")
+        reply.token("so be it")
+    assert recovered(walld, reply.stream_id).status == "complete", "the program went on itself"
+    reply.release()
+
+
+def test_a_loop_that_stops_at_the_finish_reason_has_the_whole_answer(
+    walld: walld_client.Client, chat: Callable[..., Any]
+) -> None:
+    with walld.reply("s", auto_release=False) as reply:
+        for one in tee(ask(chat(), "text"), reply):
+            if one.choices and one.choices[0].finish_reason:
+                break
+    found = recovered(walld, reply.stream_id)
+    assert (found.status, found.partial) == ("complete", False)
+    reply.release()
+
+
+def test_a_stream_that_a_timeout_ends(walld: walld_client.Client, replay: Replay) -> None:
+    """A timeout around the loop is the program's own, as its `break` is."""
+
+    async def main() -> None:
+        async with made("chat", replay, is_async=True) as sdk:
+            for is_enough in (False, True):
+                with walld.reply("s", auto_release=False) as reply:
+                    stream = tee(await ask(sdk, "text:frames:hold5"), reply)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(0.2):
+                            async for _ in stream:
+                                pass
+                    if is_enough:
+                        assert reply.end() > 0
+                status = recovered(walld, reply.stream_id).status
+                assert status == ("complete" if is_enough else "cancelled")
+                reply.release()
+
+    asyncio.run(main())
 
 
 def test_the_programs_own_word_comes_before_a_failure_that_is_remembered(
@@ -421,6 +538,30 @@ def test_what_is_no_stream_is_refused_at_once(
         with pytest.raises(TypeError, match="got APIResponse"), tee(manager, reply):
             pass
         reply.cancel()
+
+
+def test_an_answer_that_was_not_streamed_is_no_stream(
+    walld: walld_client.Client, chat: Callable[..., Any], replay: Replay
+) -> None:
+    """A model of pydantic's can be iterated: over its fields."""
+    whole = chat().chat.completions.create(model="text", messages=MESSAGES)
+    response = chat().responses.create(model="text", input="hello")
+    with made("messages", replay) as sdk:
+        message = sdk.messages.create(model="text", messages=MESSAGES, max_tokens=9)
+    with walld.reply("s") as reply:
+        for answered in (whole, response, message, whole.model_dump(), whole.to_json()):
+            with pytest.raises(TypeError, match=f"stream=True.*got {type(answered).__name__}"):
+                tee(answered, reply)
+        reply.cancel()
+
+
+def test_a_tee_can_be_copied(walld: walld_client.Client, chat: Callable[..., Any]) -> None:
+    with walld.reply("s") as reply, tee(ask(chat(), "text"), reply) as stream:
+        twin = copy.copy(stream)
+        first, *rest = twin
+        assert (first.object, len(rest) > 3) == ("chat.completion.chunk", True)
+        reply.end()
+    assert not hasattr(copy.copy(stream), "nothing_such")
 
 
 def test_a_tee_is_the_stream_it_wraps(walld: walld_client.Client, chat: Callable[..., Any]) -> None:

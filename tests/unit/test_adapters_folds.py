@@ -198,8 +198,11 @@ def test_a_refusal_is_text_with_a_mark() -> None:
 
 
 def test_content_that_is_no_text_is_passed_over() -> None:
-    said, _ = fold([chunk({"content": [{"type": "text", "text": "x"}]}), chunk({"content": None})])
+    said, folded = fold(
+        [chunk({"content": {"x": 1}}), chunk({"content": 7}), chunk({"content": None})]
+    )
     assert said == []
+    assert folded.odd_events() == 2
 
 
 def test_half_a_character() -> None:

@@ -233,7 +233,7 @@ class ReplyBase:
         step: only the step under way is done again; the steps before it, with their calls and
         results, stand.
         """
-        self._stream.failure = None
+        self._stream.failure = self._stream.is_whole = None
         return self._say(messages.Retry(ID, ID, reason_text(reason, self._redact), bool(step)))
 
     def move(self, session_id: str) -> int:
@@ -286,9 +286,15 @@ class ReplyBase:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Complete, not released; an error; or a cancel. Whatever was raised goes on."""
+        """Complete, not released; an error; or a cancel, also where a stream of `adapters.tee` was
+        left before its end. Whatever was raised goes on.
+        """
         if exc_type is None:
-            if not self._stream.terminal and not self._fails():
+            if self._stream.terminal or self._fails():
+                return
+            if self._stream.is_whole is not None and not self._stream.is_whole():
+                self.cancel("the stream was left before its end")
+            else:
                 self._end(messages.End(ID, ID, True))
         elif issubclass(exc_type, Exception) and exc_type.__name__ != "CancelledError":
             self._end(safe_error(message_of(exc), exc_type.__name__, None, self._redact))
@@ -313,6 +319,7 @@ class ReplyBase:
         return say(self._link, self._stream, events)
 
     def _end(self, event: Event, released: bool = False) -> int:
+        self._stream.is_whole = None
         return say(self._link, self._stream, [event], terminal=True, released=released)
 
     def _fail_at_end(self, message: str, *, kind: str | None = None, detail: Any = None) -> None:

@@ -9,6 +9,8 @@ later, and what it sent may have to be sent again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from walld_client import frames
 from walld_client.limits import CHORES_EVERY_TOKENS
 from walld_client.wire.messages import AppError, Start
@@ -26,6 +28,7 @@ class Stream:
     has, valid only while `stall_no` is the backlog's own; otherwise all of it is taken.
     introduced: its Start was given to a connection. terminal: it ended, in whatever way.
     failure: said where it would end clean or be abandoned: what it holds is known to be cut.
+    is_whole: asked where it would end clean without a word; False makes it a cancelled one.
     gone: nothing of it is sent any more (given up, refused, of the parent process, or released
     before any daemon heard of it). careful: a token must take the long way (redact, terminal,
     gone). chores_seq: the token that does the link's chores once it is sent.
@@ -42,6 +45,7 @@ class Stream:
         "held_from",
         "inherited",
         "introduced",
+        "is_whole",
         "next_seq",
         "number",
         "owned",
@@ -60,6 +64,7 @@ class Stream:
     def __init__(self, number: int, start: Start, careful: bool) -> None:
         self.number = number
         self.failure: AppError | None = None
+        self.is_whole: Callable[[], bool] | None = None
         self.start = start
         self.session_id = start.session_id
         self.token_prefix = frames.text_prefix(frames.TOKEN, number)

@@ -25,7 +25,9 @@ _log = logging.getLogger("walld")
 
 
 class WalldMiddleware(anthropic.Middleware):
-    """Records what each call streams. Its arguments are those of `httpx2.response_hook`."""
+    """Records what each call streams. Its arguments are those of `httpx2.response_hook`, and the
+    session is asked for at the same moment: when an attempt has its response.
+    """
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class MessagesFold(Fold):
                 sink.finish(str(reason))
         elif kind == "message_stop":
             self.is_ended = True
-        elif kind == "error":
+        elif kind == "error" or (type(item) is MessageEvent and item.error):
             self.failure = failure_of(item.error, "the provider reported an error")
 
     def _delta(self, index: Any, delta: Any, sink: Sink) -> None:

@@ -7,6 +7,9 @@ The wire is known by the first event and not by the URL: gateways have paths of 
 that speaks none of them (an MCP server's, say) gives no items and has no fold: it is not recorded.
 Only an error that comes first is told from a stranger's by the URL (`is_answer`).
 
+An event that is named `error` is the provider's, whatever its data are: an object of no type, a
+text. SDKs raise on it, and on what is no JSON (`is_torn`).
+
 JSON is decoded by msgspec, which refuses half a character (`\ud83d` alone). The vendors send
 those where an emoji is cut over two chunks; such an event is decoded once more by `json`, which
 lets them through.
@@ -15,11 +18,13 @@ lets them through.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 from walld_client.adapters.anthropic_messages import EVENT_TYPES, MessageEvent, MessagesFold
-from walld_client.adapters.openai_chat import DONE, ChatFold, Chunk, DerivedFold
+from walld_client.adapters.openai_chat import DONE, ChatFold, DerivedFold
+from walld_client.adapters.openai_chunk import Chunk, loosely
 from walld_client.adapters.openai_responses import ResponseEvent, ResponsesFold
 from walld_client.adapters.sse import SseParser
 from walld_client.adapters.wire import Fold
@@ -31,6 +36,9 @@ _SHAPES: Final[dict[type[Fold], type[msgspec.Struct]]] = {
     ResponsesFold: ResponseEvent,
     MessagesFold: MessageEvent,
 }
+
+
+_DONE: Final = b"[DONE]"
 
 
 class _Hint(msgspec.Struct):
@@ -74,7 +82,7 @@ def _are_of_a_chat(choices: Any) -> bool:
 class Body:
     """One response's body."""
 
-    __slots__ = ("_decoder", "_parser", "_shape", "fold", "is_answer", "unread")
+    __slots__ = ("_decoder", "_parser", "_shape", "fold", "is_answer", "is_torn", "unread")
 
     def __init__(self, is_answer: bool = False) -> None:
         """is_answer: the URL says that one of the three wires is spoken here."""
@@ -85,15 +93,17 @@ class Body:
         self.fold: Fold | None = None
         """Known from the first event on that is the wire's own."""
         self.unread = 0
-        """Events that are no JSON object of the wire's shape; the reply goes on without them."""
+        """Events that are no JSON object of the wire's shape, or not quite: the reply goes on
+        without them, or without that part of them."""
+        self.is_torn = False
+        """One of them was no JSON at all: most readers read no further."""
 
     def feed(self, chunk: bytes) -> list[Any]:
         """The items that `chunk` completes. ValueError for a body that is no answer (`sse.py`)."""
         items = []
-        for _name, payload in self._parser.feed(chunk):
-            if payload == b"[DONE]":
-                items.append(DONE)
-            elif (item := self._item(payload)) is not None:
+        for name, payload in self._parser.feed(chunk):
+            item = self._item(payload) if name != b"error" else self._error(payload)
+            if item is not None:
                 items.append(item)
         return items if self.fold is not None else []
 
@@ -103,22 +113,49 @@ class Body:
         try:
             return self._decoder.decode(payload)  # type: ignore[union-attr]
         except (msgspec.MsgspecError, UnicodeError):
-            return self._lenient(payload, self._shape)
+            return self._lenient(payload)
+
+    def _error(self, payload: bytes) -> Any:
+        """The provider's error, as an event of the wire."""
+        error: Any = payload.decode(errors="replace")
+        with suppress(ValueError, RecursionError):
+            error = json.loads(payload)
+        if isinstance(error, dict):
+            if type(self.fold) is ResponsesFold and error.get("type") == "error":
+                return self._item(payload)
+            error = error.get("error") or error
+        return self._item(json.dumps({"type": "error", "error": error}).encode())
 
     def _recognise(self, payload: bytes) -> bool:
-        hint = self._lenient(payload, _Hint)
-        if hint is None:
+        value = None if payload.startswith(_DONE) else self._json(payload)
+        if not isinstance(value, dict):
             return False
-        self.fold = fold_for(hint, self.is_answer)
+        self.fold = fold_for(msgspec.convert(value, _Hint), self.is_answer)
         if self.fold is None:
             return False
         self._shape = _SHAPES[type(self.fold)]
         self._decoder = msgspec.json.Decoder(self._shape)
         return True
 
-    def _lenient(self, payload: bytes, shape: type[msgspec.Struct]) -> Any:
+    def _lenient(self, payload: bytes) -> Any:
+        """What the decoder refused: by `json`, and of Chat without the part that is odd."""
+        if payload.startswith(_DONE):  # as the SDKs have it, whatever follows
+            return DONE
+        value = self._json(payload)
+        if value is None:
+            return None
         try:
-            return msgspec.convert(json.loads(payload), shape)
-        except (ValueError, RecursionError, msgspec.MsgspecError):
+            return msgspec.convert(value, self._shape)
+        except msgspec.MsgspecError:
+            item, is_odd = loosely(value) if self._shape is Chunk else (None, True)
+            self.unread += is_odd
+            return item
+
+    def _json(self, payload: bytes) -> Any:
+        """None for what is none, which is counted."""
+        try:
+            return json.loads(payload)
+        except (ValueError, RecursionError):
             self.unread += 1
+            self.is_torn = True
             return None

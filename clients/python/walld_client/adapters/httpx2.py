@@ -30,6 +30,9 @@ from walld_client.reply import ReplyBase
 __all__ = ["async_response_hook", "record_response", "response_hook"]
 
 _log = logging.getLogger("walld")
+_PASSED_OVER = {"", "application/json", "application/x-jsonl"}
+"""Content types of which nothing is said: answers that were not streamed, results of batches; and
+those of which it was."""
 
 
 def response_hook(
@@ -41,8 +44,10 @@ def response_hook(
 ) -> Callable[[httpx2.Response], None]:
     """A hook for `event_hooks={"response": [...]}` of an `httpx2.Client`.
 
-    session_id: a str, or a callable that is asked at each model call. on_reply: gets the stream id
-    of each reply when it begins, for `client.release(stream_id)` once the answer is saved.
+    session_id: a str, or a callable that is asked at each model call, when the response is there
+    and nothing of it is read: in the context of whoever makes the call. on_reply: gets the stream
+    id of each reply when its first event is read, for `client.release(stream_id)` once the answer
+    is saved.
     auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
     """
     opener = Opener(client, session_id, on_reply, auto_release)
@@ -72,28 +77,44 @@ def async_response_hook(
 def record_response(opener: Opener, response: httpx2.Response) -> None:
     """Puts a tee on the response's body, if it is a stream of events. Never raises."""
     try:
-        kind = response.headers.get("content-type", "")
-        if not response.is_success or not kind.lower().startswith("text/event-stream"):
+        if not response.is_success:
+            return
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_answer = is_model_path(response.request.url.path)
+        if not kind.startswith("text/event-stream"):
+            if is_answer and not opener.is_off:
+                _tell_once(kind)
             return
         decode = _decoder(response.headers.get("content-encoding", ""))
         if decode is None:
             return
-        path = response.request.url.path
+        session_id = opener.session()
+        if session_id is None:
+            return
         attempt = _attempt(response.request.headers)
-        recording = Recording(
-            opener=lambda: _opened(opener, attempt), is_answer=is_model_path(path)
-        )
+
+        def opened() -> ReplyBase | None:
+            return opener.open_in(session_id, attempt=attempt)
+
+        if opener.is_off:
+            if is_answer:
+                opened()  # for its id, which the program is given all the same
+            return
+        recording = Recording(opener=opened, is_answer=is_answer)
         stream = response.stream
-        if isinstance(stream, httpx2.AsyncByteStream):
-            response.stream = _AsyncTee(stream, recording, decode)
-        else:
-            response.stream = _Tee(stream, recording, decode)
+        is_sync = isinstance(stream, httpx2.SyncByteStream)
+        is_async = isinstance(stream, httpx2.AsyncByteStream)
+        tee = _BothTee if is_sync and is_async else _AsyncTee if is_async else _Tee
+        response.stream = tee(stream, recording, decode)
     except Exception:
         _log.exception("a response is not recorded: walld's hook failed on it")
 
 
-def _opened(opener: Opener, attempt: int) -> ReplyBase | None:
-    return opener.open(attempt=attempt)
+def _tell_once(kind: str) -> None:
+    """What a model answers in neither events nor JSON."""
+    if kind not in _PASSED_OVER:
+        _PASSED_OVER.add(kind)
+        _log.warning("responses of content-type %r are not recorded: walld reads events", kind)
 
 
 def _attempt(headers: Any) -> int:
@@ -117,11 +138,20 @@ def _decoder(encoding: str) -> Callable[[bytes], bytes] | None:
 
 
 class _Half:
-    """What both tees do with a chunk."""
+    """What every tee has, and what it has of the stream it lies on: all that it has not itself.
 
-    def __init__(self, recording: Recording, decode: Callable[[bytes], bytes]) -> None:
+    httpx2 keeps `elapsed` on the stream of a response, and SDKs what they trace with.
+    """
+
+    def __init__(self, stream: Any, recording: Recording, decode: Callable[[bytes], bytes]) -> None:
+        self._stream = stream
         self._recording = recording
         self._decode = decode
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_stream":  # one that is just being copied
+            raise AttributeError(name)
+        return getattr(self._stream, name)
 
     def _chunk(self, raw: bytes) -> None:
         try:
@@ -134,15 +164,6 @@ class _Half:
 
 class _Tee(_Half, httpx2.SyncByteStream):
     """A response's bytes, each chunk recorded before it is handed on."""
-
-    def __init__(
-        self,
-        stream: httpx2.SyncByteStream,
-        recording: Recording,
-        decode: Callable[[bytes], bytes],
-    ) -> None:
-        super().__init__(recording, decode)
-        self._stream = stream
 
     def __iter__(self) -> Iterator[bytes]:
         recording = self._recording
@@ -166,15 +187,6 @@ class _Tee(_Half, httpx2.SyncByteStream):
 class _AsyncTee(_Half, httpx2.AsyncByteStream):
     """The same for an asynchronous client."""
 
-    def __init__(
-        self,
-        stream: httpx2.AsyncByteStream,
-        recording: Recording,
-        decode: Callable[[bytes], bytes],
-    ) -> None:
-        super().__init__(recording, decode)
-        self._stream = stream
-
     async def __aiter__(self) -> AsyncIterator[bytes]:
         recording = self._recording
         stream = aiter(self._stream)
@@ -196,3 +208,7 @@ class _AsyncTee(_Half, httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         self._recording.closed()
         await self._stream.aclose()
+
+
+class _BothTee(_Tee, _AsyncTee):
+    """The same on a stream that either kind of client reads: `httpx2.ByteStream`."""

@@ -6,8 +6,11 @@ Owns: chunks to calls on a reply. Refuses: bytes (`body.py`).
   which never mix with it: {"index": i, and what the delta holds}.
 - Calls interleave by `index`; only the first delta of a call has its id. One without any gets a
   name of its own, `<response id>:<index>`.
+- A call's name may come late or in pieces; said again it is the same name.
 - `reasoning_content` and `reasoning` are not OpenAI's and come from others; where both come they
   say the same, so one is taken.
+- Content may come as a list of parts: its texts are the answer's, its thoughts reasoning.
+- A part of a chunk that is of another kind than it should be costs that part: it is counted.
 - A refusal is text with info {"refusal": True}: the user reads it.
 - Done is `[DONE]`, or the end of a body in which every choice had its finish_reason. A chunk
   without choices (usage, a content filter's) says nothing of the reply.
@@ -17,45 +20,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
+from walld_client.adapters.openai_chunk import Chunk, Delta, index_of
 from walld_client.adapters.wire import Fold, Sink, call_name, failure_of, finish_word, held
 
-__all__ = ["DONE", "ChatFold", "Chunk", "DerivedFold"]
-
-
-class _Function(msgspec.Struct):
-    name: Any = None
-    arguments: Any = None
-
-
-class _ToolCall(msgspec.Struct):
-    index: Any = None
-    id: Any = None
-    function: _Function | None = None
-
-
-class _Delta(msgspec.Struct):
-    content: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    refusal: Any = None
-    tool_calls: list[_ToolCall] | None = None
-    function_call: _Function | None = None
-
-
-class _Choice(msgspec.Struct):
-    index: int | None = None
-    delta: _Delta | None = None
-    finish_reason: Any = None
-
-
-class Chunk(msgspec.Struct):
-    """One `chat.completion.chunk`, as far as it says something of the reply."""
-
-    id: Any = None
-    model: Any = None
-    choices: list[_Choice] | None = None
-    error: Any = None
+__all__ = ["DONE", "ChatFold", "DerivedFold"]
 
 
 class DerivedFold(Fold):
@@ -77,6 +45,10 @@ class DerivedFold(Fold):
         """As its chunks say."""
         return self._chunks.may_end_here()
 
+    def odd_events(self) -> int:
+        """As its chunks say."""
+        return self._chunks.odd_events()
+
 
 DONE: Final = object()
 """Stands for the `[DONE]` of a body; no SDK hands it on."""
@@ -91,6 +63,8 @@ class ChatFold(Fold):
         self._id: str | None = None
         self._calls: dict[int, str] = {}
         """Call ids by index, the newest call last."""
+        self._names: dict[str, str] = {}
+        """What each call is called so far."""
         self._unfinished: set[int] = set()
         """Choices that have spoken and are not done."""
         self._finished: set[int] = set()
@@ -109,6 +83,8 @@ class ChatFold(Fold):
         for choice in item.choices or ():
             # Each is asked for once: attributes of LiteLLM's objects cost a microsecond.
             index, delta, reason = choice.index or 0, choice.delta, choice.finish_reason
+            if index:
+                index = index_of(index) or 0
             if delta is not None:
                 if index:
                     _aside(index, delta, sink)
@@ -130,19 +106,50 @@ class ChatFold(Fold):
         content, reasoning, refusal, calls, function = _parts(delta)
         if reasoning and isinstance(reasoning, str):
             sink.reasoning(reasoning)
-        if content and isinstance(content, str):
-            sink.token(content)
+        if content:
+            if isinstance(content, str):
+                sink.token(content)
+            else:
+                self._in_parts(content, sink)
         if refusal and isinstance(refusal, str):
             sink.token(refusal, refusal=True)
-        for call in calls or ():
-            self._called(call, sink)
+        if calls:
+            self._each_call(calls, sink)
         if function is not None:
-            self._function(_LEGACY, None, function, sink)
+            if hasattr(function, "arguments") or hasattr(function, "name"):
+                self._function(_LEGACY, None, function, sink)
+            else:
+                self.odd += 1
+
+    def _in_parts(self, content: Any, sink: Sink) -> None:
+        """Content as a list: texts, and thoughts that are lists of texts again."""
+        is_odd = not isinstance(content, list)
+        for part in () if is_odd else content:
+            have = part if isinstance(part, dict) else {}
+            thoughts = have.get("thinking")
+            inner = [one.get("text") for one in thoughts or () if isinstance(one, dict)]
+            if isinstance(text := have.get("text"), str):
+                sink.token(text)
+            elif isinstance(thoughts, str) or inner:
+                thought = thoughts if isinstance(thoughts, str) else "".join(map(str, inner))
+                sink.reasoning(thought)
+            else:
+                is_odd = True
+        self.odd += is_odd
+
+    def _each_call(self, calls: Any, sink: Sink) -> None:
+        is_odd = not isinstance(calls, list)
+        for call in () if is_odd else calls:
+            if call is None or isinstance(call, (str, int, float, list, dict)):
+                is_odd = True
+            else:
+                self._called(call, sink)
+        self.odd += is_odd
 
     def _called(self, call: Any, sink: Sink) -> None:
         called, index = call.id, call.index
         call_id = called if isinstance(called, str) and called else None
-        if not isinstance(index, int):
+        if not isinstance(index, int) and (index := index_of(index)) is None:
             index = self._index_of(call_id)
         known = self._calls.get(index)
         if known is not None and call_id not in (None, known):
@@ -169,9 +176,15 @@ class ChatFold(Fold):
 
     def _function(self, index: int, call_id: str | None, function: Any, sink: Sink) -> None:
         known = self._calls.get(index)
+        name = getattr(function, "name", None)
         if known is None:
             known = self._calls[index] = call_id or f"{self._id}:{index}"
-            sink.tool(call_name(getattr(function, "name", None)), call_id=known)
+            self._names[known] = name if isinstance(name, str) else ""
+            sink.tool(call_name(name), call_id=known)
+        elif name and name != self._names[known] and isinstance(name, str):
+            had = self._names[known]  # a piece of it, or all of it that is known by now
+            name = self._names[known] = name if name.startswith(had) else had + name
+            sink.tool(name, call_id=known)
         arguments = getattr(function, "arguments", None)
         if arguments and isinstance(arguments, str):
             sink.tool_arguments(arguments, call_id=known)
@@ -179,7 +192,7 @@ class ChatFold(Fold):
 
 def _parts(delta: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Content, reasoning, refusal, tool_calls and function_call; SDKs' objects may be without."""
-    if type(delta) is _Delta:
+    if type(delta) is Delta:
         reasoning = delta.reasoning_content or delta.reasoning
         return delta.content, reasoning, delta.refusal, delta.tool_calls, delta.function_call
     have = held(delta).get

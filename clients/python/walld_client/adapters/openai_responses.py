@@ -4,8 +4,8 @@ Owns: events to calls on a reply. Refuses: bytes (`body.py`).
 
 - Calls are items of the output: of functions, of custom tools, and of tools that OpenAI runs; those
   get their result when their item is done, with info {"server": True}.
-- Deltas name their item by `output_index`. A server that sends no deltas but only what is done is
-  taken at its word then.
+- Deltas name their item by `output_index`. A server that sends no deltas but only what is done (a
+  part, an item, or the whole response) is taken at its word then.
 - A refusal is text with info {"refusal": True}: the user reads it.
 - An event of kind `provider` stands where the response begins and behind every item that is done:
   its id and the `sequence_number` there. A background response can be taken up again at OpenAI
@@ -53,6 +53,13 @@ _DONE_TEXTS: Final = {
     "response.reasoning_text.done": _THOUGHTS[0],
     "response.reasoning_summary_text.done": _THOUGHTS[1],
 }
+_PARTS: Final = {
+    "output_text": _TEXT,
+    "refusal": "response.refusal.delta",
+    "reasoning_text": _THOUGHTS[0],
+    "summary_text": _THOUGHTS[1],
+}
+"""Of an item that is done, its texts by the deltas that would have brought them."""
 _ABOUT: Final = frozenset({"type", "id", "call_id", "name", "arguments", "status"})
 """Of an item that is done: not its result."""
 
@@ -64,6 +71,8 @@ class ResponseEvent(msgspec.Struct):
     delta: Any = None
     text: Any = None
     refusal: Any = None
+    arguments: Any = None
+    input: Any = None
     output_index: Any = None
     content_index: Any = None
     summary_index: Any = None
@@ -90,11 +99,13 @@ class ResponsesFold(Fold):
         """An event of the body, or of the SDK."""
         kind = item.type
         if not isinstance(kind, str):
-            return
+            kind = ""
         if kind.endswith(".delta"):
             self._delta(kind, item, sink)
         elif kind in _DONE_TEXTS:
             self._done(_DONE_TEXTS[kind], item, sink)
+        elif kind.endswith(("_call_arguments.done", "_call_input.done")):
+            self._arguments_done(item, sink)
         elif kind == "response.output_item.added":
             self._added(item.output_index, plain(item.item) or {}, sink)
         elif kind == "response.output_item.done":
@@ -104,6 +115,8 @@ class ResponsesFold(Fold):
             self.failure = failure_of(error, "the provider reported an error")
         elif getattr(item, "response", None) is not None:
             self._response(kind, item, sink)
+        elif type(item) is ResponseEvent and item.error:  # the SDK raises it and hands no object on
+            self.failure = failure_of(item.error, "the provider reported an error")
 
     def _response(self, kind: str, event: Any, sink: Sink) -> None:
         response = plain(event.response) if isinstance(event.response, dict) else event.response
@@ -111,6 +124,9 @@ class ResponsesFold(Fold):
             self._id = str(_of(response, "id") or "")
             about = {"wire": "openai-responses", "model": _of(response, "model")}
             sink.event("provider", {**about, **self._cursor(event)})
+        if kind in ("response.completed", "response.incomplete") and not self._has_spoken():
+            for index, item in enumerate(plain(_of(response, "output")) or ()):
+                self._item_said(index, item if isinstance(item, dict) else {}, sink)
         if kind == "response.completed":
             sink.finish(finish_word("completed", self._asks_for_tools))
             self.is_ended = True
@@ -150,15 +166,19 @@ class ResponsesFold(Fold):
         if _part(delta_kind, event) in self._heard:
             return
         is_refusal = delta_kind == "response.refusal.delta"
-        text = event.refusal if is_refusal else event.text
-        if not text or not isinstance(text, str):
+        self._heard.add(_part(delta_kind, event))
+        _say(delta_kind, event.refusal if is_refusal else event.text, sink)
+
+    def _arguments_done(self, event: Any, sink: Sink) -> None:
+        call_id = self._calls.get(event.output_index)
+        whole = getattr(event, "arguments", None) or getattr(event, "input", None)
+        if call_id is None or (call_id,) in self._heard or not isinstance(whole, str) or not whole:
             return
-        if is_refusal:
-            sink.token(text, refusal=True)
-        elif delta_kind == _TEXT:
-            sink.token(text)
-        else:
-            sink.reasoning(text)
+        self._heard.add((call_id,))
+        sink.tool_arguments(whole, call_id=call_id)
+
+    def _has_spoken(self) -> bool:
+        return bool(self._heard or self._calls)
 
     def _added(self, index: Any, item: dict[str, Any], sink: Sink) -> None:
         kind = str(item.get("type"))
@@ -174,9 +194,14 @@ class ResponsesFold(Fold):
         sink.tool(call_name(name), call_id=call_id, **about)
 
     def _item_done(self, event: Any, item: dict[str, Any], sink: Sink) -> None:
+        self._item_said(event.output_index, item, sink)
+        sink.event("provider", self._cursor(event))
+
+    def _item_said(self, index: Any, item: dict[str, Any], sink: Sink) -> None:
         kind = str(item.get("type"))
-        index = event.output_index
-        if kind.endswith("_call"):
+        if kind in ("message", "reasoning"):
+            self._texts_said(index, item, sink)
+        elif kind.endswith("_call"):
             if index not in self._calls:
                 self._added(index, item, sink)
             call_id = self._calls[index]
@@ -188,7 +213,16 @@ class ResponsesFold(Fold):
                 _hosted_result(call_id, item, sink)
         elif kind.endswith("_call_output"):
             sink.tool_result(item.get("output"), call_id=item.get("call_id"), server=True)
-        sink.event("provider", self._cursor(event))
+
+    def _texts_said(self, index: Any, item: dict[str, Any], sink: Sink) -> None:
+        """The texts of an item of which nothing has come yet."""
+        heard = {part[0] for part in self._heard if len(part) == 3 and part[1] in (index, None)}
+        for part in [*(item.get("summary") or ()), *(item.get("content") or ())]:
+            have = part if isinstance(part, dict) else {}
+            kind = _PARTS.get(str(have.get("type")))
+            if kind is not None and kind not in heard:
+                self._heard.add((kind, index, None))
+                _say(kind, have.get("refusal") or have.get("text"), sink)
 
 
 def _of(value: Any, name: str) -> Any:
@@ -201,6 +235,18 @@ def _part(kind: str, event: Any) -> tuple[Any, ...]:
     if index is None:
         index = getattr(event, "summary_index", None)
     return (kind, event.output_index, index)
+
+
+def _say(delta_kind: str, text: Any, sink: Sink) -> None:
+    """A text, as its delta would have said it."""
+    if not text or not isinstance(text, str):
+        return
+    if delta_kind == "response.refusal.delta":
+        sink.token(text, refusal=True)
+    elif delta_kind == _TEXT:
+        sink.token(text)
+    else:
+        sink.reasoning(text)
 
 
 def _hosted_result(call_id: str, item: dict[str, Any], sink: Sink) -> None:

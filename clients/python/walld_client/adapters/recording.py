@@ -11,7 +11,8 @@ program. Refuses: what was said (the folds), where it comes from (the files name
   kind `no_terminal_event`, though no SDK raises there. The reply is never released here, unless
   `auto_release` was asked for.
 - A reply that is the program's own (`tee`) is ended by the program alone, which may ask again: a
-  failure is remembered there, and makes it errored where the program leaves it at that.
+  failure, raised or not, is remembered there, and makes it errored where the program leaves it at
+  that. So is a stream that is not at its end, which makes it cancelled; `end()` overrules that.
 - Nothing here raises into the program. An event that walld does not understand is passed over
   and counted in an event of kind `unread`; a body that it cannot read on ends the reply, errored,
   kind `adapter_error`. Both are a line in the log.
@@ -27,6 +28,7 @@ from typing import Any
 from walld_client.adapters.body import Body, fold_for
 from walld_client.adapters.wire import Failure, Fold
 from walld_client.client import ClientBase
+from walld_client.endings import message_of
 from walld_client.null import NullAnswers, NullMixin
 from walld_client.reply import ReplyBase
 
@@ -40,6 +42,7 @@ NO_TERMINAL = Failure(
     "the body ended without the provider's terminal event: the answer may be cut",
     "no_terminal_event",
 )
+NOT_JSON = Failure("an event of the body is no JSON: it was read no further", "not_json")
 _MODEL_PATH = re.compile(r"/(chat/completions|responses|messages)(/|$)")
 _log = logging.getLogger("walld")
 
@@ -69,23 +72,34 @@ class Opener:
         """Is walld switched off? Ids are given then, and nothing is recorded."""
         return isinstance(getattr(self._client, "_pool", None), NullAnswers)
 
+    def session(self) -> str | None:
+        """The session of the model call that the caller makes; None: not recorded. Never raises."""
+        try:
+            return self._session_id if isinstance(self._session_id, str) else self._session_id()
+        except Exception:
+            _log.exception("a model call is not recorded: its session could not be told")
+            return None
+
     def open(self, **meta: Any) -> ReplyBase | None:
         """A reply for one model call; None where it is not to be recorded. Never raises."""
+        session_id = self.session()
+        return None if session_id is None else self.open_in(session_id, **meta)
+
+    def open_in(self, session_id: str, **meta: Any) -> ReplyBase | None:
+        """The same, in a session that was asked for before."""
         try:
-            session_id = (
-                self._session_id if isinstance(self._session_id, str) else self._session_id()
-            )
-            if session_id is None:
-                return None
             # Both kinds of client have the same `reply`; their common base does not show it.
             opened: ReplyBase = self._client.reply(  # type: ignore[attr-defined]
                 session_id, auto_release=self._auto_release, **meta
             )
-            if self._on_reply is not None:
-                self._on_reply(opened.stream_id)
         except Exception:
             _log.exception("a model call is not recorded: its reply could not be opened")
             return None
+        try:
+            if self._on_reply is not None:
+                self._on_reply(opened.stream_id)
+        except Exception:
+            _log.exception("on_reply failed: %s is recorded all the same", opened.stream_id)
         # Switched off: nothing is even read, and the id is real all the same.
         return None if isinstance(opened, NullMixin) else opened
 
@@ -151,6 +165,8 @@ class Recording:
             if fold is None:
                 self._unread += 1
                 if self._unread == 1:
+                    if self.reply is not None:
+                        self.reply._stream.is_whole = None  # where it ends is not known here
                     _log.warning(
                         "a stream is not recorded: what it yields (%s) has no shape that walld"
                         " knows; tee() takes what the SDK returns for stream=True",
@@ -184,8 +200,13 @@ class Recording:
     def _broke(self, error: BaseException) -> None:
         if self._is_known():
             self._is_done = True
-            if self._owns and self.reply is not None:
+            self._count_unread()
+            if self.reply is None:
+                return
+            if self._owns:
                 self.reply.__exit__(type(error), error, None)
+            elif isinstance(error, Exception) and type(error).__name__ != "CancelledError":
+                self.reply._fail_at_end(message_of(error), kind=type(error).__name__)
 
     def closed(self) -> None:
         """The program reads no further."""
@@ -195,9 +216,12 @@ class Recording:
     def _closed(self) -> None:
         if self.progress.is_whole:
             self._end()
+        elif self._body.is_torn and self._is_known():
+            self._fail(NOT_JSON)
         elif self._owns and self.reply is not None:
-            self.reply.cancel("the program closed the stream before its end")
             self._is_done = True
+            self._count_unread()
+            self.reply.cancel("the program closed the stream before its end")
 
     def _guarded(self, act: Callable[..., None], *args: BaseException) -> None:
         try:
@@ -239,8 +263,12 @@ class Recording:
     def _end(self) -> None:
         self._is_done = True
         self._count_unread()
-        if self._owns and self.reply is not None:
+        if self.reply is None:
+            return
+        if self._owns:
             self.reply.end()
+        else:
+            self.reply._stream.is_whole = None
 
     def _fail(self, failure: Failure) -> None:
         self._is_done = True
@@ -251,7 +279,11 @@ class Recording:
             fail(failure.message, kind=failure.kind, detail=failure.detail)
 
     def _count_unread(self) -> None:
-        if (unread := self._unread + self._body.unread) and self.reply is not None:
+        fold = self.progress.fold
+        odd = self._body.unread + (0 if fold is None else fold.odd_events())
+        if odd and not self._unread:
+            _log.warning("of %d events of an answer something is passed over", odd)
+        if (unread := self._unread + odd) and self.reply is not None:
             self.reply.event("unread", {"events": unread})
 
     def _give_up(self, error: Exception) -> None:

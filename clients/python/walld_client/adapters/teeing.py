@@ -10,9 +10,12 @@ Owns: the wrapper, and what a second stream on the same reply means. Refuses: wh
 (`recording.py`).
 
 The reply is the program's: tee says what came and the provider's finish, and leaves the end to
-the program, which knows when its copy is safe. Two things make that end an error, because a program
-that does not look for them would call the reply whole: an error that the stream hands on without
-raising (OpenAI Responses), and a stream that ends without its terminal event.
+the program, which knows when its copy is safe. A stream that failed makes that end an error,
+`end()` too, which returns 0: by an exception of the SDK, which the program may have caught, by an
+error that the stream hands on without raising (OpenAI Responses), or by ending without its terminal
+event. A stream that the program left early, by `break`, `close()` or a timeout of its own, makes
+the reply a cancelled one where the block is left without `end()`; `end()` is the program's word
+that what it took is all it wants.
 
 A further stream on the same reply is its next step; where the one before failed, was cut by an
 exception or left early it is that step again, a new attempt at it, so that no text stands in the
@@ -70,9 +73,12 @@ class Tee:
             reply.step()
         elif before is not None:
             reply.retry("the stream before it did not come to its end", step=True)
-        _latest[reply] = self._recording.progress
+        progress = _latest[reply] = self._recording.progress
+        reply._stream.is_whole = lambda: progress.is_whole
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_stream":  # one that is just being copied
+            raise AttributeError(name)
         found = getattr(self._stream, name)
         is_async = hasattr(type(self._stream), "__aiter__")
         if name == _TEXTS:
@@ -189,7 +195,8 @@ class Tee:
 
 def _check(stream: Any, *methods: str) -> None:
     """TypeError for what has none of these: not found out when the answer is half there."""
-    if any(hasattr(stream, one) for one in methods):
+    is_answer = isinstance(stream, (str, bytes, dict)) or hasattr(stream, "model_dump")
+    if not is_answer and any(hasattr(stream, one) for one in methods):
         return
     hint = "; await it first" if hasattr(stream, "__await__") else ""
     raise TypeError(

@@ -69,6 +69,9 @@ class Fold(ABC):
     failure: Failure | None = None
     """The provider's error was seen: nothing of the answer can follow either."""
 
+    odd = 0
+    """Items of which a part was of another kind than it should be: passed over, the rest taken."""
+
     @abstractmethod
     def take(self, item: Any, sink: Sink) -> None:
         """Say to `sink` what `item` adds."""
@@ -76,6 +79,10 @@ class Fold(ABC):
     def may_end_here(self) -> bool:
         """Is a body that ends now a whole one?"""
         return self.is_ended
+
+    def odd_events(self) -> int:
+        """Items of which a part was passed over."""
+        return self.odd
 
 
 NO_NAME: Final = "unnamed"
