@@ -231,6 +231,17 @@ def test_an_upload_whose_client_was_killed_hinders_nobody(
     assert session.read_artifact(made.sha256) == BYTES
 
 
+def test_everybody_who_uploads_the_same_bytes_has_them_there(daemon: DaemonProcess) -> None:
+    content = os.urandom(8 << 20)
+    clients = [walld_client.connect(daemon.socket_path) for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        made = list(pool.map(lambda client: client.session("s").artifact(content), clients))
+    for client in clients:
+        client.close()
+    assert {one.sha256 for one in made} == {sha256(content).hexdigest()}
+    assert daemon.reader.session("s").read_artifact(made[0].sha256) == content
+
+
 def test_a_file_of_a_later_version_is_refused_and_left_alone(daemon: DaemonProcess) -> None:
     session = daemon.reader.session("s")
     session.message("user", "a")

@@ -332,6 +332,8 @@ def test_audit_and_repair(
     assert [one["message"]["content"] for one in steps] == [SAID, "[interrupted: agent_lost]"]
     present.write_text("m-1\r\n")
     assert cli("audit", HOSTILE, "--present", str(present))[0] == 0
+    present.write_text("m-1\n", encoding="utf-8-sig")
+    assert cli("audit", HOSTILE, "--present", str(present))[0] == 0
     (step,) = json.loads(cli("repair-plan", HOSTILE, "--present", str(present), "--json")[1])
     assert step["op"] == "mark_interrupted"
     present.write_text(f"m-1\n{step['key']}\n")

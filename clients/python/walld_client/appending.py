@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from walld_client import artifacts, entries
-from walld_client.artifacts import Left
 from walld_client.entries import Artifact, Draft, Entry, draft
 from walld_client.errors import Unavailable
 from walld_client.ids import checked_id
@@ -81,7 +80,7 @@ class Appending:
             return (yield from self.appended([one], synced=synced, expected_seq=expected_seq))[0]
         if synced or expected_seq is not None:
             raise ValueError("synced and expected_seq want an answer: not with wait=False")
-        (entry,) = yield from self.made([one], lambda: None)
+        (entry,) = yield from self.made([one])
         self._outbox.post(self.session_id, entry)
         return Entry(entry.id, 0)
 
@@ -229,25 +228,24 @@ class Appending:
         *,
         synced: bool = False,
         expected_seq: int | None = None,
-        left: Left = lambda: None,
     ) -> Steps[list[Entry]]:
         """The one request behind every call that appends."""
-        made = yield from self.made(drafts, left)
-        return (yield from self.placed(made, synced=synced, expected_seq=expected_seq, left=left))
+        made = yield from self.made(drafts)
+        return (yield from self.placed(made, synced=synced, expected_seq=expected_seq))
 
     def delivered(self) -> Steps[None]:
         """What was appended without waiting goes before whatever is asked now."""
         if self._outbox is not None:
             yield from delivered(self._outbox, TIMEOUT_SECONDS)
 
-    def made(self, drafts: Sequence[Draft], left: Left) -> Steps[list[wire.NewEntry]]:
+    def made(self, drafts: Sequence[Draft]) -> Steps[list[wire.NewEntry]]:
         """Drafts as they travel, what is too long put beside the session."""
         travelling = []
         for one in drafts:
             payload = one.payload
             if self._redact is not None:
                 payload = entries.redacted(payload, self._redact)
-            text = yield from artifacts.fitted(self.session_id, payload, left)
+            text = yield from artifacts.fitted(self.session_id, payload)
             travelling.append(entries.as_entry(one, text))
         return travelling
 
@@ -257,7 +255,6 @@ class Appending:
         *,
         synced: bool,
         expected_seq: int | None = None,
-        left: Left,
     ) -> Steps[list[Entry]]:
         """Append what is ready to travel."""
         entries.check_size(made)
@@ -267,7 +264,6 @@ class Appending:
             lambda request_id: wire.Append(
                 request_id, session_id, made, expected_seq, level, self._seen(session_id)
             ),
-            left(),
             again=expected_seq is None and all(entry.once for entry in made),
         )
         placed = decode_placed(answer)

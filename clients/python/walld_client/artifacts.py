@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -25,17 +25,13 @@ from walld_client.requests import decode_bool, decode_bytes
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages
 
-__all__ = ["Left", "Source", "fit", "fitted", "read", "resolved", "upload"]
+__all__ = ["Source", "fit", "fitted", "read", "resolved", "upload"]
 
 _OFFSET_TRIES = 16
 _DIGEST = re.compile("[0-9a-f]{64}")
 _LOST = ("artifact_missing", "artifact_changed")
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
-Left = Callable[[], float | None]
-"""How long a request of a call may take; None for as long as ever."""
-
-
 Source = bytes | bytearray | memoryview | str | os.PathLike[str]
 """Bytes, or the path of a file."""
 
@@ -86,7 +82,6 @@ def upload(
     source: Source,
     media_type: str | None = None,
     name: str | None = None,
-    left: Left = lambda: None,
 ) -> Steps[dict[str, Any]]:
     """Put bytes, or the file of that path, beside the session. Returns what names them."""
     made: _Pieces
@@ -96,7 +91,7 @@ def upload(
         path = source
         made = yield Done(lambda: _File(path))
         name = Path(path).name if name is None else name
-    yield from _put(session_id, made, left)
+    yield from _put(session_id, made)
     kind = media_type or "application/octet-stream"
     described: dict[str, Any] = {"sha256": made.digest.hex(), "size": made.size, "media_type": kind}
     if name is not None:
@@ -144,11 +139,11 @@ def fit(payload: dict[str, Any]) -> tuple[bytes, list[bytes]]:
     return text, beside
 
 
-def fitted(session_id: str, payload: dict[str, Any], left: Left = lambda: None) -> Steps[bytes]:
+def fitted(session_id: str, payload: dict[str, Any]) -> Steps[bytes]:
     """The payload as JSON text that fits an entry; what is too long of it is put beside it."""
     text, beside = fit(payload)
     for held in beside:
-        yield from _put(session_id, _Held(held), left)
+        yield from _put(session_id, _Held(held))
     return text
 
 
@@ -190,25 +185,29 @@ def _resolve(session_id: str, holder: dict[str, Any], names: Iterable[str]) -> S
     return lost
 
 
-def _put(session_id: str, source: _Pieces, left: Left) -> Steps[None]:
+def _put(session_id: str, source: _Pieces) -> Steps[None]:
+    """All of it. Others who send the same bytes make one upload with this: each goes on from where
+    it is, and only refusals in a row that lead back are too many.
+    """
     offset, tries = 0, _OFFSET_TRIES
     while True:
-        chunk = yield Done(lambda at=offset: source.piece(at))  # type: ignore[misc]
+        chunk = yield Done(lambda at=offset: source.piece(at))
         if not chunk and source.size > offset:
             raise ValueError(f"the file became shorter while it was read: {offset} bytes")
         given = (session_id, source.digest, source.size, offset, chunk)
         try:
             answer = yield Asked(
-                lambda request_id, given=given: messages.PutArtifact(request_id, *given),  # type: ignore[misc]
-                left(),
+                lambda request_id, given=given: messages.PutArtifact(request_id, *given)  # type: ignore[misc]
             )
         except Refused as refused:  # a piece whose answer was lost, or another who sends the same
-            tries -= 1
-            if refused.code != "artifact_offset" or not refused.limit.isdigit() or tries == 0:
+            if refused.code != "artifact_offset" or not refused.limit.isdigit():
                 raise
-            offset = int(refused.limit)
+            at, offset = offset, int(refused.limit)
+            tries = tries - 1 if offset <= at else _OFFSET_TRIES
+            if tries == 0:
+                raise
             continue
-        offset += len(chunk)
+        offset, tries = offset + len(chunk), _OFFSET_TRIES
         if decode_bool(answer):
             return
         if offset >= source.size:

@@ -10,13 +10,11 @@ for the application.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from walld_client import artifacts, entries
 from walld_client.appending import Appending
-from walld_client.artifacts import Left
 from walld_client.damaged import told
 from walld_client.entries import Entry
 from walld_client.errors import Refused, Unavailable
@@ -27,15 +25,9 @@ from walld_client.requests import decode_page, decode_placed, decode_view
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages as wire
 
-__all__ = ["FORMATS", "SessionSteps", "deadline"]
+__all__ = ["FORMATS", "SessionSteps"]
 
 FORMATS = ("plain", "openai", "anthropic")
-
-
-def deadline(seconds: float) -> Left:
-    """What is left of that many seconds from now, at least a moment."""
-    until = time.monotonic() + seconds
-    return lambda: max(until - time.monotonic(), 0.001)
 
 
 class SessionSteps(Appending):
