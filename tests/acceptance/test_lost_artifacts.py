@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -76,3 +77,42 @@ def test_content_that_looks_like_an_artifact_is_the_applications_own(
     (step,) = reader.repair_plan("s", present=[])
     assert step.message["content"] == content
     assert isinstance(reader.audit("s"), walld_client.Report)
+
+
+def test_a_provider_is_sent_all_of_what_is_long(daemon: DaemonProcess, reader: Any) -> None:
+    session = reader.session("s")
+    turn = session.submit("A" * 300_000)
+    with turn.reply() as reply:
+        reply.token("B" * 400_000)
+        reply.tool("t", {"big": "C" * 300_000}, call_id="k")
+        reply.tool_result("D" * 300_000, call_id="k")
+        reply.step()
+        reply.token("done")
+        reply.end()
+    turn.completed()
+    blocks = [{"type": "text", "text": "E" * 300_000}]
+    session.message("user", blocks)
+    openai, anthropic = session.messages("openai"), session.messages("anthropic")
+    call = openai[1]["tool_calls"][0]["function"]
+    assert [one["content"] for one in openai] == [
+        "A" * 300_000,
+        "B" * 400_000,
+        "D" * 300_000,
+        "done",
+        "E" * 300_000,
+    ]
+    assert json.loads(call["arguments"]) == {"big": "C" * 300_000}
+    said, used = anthropic[1]["content"]
+    assert (said["text"], used["input"]) == ("B" * 400_000, {"big": "C" * 300_000})
+    assert anthropic[2]["content"][0]["content"] == "D" * 300_000
+    assert anthropic[-1]["content"] == blocks
+    for words in (("messages",), ("export",)):
+        for name, told in (("openai", openai), ("anthropic", anthropic)):
+            names = ("session", *words, "s", "--format", name, "--socket", daemon.socket_path)
+            assert json.loads(daemon.cli(*names).stdout) == told
+    lose(daemon)
+    words = ("session", "messages", "s", "--format", "openai")
+    done = daemon.cli(*words, "--socket", daemon.socket_path)
+    assert done.returncode == 0
+    assert done.stderr.count(b"artifact_missing") == 3
+    assert b"only its beginning is shown" in done.stdout

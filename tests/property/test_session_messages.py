@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_log import Log
+from walld_client.provider import anthropic_messages, openai_messages
 
 from walld.sessions.events import Event
 from walld.sessions.fork import forked
 from walld.sessions.messages import messages
 from walld.sessions.path import path_events, places
-from walld.sessions.provider import anthropic_messages, openai_messages
 from walld.sessions.tree import labels_of, tree
 
 law = settings(deadline=None, max_examples=250)

@@ -124,7 +124,7 @@ def test_messages_and_what_changes_them(client: Coloured, ledger: FakeLedger) ->
         ("compaction", {"replacement": [{"role": "user", "content": "x"}]}),
     ]
     assert session.messages("openai", branch="m1", compacted=False)[0]["content"] == "hi"
-    assert ledger.asked[-1].arguments == b'{"format":"openai","compacted":false,"branch":"m1"}'
+    assert ledger.asked[-1].arguments == b'{"compacted":false,"branch":"m1"}'
 
 
 def test_a_list_of_any_length_takes_as_many_entries_as_it_needs(

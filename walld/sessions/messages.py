@@ -1,7 +1,7 @@
 """The conversation a path tells: its messages, as edits, undos and compactions left them.
 
 Owns: what each entry on a path does to the list. Refuses: which path (`path.py`), what a provider
-takes (`provider.py`).
+takes (the client's `provider.py`).
 
 Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
 counts messages as they were seen at its place: one that takes a summary off takes what the summary
@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from walld_client.provider import FORMATS, in_format
+
 from walld.sessions.events import Event, check_payload
 from walld.sessions.path import path_events
-from walld.sessions.provider import anthropic_messages, openai_messages
 from walld.sessions.refusals import BadArgument
 
-__all__ = ["FORMATS", "messages", "submitted_message"]
-
-FORMATS: Final = ("plain", "openai", "anthropic")
+__all__ = ["messages", "submitted_message"]
 
 
 def messages(
@@ -33,7 +32,9 @@ def messages(
 ) -> list[dict[str, Any]] | None:
     """The messages on the path to the leaf, or to entry `branch`; None of no events at all.
 
-    compacted: False shows what compactions hide. Raises BadArgument.
+    compacted: False shows what compactions hide. A provider's format is of the events alone: what
+    stands beside the session is its beginning there, so the client renders what it has read.
+    Raises BadArgument.
     """
     if format not in FORMATS:
         raise BadArgument("format", format, " | ".join(FORMATS))
@@ -43,9 +44,7 @@ def messages(
     for place, event in enumerate(path_events(events, branch)):
         conversation.take(place, event)
     told = conversation.seen() if compacted else conversation.whole()
-    if format == "openai":
-        return openai_messages(told)
-    return anthropic_messages(told) if format == "anthropic" else told
+    return in_format(told, format)
 
 
 def submitted_message(event: Event) -> dict[str, Any]:

@@ -21,13 +21,12 @@ from walld_client.errors import Refused, Unavailable
 from walld_client.fingerprint import workspace_fingerprint
 from walld_client.ids import checked_id
 from walld_client.limits import EVENTS_PAGE
+from walld_client.provider import FORMATS, in_format
 from walld_client.requests import decode_page, decode_placed, decode_view
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages as wire
 
-__all__ = ["FORMATS", "SessionSteps"]
-
-FORMATS = ("plain", "openai", "anthropic")
+__all__ = ["SessionSteps"]
 
 
 class SessionSteps(Appending):
@@ -46,11 +45,12 @@ class SessionSteps(Appending):
         """The messages up to the leaf, or up to entry `branch`. None: never written.
 
         "plain": as they were appended, tool results included. "openai", "anthropic": safe to send.
-        Long content whose artifact is lost stays what names it, beside `_artifact_lost`.
+        Long content is whole in each. Where its artifact is lost, "plain" keeps what names it
+        beside `_artifact_lost`, and a provider is sent its beginning and a note.
         """
         if format not in FORMATS:
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
-        asked: dict[str, Any] = {"format": format, "compacted": compacted}
+        asked: dict[str, Any] = {"compacted": compacted}
         if branch is not None:
             asked["branch"] = checked_id(branch, "branch")
         found = yield from self.project("messages", **asked)
@@ -59,7 +59,7 @@ class SessionSteps(Appending):
         whole = []
         for one in found:
             whole.append((yield from artifacts.resolved(self.session_id, one)))  # noqa: PERF401
-        return whole
+        return in_format(whole, format)
 
     def find(
         self,
