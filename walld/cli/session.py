@@ -218,7 +218,7 @@ def _compact(asking: Asking, options: argparse.Namespace) -> int:
     if asking.view(options.session, "state") is None:
         return _no_session(options.session)
     payload = {"summary": options.summary, "first_kept": options.first_kept}
-    text = asking.run(artifacts.fitted(options.session, payload))
+    text = asking.run(artifacts.fitted(options.session, payload, "compaction"))
     entry = wire.NewEntry("compaction", text, secrets.token_urlsafe(12))
     answer = asking.ask(lambda number: wire.Append(number, options.session, [entry]))
     (placed,) = msgspec.msgpack.decode(answer, type=list[wire.Placed])

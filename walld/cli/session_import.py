@@ -144,7 +144,9 @@ class _Import:
             return self._kept(one, "too_large")
 
     def _fitted(self, one: Foreign) -> wire.NewEntry:
-        return _entry(one, self._asking.run(artifacts.fitted(self._session_id, one.payload)))
+        return _entry(
+            one, self._asking.run(artifacts.fitted(self._session_id, one.payload, one.type))
+        )
 
     def _kept(self, one: Foreign, reason: str) -> wire.NewEntry:
         """The line of an entry that cannot be, in its place."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from walld_client.provider import FORMATS, in_format
 
+from walld.sessions.artifacts import whole_text
 from walld.sessions.events import Event, check_payload
 from walld.sessions.path import path_events
 from walld.sessions.refusals import BadArgument
@@ -98,7 +99,8 @@ class _Conversation:
                 self._say(place, event.id, submitted_message(event))
         elif kind == "branch_summary":
             if payload["text"]:
-                told = {"role": "user", "content": payload["text"], "_branch_summary": event.id}
+                content = whole_text(payload, "text")
+                told = {"role": "user", "content": content, "_branch_summary": event.id}
                 self._say(place, event.id, told)
         elif kind == "message_edit":
             self._edit(place, payload)
@@ -154,7 +156,8 @@ class _Conversation:
         if "replacement" in payload:
             said, self.kept_from = payload["replacement"], len(self.items)
         else:
-            said = [{"role": "user", "content": payload["summary"], "_compaction": event.id}]
+            content = whole_text(payload, "summary")
+            said = [{"role": "user", "content": content, "_compaction": event.id}]
             self.kept_from = self._place_in_items(payload["first_kept"])
         added = [_Item(place, message) for message in said]
         self.prefix = [*self.prefix, *added] if payload.get("append") else added

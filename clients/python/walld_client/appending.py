@@ -245,7 +245,7 @@ class Appending:
             payload = one.payload
             if self._redact is not None:
                 payload = entries.redacted(payload, self._redact)
-            text = yield from artifacts.fitted(self.session_id, payload)
+            text = yield from artifacts.fitted(self.session_id, payload, one.type)
             travelling.append(entries.as_entry(one, text))
         return travelling
 

@@ -101,7 +101,8 @@ class SessionSteps(Appending):
     def project(self, /, name: str, **arguments: Any) -> Steps[Any]:
         """A view of the session by name; None where it was never written.
 
-        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, find.
+        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, find. A
+        transcript has what was put beside the session; in the others it stays what names it.
         """
         yield from self.delivered()
         text = entries.json_text(arguments)
@@ -114,7 +115,10 @@ class SessionSteps(Appending):
         found, breaks = decode_view(answer)
         if name != "turn":  # told without reading the session
             self.breaks = told(session_id, breaks)
-        return None if found is None else entries.read_json(found)
+        view = None if found is None else entries.read_json(found)
+        if name == "transcript" and view is not None:
+            return (yield from artifacts.resolved_turns(session_id, view))
+        return view
 
     def read_artifact(self, sha256: str) -> Steps[bytes]:
         """The bytes of an artifact, by its hash in hex. Refused where it is gone or changed."""
