@@ -250,6 +250,15 @@ def test_a_word_that_is_none(
         getattr(turn, call)(*given, **named)
 
 
+@pytest.mark.parametrize(
+    ("files", "said"), [("out.txt", "got str"), (5, "got int"), ([5], "got int in it")]
+)
+def test_files_that_are_none(client: Coloured, files: Any, said: str) -> None:
+    turn = client.session("S").submit("hello")
+    with pytest.raises(TypeError, match=f"files must be a list of paths, {said}"):
+        turn.tool_finished("c", files=files)
+
+
 # --- its reply ------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from walld_client import artifacts, entries
 from walld_client.entries import Artifact, Draft, Entry, draft
 from walld_client.errors import Unavailable
+from walld_client.given import checked_bool, checked_list, checked_seq
 from walld_client.ids import checked_id
 from walld_client.limits import TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
@@ -64,9 +65,12 @@ class Appending:
         leaf: what is appended next hangs on it. expected_seq: Refused (`stale`) where the session
         is at another. synced: wait until it survives the loss of power, not only of a process.
         """
+        checked_bool(synced, "synced")
+        checked_bool(wait, "wait")
+        checked_seq(expected_seq, "expected_seq")
         one = draft(
             type,
-            payload or {},
+            {} if payload is None else payload,
             id=id,
             key=key,
             once=once,
@@ -92,8 +96,10 @@ class Appending:
         synced: bool = False,
     ) -> Steps[list[Entry]]:
         """Append all of them or none. Each is a dict of the arguments of `append`."""
+        checked_bool(synced, "synced")
+        checked_seq(expected_seq, "expected_seq")
         drafts = []
-        for one in entries:
+        for one in checked_list(entries, "entries", "dicts", Mapping):
             fields = {"payload": {}, "leaf": True, **one}
             if unknown := fields.keys() - _FIELDS:
                 raise TypeError(f"an entry has no {', '.join(sorted(unknown))}")
@@ -110,16 +116,34 @@ class Appending:
         *,
         id: str | None = None,  # noqa: A002
         parent: str | None = None,
+        turn: str | None = None,
         key: str | None = None,
         once: bool = False,
+        leaf: bool = True,
+        cause: str | None = None,
+        correlation: str | None = None,
+        expected_seq: int | None = None,
         synced: bool = False,
+        wait: bool = True,
         **meta: Any,
     ) -> Steps[Entry]:
-        """Append a message; `meta` is kept beside its role and content."""
+        """Append a message; `meta` is kept beside its role and content. The rest as `append`."""
         payload = {"role": role, "content": content, **meta}
         return (
             yield from self.append(
-                "message", payload, id=id, parent=parent, key=key, once=once, synced=synced
+                "message",
+                payload,
+                id=id,
+                parent=parent,
+                turn=turn,
+                key=key,
+                once=once,
+                leaf=leaf,
+                cause=cause,
+                correlation=correlation,
+                expected_seq=expected_seq,
+                synced=synced,
+                wait=wait,
             )
         )
 
@@ -136,7 +160,12 @@ class Appending:
         What was there stays in the log.
         """
         if not isinstance(target, str):
-            return (yield from self._listed("message_edit", "messages", target))
+            listed = checked_list(target, "target", "messages (or a str, an id)", Mapping)
+            if message is not None or fields:
+                raise TypeError("edit() of one message needs its id, a str; of a list nothing else")
+            return (yield from self._listed("message_edit", "messages", listed))
+        if message is not None and not isinstance(message, Mapping):
+            raise TypeError(f"message must be a dict, got {message.__class__.__name__}")
         new = {**(message or {}), **fields}
         if "role" not in new:
             raise TypeError("edit() of one message needs the message that takes its place")
@@ -187,7 +216,8 @@ class Appending:
         Only `messages()` changes; every event stays.
         """
         if replacement is not None and summary is None:
-            return (yield from self._listed("compaction", "replacement", replacement))
+            listed = checked_list(replacement, "replacement", "messages", Mapping)
+            return (yield from self._listed("compaction", "replacement", listed))
         if replacement is not None or summary is None or first_kept is None:
             raise TypeError("compact() takes a summary and first_kept, or a replacement")
         payload = {"summary": summary, "first_kept": checked_id(first_kept, "first_kept")}

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 from walld_client import opaque, wtf8
 from walld_client.entries import json_text, read_json
 from walld_client.errors import Refused, Unavailable
+from walld_client.given import checked_source, checked_text
 from walld_client.limits import ARTIFACT_CHUNK_BYTES, PAYLOAD_BYTES_MAX, PREVIEW_CHARS_MAX
 from walld_client.requests import decode_bool, decode_bytes
 from walld_client.steps import Asked, Done, Steps
@@ -87,6 +88,9 @@ def upload(
     name: str | None = None,
 ) -> Steps[dict[str, Any]]:
     """Put bytes, or the file of that path, beside the session. Returns what names them."""
+    checked_source(source, "source")
+    checked_text(media_type, "media_type")
+    checked_text(name, "name")
     made: _Pieces
     if isinstance(source, (bytes, bytearray, memoryview)):
         made = _Held(bytes(source))

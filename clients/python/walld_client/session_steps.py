@@ -19,6 +19,7 @@ from walld_client.damaged import told
 from walld_client.entries import Entry
 from walld_client.errors import Refused, Unavailable
 from walld_client.fingerprint import workspace_fingerprint
+from walld_client.given import checked_files
 from walld_client.ids import checked_id
 from walld_client.limits import EVENTS_PAGE
 from walld_client.provider import FORMATS, in_format
@@ -130,7 +131,8 @@ class SessionSteps(Appending):
         self, root: str | os.PathLike[str], files: Iterable[str | os.PathLike[str]] = ()
     ) -> Steps[Entry]:
         """Remember what the workspace is now, for `resume_check` to compare."""
-        found = yield Done(lambda: workspace_fingerprint(root, files))
+        named = checked_files(files)
+        found = yield Done(lambda: workspace_fingerprint(root, named))
         payload = {"kind": "workspace_checkpoint", "fingerprint": found}
         return (yield from self.append("lifecycle", payload))
 

@@ -19,6 +19,7 @@ from walld_client import artifacts, entries
 from walld_client.entries import Entry, draft
 from walld_client.errors import NotDurable, Refused, Unavailable
 from walld_client.fingerprint import file_hashes
+from walld_client.given import checked_files, checked_list
 from walld_client.ids import checked_id, new_entry_id, new_stream_id
 from walld_client.session_steps import SessionSteps
 from walld_client.steps import Done, Steps, within
@@ -150,7 +151,7 @@ class TurnSteps:
         fields: dict[str, Any] = {"result": result}
         if failed:
             fields["failed"] = True
-        named = files if isinstance(files, Mapping) else list(files)
+        named = files if isinstance(files, Mapping) else checked_files(files)
         if named:
             fields["files"] = (
                 dict(named)
@@ -202,6 +203,8 @@ def submit(
     meta: dict[str, Any],
 ) -> Steps[TurnSteps]:
     """The user's message, synced before this returns. Its turn, or the first one of that id."""
+    kinds = (bytes, bytearray, memoryview, str, os.PathLike, Mapping)
+    attachments = checked_list(attachments, "attachments", "bytes, paths or dicts", *kinds)
     began = time.monotonic()
     turn_id = new_entry_id()
     told = new_entry_id() if message_id is None else checked_id(message_id, "message_id")
