@@ -11,7 +11,7 @@ from typing import Any
 
 from walld_client import artifacts, entries
 from walld_client.entries import Artifact, Draft, Entry, draft
-from walld_client.errors import Unavailable
+from walld_client.errors import Refused, Unavailable
 from walld_client.given import checked_bool, checked_list, checked_seq
 from walld_client.ids import checked_id
 from walld_client.limits import TIMEOUT_SECONDS
@@ -157,7 +157,10 @@ class Appending:
         """Replace a message, named by its id or message_id; or the whole list by another.
 
         The new message is given as a dict, or as role=, content= and what else there is of it.
-        What was there stays in the log.
+        What was there stays in the log. A message of a list is named by the `_message_id` it has
+        there, a summary by its compaction. Refused (`unknown_target`) where nothing would change:
+        what was undone, what a list took the place of, what is no message. To know, it reads the
+        session.
         """
         if not isinstance(target, str):
             listed = checked_list(target, "target", "messages (or a str, an id)", Mapping)
@@ -169,8 +172,14 @@ class Appending:
         new = {**(message or {}), **fields}
         if "role" not in new:
             raise TypeError("edit() of one message needs the message that takes its place")
-        payload = {"target": checked_id(target, "target"), "message": new}
-        return (yield from self.append("message_edit", payload))
+        found = yield from self.edit_target(checked_id(target, "target"))
+        if "why" in found:
+            raise Refused("unknown_target", target, found["why"], "an edit would change nothing")
+        return (yield from self.append("message_edit", {**found, "message": new}))
+
+    def edit_target(self, name: str) -> Steps[dict[str, str]]:
+        """What an edit of a message that is named so changes, or why nothing."""
+        raise NotImplementedError
 
     def undo(self, n: int = 1) -> Steps[Entry]:
         """Take the last n messages off; more than there are empties the session."""

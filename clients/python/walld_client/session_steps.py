@@ -102,8 +102,8 @@ class SessionSteps(Appending):
     def project(self, /, name: str, **arguments: Any) -> Steps[Any]:
         """A view of the session by name; None where it was never written.
 
-        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, find. A
-        transcript has what was put beside the session; in the others it stays what names it.
+        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, edit_target,
+        find. A transcript has what was put beside the session; the others have what names it.
         """
         yield from self.delivered()
         text = entries.json_text(arguments)
@@ -169,6 +169,11 @@ class SessionSteps(Appending):
         return other
 
     # --- within ---
+
+    def edit_target(self, name: str) -> Steps[dict[str, str]]:
+        """What an edit of a message that is named so changes, or why nothing."""
+        found: dict[str, str] | None = yield from self.project("edit_target", of=name)
+        return {"target": name} if found is None else found
 
     def turn_facts(
         self, turn_id: str | None, stream_id: str | None
