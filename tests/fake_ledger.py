@@ -111,6 +111,9 @@ class FakeLedger:
             if event["type"] in ("message", "turn_submitted")
         ]
 
+    def _view_edit_target(self, events: list[dict[str, Any]], of: str) -> dict[str, str]:
+        return {"target": of}
+
     def _view_find(self, events: list[dict[str, Any]], **given: Any) -> list[dict[str, Any]]:
         found = [one for one in events if one["type"] == given["type"]]
         prefix = given["key_prefix"]

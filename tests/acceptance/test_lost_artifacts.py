@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -76,3 +77,89 @@ def test_content_that_looks_like_an_artifact_is_the_applications_own(
     (step,) = reader.repair_plan("s", present=[])
     assert step.message["content"] == content
     assert isinstance(reader.audit("s"), walld_client.Report)
+
+
+def test_a_provider_is_sent_all_of_what_is_long(daemon: DaemonProcess, reader: Any) -> None:
+    session = reader.session("s")
+    turn = session.submit("A" * 300_000)
+    with turn.reply() as reply:
+        reply.token("B" * 400_000)
+        reply.tool("t", {"big": "C" * 300_000}, call_id="k")
+        reply.tool_result("D" * 300_000, call_id="k")
+        reply.step()
+        reply.token("done")
+        reply.end()
+    turn.completed()
+    blocks = [{"type": "text", "text": "E" * 300_000}]
+    session.message("user", blocks)
+    openai, anthropic = session.messages("openai"), session.messages("anthropic")
+    call = openai[1]["tool_calls"][0]["function"]
+    assert [one["content"] for one in openai] == [
+        "A" * 300_000,
+        "B" * 400_000,
+        "D" * 300_000,
+        "done",
+        "E" * 300_000,
+    ]
+    assert json.loads(call["arguments"]) == {"big": "C" * 300_000}
+    said, used = anthropic[1]["content"]
+    assert (said["text"], used["input"]) == ("B" * 400_000, {"big": "C" * 300_000})
+    assert anthropic[2]["content"][0]["content"] == "D" * 300_000
+    assert anthropic[-1]["content"] == blocks
+    for words in (("messages",), ("export",)):
+        for name, told in (("openai", openai), ("anthropic", anthropic)):
+            names = ("session", *words, "s", "--format", name, "--socket", daemon.socket_path)
+            assert json.loads(daemon.cli(*names).stdout) == told
+    lose(daemon)
+    words = ("session", "messages", "s", "--format", "openai")
+    done = daemon.cli(*words, "--socket", daemon.socket_path)
+    assert done.returncode == 0
+    assert done.stderr.count(b"artifact_missing") == 3
+    assert b"only its beginning is shown" in done.stdout
+
+
+def test_a_long_text_of_an_event_is_kept_whole(daemon: DaemonProcess, reader: Any) -> None:
+    session = reader.session("s")
+    first = session.message("user", "a")
+    turn = session.submit("q")
+    turn.intent("t", {}, side_effect="none", resume_policy="never-rerun", call_id="k")
+    turn.tool_started("k")
+    turn.tool_finished("k", "r" * 300_000)
+    turn.observation("k", LONG)
+    turn.interrupted("I" * 300_000)
+    (tool,) = session.project("transcript")[1]["tools"]
+    assert tool["observations"] == [LONG]
+    assert tool["result"] == "r" * 300_000
+    observed, interrupted = (one["payload"] for one in session.events()[-2:])
+    assert observed["text"] == "B" * 1024
+    assert session.read_artifact(observed["_artifact"]["sha256"]) == LONG.encode()
+    assert interrupted["reason"] == "I" * 1024
+    assert session.project("turn", turn_id=turn.turn_id)["reason"] == "I" * 1024
+    session.branch(first.id, summary="L" * 300_000)
+    assert session.messages()[-1]["content"] == "L" * 300_000
+    session.compact("S" * 300_000, session.message("user", "kept").id)
+    for name in ("plain", "openai"):
+        assert str(session.messages(name)).count("S") == 300_000
+    assert not reader.audit("s", present=[turn.turn_id]).to_dict()["collisions"]
+    fork = session.fork(None, "s2")
+    assert fork.messages() == session.messages()
+    lose(daemon)
+    assert session.messages()[0]["_artifact_lost"] == "artifact_missing"
+    assert session.project("transcript")[1]["tools"][0]["_artifact_lost"] == "artifact_missing"
+
+
+def test_a_name_that_is_too_long_is_named(reader: Any) -> None:
+    session = reader.session("s")
+    entry = session.message("user", "a")
+    turn = session.submit("q")
+    policies = {"side_effect": "none", "resume_policy": "never-rerun"}
+    for call, said in (
+        (lambda: session.label(entry.id, LONG), "text of label"),
+        (lambda: session.change_model(LONG), "model of model_change"),
+        (lambda: turn.intent(LONG, {}, **policies), "tool of tool_intent"),
+        (lambda: session.submit("q", attachments=[{"of mine": LONG}]), "attachments of turn_"),
+        (lambda: session.message(LONG, "a"), "role of message"),
+    ):
+        with pytest.raises(ValueError, match=f"{said}.* is 300"):
+            call()
+    assert len(session.events()) == 2

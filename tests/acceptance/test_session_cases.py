@@ -16,6 +16,7 @@ import pytest
 import walld_client
 import walld_client.aio
 from agents.process import Obedient
+from colours import connect
 from daemon_process import DaemonProcess, until
 from walld_client.wire import messages as wire
 from wire_peer import Peer
@@ -229,6 +230,64 @@ def test_an_upload_whose_client_was_killed_hinders_nobody(
     daemon.restart()
     until(lambda: not daemon.holding([b"begun"]), "nothing of what was begun")
     assert session.read_artifact(made.sha256) == BYTES
+
+
+@pytest.mark.parametrize("colour", ["sync", "aio"])
+def test_an_edit_changes_what_it_names_or_is_refused(daemon: DaemonProcess, colour: str) -> None:
+    client = connect(colour, daemon.socket_path)
+    session = client.session("s")
+
+    def edited(name: str, content: str = "NEW") -> list[Any]:
+        session.edit(name, role="user", content=content)
+        return [one["content"] for one in session.messages()]
+
+    def refused(name: str, why: str) -> None:
+        before = len(session.events())
+        with pytest.raises(walld_client.Refused, match=f"unknown_target, got {name}, .*{why}"):
+            session.edit(name, role="user", content="NEW")
+        assert len(session.events()) == before
+
+    first = session.message("user", "a")
+    assert edited(first.id) == ["NEW"]
+    named = session.message("user", "b", _message_id="own")
+    assert edited("own") == ["NEW", "NEW"]
+    session.undo(1)
+    refused(named.id, "was not undone")
+    refused("own", "was not undone")
+    refused(session.setting("k", 1).id, "no setting")
+    turn = session.submit("q", message_id="m")
+    assert edited("m", "Q") == ["NEW", "Q"]
+    session.compact("S", turn.turn_id)
+    summary = session.events()[-1]["id"]
+    assert edited(summary, "better") == ["better", "Q"]
+    assert edited(first.id) == ["better", "Q"], "what is compacted away is a message still"
+    assert session.messages(compacted=False)[0]["content"] == "NEW"
+    listed = session.edit([{"role": "user", "content": "x", "_message_id": "in the list"}])
+    assert edited("in the list") == ["NEW"]
+    assert edited("in the list", "again") == ["again"]
+    refused(first.id, "no whole list took the place of")
+    refused("m", "no whole list took the place of")
+    refused(listed.id, "no message_edit")
+    refused("nothing", "the id of an entry")
+    client.let_go()
+    assert daemon.reader.session("s").fork(None, "s2").messages() == session_of(daemon, "s")
+    daemon.restart()
+    assert session_of(daemon, "s2") == [{"role": "user", "content": "again"}]
+
+
+def session_of(daemon: DaemonProcess, session_id: str) -> list[dict[str, Any]] | None:
+    return daemon.reader.session(session_id).messages()
+
+
+def test_everybody_who_uploads_the_same_bytes_has_them_there(daemon: DaemonProcess) -> None:
+    content = os.urandom(8 << 20)
+    clients = [walld_client.connect(daemon.socket_path) for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        made = list(pool.map(lambda client: client.session("s").artifact(content), clients))
+    for client in clients:
+        client.close()
+    assert {one.sha256 for one in made} == {sha256(content).hexdigest()}
+    assert daemon.reader.session("s").read_artifact(made[0].sha256) == content
 
 
 def test_a_file_of_a_later_version_is_refused_and_left_alone(daemon: DaemonProcess) -> None:

@@ -163,7 +163,9 @@ def test_import_export_and_again(
     )
     code, out, _ = cli("session", "import", str(file), "--session", HOSTILE)
     assert "0 entries from pi" in out
-    assert "not understood: 1 lines (torn), left out" in out
+    assert "not understood: 1 lines (torn), kept as foreign.pi" in out
+    kept = daemon.reader.session(HOSTILE).find("foreign.pi")
+    assert [one["payload"]["line"] for one in kept][-1] == '{"torn'
     messages = daemon.reader.session(HOSTILE).messages()
     assert messages is not None
     assert [one["content"] for one in messages] == [SAID, "y" * 300_000]
@@ -182,6 +184,23 @@ def test_import_export_and_again(
         return [{name: one.get(name) for name in names} for one in events]
 
     assert plain("copy") == plain(HOSTILE)
+
+
+def test_an_entry_that_hangs_on_nothing_is_named(
+    cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    def said(id_: str, parent: str | None) -> str:
+        message = {"role": "user", "content": id_}
+        one = {"type": "message", "id": id_, "parentId": parent, "message": message}
+        return json.dumps(one) + "\n"
+
+    file = tmp_path / "pi.jsonl"
+    file.write_text('{"type":"session","version":3}\n' + said("a", "b") + said("b", "a"))
+    words = ("session", "import", str(file), "--session", "s")
+    code, out, _ = cli(*words)
+    assert code == 0
+    assert "1 entries whose parent is not above them (a)" in out
+    assert json.loads(cli(*words, "--json")[1])["orphans"] == ["a"]
 
 
 def test_no_line_ends_an_import(
@@ -331,6 +350,8 @@ def test_audit_and_repair(
     steps = json.loads(cli("repair-plan", HOSTILE, "--present", str(present), "--json")[1])
     assert [one["message"]["content"] for one in steps] == [SAID, "[interrupted: agent_lost]"]
     present.write_text("m-1\r\n")
+    assert cli("audit", HOSTILE, "--present", str(present))[0] == 0
+    present.write_text("m-1\n", encoding="utf-8-sig")
     assert cli("audit", HOSTILE, "--present", str(present))[0] == 0
     (step,) = json.loads(cli("repair-plan", HOSTILE, "--present", str(present), "--json")[1])
     assert step["op"] == "mark_interrupted"

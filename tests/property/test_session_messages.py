@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_log import Log
+from walld_client.provider import anthropic_messages, openai_messages
 
 from walld.sessions.events import Event
 from walld.sessions.fork import forked
-from walld.sessions.messages import messages
+from walld.sessions.messages import edit_target, messages
 from walld.sessions.path import path_events, places
-from walld.sessions.provider import anthropic_messages, openai_messages
 from walld.sessions.tree import labels_of, tree
 
 law = settings(deadline=None, max_examples=250)
@@ -125,17 +125,19 @@ class Plainly:
                 self.listed, self.hidden = [], 0
 
     def compaction(self, place: int, id_: str, payload: dict[str, Any], path: list[Event]) -> None:
+        names: set[object] = set()
         if "replacement" in payload:
             short, self.hidden = payload["replacement"], len(self.listed)
         else:
             short = [{"role": "user", "content": payload["summary"], "_compaction": id_}]
+            names.add(id_)
             first = payload["first_kept"]
             stands = [at for at in range(place) if path[at].id == first]
             stands += [one.place for one in self.ever if first in one.names]
             self.hidden = sum(one.place < stands[0] for one in self.listed) if stands else None
             if self.hidden is None:
                 self.hidden = len(self.listed)
-        added = [Told(place, set(), message) for message in short]
+        added = [Told(place, names, message) for message in short]
         for one in added:  # a copy of what a reply said: said anew, the reply is not the copy
             one.reply = (None, None)
         self.ever += added
@@ -228,3 +230,22 @@ def test_calls_that_a_provider_is_sent_are_answered(data: st.DataObject) -> None
     given_ids = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
     assert sorted(used) == sorted(given_ids)
     assert len(set(used)) == len(used)
+
+
+@law
+@given(conversations())
+def test_an_edit_is_said_to_change_something_where_it_does(log: Log) -> None:
+    def told(events: list[Event]) -> object:
+        return messages(events), messages(events, compacted=False)
+
+    before = told(log.events)
+    leaf = log.state.leaf
+    for name in [*(event.id for event in path_events(log.events)), "m-t0"]:
+        found = edit_target(log.events, name)
+        assert found is not None
+        new = {"role": "user", "content": "an edit"}
+        payload = {"target": found.get("target", name), "message": new}
+        edit = Event(
+            seq=log.state.last_seq + 1, id="edit", parent=leaf, type="message_edit", payload=payload
+        )
+        assert (told([*log.events, edit]) == before) == ("why" in found), name

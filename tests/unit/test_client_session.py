@@ -124,7 +124,7 @@ def test_messages_and_what_changes_them(client: Coloured, ledger: FakeLedger) ->
         ("compaction", {"replacement": [{"role": "user", "content": "x"}]}),
     ]
     assert session.messages("openai", branch="m1", compacted=False)[0]["content"] == "hi"
-    assert ledger.asked[-1].arguments == b'{"format":"openai","compacted":false,"branch":"m1"}'
+    assert ledger.asked[-1].arguments == b'{"compacted":false,"branch":"m1"}'
 
 
 def test_a_list_of_any_length_takes_as_many_entries_as_it_needs(
@@ -170,6 +170,58 @@ def test_mistakes_are_said_at_once(
         return
     with pytest.raises(error):
         getattr(session, call)(*given)
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "named", "said"),
+    [
+        ("artifact", (5,), {}, "source must be bytes or a path, got int"),
+        ("artifact", (b"x", 5), {}, "media_type must be a str or None, got int"),
+        ("artifact", (b"x",), {"name": 5}, "name must be a str or None, got int"),
+        ("edit", ({},), {"role": "user", "content": "x"}, "target must be a list .*, got dict"),
+        ("edit", (b"m1",), {"role": "user", "content": "x"}, "target must be .*, got bytes"),
+        ("edit", ([],), {"role": "user", "content": "x"}, "needs its id, a str"),
+        ("edit", (["m1"],), {}, "target must be a list of messages .*, got str in it"),
+        ("compact", (), {"replacement": {}}, "replacement must be a list of messages, got dict"),
+        ("append", ("a",), {"once": 1}, "once must be True or False, got int"),
+        ("append", ("a",), {"leaf": "no"}, "leaf must be True or False, got str"),
+        ("append", ("a",), {"wait": None}, "wait must be True or False, got NoneType"),
+        ("append", ("a",), {"synced": "yes"}, "synced must be True or False, got str"),
+        ("append", ("a",), {"expected_seq": "1"}, "expected_seq must be an int or None, got str"),
+        ("append", ("a",), {"expected_seq": True}, "expected_seq must be .*, got bool"),
+        ("append", ("a", []), {}, "payload of 'a' must be a dict, got list"),
+        ("append_many", ({"type": "a"},), {}, "entries must be a list of dicts, got dict"),
+        ("append_many", (["a"],), {}, "entries must be a list of dicts, got str in it"),
+        ("message", ("user", "x"), {"expected_seq": "1"}, "expected_seq must be an int"),
+        ("submit", ("x",), {"attachments": "out.txt"}, "attachments must be a list .*, got str"),
+        ("submit", ("x",), {"attachments": b"\x05"}, "attachments must be a list .*, got bytes"),
+        ("submit", ("x",), {"attachments": [b"", 5]}, "attachments must be .*, got int in it"),
+        ("checkpoint_workspace", (".", "f"), {}, "files must be a list of paths, got str"),
+    ],
+)
+def test_a_value_of_another_kind_is_named_and_nothing_is_done(
+    client: Coloured,
+    ledger: FakeLedger,
+    call: str,
+    given: tuple[Any, ...],
+    named: dict[str, Any],
+    said: str,
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        getattr(client.session("S"), call)(*given, **named)
+    assert not ledger.asked
+
+
+def test_a_message_takes_what_an_entry_takes(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    seq = session.message("user", "a", expected_seq=0).seq
+    with pytest.raises(walld_client.Refused, match="stale"):
+        session.message("user", "b", expected_seq=0)
+    session.message("user", "b", expected_seq=seq, cause="c", correlation="d", leaf=False)
+    assert [one["payload"] for one in ledger.sessions["S"]] == [
+        {"role": "user", "content": "a"},
+        {"role": "user", "content": "b"},
+    ]
 
 
 def test_half_an_emoji_survives(client: Coloured, ledger: FakeLedger) -> None:

@@ -211,6 +211,28 @@ def test_its_tools(client: Coloured, ledger: FakeLedger, tmp_path: Path) -> None
     assert "cause" not in by_id[other.id]
 
 
+def test_what_may_be_an_external_write_is_synced_before_it_starts(
+    client: Coloured, ledger: FakeLedger
+) -> None:
+    session = client.session("S")
+    turn = session.submit("hello", message_id="m")
+    mailing = {"side_effect": "external-write", "resume_policy": "never-rerun"}
+    reading = {"side_effect": "read", "resume_policy": "never-rerun"}
+    for number, finder in enumerate(
+        (lambda: session.turn(turn.turn_id), lambda: session.submit("hello", message_id="m"))
+    ):
+        turn.intent("mail", {}, call_id=f"c{number}", **mailing)
+        finder().tool_started(f"c{number}")
+        assert ledger.asked[-1].level == "synced"
+    turn.intent("ls", {}, call_id="again", **reading)
+    turn.tool_started("again")
+    assert ledger.asked[-1].level == "written"
+    turn.tool_finished("again")
+    session.turn(turn.turn_id).intent("mail", {}, call_id="again", **mailing)
+    turn.tool_started("again")
+    assert ledger.asked[-1].level == "synced", "another call of the same id"
+
+
 @pytest.mark.parametrize(
     ("call", "given", "named"),
     [
@@ -226,6 +248,15 @@ def test_a_word_that_is_none(
     turn = client.session("S").submit("hello")
     with pytest.raises(ValueError, match="must be"):
         getattr(turn, call)(*given, **named)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"), [("out.txt", "got str"), (5, "got int"), ([5], "got int in it")]
+)
+def test_files_that_are_none(client: Coloured, files: Any, said: str) -> None:
+    turn = client.session("S").submit("hello")
+    with pytest.raises(TypeError, match=f"files must be a list of paths, {said}"):
+        turn.tool_finished("c", files=files)
 
 
 # --- its reply ------------------------------------------------------------------------------------

@@ -138,5 +138,5 @@ def test_what_is_not_understood():
         "unknown_shape": 2,
         "unknown_type": 1,
     }
-    assert [one.type for one in imported.entries] == ["foreign.gptme"] * 5
+    assert [one.type for one in imported.entries] == ["foreign.gptme"] * 6
     assert imported.entries[0].payload["line"] == json.dumps(event(1, "merge", x=1))

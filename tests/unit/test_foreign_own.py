@@ -46,7 +46,7 @@ def test_what_is_not_understood_is_kept_and_counted():
     found = read(lines, "walld")
     reasons = {"malformed": 1, "torn": 1, "unknown_parent": 1, "unknown_shape": 1}
     assert (found.reasons, found.not_understood) == (reasons, 4)
-    assert [one.type for one in found.entries] == ["note"] + ["foreign.walld"] * 3
+    assert [one.type for one in found.entries] == ["note"] + ["foreign.walld"] * 4
 
 
 def test_a_compaction_that_kept_nothing_still_keeps_nothing() -> None:

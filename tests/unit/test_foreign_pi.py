@@ -219,8 +219,14 @@ def test_what_is_not_understood_is_kept_counted_and_hung_on():
     assert imported.reasons == {"malformed": 1, "repeated_id": 1, "torn": 1, "unknown_type": 1}
     assert imported.not_understood == 4
     kept = [one for one in imported.entries if one.type == "foreign.pi"]
-    assert [one.payload["reason"] for one in kept] == ["unknown_type", "malformed", "repeated_id"]
+    assert [one.payload["reason"] for one in kept] == [
+        "unknown_type",
+        "malformed",
+        "repeated_id",
+        "torn",
+    ]
     assert kept[1].payload["line"] == "{broken"
+    assert kept[3].payload["line"] == '{"type":"mess'
     assert path_of(imported, "c") == ["a", "b", "c"]
     assert leaf_of(imported) == "c"
 
@@ -228,3 +234,18 @@ def test_what_is_not_understood_is_kept_counted_and_hung_on():
 def test_a_newer_version_is_refused():
     with pytest.raises(FormatError, match="got 4, limit 3"):
         pi.read(lines(header(4), entry("a", None, message=user("one"))))
+
+
+@pytest.mark.parametrize("parent", ["b", "gone"])
+def test_an_entry_whose_parent_is_not_above_it_is_named(parent: str) -> None:
+    imported = pi.read(
+        lines(
+            header(),
+            entry("a", parent, message=user("one")),
+            entry("b", "a", message=user("two")),
+            entry("c", "b", message=user("three")),
+        )
+    )
+    assert imported.orphans == ["a"]
+    assert imported.reasons == {}
+    assert path_of(imported, "c")[-3:] == ["a", "b", "c"]

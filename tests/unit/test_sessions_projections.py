@@ -11,7 +11,7 @@ from walld.sessions.messages import messages
 from walld.sessions.projections import PROJECTIONS, project
 from walld.sessions.refusals import BadArgument, UnknownProjection
 
-NAMES = "messages state turn tree transcript trace audit eval pending resume find"
+NAMES = "messages state turn tree transcript trace audit eval pending resume edit_target find"
 
 
 def test_every_view_has_its_name() -> None:

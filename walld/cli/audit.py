@@ -44,7 +44,7 @@ def ids_in(path: str | None) -> frozenset[str] | None:
     with open(path, "rb") as file:
         content = file.read()
     try:
-        lines = content.decode("utf-8").split("\n")
+        lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"--present {path}: byte {error.start} is no UTF-8, ids are UTF-8 text, one a line"

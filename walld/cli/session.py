@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 from walld_client import artifacts
+from walld_client.provider import in_format
 from walld_client.wire import messages as wire
 
 from walld.cli import session_import, session_repair
@@ -32,6 +33,7 @@ from walld.cli.session_view import render_tree
 from walld.cli.show import as_json
 from walld.escape import escaped, escaped_line
 from walld.foreign.export import to_otel
+from walld.sessions.artifacts import artifacts_of
 
 __all__ = ["run"]
 
@@ -141,18 +143,24 @@ def _print_lines(lines: Iterator[bytes]) -> None:
     sys.stdout.flush()
 
 
-def _said(asking: Asking, session_id: str, **arguments: Any) -> list[dict[str, Any]] | None:
-    """Messages, with the content that was put beside the session."""
+def _said(
+    asking: Asking,
+    session_id: str,
+    format: str,  # noqa: A002
+    **arguments: Any,
+) -> list[dict[str, Any]] | None:
+    """Messages, with the content that was put beside the session, then for a provider."""
     told = asking.view(session_id, "messages", **arguments)
     if told is None:
         return None
-    return [_whole(asking, session_id, message) for message in told]
+    return in_format([_whole(asking, session_id, message) for message in told], format)
 
 
 def _whole(asking: Asking, session_id: str, message: dict[str, Any]) -> dict[str, Any]:
     whole = asking.run(artifacts.resolved(session_id, message))
     if lost := whole.pop("_artifact_lost", None):  # the rest is there, and the start of this one
-        named = whole["content"]["_artifact"]["sha256"]
+        told = {name: whole.get(name) for name in ("content", "tool_calls", "tool_results")}
+        named = ", ".join(digest for digest, _size in artifacts_of("message", told))
         complain(f"content of session {session_id} is lost: {lost}, sha256 {named}")
     return whole
 
@@ -210,7 +218,7 @@ def _compact(asking: Asking, options: argparse.Namespace) -> int:
     if asking.view(options.session, "state") is None:
         return _no_session(options.session)
     payload = {"summary": options.summary, "first_kept": options.first_kept}
-    text = asking.run(artifacts.fitted(options.session, payload))
+    text = asking.run(artifacts.fitted(options.session, payload, "compaction"))
     entry = wire.NewEntry("compaction", text, secrets.token_urlsafe(12))
     answer = asking.ask(lambda number: wire.Append(number, options.session, [entry]))
     (placed,) = msgspec.msgpack.decode(answer, type=list[wire.Placed])

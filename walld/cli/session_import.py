@@ -47,6 +47,7 @@ _OF_AN_ENTRY = frozenset(
     )
 )
 """Codes of a refusal that say what is wrong with an entry, and not with the request."""
+_NAMED_MAX = 5
 _WAITS = 60
 _WAIT_SECONDS = 0.5
 """A daemon whose memory for lines is full writes them to their files meanwhile."""
@@ -70,6 +71,7 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
         "new": new,
         "not_understood": sum(work.reasons.values()),
         "reasons": dict(sorted(work.reasons.items())),
+        "orphans": imported.orphans,
     }
     if options.json:
         print(as_json(told))
@@ -79,8 +81,14 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
         line += f", {count - new} were there already"
     print(line)
     for reason, count in sorted(work.reasons.items()):
-        kept = "left out" if reason == "torn" else f"kept as foreign.{imported.format}"
+        kept = f"kept as foreign.{imported.format}"
         print(f"  not understood: {count} lines ({escaped_line(reason)}), {kept}")
+    if orphans := imported.orphans:
+        shown = ", ".join(orphans[:_NAMED_MAX]) + (", ..." if len(orphans) > _NAMED_MAX else "")
+        print(
+            f"  put behind the entry before: {len(orphans)} entries whose parent is not above them"
+            f" ({escaped_line(shown)})"
+        )
     return DONE
 
 
@@ -144,7 +152,9 @@ class _Import:
             return self._kept(one, "too_large")
 
     def _fitted(self, one: Foreign) -> wire.NewEntry:
-        return _entry(one, self._asking.run(artifacts.fitted(self._session_id, one.payload)))
+        return _entry(
+            one, self._asking.run(artifacts.fitted(self._session_id, one.payload, one.type))
+        )
 
     def _kept(self, one: Foreign, reason: str) -> wire.NewEntry:
         """The line of an entry that cannot be, in its place."""

@@ -143,6 +143,8 @@ class _Session:
         side = self.main and value.get("isSidechain") is True
         leaf = uuid is not None and not side
         parent, root = self.parent(value, side) if uuid is not None else (None, False)
+        named = value.get("parentUuid") if uuid is not None else None
+        is_orphan = parent is None and text_or_none(named) is not None
         answer = self.answer(value, parent)
         for type_, payload in made[:-1]:
             parent = self.draft.add(
@@ -157,6 +159,8 @@ class _Session:
         )
         if answer is not None:
             self.answers[last] = answer
+        if is_orphan:
+            self.draft.orphans.append(last)
         if uuid is not None:
             self.said[last] = [payload for type_, payload in made if type_ == "message"]
         if type_ == "compaction":

@@ -57,8 +57,9 @@ class Imported(msgspec.Struct, frozen=True):
     """A foreign file as entries.
 
     not_understood: lines that became no entry of a known type; reasons: how many for each reason.
-    All but a torn end are among the entries, as type "foreign.<format>". version: of the file,
-    where its format counts versions.
+    All are among the entries, as type "foreign.<format>". orphans: ids of entries whose parent is
+    not above them; they hang on the entry before. version: of the file, where its format counts
+    versions.
     """
 
     entries: list[Foreign]
@@ -66,6 +67,7 @@ class Imported(msgspec.Struct, frozen=True):
     reasons: dict[str, int]
     format: str
     version: int | None = None
+    orphans: list[str] = []
 
 
 def message(
@@ -124,6 +126,7 @@ class Draft:
         self.format = format
         self.entries: list[Foreign] = []
         self.leaf: str | None = None
+        self.orphans: list[str] = []
         self._parents: dict[str, str | None] = {}
         self._reasons: Counter[str] = Counter()
         self._state = SessionState()
@@ -177,9 +180,7 @@ class Draft:
 
     def damaged(self, line: Line) -> bool:
         """True for a line that is no object; it has been dealt with then."""
-        if line.problem == "torn":
-            self._reasons["torn"] += 1  # its writer never finished it: nothing was said
-        elif line.problem is not None:
+        if line.problem is not None:
             self.keep(line, line.problem)
         return line.problem is not None
 
@@ -221,7 +222,9 @@ class Draft:
     def imported(self, version: int | None = None) -> Imported:
         """What came of it."""
         reasons = dict(sorted(self._reasons.items()))
-        return Imported(self.entries, sum(reasons.values()), reasons, self.format, version)
+        return Imported(
+            self.entries, sum(reasons.values()), reasons, self.format, version, self.orphans
+        )
 
     def _append(
         self,

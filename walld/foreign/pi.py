@@ -150,6 +150,8 @@ class _Session:
             line, type, payload, id=id, parent=parent, root=root and type != "label", at_ms=at
         )
         self.by_line[line.number] = made
+        if self.tree and self.unknown(value):  # what it names is gone, or stands below it
+            self.draft.orphans.append(made)
         if type == "label":
             self.instead[made] = self.leaf = None if root else parent or self.draft.leaf
         else:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from walld.sessions.artifacts import whole_text
 from walld.sessions.events import Event, Problem
 from walld.sessions.state import SessionState
 from walld.sessions.tools import TOOL_TYPES, ToolState, tool_state_of
@@ -43,7 +44,8 @@ class ToolAccount:
         self.at_ms: dict[str, int] = {"intended": intent.at_ms}
         self.decisions: list[dict[str, Any]] = []
         self.result: Event | None = None
-        self.observations: list[str] = []
+        self.observations: list[object] = []
+        """Texts, or what names one that is long."""
 
     @property
     def ended_at_ms(self) -> int | None:
@@ -150,7 +152,7 @@ class Account:
         elif event.type == "tool_finished":
             tool.result = event
         elif event.type == "observation":
-            tool.observations.append(event.payload.get("text", ""))
+            tool.observations.append(whole_text(event.payload, "text"))
 
 
 def account_of(events: Sequence[Event]) -> Account:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-__all__ = ["artifacts_of"]
+__all__ = ["artifacts_of", "whole_text"]
 
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
@@ -37,3 +37,9 @@ def artifacts_of(type: str, payload: dict[str, Any]) -> Iterator[tuple[str, Any]
             if isinstance(digest, str) and _DIGEST.fullmatch(digest):
                 size = one.get("size")
                 yield digest, size if isinstance(size, int) else None
+
+
+def whole_text(payload: dict[str, Any], name: str) -> object:
+    """A field that is a text, or what names all of it where it is only the beginning."""
+    named = payload.get("_artifact")
+    return {"_artifact": named} if isinstance(named, dict) else payload.get(name, "")

@@ -1,7 +1,7 @@
 """The conversation a path tells: its messages, as edits, undos and compactions left them.
 
 Owns: what each entry on a path does to the list. Refuses: which path (`path.py`), what a provider
-takes (`provider.py`).
+takes (the client's `provider.py`).
 
 Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
 counts messages as they were seen at its place: one that takes a summary off takes what the summary
@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from walld_client.provider import FORMATS, in_format
+
+from walld.sessions.artifacts import whole_text
 from walld.sessions.events import Event, check_payload
 from walld.sessions.path import path_events
-from walld.sessions.provider import anthropic_messages, openai_messages
 from walld.sessions.refusals import BadArgument
 
-__all__ = ["FORMATS", "messages", "submitted_message"]
-
-FORMATS: Final = ("plain", "openai", "anthropic")
+__all__ = ["edit_target", "messages", "submitted_message"]
 
 
 def messages(
@@ -33,7 +33,9 @@ def messages(
 ) -> list[dict[str, Any]] | None:
     """The messages on the path to the leaf, or to entry `branch`; None of no events at all.
 
-    compacted: False shows what compactions hide. Raises BadArgument.
+    compacted: False shows what compactions hide. A provider's format is of the events alone: what
+    stands beside the session is its beginning there, so the client renders what it has read.
+    Raises BadArgument.
     """
     if format not in FORMATS:
         raise BadArgument("format", format, " | ".join(FORMATS))
@@ -43,9 +45,39 @@ def messages(
     for place, event in enumerate(path_events(events, branch)):
         conversation.take(place, event)
     told = conversation.seen() if compacted else conversation.whole()
-    if format == "openai":
-        return openai_messages(told)
-    return anthropic_messages(told) if format == "anthropic" else told
+    return in_format(told, format)
+
+
+def edit_target(events: Sequence[Event], of: str = "") -> dict[str, str] | None:
+    """What an edit at the leaf changes that names message `of`; None of no events at all.
+
+    target: what its entry is to name, and message_id beside it where the message has no entry of
+    its own. why: what it would have to name, for it would change nothing. What is the name of
+    nothing on the path is given back as it is.
+    """
+    if not events:
+        return None
+    conversation = _Conversation()
+    path = path_events(events)
+    for place, event in enumerate(path):
+        conversation.take(place, event)
+    items = conversation.by_name.get(of, ())
+    told = {id(item) for item in (*conversation.items, *conversation.prefix)}
+    if items and not any(id(item) in told for item in items):
+        return {"why": "a message that was not undone"}
+    if items:
+        said = path[items[-1].place]
+        is_known = of in conversation.place_of or said.type == "turn_submitted"
+        return {"target": of} if is_known else {"target": said.id, "message_id": of}
+    known = [event for event in path if event.id == of or _message_id_of(event) == of]
+    if known and known[-1].type in _MESSAGES:
+        return {"why": "a message that no whole list took the place of"}
+    return {"why": f"a message, no {known[-1].type}"} if known else {"target": of}
+
+
+def _message_id_of(event: Event) -> object:
+    name = "message_id" if event.type == "turn_submitted" else "_message_id"
+    return event.payload.get(name) if event.type in _MESSAGES else None
 
 
 def submitted_message(event: Event) -> dict[str, Any]:
@@ -99,7 +131,8 @@ class _Conversation:
                 self._say(place, event.id, submitted_message(event))
         elif kind == "branch_summary":
             if payload["text"]:
-                told = {"role": "user", "content": payload["text"], "_branch_summary": event.id}
+                content = whole_text(payload, "text")
+                told = {"role": "user", "content": content, "_branch_summary": event.id}
                 self._say(place, event.id, told)
         elif kind == "message_edit":
             self._edit(place, payload)
@@ -135,7 +168,8 @@ class _Conversation:
                 self.prefix, self.items, self.kept_from = [], [], 0
             self.items += [self._item(place, message) for message in payload["messages"]]
             return
-        for item in self.by_name.get(payload["target"], ()):
+        name = payload.get("message_id", payload["target"])
+        for item in self.by_name.get(name, ()) if isinstance(name, str) else ():
             item.message = payload["message"]
             item.edited = True
 
@@ -155,10 +189,13 @@ class _Conversation:
         if "replacement" in payload:
             said, self.kept_from = payload["replacement"], len(self.items)
         else:
-            said = [{"role": "user", "content": payload["summary"], "_compaction": event.id}]
+            content = whole_text(payload, "summary")
+            said = [{"role": "user", "content": content, "_compaction": event.id}]
             self.kept_from = self._place_in_items(payload["first_kept"])
         added = [_Item(place, message) for message in said]
         self.prefix = [*self.prefix, *added] if payload.get("append") else added
+        if "replacement" not in payload:
+            self.by_name[event.id] = added
         for item in added:
             message_id = item.message.get("_message_id")
             if isinstance(message_id, str):
@@ -181,6 +218,7 @@ class _Conversation:
         return low
 
 
+_MESSAGES: Final = frozenset(("message", "turn_submitted", "branch_summary", "compaction"))
 _SAID: Final = frozenset(
     ("message", "turn_submitted", "message_edit", "undo", "compaction", "branch_summary")
 )

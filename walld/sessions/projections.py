@@ -12,7 +12,7 @@ from walld.sessions.audit import audit
 from walld.sessions.evaluation import evaluation
 from walld.sessions.events import Event
 from walld.sessions.find import find
-from walld.sessions.messages import messages
+from walld.sessions.messages import edit_target, messages
 from walld.sessions.pending import pending
 from walld.sessions.refusals import BadArgument, UnknownProjection
 from walld.sessions.resume import resume
@@ -53,6 +53,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "last_seq": (int,),
         },
     ),
+    "edit_target": _Projection(edit_target, {"of": (str,)}),
     "find": _Projection(find, {"type": _TEXT, "key_prefix": _TEXT, "last": (int, type(None))}),
 }
 

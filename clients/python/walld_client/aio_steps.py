@@ -53,7 +53,7 @@ async def run(query: AsyncAsks, steps: Steps[T]) -> T:
                 if isinstance(step, Asked):
                     came = await query.ask(step.make, step.timeout, again=step.again)
                 else:
-                    came = await asyncio.to_thread(step.work)
+                    came = await asyncio.to_thread(step.done)
             except Exception as error:
                 step = steps.throw(error)
             else:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from walld_client import artifacts, entries
-from walld_client.artifacts import Left
 from walld_client.entries import Artifact, Draft, Entry, draft
-from walld_client.errors import Unavailable
+from walld_client.errors import Refused, Unavailable
+from walld_client.given import checked_bool, checked_list, checked_seq
 from walld_client.ids import checked_id
 from walld_client.limits import TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
@@ -66,9 +66,12 @@ class Appending:
         leaf: what is appended next hangs on it. expected_seq: Refused (`stale`) where the session
         is at another. synced: wait until it survives the loss of power, not only of a process.
         """
+        checked_bool(synced, "synced")
+        checked_bool(wait, "wait")
+        checked_seq(expected_seq, "expected_seq")
         one = draft(
             type,
-            payload or {},
+            {} if payload is None else payload,
             id=id,
             key=key,
             once=once,
@@ -82,7 +85,7 @@ class Appending:
             return (yield from self.appended([one], synced=synced, expected_seq=expected_seq))[0]
         if synced or expected_seq is not None:
             raise ValueError("synced and expected_seq want an answer: not with wait=False")
-        (entry,) = yield from self.made([one], lambda: None)
+        (entry,) = yield from self.made([one])
         self._outbox.post(self.session_id, entry)
         return Entry(entry.id, 0)
 
@@ -94,8 +97,10 @@ class Appending:
         synced: bool = False,
     ) -> Steps[list[Entry]]:
         """Append all of them or none. Each is a dict of the arguments of `append`."""
+        checked_bool(synced, "synced")
+        checked_seq(expected_seq, "expected_seq")
         drafts = []
-        for one in entries:
+        for one in checked_list(entries, "entries", "dicts", Mapping):
             fields = {"payload": {}, "leaf": True, **one}
             if unknown := fields.keys() - _FIELDS:
                 raise TypeError(f"an entry has no {', '.join(sorted(unknown))}")
@@ -112,16 +117,34 @@ class Appending:
         *,
         id: str | None = None,  # noqa: A002
         parent: str | None = None,
+        turn: str | None = None,
         key: str | None = None,
         once: bool = False,
+        leaf: bool = True,
+        cause: str | None = None,
+        correlation: str | None = None,
+        expected_seq: int | None = None,
         synced: bool = False,
+        wait: bool = True,
         **meta: Any,
     ) -> Steps[Entry]:
-        """Append a message; `meta` is kept beside its role and content."""
+        """Append a message; `meta` is kept beside its role and content. The rest as `append`."""
         payload = {"role": role, "content": content, **meta}
         return (
             yield from self.append(
-                "message", payload, id=id, parent=parent, key=key, once=once, synced=synced
+                "message",
+                payload,
+                id=id,
+                parent=parent,
+                turn=turn,
+                key=key,
+                once=once,
+                leaf=leaf,
+                cause=cause,
+                correlation=correlation,
+                expected_seq=expected_seq,
+                synced=synced,
+                wait=wait,
             )
         )
 
@@ -135,15 +158,29 @@ class Appending:
         """Replace a message, named by its id or message_id; or the whole list by another.
 
         The new message is given as a dict, or as role=, content= and what else there is of it.
-        What was there stays in the log.
+        What was there stays in the log. A message of a list is named by the `_message_id` it has
+        there, a summary by its compaction. Refused (`unknown_target`) where nothing would change:
+        what was undone, what a list took the place of, what is no message. To know, it reads the
+        session.
         """
         if not isinstance(target, str):
-            return (yield from self._listed("message_edit", "messages", target))
+            listed = checked_list(target, "target", "messages (or a str, an id)", Mapping)
+            if message is not None or fields:
+                raise TypeError("edit() of one message needs its id, a str; of a list nothing else")
+            return (yield from self._listed("message_edit", "messages", listed))
+        if message is not None and not isinstance(message, Mapping):
+            raise TypeError(f"message must be a dict, got {message.__class__.__name__}")
         new = {**(message or {}), **fields}
         if "role" not in new:
             raise TypeError("edit() of one message needs the message that takes its place")
-        payload = {"target": checked_id(target, "target"), "message": new}
-        return (yield from self.append("message_edit", payload))
+        found = yield from self.edit_target(checked_id(target, "target"))
+        if "why" in found:
+            raise Refused("unknown_target", target, found["why"], "an edit would change nothing")
+        return (yield from self.append("message_edit", {**found, "message": new}))
+
+    def edit_target(self, name: str) -> Steps[dict[str, str]]:
+        """What an edit of a message that is named so changes, or why nothing."""
+        raise NotImplementedError
 
     def undo(self, n: int = 1) -> Steps[Entry]:
         """Take the last n messages off; more than there are empties the session."""
@@ -189,7 +226,8 @@ class Appending:
         Only `messages()` changes; every event stays.
         """
         if replacement is not None and summary is None:
-            return (yield from self._listed("compaction", "replacement", replacement))
+            listed = checked_list(replacement, "replacement", "messages", Mapping)
+            return (yield from self._listed("compaction", "replacement", listed))
         if replacement is not None or summary is None or first_kept is None:
             raise TypeError("compact() takes a summary and first_kept, or a replacement")
         payload = {"summary": summary, "first_kept": checked_id(first_kept, "first_kept")}
@@ -230,25 +268,24 @@ class Appending:
         *,
         synced: bool = False,
         expected_seq: int | None = None,
-        left: Left = lambda: None,
     ) -> Steps[list[Entry]]:
         """The one request behind every call that appends."""
-        made = yield from self.made(drafts, left)
-        return (yield from self.placed(made, synced=synced, expected_seq=expected_seq, left=left))
+        made = yield from self.made(drafts)
+        return (yield from self.placed(made, synced=synced, expected_seq=expected_seq))
 
     def delivered(self) -> Steps[None]:
         """What was appended without waiting goes before whatever is asked now."""
         if self._outbox is not None:
             yield from delivered(self._outbox, TIMEOUT_SECONDS)
 
-    def made(self, drafts: Sequence[Draft], left: Left) -> Steps[list[wire.NewEntry]]:
+    def made(self, drafts: Sequence[Draft]) -> Steps[list[wire.NewEntry]]:
         """Drafts as they travel, what is too long put beside the session."""
         travelling = []
         for one in drafts:
             payload = one.payload
             if self._redact is not None:
                 payload = redacted(payload, self._redact)
-            text = yield from artifacts.fitted(self.session_id, payload, left)
+            text = yield from artifacts.fitted(self.session_id, payload, one.type)
             travelling.append(entries.as_entry(one, text))
         return travelling
 
@@ -258,7 +295,6 @@ class Appending:
         *,
         synced: bool,
         expected_seq: int | None = None,
-        left: Left,
     ) -> Steps[list[Entry]]:
         """Append what is ready to travel."""
         entries.check_size(made)
@@ -268,7 +304,6 @@ class Appending:
             lambda request_id: wire.Append(
                 request_id, session_id, made, expected_seq, level, self._seen(session_id)
             ),
-            left(),
             again=expected_seq is None and all(entry.once for entry in made),
         )
         placed = decode_placed(answer)

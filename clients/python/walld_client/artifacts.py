@@ -4,38 +4,38 @@ Owns: uploading in pieces, reading back, and what takes the place of content tha
 Refuses: where they are kept (the daemon's), sockets.
 
 A payload above the limit gives up its longest field to an artifact until it fits; the field then
-holds {"_artifact": {sha256, size, media_type, preview}}.
+holds {"_artifact": {sha256, size, media_type, preview}}. A field that is a text to whoever reads
+the event (what was observed, a summary, a reason) stays one, its beginning, and `_artifact` stands
+beside it. Ids and names give nothing up.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from walld_client import opaque, wtf8
 from walld_client.entries import json_text, read_json
 from walld_client.errors import Refused, Unavailable
+from walld_client.given import checked_source, checked_text
 from walld_client.limits import ARTIFACT_CHUNK_BYTES, PAYLOAD_BYTES_MAX, PREVIEW_CHARS_MAX
 from walld_client.requests import decode_bool, decode_bytes
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages
 
-__all__ = ["Left", "Source", "fit", "fitted", "read", "resolved", "upload"]
+__all__ = ["Source", "fit", "fitted", "read", "resolved", "resolved_turns", "upload"]
 
+_K = TypeVar("_K")
 _OFFSET_TRIES = 16
 _DIGEST = re.compile("[0-9a-f]{64}")
 _LOST = ("artifact_missing", "artifact_changed")
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
-Left = Callable[[], float | None]
-"""How long a request of a call may take; None for as long as ever."""
-
-
 Source = bytes | bytearray | memoryview | str | os.PathLike[str]
 """Bytes, or the path of a file."""
 
@@ -86,9 +86,11 @@ def upload(
     source: Source,
     media_type: str | None = None,
     name: str | None = None,
-    left: Left = lambda: None,
 ) -> Steps[dict[str, Any]]:
     """Put bytes, or the file of that path, beside the session. Returns what names them."""
+    checked_source(source, "source")
+    checked_text(media_type, "media_type")
+    checked_text(name, "name")
     made: _Pieces
     if isinstance(source, (bytes, bytearray, memoryview)):
         made = _Held(bytes(source))
@@ -96,7 +98,7 @@ def upload(
         path = source
         made = yield Done(lambda: _File(path))
         name = Path(path).name if name is None else name
-    yield from _put(session_id, made, left)
+    yield from _put(session_id, made)
     kind = media_type or "application/octet-stream"
     described: dict[str, Any] = {"sha256": made.digest.hex(), "size": made.size, "media_type": kind}
     if name is not None:
@@ -115,40 +117,44 @@ def read(session_id: str, digest: str) -> Steps[bytes]:
     return decode_bytes(answer)
 
 
-def fit(payload: dict[str, Any]) -> tuple[bytes, list[bytes]]:
+def fit(payload: dict[str, Any], type: str = "") -> tuple[bytes, list[bytes]]:  # noqa: A002
     """The payload as JSON text that fits an entry, and what is to be put beside the session for it.
 
-    ValueError where nothing of a payload that is too long is long itself.
+    ValueError where nothing of a payload that is too long is long itself and may give way.
     """
     text, beside = json_text(payload), list[bytes]()
     if len(text) <= PAYLOAD_BYTES_MAX:
         return text, beside
     payload = _loose(payload)
     while len(text) > PAYLOAD_BYTES_MAX:
-        holder, name = _longest(payload)
+        holder, name = _longest(payload, type)
         value = holder[name]
+        is_text = holder is payload and _TEXTS.get(type) == name and isinstance(value, str)
         held = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else None
         kind = _JSON if held is None else _TEXT
         held = json_text(value) if held is None else held
-        if len(held) < _LONG or _named(value) is not None:
-            raise ValueError(
-                f"the payload is {len(text)} bytes, limit {PAYLOAD_BYTES_MAX}, and no field of it"
-                f" is long ({name!r} is {len(held)}): put it into an artifact"
-            )
+        is_done = "_artifact" in payload if is_text else _named(value) is not None
+        if len(held) < _LONG or is_done:
+            raise ValueError(_too_long(payload, type, len(text), name, len(held)))
         digest = sha256(held).hexdigest()
         described = {"sha256": digest, "size": len(held), "media_type": kind}
         described["preview"] = _preview(held)
-        holder[name] = {"_artifact": described}
+        named = {"_artifact": described}
+        holder |= {name: described["preview"], **named} if is_text else {name: named}
         beside.append(held)
         text = json_text(payload)
     return text, beside
 
 
-def fitted(session_id: str, payload: dict[str, Any], left: Left = lambda: None) -> Steps[bytes]:
+def fitted(
+    session_id: str,
+    payload: dict[str, Any],
+    type: str,  # noqa: A002
+) -> Steps[bytes]:
     """The payload as JSON text that fits an entry; what is too long of it is put beside it."""
-    text, beside = fit(payload)
+    text, beside = fit(payload, type)
     for held in beside:
-        yield from _put(session_id, _Held(held), left)
+        yield from _put(session_id, _Held(held))
     return text
 
 
@@ -169,7 +175,22 @@ def resolved(session_id: str, message: dict[str, Any]) -> Steps[dict[str, Any]]:
     return message | {"_artifact_lost": lost} if lost else message
 
 
-def _resolve(session_id: str, holder: dict[str, Any], names: Iterable[str]) -> Steps[str | None]:
+def resolved_turns(session_id: str, turns: list[dict[str, Any]]) -> Steps[list[dict[str, Any]]]:
+    """The same of a transcript: its messages, and the tools of each turn."""
+    for turn in turns:
+        for said in turn.get("messages") or ():
+            said["message"] = yield from resolved(session_id, said["message"])
+        for tool in turn.get("tools") or ():
+            observed = dict(enumerate(tool.get("observations") or ()))
+            lost = yield from _resolve(session_id, observed, tuple(observed))
+            tool["observations"] = list(observed.values())
+            lost = (yield from _resolve(session_id, tool, _OF_A_CALL)) or lost
+            if lost:
+                tool["_artifact_lost"] = lost
+    return turns
+
+
+def _resolve(session_id: str, holder: dict[_K, Any], names: Iterable[_K]) -> Steps[str | None]:
     """Fields that an artifact stands for get what it holds. Returns why one is lost."""
     lost = None
     for name in names:
@@ -190,25 +211,29 @@ def _resolve(session_id: str, holder: dict[str, Any], names: Iterable[str]) -> S
     return lost
 
 
-def _put(session_id: str, source: _Pieces, left: Left) -> Steps[None]:
+def _put(session_id: str, source: _Pieces) -> Steps[None]:
+    """All of it. Others who send the same bytes make one upload with this: each goes on from where
+    it is, and only refusals in a row that lead back are too many.
+    """
     offset, tries = 0, _OFFSET_TRIES
     while True:
-        chunk = yield Done(lambda at=offset: source.piece(at))  # type: ignore[misc]
+        chunk = yield Done(lambda at=offset: source.piece(at))
         if not chunk and source.size > offset:
             raise ValueError(f"the file became shorter while it was read: {offset} bytes")
         given = (session_id, source.digest, source.size, offset, chunk)
         try:
             answer = yield Asked(
-                lambda request_id, given=given: messages.PutArtifact(request_id, *given),  # type: ignore[misc]
-                left(),
+                lambda request_id, given=given: messages.PutArtifact(request_id, *given)  # type: ignore[misc]
             )
         except Refused as refused:  # a piece whose answer was lost, or another who sends the same
-            tries -= 1
-            if refused.code != "artifact_offset" or not refused.limit.isdigit() or tries == 0:
+            if refused.code != "artifact_offset" or not refused.limit.isdigit():
                 raise
-            offset = int(refused.limit)
+            at, offset = offset, int(refused.limit)
+            tries = tries - 1 if offset <= at else _OFFSET_TRIES
+            if tries == 0:
+                raise
             continue
-        offset += len(chunk)
+        offset, tries = offset + len(chunk), _OFFSET_TRIES
         if decode_bool(answer):
             return
         if offset >= source.size:
@@ -218,6 +243,30 @@ def _put(session_id: str, source: _Pieces, left: Left) -> Steps[None]:
 _MESSAGES = frozenset(("messages", "replacement"))
 _CALLS = ("tool_calls", "tool_results")
 _OF_A_CALL = ("arguments", "result")
+_TEXTS = {
+    "observation": "text",
+    "branch_summary": "text",
+    "compaction": "summary",
+    "turn_interrupted": "reason",
+}
+_KEPT = {
+    "message": ("role",),
+    "message_edit": ("target",),
+    "label": ("target", "text"),
+    "branch_summary": ("target",),
+    "setting": ("key",),
+    "model_change": ("model",),
+    "compaction": ("first_kept",),
+    "leaf": ("target", "name"),
+    "turn_submitted": ("message_id", "attachments", "model", "retry_of", "stream_id"),
+    "turn_assistant_started": ("stream_id",),
+    "tool_intent": ("call_id", "tool"),
+    "tool_decision": ("call_id", "verdict"),
+    "tool_finished": ("call_id", "files"),
+    "observation": ("call_id",),
+    "artifact": ("sha256", "media_type"),
+}
+"""What is of no use but as it is: who reads it compares it, or looks into it."""
 _LONG = 4 * PREVIEW_CHARS_MAX
 """Shorter than that, what would stand for a field is no shorter."""
 
@@ -233,13 +282,27 @@ def _loose(payload: dict[str, Any]) -> dict[str, Any]:
     return copy
 
 
-def _longest(payload: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def _too_long(payload: dict[str, Any], type: str, size: int, name: str, length: int) -> str:  # noqa: A002
+    """Why it does not fit: a field that is kept as it is, or none that is long."""
+    said = f"the payload is {size} bytes, limit {PAYLOAD_BYTES_MAX}, and "
+    kept = {one: len(json_text(payload[one])) for one in _KEPT.get(type, ()) if one in payload}
+    longest = max(kept, key=kept.__getitem__, default=None)
+    if longest is not None and kept[longest] > length:
+        return f"{said}{longest} of {type}, which no artifact can stand for, is {kept[longest]}"
+    return f"{said}no field of it is long ({name!r} is {length}): put it into an artifact"
+
+
+def _longest(payload: dict[str, Any], type: str) -> tuple[dict[str, Any], str]:  # noqa: A002
     """The place that is to give way: within a call rather than all calls, which folds look at."""
 
     def length(place: tuple[dict[str, Any], str]) -> int:
         return len(json_text(place[0][place[1]]))
 
-    holder, name = max(_places(payload), key=length)
+    kept = (*_KEPT.get(type, ()), *(("_artifact",) if type in _TEXTS else ()))
+    found = _places(payload)
+    places = [(one, name) for one, name in found if one is not payload or name not in kept]
+    # Nothing at all may give way: then nothing is long.
+    holder, name = max(places, key=length, default=({"payload": None}, "payload"))
     calls = holder[name] if name in _CALLS and holder is payload else None
     if isinstance(calls, list):
         within = [

@@ -1,8 +1,8 @@
 """A call with its result, as providers take it.
 
 Owns: ids, names, arguments and results of calls in each provider's shape. Refuses: which calls are
-sent, and the text between them: of a recovered reply (`projections.py`), of a session (the daemon's
-`sessions/provider.py`).
+sent, and the text between them: of a recovered reply (`projections.py`), of a session
+(`provider.py`).
 
 Ids and names are what every provider takes: 1-40 and 1-64 of A-Z a-z 0-9 _ -, ids unique.
 Arguments are a JSON object. An empty result is JSON, since some providers refuse an empty message.

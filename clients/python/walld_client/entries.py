@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from walld_client import opaque
 from walld_client.errors import Unavailable
+from walld_client.given import checked_bool
 from walld_client.ids import checked_id, new_entry_id
 from walld_client.limits import APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX
 from walld_client.wire import messages
@@ -87,10 +88,12 @@ def draft(
     for name in ("parent", "turn", "cause", "correlation"):
         if links.get(name) is not None:
             checked_id(links[name], name)
+    if "leaf" in links:
+        checked_bool(links["leaf"], "leaf")
     fields = links | {
         "id": new_entry_id() if id is None else checked_id(id, "id"),
         "key": None if key is None else checked_id(key, "key"),
-        "once": once or (id is None and key is None),
+        "once": checked_bool(once, "once") or (id is None and key is None),
         "at_ms": time.time_ns() // 1_000_000,
     }
     return Draft(type, dict(payload), fields)

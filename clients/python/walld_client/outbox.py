@@ -238,7 +238,7 @@ def delivered(outbox: Outbox, timeout: float) -> Steps[None]:
     """Wait until all that was posted is there; ask for what was lost on the way, one by one."""
     if not len(outbox):
         return
-    rest = yield Done(lambda: outbox.settle(timeout))
+    rest = yield Done(outbox.settle, timeout)
     for place, posted in enumerate(rest):
         try:
             yield Asked(posted.request, again=posted.entry.once)

@@ -100,6 +100,7 @@ class Query:
         try:
             if self._socket is None:
                 self._open(deadline)
+                seconds = _left(deadline)
             if self._patience != seconds:
                 self._wait_at_most(seconds)
             self._send(framing.encode(make(self._conversation.next_id())))
@@ -145,7 +146,7 @@ class Query:
     def _greet(self, deadline: float) -> None:
         connection = self._connected(deadline)
         self._socket = connection
-        self._patience = self._timeout
+        self._wait_at_most(_left(deadline))
         self._conversation = Conversation()
         self._send(self._conversation.hello())
         while self._conversation.welcome is None:
@@ -158,7 +159,7 @@ class Query:
             path = "(no socket)"
             try:
                 path = self.locate()
-                return _connect(path, max(deadline - time.monotonic(), 0.001), self._timeout)
+                return _connect(path, _left(deadline))
             except OSError as error:
                 left = deadline - time.monotonic() - BACKOFF_SECONDS_MIN
                 if not self._was_there or left <= 0:
@@ -170,7 +171,7 @@ class Query:
         try:
             self._socket.sendall(frame, getattr(socket, "MSG_NOSIGNAL", 0))
         except BlockingIOError as error:
-            raise Unavailable(f"walld took no request within {self._patience} s") from error
+            raise Unavailable(f"walld took no request within {self._patience:.3g} s") from error
         except OSError as error:
             raise _Stale(f"the connection to walld is gone: {error}") from error
 
@@ -179,13 +180,13 @@ class Query:
         try:
             received = self._socket.recv(bytes_max)
         except BlockingIOError as error:
-            raise Unavailable(f"no answer from walld within {self._patience} s") from error
+            raise Unavailable(f"no answer from walld within {self._patience:.3g} s") from error
         except OSError as error:
             raise _Stale(f"the connection to walld is gone: {error}") from error
         if not received:
             raise _Stale("walld closed the connection before it answered")
         if time.monotonic() > deadline:
-            raise Unavailable(f"no whole answer from walld within {self._patience} s")
+            raise Unavailable(f"no whole answer from walld within {self._patience:.3g} s")
         return received
 
     def _drop(self) -> None:
@@ -205,13 +206,16 @@ def unreachable(path: str, error: OSError) -> Unavailable:
     )
 
 
-def _connect(path: str, connect_seconds: float, timeout: float) -> socket.socket:
+def _left(deadline: float) -> float:
+    """Until then, at least a moment: none would be for ever."""
+    return max(deadline - time.monotonic(), 0.001)
+
+
+def _connect(path: str, seconds: float) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _limit(connection, socket.SO_SNDTIMEO, connect_seconds)
+        _limit(connection, socket.SO_SNDTIMEO, seconds)
         connection.connect(path)
-        _limit(connection, socket.SO_SNDTIMEO, timeout)
-        _limit(connection, socket.SO_RCVTIMEO, timeout)
     except BaseException:
         connection.close()
         raise

@@ -10,32 +10,24 @@ for the application.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from walld_client import artifacts, entries
 from walld_client.appending import Appending
-from walld_client.artifacts import Left
 from walld_client.damaged import told
 from walld_client.entries import Entry
 from walld_client.errors import Refused, Unavailable
 from walld_client.fingerprint import workspace_fingerprint
+from walld_client.given import checked_files
 from walld_client.ids import checked_id
 from walld_client.limits import EVENTS_PAGE
+from walld_client.provider import FORMATS, in_format
 from walld_client.requests import decode_page, decode_placed, decode_view
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages as wire
 
-__all__ = ["FORMATS", "SessionSteps", "deadline"]
-
-FORMATS = ("plain", "openai", "anthropic")
-
-
-def deadline(seconds: float) -> Left:
-    """What is left of that many seconds from now, at least a moment."""
-    until = time.monotonic() + seconds
-    return lambda: max(until - time.monotonic(), 0.001)
+__all__ = ["SessionSteps"]
 
 
 class SessionSteps(Appending):
@@ -54,11 +46,12 @@ class SessionSteps(Appending):
         """The messages up to the leaf, or up to entry `branch`. None: never written.
 
         "plain": as they were appended, tool results included. "openai", "anthropic": safe to send.
-        Long content whose artifact is lost stays what names it, beside `_artifact_lost`.
+        Long content is whole in each. Where its artifact is lost, "plain" keeps what names it
+        beside `_artifact_lost`, and a provider is sent its beginning and a note.
         """
         if format not in FORMATS:
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
-        asked: dict[str, Any] = {"format": format, "compacted": compacted}
+        asked: dict[str, Any] = {"compacted": compacted}
         if branch is not None:
             asked["branch"] = checked_id(branch, "branch")
         found = yield from self.project("messages", **asked)
@@ -67,7 +60,7 @@ class SessionSteps(Appending):
         whole = []
         for one in found:
             whole.append((yield from artifacts.resolved(self.session_id, one)))  # noqa: PERF401
-        return whole
+        return in_format(whole, format)
 
     def find(
         self,
@@ -109,7 +102,8 @@ class SessionSteps(Appending):
     def project(self, /, name: str, **arguments: Any) -> Steps[Any]:
         """A view of the session by name; None where it was never written.
 
-        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, find.
+        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, edit_target,
+        find. A transcript has what was put beside the session; the others have what names it.
         """
         yield from self.delivered()
         text = entries.json_text(arguments)
@@ -122,7 +116,10 @@ class SessionSteps(Appending):
         found, breaks = decode_view(answer)
         if name != "turn":  # told without reading the session
             self.breaks = told(session_id, breaks)
-        return None if found is None else entries.read_json(found)
+        view = None if found is None else entries.read_json(found)
+        if name == "transcript" and view is not None:
+            return (yield from artifacts.resolved_turns(session_id, view))
+        return view
 
     def read_artifact(self, sha256: str) -> Steps[bytes]:
         """The bytes of an artifact, by its hash in hex. Refused where it is gone or changed."""
@@ -134,7 +131,8 @@ class SessionSteps(Appending):
         self, root: str | os.PathLike[str], files: Iterable[str | os.PathLike[str]] = ()
     ) -> Steps[Entry]:
         """Remember what the workspace is now, for `resume_check` to compare."""
-        found = yield Done(lambda: workspace_fingerprint(root, files))
+        named = checked_files(files)
+        found = yield Done(lambda: workspace_fingerprint(root, named))
         payload = {"kind": "workspace_checkpoint", "fingerprint": found}
         return (yield from self.append("lifecycle", payload))
 
@@ -171,6 +169,11 @@ class SessionSteps(Appending):
         return other
 
     # --- within ---
+
+    def edit_target(self, name: str) -> Steps[dict[str, str]]:
+        """What an edit of a message that is named so changes, or why nothing."""
+        found: dict[str, str] | None = yield from self.project("edit_target", of=name)
+        return {"target": name} if found is None else found
 
     def turn_facts(
         self, turn_id: str | None, stream_id: str | None

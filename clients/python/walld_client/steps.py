@@ -9,16 +9,19 @@ that blocks or is awaited; its signature and its text are those of the function.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-__all__ = ["Asked", "Asks", "Blocking", "Done", "Steps", "blocking", "run"]
+__all__ = ["Asked", "Asks", "Blocking", "Done", "Steps", "blocking", "run", "within"]
 
 P = ParamSpec("P")
 S = TypeVar("S")
+_MOMENT_SECONDS = 0.001
+"""The least a request is given."""
 T = TypeVar("T")
 
 
@@ -34,9 +37,17 @@ class Asked(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Work on the application's files: an event loop has a thread do it."""
+    """Work that waits, mostly for files: an event loop has a thread do it.
 
-    work: Callable[[], Any]
+    timeout: in seconds, of work that is told how long it may wait.
+    """
+
+    work: Callable[..., Any]
+    timeout: float | None = None
+
+    def done(self) -> Any:
+        """Do it."""
+        return self.work() if self.timeout is None else self.work(self.timeout)
 
 
 Steps = Generator[Asked | Done, Any, T]
@@ -75,7 +86,7 @@ def run(query: Asks, steps: Steps[T]) -> T:
                 if isinstance(step, Asked):
                     came = query.ask(step.make, step.timeout, again=step.again)
                 else:
-                    came = step.work()
+                    came = step.done()
             except Exception as error:
                 step = steps.throw(error)
             else:
@@ -83,6 +94,28 @@ def run(query: Asks, steps: Steps[T]) -> T:
     except StopIteration as done:
         value: T = done.value
         return value
+
+
+def within(seconds: float, steps: Steps[T]) -> Steps[T]:
+    """The steps, all their requests together within that time."""
+    until = time.monotonic() + seconds
+    try:
+        step = next(steps)
+        while True:
+            left = max(until - time.monotonic(), _MOMENT_SECONDS)
+            if isinstance(step, Asked) or step.timeout is not None:
+                step = step._replace(timeout=min(step.timeout or left, left))
+            try:
+                came = yield step
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(came)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    finally:
+        steps.close()
 
 
 def blocking(

@@ -19,9 +19,10 @@ from walld_client import artifacts, entries
 from walld_client.entries import Entry, draft
 from walld_client.errors import NotDurable, Refused, Unavailable
 from walld_client.fingerprint import file_hashes
+from walld_client.given import checked_files, checked_list
 from walld_client.ids import checked_id, new_entry_id, new_stream_id
-from walld_client.session_steps import SessionSteps, deadline
-from walld_client.steps import Done, Steps
+from walld_client.session_steps import SessionSteps
+from walld_client.steps import Done, Steps, within
 
 __all__ = ["APPROVALS", "RESUME_POLICIES", "SIDE_EFFECTS", "TurnSteps", "find_turn", "submit"]
 
@@ -43,7 +44,7 @@ Files = Mapping[str, str | None] | Iterable[str | os.PathLike[str]]
 class TurnSteps:
     """A turn of one session."""
 
-    __slots__ = ("_external", "_latest", "message_id", "session", "state", "stream_ids", "turn_id")
+    __slots__ = ("_latest", "_within", "message_id", "session", "state", "stream_ids", "turn_id")
 
     def __init__(
         self,
@@ -59,7 +60,8 @@ class TurnSteps:
         self.stream_ids = list(stream_ids)
         self.state = state
         self._latest: dict[str, str] = {}
-        self._external: set[str] = set()
+        self._within: set[str] = set()
+        """Calls that this object saw intended, with an effect that is no external write."""
 
     def worker_started(self) -> Steps[Entry]:
         """A worker has taken it up."""
@@ -108,15 +110,17 @@ class TurnSteps:
         _check("resume_policy", resume_policy, RESUME_POLICIES)
         drawn = new_entry_id()
         call_id = drawn if call_id is None else checked_id(call_id, "call_id")
-        if side_effect == "external-write":
-            self._external.add(call_id)
+        self._within.discard(call_id)
         fields = {
             "tool": tool,
             "arguments": arguments,
             "side_effect": side_effect,
             "resume_policy": resume_policy,
         }
-        return (yield from self._of_tool("tool_intent", call_id, fields, id=drawn))
+        entry = yield from self._of_tool("tool_intent", call_id, fields, id=drawn)
+        if side_effect != "external-write":
+            self._within.add(call_id)
+        return entry
 
     def decision(self, call_id: str, verdict: str, reason: str | None = None) -> Steps[Entry]:
         """What a policy said of the call."""
@@ -131,11 +135,14 @@ class TurnSteps:
     def tool_started(self, call_id: str) -> Steps[Entry]:
         """The effect may happen from here on.
 
-        For an external write this waits until it is synced: a host that lost its power must not
-        believe that nothing was done.
+        For what may be an external write this waits until it is synced: a host that lost its power
+        must not believe that nothing was done. A call whose intent this object did not see (the
+        turn was found again, or submitted again) may be one.
         """
-        synced = call_id in self._external
-        return (yield from self._of_tool("tool_started", call_id, {}, synced=synced))
+        synced = call_id not in self._within
+        entry = yield from self._of_tool("tool_started", call_id, {}, synced=synced)
+        self._within.discard(call_id)  # the next one of that id is another call
+        return entry
 
     def tool_finished(
         self, call_id: str, result: Any = None, *, failed: bool = False, files: Files = ()
@@ -144,7 +151,7 @@ class TurnSteps:
         fields: dict[str, Any] = {"result": result}
         if failed:
             fields["failed"] = True
-        named = files if isinstance(files, Mapping) else list(files)
+        named = files if isinstance(files, Mapping) else checked_files(files)
         if named:
             fields["files"] = (
                 dict(named)
@@ -196,7 +203,9 @@ def submit(
     meta: dict[str, Any],
 ) -> Steps[TurnSteps]:
     """The user's message, synced before this returns. Its turn, or the first one of that id."""
-    began, left = time.monotonic(), deadline(timeout)
+    kinds = (bytes, bytearray, memoryview, str, os.PathLike, Mapping)
+    attachments = checked_list(attachments, "attachments", "bytes, paths or dicts", *kinds)
+    began = time.monotonic()
     turn_id = new_entry_id()
     told = new_entry_id() if message_id is None else checked_id(message_id, "message_id")
     payload: dict[str, Any] = {"message_id": told, "content": content}
@@ -206,33 +215,48 @@ def submit(
         payload["model"] = model
     if meta:
         payload["meta"] = meta
+    steps = _submit(session, turn_id, payload, retry_of, message_id is None, attachments)
     try:
-        retried: dict[str, Any] = {}
-        if retry_of is not None:
-            retried = yield from _submitted(session, retry_of)
-            if message_id is None:
-                payload["message_id"] = retried["message_id"]
-            payload["retry_of"] = retry_of
-        described = yield from _attached(session, attachments, left)
-        described = described or retried.get("attachments") or []
-        if described:
-            payload["attachments"] = described
-        key = None if retry_of is not None else told
-        one = draft("turn_submitted", payload, id=turn_id, turn=turn_id, key=key, once=True)
-        made = yield from session.made([one], left)
-        if "content" in retried:
-            _check_same(retry_of, retried, entries.read_json(made[0].payload))
-        (entry,) = yield from session.placed(made, synced=True, left=left)
-        if entry.is_new:
-            streams = [] if stream_id is None else [stream_id]
-            return TurnSteps(session, turn_id, payload["message_id"], streams)
-        return (yield from _first(session, entry, told, entries.read_json(made[0].payload)))
+        return (yield from within(timeout, steps))
     except Unavailable as error:
         waited = time.monotonic() - began
         is_retry = retry_of is not None
         raise NotDurable(
             session.session_id, turn_id, told, waited, str(error), is_retry=is_retry
         ) from error
+
+
+def _submit(
+    session: SessionSteps,
+    turn_id: str,
+    payload: dict[str, Any],
+    retry_of: str | None,
+    is_drawn: bool,
+    attachments: Sequence[artifacts.Source | Mapping[str, Any]],
+) -> Steps[TurnSteps]:
+    """is_drawn: the message id is nobody's, so a retry takes that of its turn."""
+    told = payload["message_id"]
+    retried: dict[str, Any] = {}
+    if retry_of is not None:
+        retried = yield from _submitted(session, retry_of)
+        if is_drawn:
+            payload["message_id"] = retried["message_id"]
+        payload["retry_of"] = retry_of
+    described = yield from _attached(session, attachments)
+    described = described or retried.get("attachments") or []
+    if described:
+        payload["attachments"] = described
+    key = None if retry_of is not None else told
+    one = draft("turn_submitted", payload, id=turn_id, turn=turn_id, key=key, once=True)
+    made = yield from session.made([one])
+    if "content" in retried:
+        _check_same(retry_of, retried, entries.read_json(made[0].payload))
+    (entry,) = yield from session.placed(made, synced=True)
+    if entry.is_new:
+        stream_id = payload.get("stream_id")
+        streams = [] if stream_id is None else [stream_id]
+        return TurnSteps(session, turn_id, payload["message_id"], streams)
+    return (yield from _first(session, entry, told, entries.read_json(made[0].payload)))
 
 
 def find_turn(
@@ -294,7 +318,6 @@ def _shown(value: Any) -> str:
 def _attached(
     session: SessionSteps,
     attachments: Sequence[artifacts.Source | Mapping[str, Any]],
-    left: artifacts.Left,
 ) -> Steps[list[Any]]:
     """Bytes and files become artifacts; a dict is the application's own description."""
     described: list[Any] = []
@@ -302,7 +325,7 @@ def _attached(
         if isinstance(one, Mapping):
             described.append(dict(one))
         else:
-            put = yield from artifacts.upload(session.session_id, one, left=left)
+            put = yield from artifacts.upload(session.session_id, one)
             described.append({"_artifact": put})
     return described
 

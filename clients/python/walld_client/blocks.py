@@ -23,7 +23,7 @@ __all__ = ["anthropic_block", "blocks_of", "openai_block", "plain_result", "text
 
 _TEXTS: Final = frozenset(("text", "input_text", "output_text"))
 _PICTURE: Final = "picture"
-"""Within the daemon: {"type", "url", "detail"?, "source"?}, the URL None where there is none."""
+"""Here alone: {"type", "url", "detail"?, "source"?}, the URL None where there is none."""
 _OPENAI: Final = frozenset(("text", "input_audio", "file"))
 _ANTHROPIC: Final = frozenset(("text", "document", "search_result"))
 _DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)

@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-
-from walld.sessions.provider import anthropic_messages, openai_messages
+from walld_client.provider import anthropic_messages, openai_messages
 
 CALL = {"id": "c1", "name": "bash", "arguments": '{"x": 1}'}
 

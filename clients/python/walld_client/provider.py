@@ -1,8 +1,8 @@
 """Messages of an application's store as a provider takes them.
 
-Owns: what is sent of each message, in each format. Refuses: which messages there are
-(`messages.py`), replies that are not in the ledger yet (the client's `projections.py`, by
-the same rules), inventing anything.
+Owns: what is sent of each message, in each format. Refuses: which messages there are (the daemon's
+`sessions/messages.py`, which uses this too), replies that are not in the ledger yet
+(`projections.py`, by the same rules), reading artifacts (`artifacts.py`), inventing anything.
 
 Read: text or blocks as content (`blocks.py`); calls as `tool_calls` (with name and arguments, or
 with a `function`) or as `tool_use` blocks; results within a call, as messages of role `tool`, or as
@@ -13,8 +13,9 @@ with a `function`) or as `tool_use` blocks; results within a call, as messages o
   joined; no empty message; no key a provider does not know; other roles do not go;
 - no reasoning, but blocks of thinking with the provider's signature, and none of a recovered reply;
 - anthropic knows no system message: there it is a user's, in <system> tags;
-- content that stands beside the session as an artifact is its preview and a note;
-- calls as the client's `calls.py` makes them.
+- content that still stands beside the session as an artifact (it is lost, or whoever asks reads it
+  himself) is its preview and a note;
+- calls as `calls.py` makes them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from walld_client.blocks import (
+    anthropic_block,
+    blocks_of,
+    openai_block,
+    plain_result,
+    text_block,
+)
 from walld_client.calls import (
     ProviderCall,
     anthropic_results,
@@ -30,19 +38,20 @@ from walld_client.calls import (
     sendable_id,
 )
 
-from walld.sessions.blocks import (
-    anthropic_block,
-    blocks_of,
-    openai_block,
-    plain_result,
-    text_block,
-)
+__all__ = ["FORMATS", "anthropic_messages", "in_format", "openai_messages"]
 
-__all__ = ["anthropic_messages", "openai_messages"]
+FORMATS: Final = ("plain", "openai", "anthropic")
 
 _SYSTEM: Final = frozenset(("system", "developer"))
 _THINKING: Final = frozenset(("thinking", "redacted_thinking"))
 _TOOL_BLOCKS: Final = frozenset(("tool_use", "tool_result"))
+
+
+def in_format(messages: list[dict[str, Any]], format: str) -> list[dict[str, Any]]:  # noqa: A002
+    """Messages as they are, or as that provider takes them."""
+    if format == "openai":
+        return openai_messages(messages)
+    return anthropic_messages(messages) if format == "anthropic" else messages
 
 
 class _Said:
