@@ -101,6 +101,10 @@ class Turns:
         except (OSError, FormatError) as error:
             # Its session is not open: whoever opens it meets the turn again.
             _log.error("turn %s stays open: %s", escaped_line(turn.turn_id), error)
+        except Exception:  # a bug met by one session costs no other
+            where = escaped_line(turn.session_id)
+            text = "a bug: turn %s of session %s stays open"
+            _log.exception(text, escaped_line(turn.turn_id), where)
         lost.pop(turn, None)
 
     async def _interrupt(self, turn: LostTurn) -> None:
@@ -151,6 +155,9 @@ class Turns:
                     await self._settle(stream)
                 except (OSError, FormatError, ProtocolError, Refusal, ValueError) as error:
                     self._not_settled(stream, error)
+                except Exception as error:
+                    _log.exception("a bug: a reply of a turn cannot be moved")
+                    self._not_settled(stream, error)
                 else:
                     self._again_at.pop(stream.no, None)
 
@@ -185,6 +192,9 @@ class Turns:
                 found = await self._complete(stream)
             except (OSError, FormatError, Refusal) as error:
                 _log.error("reply of a turn cannot be looked at: %s", error)
+                continue
+            except Exception:
+                _log.exception("a bug: a reply of a turn cannot be looked at")
                 continue
             if found is not None and found.ledger.state is not None:
                 ids = [_id_of(found.reply, message) for message in found.reply.messages()]

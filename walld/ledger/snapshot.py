@@ -4,8 +4,8 @@ Owns: the file `snapshot`: a base and the increments behind it (FORMAT.md, "Snap
 what the bytes mean (`sessions/`), when one is due.
 
 Never the truth: it is rebuilt from the events. So nothing of it is synced, a file that cannot be
-read is none, and what is damaged or torn ends it there. A sync of each base held up those of the log:
-with 64 sessions and 5 ms a sync the thread of the files did nothing else.
+read is none, and what is damaged or torn ends it there. A sync of each base held up those of the
+log: with 64 sessions and 5 ms a sync the thread of the files did nothing else.
 
 Invariant O1: what `read` gives was written as it is, up to some increment, with none left out.
 """

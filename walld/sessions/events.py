@@ -231,10 +231,13 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _optional_name("stream_id"),
         _Field("meta", _or_null(_of_kind(dict)), "an object", False),
     ),
-    "turn_worker_started": (),
+    "turn_worker_started": (_optional_name("stream_id"),),
     "turn_assistant_started": (_name("stream_id"),),
-    "turn_completed": (),
-    "turn_interrupted": (_name("reason"),),
+    "turn_completed": (
+        _Field("reason", _or_null(_is_text), "a text or null", False),
+        _optional_name("stream_id"),
+    ),
+    "turn_interrupted": (_name("reason"), _optional_name("stream_id")),
     "tool_intent": (
         _CALL,
         _name("tool"),
