@@ -344,3 +344,39 @@ def test_a_retry_is_of_the_same_message_or_is_refused(daemon: DaemonProcess) -> 
     assert named[0] == named[-1], "those of the turn, where none are given"
     assert session.submit("the words", message_id="m", retry_of=again.turn_id).message_id == "m"
     assert [one["content"] for one in session.messages() or []] == ["the words"]
+
+
+@pytest.mark.parametrize("ended", ["started", "finished", "observed"])
+def test_a_call_that_ran_behind_the_fork_may_have_run_in_it(
+    daemon: DaemonProcess, ended: str
+) -> None:
+    """Also in a fork of the fork; a call made anew there is one of its own."""
+    session = daemon.reader.session("s")
+    turn = session.submit("pay", message_id="m")
+    for call_id in ("paid", "not"):
+        turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun",
+                    call_id=call_id)  # fmt: skip
+    turn.approval("not", "granted")
+    turn.approval("paid", "granted")
+    approval = (session.events() or [])[-1]["id"]
+    if ended != "observed":
+        turn.tool_started("paid")
+    if ended == "finished":
+        turn.tool_finished("paid", "done")
+    if ended == "observed":
+        turn.observation("paid", "it is there")
+    fork = session.fork(approval, "fork")
+    session.fork(None, "all of it")
+    for one in (fork, fork.fork(None, "again"), fork.fork(None, "whole", whole=True)):
+        gate = one.resume_check()
+        assert gate["status"] == "blocked"
+        assert [(each["call_id"], each["may"], each["outcome"]) for each in gate["tools"]] == [
+            ("paid", "never", "unknown"),
+            ("not", "replay", "pending"),
+        ]
+    (first, *_) = daemon.reader.session("all of it").events() or []
+    assert "started" not in first["payload"], "all that is known of its calls is in it"
+    retried = fork.submit("pay", retry_of=turn.turn_id)
+    retried.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun",
+                   call_id="paid")  # fmt: skip
+    assert [each["may"] for each in fork.resume_check()["tools"]] == ["never", "replay", "replay"]

@@ -70,6 +70,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("tool_intent", INTENT | {"side_effect": "sometimes"}, "side_effect"),
     ("tool_intent", INTENT | {"resume_policy": "maybe"}, "resume_policy"),
     ("tool_approval", {"call_id": "c", "state": "yes"}, "state"),
+    ("forked", {"session": "s", "started": [1]}, "started"),
     ("turn_worker_started", {"stream_id": ["x"]}, "stream_id"),
     ("turn_worker_started", {"stream_id": 5}, "stream_id"),
     ("turn_completed", {"reason": {"a": 1}}, "reason"),
