@@ -380,3 +380,42 @@ def test_a_call_that_ran_behind_the_fork_may_have_run_in_it(
     retried.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun",
                    call_id="paid")  # fmt: skip
     assert [each["may"] for each in fork.resume_check()["tools"]] == ["never", "replay", "replay"]
+
+
+@pytest.mark.parametrize("saved", ["half of the ", "half of the answer", None])
+def test_an_answer_whose_id_is_taken_is_in_the_session(
+    daemon: DaemonProcess, saved: str | None
+) -> None:
+    """Once, also where the application saved the same under its key, and after a kill."""
+    session = daemon.reader.session("s")
+    turn = session.submit("q", message_id="m")
+    reply = turn.reply()
+    reply.token("half of the ")
+    if saved is None:
+        session.append("app.saved", {"content": "half of the answer"}, id=f"{reply.stream_id}:1")
+    else:
+        session.message("assistant", saved, id=f"{reply.stream_id}:1")
+    reply.token("answer")
+    reply.end()
+    told = [one["content"] for one in session.messages() or []][1:]
+    assert told == {
+        "half of the ": ["half of the ", "half of the answer"],
+    }.get(saved or "", ["half of the answer"])
+    events = session.events()
+    daemon.kill()
+    daemon.start()
+    assert daemon.reader.session("s").events() == events
+    assert daemon.reader.recover_all("s") == []
+
+
+def test_a_turns_reply_of_a_long_name_is_an_entry_that_can_be_named(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    turn = session.submit("q", message_id="m")
+    with turn.reply(stream_id="r" * 1024) as reply:
+        reply.token("answer")
+        reply.end()
+    (answer,) = [one for one in session.events() or [] if one["type"] == "message"]
+    assert answer["payload"]["_wal_stream"] == "r" * 1024
+    session.label(answer["id"], "here")
+    fork = session.fork(answer["id"], "fork")
+    assert [one["content"] for one in fork.messages() or []] == ["q", "answer"]

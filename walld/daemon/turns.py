@@ -24,7 +24,7 @@ from walld_client.partial import from_recovered
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.entries import free_id
+from walld.engine.entries import fitting, free_id, line_event, next_id
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
 from walld.sessions.targets import is_above
@@ -51,6 +51,7 @@ _PASSING = ("ledger_full", "disk_full")
 """What a reply is refused for only for now."""
 _AT_ONCE_CHARS = 32 * 1024
 """An answer that is longer is encoded in the thread."""
+_SAID = ("role", "content", "tool_calls")
 _GAP = "gap"
 """Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
 
@@ -190,16 +191,24 @@ class Turns:
                 continue
             try:
                 found = await self._complete(stream)
-            except (OSError, FormatError, Refusal) as error:
+                is_there = found is not None and await self._is_there(stream, found)
+            except (OSError, FormatError, ProtocolError, Refusal, ValueError) as error:
                 _log.error("reply of a turn cannot be looked at: %s", error)
                 continue
             except Exception:
                 _log.exception("a bug: a reply of a turn cannot be looked at")
                 continue
-            if found is not None and found.ledger.state is not None:
-                ids = [_id_of(found.reply, message) for message in found.reply.messages()]
-                if ids and all(one in found.ledger.state.ids for one in ids):
-                    self._engine.settling.go(stream, anyio.current_time())
+            if is_there:
+                self._engine.settling.go(stream, anyio.current_time())
+
+    async def _is_there(self, stream: Stream, found: _Complete) -> bool:
+        """All messages of a reply are in its session."""
+        told = found.reply.messages()
+        for message in told:
+            payload, _ = await self._fitted(stream.begin.turn_id, message)
+            if not (await self._entry_of(found, message, payload))[1]:
+                return False
+        return bool(told)
 
     async def _settle(self, stream: Stream) -> None:
         found = await self._complete(stream)
@@ -212,15 +221,17 @@ class Turns:
             told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
         for message in told:
             payload = await self._message(uid, session_id, stream.begin.turn_id, message)
-            one = _id_of(reply, message)
+            one, is_there = await self._entry_of(found, message, payload)
             turn_id = stream.begin.turn_id
-            messages.append(wire.NewEntry("message", payload, one, turn=turn_id, once=True))
+            messages.append(wire.NewEntry("message", payload, one, turn=turn_id, once=is_there))
         ledger = await self._sessions.open(uid, session_id)
         if ledger is None or ledger.state is None or stream.gone:
             return
         turn = ledger.state.journal.turn(stream.begin.turn_id)
         if turn is None:
             return  # deleted and begun anew meanwhile: the next look lets the reply go
+        if any(one.id in ledger.state.ids and not one.once for one in messages):
+            return  # taken by another entry meanwhile: the next look finds another id
         messages = _placed(messages, ledger.state, turn, reply.parent)
         now = anyio.current_time()
         if not self._engine.settling.move(stream, ledger, messages, self._wall_ms(), now):
@@ -262,19 +273,44 @@ class Turns:
         self, uid: int, session_id: str, turn_id: str | None, message: dict[str, Any]
     ) -> bytes:
         """A message of a reply that is whole, as payload; long content is an artifact."""
+        payload, beside = await self._fitted(turn_id, message)
+        for held in beside:
+            await self._files.thread.run(partial(self._put, uid, session_id, held))
+        return payload
+
+    async def _fitted(
+        self, turn_id: str | None, message: dict[str, Any]
+    ) -> tuple[bytes, list[bytes]]:
+        """The payload, and what goes beside the session for it."""
         told = {key: value for key, value in message.items() if key != "_wal_recovered"}
         if told.get("_partial_reason") != _GAP:  # it ended: the rest is no doubt any more
             told.pop("_partial", None)
             told.pop("_partial_reason", None)
         told["_turn"] = turn_id
-
         if "tool_calls" in told or len(told["content"]) > _AT_ONCE_CHARS:
-            payload, beside = await self._files.thread.run(partial(fit, told))
-        else:
-            payload, beside = fit(told)
-        for held in beside:
-            await self._files.thread.run(partial(self._put, uid, session_id, held))
-        return payload
+            return await self._files.thread.run(partial(fit, told))
+        return fit(told)
+
+    async def _entry_of(
+        self, found: _Complete, message: dict[str, Any], payload: bytes
+    ) -> tuple[str, bool]:
+        """The id of the entry that a message is, and whether it is there, however often it comes.
+
+        An entry of the application's may have taken the id: one that says the same is the message,
+        beside any other it gets the next id that is free.
+        """
+        ledger, state = found.ledger, found.ledger.state
+        assert state is not None
+        name = fitting(f"{found.reply.stream_id}:{message['_wal_seq']}")
+        while (seq := state.ids.get(name)) is not None:
+            there = await self._sessions.lines(ledger.uid, ledger.session_id, seq - 1, 1)
+            if there is not None and there.lines:
+                event, told = line_event(there.lines[0]), json.loads(payload)
+                same = all(event.payload.get(field) == told.get(field) for field in _SAID)
+                if (event.id, event.type) == (name, "message") and same:
+                    return name, True
+            name = next_id(name)
+        return name, False
 
     def _put(self, uid: int, session_id: str, held: bytes) -> None:
         """Beside the session. For the thread."""
@@ -303,11 +339,6 @@ def _placed(
         placed.append(msgspec.structs.replace(one, parent=above, leaf=is_there))
         above = one.id
     return placed
-
-
-def _id_of(reply: PartialReply, message: dict[str, Any]) -> str:
-    """Of the entry that a message of a reply becomes: it is there once, however often it comes."""
-    return f"{reply.stream_id}:{message['_wal_seq']}"
 
 
 def interruption(turn_id: str, reason: str, entry_id: str) -> wire.NewEntry:
