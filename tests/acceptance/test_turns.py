@@ -419,3 +419,23 @@ def test_a_turns_reply_of_a_long_name_is_an_entry_that_can_be_named(daemon: Daem
     session.label(answer["id"], "here")
     fork = session.fork(answer["id"], "fork")
     assert [one["content"] for one in fork.messages() or []] == ["q", "answer"]
+
+
+@pytest.mark.parametrize("view", ["events", "trace"])
+def test_a_line_that_was_read_never_changes(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], view: str
+) -> None:
+    """Also one that the daemon made for who asked: it is told once a kill does not take it (N1)."""
+    for at in range(4):
+        agent = make_agent(daemon)
+        agent.do(SUBMIT.replace('"s"', f'"s{at}"'))
+        agent.kill()
+        told = []
+        for _ in range(2):
+            session = daemon.reader.session(f"s{at}")
+            told.append(session.events() if view == "events" else session.project(view))
+            daemon.kill()
+            daemon.start()
+        assert told[0] == told[1]
+        assert told[0]
+        assert "agent_lost" in str(told[0])

@@ -27,6 +27,7 @@ from walld import limits
 from walld.engine.entries import fitting, free_id, line_event, next_id
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
+from walld.ledger.line import line_seq
 from walld.sessions.targets import is_above
 from walld.wal.layout import Flag
 
@@ -203,12 +204,9 @@ class Turns:
 
     async def _is_there(self, stream: Stream, found: _Complete) -> bool:
         """All messages of a reply are in its session."""
-        told = found.reply.messages()
-        for message in told:
-            payload, _ = await self._fitted(stream.begin.turn_id, message)
-            if not (await self._entry_of(found, message, payload))[1]:
-                return False
-        return bool(told)
+        turn_id = stream.begin.turn_id
+        told = [(one, (await self._fitted(turn_id, one))[0]) for one in found.reply.messages()]
+        return bool(told) and all(there for _, there in await self._entries_of(found, told))
 
     async def _settle(self, stream: Stream) -> None:
         found = await self._complete(stream)
@@ -216,18 +214,19 @@ class Turns:
             self._let_go(stream)
             return
         uid, session_id, reply = stream.begin.uid, found.ledger.session_id, found.reply
-        told, messages = reply.messages(), []
+        told, turn_id = reply.messages(), stream.begin.turn_id
         if told and reply.finish_reason is not None:
             told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
-        for message in told:
-            payload = await self._message(uid, session_id, stream.begin.turn_id, message)
-            one, is_there = await self._entry_of(found, message, payload)
-            turn_id = stream.begin.turn_id
-            messages.append(wire.NewEntry("message", payload, one, turn=turn_id, once=is_there))
+        held = [(one, await self._message(uid, session_id, turn_id, one)) for one in told]
+        entries = await self._entries_of(found, held)
+        messages = [
+            wire.NewEntry("message", payload, name, turn=turn_id, once=is_there)
+            for (name, is_there), (_, payload) in zip(entries, held, strict=True)
+        ]
         ledger = await self._sessions.open(uid, session_id)
         if ledger is None or ledger.state is None or stream.gone:
             return
-        turn = ledger.state.journal.turn(stream.begin.turn_id)
+        turn = ledger.state.journal.turn(turn_id)
         if turn is None:
             return  # deleted and begun anew meanwhile: the next look lets the reply go
         if any(one.id in ledger.state.ids and not one.once for one in messages):
@@ -291,26 +290,40 @@ class Turns:
             return await self._files.thread.run(partial(fit, told))
         return fit(told)
 
-    async def _entry_of(
-        self, found: _Complete, message: dict[str, Any], payload: bytes
-    ) -> tuple[str, bool]:
-        """The id of the entry that a message is, and whether it is there, however often it comes.
+    async def _entries_of(
+        self, found: _Complete, messages: list[tuple[dict[str, Any], bytes]]
+    ) -> list[tuple[str, bool]]:
+        """The ids of the entries that messages are, and which are there, however often they come.
 
         An entry of the application's may have taken the id: one that says the same is the message,
         beside any other it gets the next id that is free.
         """
         ledger, state = found.ledger, found.ledger.state
         assert state is not None
-        name = fitting(f"{found.reply.stream_id}:{message['_wal_seq']}")
-        while (seq := state.ids.get(name)) is not None:
-            there = await self._sessions.lines(ledger.uid, ledger.session_id, seq - 1, 1)
-            if there is not None and there.lines:
-                event, told = line_event(there.lines[0]), json.loads(payload)
-                same = all(event.payload.get(field) == told.get(field) for field in _SAID)
-                if (event.id, event.type) == (name, "message") and same:
-                    return name, True
-            name = next_id(name)
-        return name, False
+        stream_id = found.reply.stream_id
+        wanted = [fitting(f"{stream_id}:{message['_wal_seq']}") for message, _ in messages]
+        lines: dict[int, bytes] = {}
+
+        async def read(first: int, last: int) -> None:
+            held = await self._sessions.lines(
+                ledger.uid, ledger.session_id, first - 1, last - first + 1
+            )
+            lines.update((line_seq(one), one) for one in ([] if held is None else held.lines))
+
+        taken = [seq for name in wanted if (seq := state.ids.get(name)) is not None]
+        if taken:  # in one go: a reply of many steps may come again behind a start
+            await read(min(taken), max(taken))
+        placed = []
+        for name, (_, payload) in zip(wanted, messages, strict=True):
+            is_there = False
+            while (seq := state.ids.get(name)) is not None:
+                if seq not in lines:
+                    await read(seq, seq)
+                if is_there := seq in lines and _says(lines[seq], name, payload):
+                    break
+                name = next_id(name)
+            placed.append((name, is_there))
+        return placed
 
     def _put(self, uid: int, session_id: str, held: bytes) -> None:
         """Beside the session. For the thread."""
@@ -339,6 +352,13 @@ def _placed(
         placed.append(msgspec.structs.replace(one, parent=above, leaf=is_there))
         above = one.id
     return placed
+
+
+def _says(line: bytes, name: str, payload: bytes) -> bool:
+    """The line is that message, whoever put it there."""
+    event, told = line_event(line), json.loads(payload)
+    same = all(event.payload.get(field) == told.get(field) for field in _SAID)
+    return same and (event.id, event.type) == (name, "message")
 
 
 def interruption(turn_id: str, reason: str, entry_id: str) -> wire.NewEntry:
