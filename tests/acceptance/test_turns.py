@@ -344,3 +344,98 @@ def test_a_retry_is_of_the_same_message_or_is_refused(daemon: DaemonProcess) -> 
     assert named[0] == named[-1], "those of the turn, where none are given"
     assert session.submit("the words", message_id="m", retry_of=again.turn_id).message_id == "m"
     assert [one["content"] for one in session.messages() or []] == ["the words"]
+
+
+@pytest.mark.parametrize("ended", ["started", "finished", "observed"])
+def test_a_call_that_ran_behind_the_fork_may_have_run_in_it(
+    daemon: DaemonProcess, ended: str
+) -> None:
+    """Also in a fork of the fork; a call made anew there is one of its own."""
+    session = daemon.reader.session("s")
+    turn = session.submit("pay", message_id="m")
+    for call_id in ("paid", "not"):
+        turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun",
+                    call_id=call_id)  # fmt: skip
+    turn.approval("not", "granted")
+    turn.approval("paid", "granted")
+    approval = (session.events() or [])[-1]["id"]
+    if ended != "observed":
+        turn.tool_started("paid")
+    if ended == "finished":
+        turn.tool_finished("paid", "done")
+    if ended == "observed":
+        turn.observation("paid", "it is there")
+    fork = session.fork(approval, "fork")
+    session.fork(None, "all of it")
+    for one in (fork, fork.fork(None, "again"), fork.fork(None, "whole", whole=True)):
+        gate = one.resume_check()
+        assert gate["status"] == "blocked"
+        assert [(each["call_id"], each["may"], each["outcome"]) for each in gate["tools"]] == [
+            ("paid", "never", "unknown"),
+            ("not", "replay", "pending"),
+        ]
+    (first, *_) = daemon.reader.session("all of it").events() or []
+    assert "started" not in first["payload"], "all that is known of its calls is in it"
+    retried = fork.submit("pay", retry_of=turn.turn_id)
+    retried.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun",
+                   call_id="paid")  # fmt: skip
+    assert [each["may"] for each in fork.resume_check()["tools"]] == ["never", "replay", "replay"]
+
+
+@pytest.mark.parametrize("saved", ["half of the ", "half of the answer", None])
+def test_an_answer_whose_id_is_taken_is_in_the_session(
+    daemon: DaemonProcess, saved: str | None
+) -> None:
+    """Once, also where the application saved the same under its key, and after a kill."""
+    session = daemon.reader.session("s")
+    turn = session.submit("q", message_id="m")
+    reply = turn.reply()
+    reply.token("half of the ")
+    if saved is None:
+        session.append("app.saved", {"content": "half of the answer"}, id=f"{reply.stream_id}:1")
+    else:
+        session.message("assistant", saved, id=f"{reply.stream_id}:1")
+    reply.token("answer")
+    reply.end()
+    told = [one["content"] for one in session.messages() or []][1:]
+    assert told == {
+        "half of the ": ["half of the ", "half of the answer"],
+    }.get(saved or "", ["half of the answer"])
+    events = session.events()
+    daemon.kill()
+    daemon.start()
+    assert daemon.reader.session("s").events() == events
+    assert daemon.reader.recover_all("s") == []
+
+
+def test_a_turns_reply_of_a_long_name_is_an_entry_that_can_be_named(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    turn = session.submit("q", message_id="m")
+    with turn.reply(stream_id="r" * 1024) as reply:
+        reply.token("answer")
+        reply.end()
+    (answer,) = [one for one in session.events() or [] if one["type"] == "message"]
+    assert answer["payload"]["_wal_stream"] == "r" * 1024
+    session.label(answer["id"], "here")
+    fork = session.fork(answer["id"], "fork")
+    assert [one["content"] for one in fork.messages() or []] == ["q", "answer"]
+
+
+@pytest.mark.parametrize("view", ["events", "trace"])
+def test_a_line_that_was_read_never_changes(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], view: str
+) -> None:
+    """Also one that the daemon made for who asked: it is told once a kill does not take it (N1)."""
+    for at in range(4):
+        agent = make_agent(daemon)
+        agent.do(SUBMIT.replace('"s"', f'"s{at}"'))
+        agent.kill()
+        told = []
+        for _ in range(2):
+            session = daemon.reader.session(f"s{at}")
+            told.append(session.events() if view == "events" else session.project(view))
+            daemon.kill()
+            daemon.start()
+        assert told[0] == told[1]
+        assert told[0]
+        assert "agent_lost" in str(told[0])

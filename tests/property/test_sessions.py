@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from session_log import INTENT, Log
 
 from walld.sessions.audit import audit
-from walld.sessions.events import Event
+from walld.sessions.events import KNOWN, Event
 from walld.sessions.fork import forked
 from walld.sessions.messages import messages
 from walld.sessions.path import path_events
@@ -242,6 +242,70 @@ def test_base_deltas_and_events_are_the_fold(log: Log, cuts: list[int], based: i
     whole = folded(log.events)
     assert (loaded.leaf, loaded.parents) == (whole.leaf, whole.parents)
     assert loaded.to_base() == whole.to_base() == state.to_base()
+
+
+FACTS = (
+    "message_id", "retry_of", "stream_id", "reason", "call_id", "tool", "side_effect",
+    "resume_policy", "state", "verdict", "failed",
+)  # fmt: skip
+odd_texts = st.sampled_from(["a", "r\udce9sum\udce9.txt", "\ud83d", "\0", "granted", "t1", "c1"])
+odd_values = st.recursive(
+    st.none() | st.booleans() | odd_texts | st.sampled_from([0, 2**64, -(2**64), 10**300, 0.5]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(odd_texts, inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@st.composite
+def odd_events(draw: st.DrawFn) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """What turns and tools are told, with any JSON in what the fold remembers."""
+    kind = draw(st.sampled_from([one for one in KNOWN if one.startswith(("turn", "tool", "obs"))]))
+    payload: dict[str, Any] = {
+        "turn_submitted": {"message_id": draw(odd_texts), "content": draw(odd_values)},
+        "turn_assistant_started": {"stream_id": draw(odd_texts)},
+        "turn_interrupted": {"reason": draw(odd_texts)},
+        "tool_intent": INTENT | {"tool": draw(odd_texts)},
+        "tool_decision": {"verdict": draw(odd_texts)},
+        "tool_approval": {"state": "granted"},
+    }.get(kind, {})
+    if not kind.startswith("turn"):
+        payload["call_id"] = draw(st.sampled_from(["c1", "\ud83d"]))
+    payload |= draw(st.dictionaries(st.sampled_from(FACTS), odd_values, max_size=2))
+    more = {"turn": draw(st.sampled_from(["t1", "\udce9"])), "key": draw(st.none() | odd_texts)}
+    owner = {"boot": draw(odd_texts), "pid": draw(st.sampled_from([1, 2**70]))}
+    return kind, payload, more | {"owner": draw(st.none() | st.just(owner))}
+
+
+@law
+@given(st.lists(odd_events(), max_size=25), st.data())
+def test_a_snapshot_holds_whatever_a_session_may_hold(odd: list[Any], data: st.DataObject) -> None:
+    """What was checked, and what stands in a file anyway."""
+    log, taken = Log(), data.draw(st.booleans())
+    for kind, payload, more in odd:
+        if taken:
+            log.offer(kind, payload, **more)
+        else:
+            log.stand(kind, payload, **more)
+    cuts = data.draw(st.sets(st.integers(0, len(log.events))))
+    state, base, deltas = SessionState(), SessionState().to_base(), list[bytes]()
+    for place, event in enumerate(log.events):
+        if place in cuts and data.draw(st.booleans()):
+            base, deltas = state.to_base(), []
+        elif place in cuts:
+            deltas.append(state.take_delta())
+        state.apply(event)
+    deltas.append(state.take_delta())
+    loaded = SessionState.from_base(base)
+    for delta in deltas:
+        loaded.apply_delta(delta)
+    whole = folded(log.events)
+    again = SessionState.from_base(loaded.to_base())
+    assert again.to_base() == loaded.to_base() == whole.to_base()
+    for turn in ("t1", "\udce9"):
+        told = whole.journal.turn(turn)
+        assert loaded.journal.turn(turn) == again.journal.turn(turn) == told
+        for call in ("c1", "\ud83d"):
+            assert again.journal.tool(turn, call) == whole.journal.tool(turn, call)
 
 
 @law

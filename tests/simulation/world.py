@@ -224,8 +224,6 @@ def run(plan: Plan, trace: list[tuple[str, str]] | None = None) -> Outcome:
     clock = MockClock(autojump_threshold=0)
     folder = tempfile.mkdtemp(prefix="walld-sim-")
     outcomes: list[Outcome] = []
-    level = logging.getLogger("walld").level
-    logging.getLogger("walld").setLevel(logging.CRITICAL + 1)
 
     async def main() -> None:
         world = World(plan, folder, trace)
@@ -241,8 +239,38 @@ def run(plan: Plan, trace: list[tuple[str, str]] | None = None) -> Outcome:
             world.kernel.close()
 
     try:
-        anyio.run(main, backend="trio", backend_options={"clock": clock})
+        with _no_bug_is_passed_over():
+            anyio.run(main, backend="trio", backend_options={"clock": clock})
     finally:
-        logging.getLogger("walld").setLevel(level)
         shutil.rmtree(folder, ignore_errors=True)
     return outcomes[0]
+
+
+class _Bugs(logging.Handler):
+    """What a daemon logs with a traceback: it met a bug, and went on."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.met: list[BaseException] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self.met.append(record.exc_info[1])
+
+
+@contextmanager
+def _no_bug_is_passed_over() -> Iterator[None]:
+    """Nothing is logged meanwhile; the first bug that would have been is raised."""
+    log, bugs = logging.getLogger("walld"), _Bugs()
+    was = log.level, log.propagate
+    log.setLevel(logging.ERROR)
+    log.propagate = False
+    log.addHandler(bugs)
+    try:
+        yield
+    finally:
+        log.removeHandler(bugs)
+        log.setLevel(was[0])
+        log.propagate = was[1]
+    if bugs.met:
+        raise bugs.met[0]

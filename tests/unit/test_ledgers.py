@@ -79,6 +79,18 @@ def test_all_entries_or_none(world: World) -> None:
     assert [read_line(one.line).parent for one in ledger.pending] == [None, "a"]
 
 
+def test_a_fact_that_cannot_be_used_is_refused_and_no_seq_is_lost(world: World) -> None:
+    ledger = opened(world)
+    submit = wire.NewEntry("turn_submitted", b'{"message_id":"m","content":"x"}', "t", turn="t")
+    append(world, ledger, submit)
+    for odd in (b'["x"]', b"5"):
+        started = wire.NewEntry("turn_worker_started", b'{"stream_id":%b}' % odd, "w", turn="t")
+        with pytest.raises(Refusal, match="stream_id of turn_worker_started") as refused:
+            append(world, ledger, started)
+        assert (refused.value.code, refused.value.limit[:6]) == ("bad_payload", "a text")
+    assert append(world, ledger, entry("next")) == [wire.Placed(2, "next")]
+
+
 def test_a_stale_writer_is_told_the_present_seq(world: World) -> None:
     ledger = opened(world)
     append(world, ledger, entry("a"), entry("b"), expected_seq=0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from typing import Any
 
 import msgspec
 import pytest
-from session_log import Log
+from session_log import INTENT, Log
 
 from walld.errors import FormatError
 from walld.sessions.events import Event, Problem
@@ -128,6 +130,41 @@ def test_the_newest_is_reverted_and_no_other() -> None:
         log.state.revert(log.undos[0])
 
 
+def test_what_cannot_be_applied_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """N2, also where it raises in the middle."""
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c")
+    before = SessionState.from_base(log.state.to_base()).to_base()
+    for name, payload in (
+        ("turn_submitted", {"message_id": "new", "content": "x"}),
+        ("turn_worker_started", {"stream_id": "s"}),
+        ("tool_intent", {**INTENT, "call_id": "other"}),
+        ("tool_started", {"call_id": "c"}),
+    ):
+        turn = "t2" if name == "turn_submitted" else "t"
+        event = Event(seq=4, id="e4", parent="e2", type=name, payload=payload, turn=turn, key="k")
+
+        def broken(*given: object) -> None:
+            raise ValueError("planted")
+
+        for where in ("_take_turn", "_take_tool"):
+            whole = getattr(SessionState, where)
+
+            def behind(*given: object, whole: Any = whole) -> None:
+                whole(*given)
+                broken()
+
+            for planted in (broken, behind):
+                with monkeypatch.context() as patched:
+                    patched.setattr(SessionState, where, planted)
+                    with contextlib.suppress(ValueError):
+                        log.state.revert(log.state.apply(event))
+                assert (log.state.last_seq, log.state.leaf, len(log.state.parents)) == (2, "e2", 3)
+        assert log.state.journal.turn("t2") is None
+    assert log.state.to_base() == before
+
+
 def test_turns_at_rest_wake_with_their_tools() -> None:
     log = Log()
     log.submit("t")
@@ -168,10 +205,10 @@ def test_a_delta_is_small_and_holds_what_is_new() -> None:
 
 def test_bytes_that_are_no_snapshot() -> None:
     base = Log().state.to_base()
-    for broken in (b"", b"\xc1", base[:-1], base + b"x", msgspec.msgpack.encode([2])):
+    for broken in (b"", b"\xc1", base[:-1], base + b"x", msgspec.msgpack.encode([2]), b"[", b"[2]"):
         with pytest.raises(FormatError):
             SessionState.from_base(broken)
-    with pytest.raises(FormatError, match="version 9, limit 1"):
+    with pytest.raises(FormatError, match="version 9, limit 2"):
         SessionState.from_base(msgspec.msgpack.encode([9, "of the future"]))
     with pytest.raises(FormatError):
         SessionState().apply_delta(b"\xc1")

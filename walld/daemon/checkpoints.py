@@ -10,6 +10,8 @@ the log.
 
 Invariants
 - N4 A checkpoint is durable before the log lets go of its lines; repeated, it adds nothing.
+- A bug met by one session's checkpoint costs no other: its lines stay in the log, or, where it is
+  met by the snapshot alone, that is given up; the log names the session.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ class Checkpoints:
         self._older: list[tuple[int, str]] | None = None
         """Sessions of before this daemon whose turns nobody has looked at yet; None: not listed."""
         self._retry_at = 0.0
-        """After an error nothing is written for a moment."""
+        """After an error of the disk nothing is written for a moment."""
+        self._not_before: dict[tuple[int, str], float] = {}
+        """Of a session that alone cannot be written: when that is tried again."""
 
     # --- in turn --------------------------------------------------------------------------------
 
@@ -93,17 +97,22 @@ class Checkpoints:
             if idle and not ledger.pending and not ledger.closing:
                 ledgers.open.pop(key, None)
         for key, begun in list(self._begun.items()):
-            if begun.is_synced and now >= self._retry_at:
+            waits_until = max(self._retry_at, self._not_before.get(key, 0.0))
+            if begun.is_synced and now >= waits_until:
                 await self._try_to_write(key, begun)
         await self._look_at_older()
 
     async def _try_to_write(self, key: tuple[int, str], begun: _Begun) -> None:
         """A session whose file fails, or is another's by now, holds up no other work."""
+        self._not_before.pop(key, None)
         try:
             await self._write(key, begun)
         except (OSError, FormatError) as error:
-            _log.error("session of uid %d stays in the log: %s", key[0], error)
+            _log.error("session %s stays in the log: %s", _named(key), error)
             self._retry_at = anyio.current_time() + limits.DISK_RETRY_SECONDS
+        except Exception:
+            _log.exception("a bug: session %s stays in the log", _named(key))
+            self._not_before[key] = anyio.current_time() + limits.CHECKPOINT_SECONDS
 
     def _is_due(self, ledger: Ledger, now: float) -> bool:
         if not ledger.pending:
@@ -125,7 +134,11 @@ class Checkpoints:
         # In the same step as the lines: it covers exactly those.
         delta, follows = None, ledger.snapped_seq
         if ledger.state is not None and ledger.state.last_seq > follows:
-            delta, ledger.snapped_seq = ledger.state.take_delta(), ledger.state.last_seq
+            ledger.snapped_seq = ledger.state.last_seq
+            try:
+                delta = ledger.state.take_delta()
+            except Exception:  # the next one does not follow, and writes a base
+                _log.exception("a bug: the snapshot of session %s is behind", _named(key))
         self._begun[key] = _Begun(ledger, lines, list(ledger.closing), delta, follows)
         self._engine.commit.hurry_sync()
 
@@ -151,7 +164,18 @@ class Checkpoints:
         store, snapshots = self._files.ledgers, self._files.snapshots
         for first, lines in _runs(begun.lines):
             store.append(uid, session_id, first, lines, allow_gap=True)
-        tail = store.tail(uid, session_id)
+        try:
+            self._snap(uid, session_id, begun)
+        except (OSError, FormatError):
+            raise
+        except Exception:
+            text = "a bug: the snapshot of session %s is given up"
+            _log.exception(text, _named((uid, session_id)))
+            snapshots.remove(uid, session_id)
+
+    def _snap(self, uid: int, session_id: str, begun: _Begun) -> None:
+        """For the thread: the snapshot goes on, or begins with a base."""
+        tail, snapshots = self._files.ledgers.tail(uid, session_id), self._files.snapshots
         if begun.delta is None or tail is None:
             return
         if not snapshots.add_increment(
@@ -179,10 +203,7 @@ class Checkpoints:
                     text = "%d sessions stay in the log until the next start"
                     _log.info(text, len(self._begun))
                     return had
-                try:
-                    await self._write(key, begun)
-                except (OSError, FormatError) as error:
-                    _log.error("session of uid %d stays in the log: %s", key[0], error)
+                await self._try_to_write(key, begun)
         return had
 
     # --- a start --------------------------------------------------------------------------------
@@ -206,7 +227,7 @@ class Checkpoints:
                 tail = await self._files.thread.run(partial(self._files.ledgers.tail, *key))
                 proven = await self._files.thread.run(partial(self._sessions.proven, *key))
             except (OSError, FormatError) as error:
-                _log.error("session of uid %d stays in the log: %s", key[0], error)
+                _log.error("session %s stays in the log: %s", _named(key), error)
                 kept, cut = join(found, found[0].base, synced_no, met_damage=True)
             else:
                 last_seq = 0 if tail is None else tail.last_seq
@@ -267,13 +288,19 @@ class Checkpoints:
             try:
                 await self._sessions.open(uid, session_id)
             except (OSError, FormatError) as error:
-                _log.error("a session of uid %d cannot be read: %s", uid, error)
+                _log.error("session %s cannot be read: %s", _named((uid, session_id)), error)
+            except Exception:
+                _log.exception("a bug: session %s cannot be opened", _named((uid, session_id)))
         self._sessions.has_older = bool(self._older)
 
     @property
     def has_older(self) -> bool:
         """Some sessions of before this daemon are still to be looked at."""
         return self._older is None or bool(self._older)
+
+
+def _named(key: tuple[int, str]) -> str:
+    return f"{escaped_line(key[1])} of uid {key[0]}"
 
 
 def _runs(pending: list[Pending]) -> list[tuple[int, list[bytes]]]:

@@ -105,6 +105,10 @@ class SessionFiles:
         except FormatError as error:
             _log.warning("a snapshot is not used: %s", error)
             return SessionState(), None
+        except Exception:
+            text = "a bug: the snapshot of session %s of uid %d is not used"
+            _log.exception(text, escaped_line(session_id), uid)
+            return SessionState(), None
         if state.last_seq != found.covers_seq:
             return SessionState(), None
         return state, found.covers_offset

@@ -44,6 +44,8 @@ _WithBreaks: TypeAlias = "tuple[list[bytes] | bytes | None, bytes]"
 _ROOM_SECONDS = 1.5
 _ROOM_PAUSE_SECONDS = 0.01
 _LEVELS = ("taken", "written", "synced")
+_WRITTEN_SECONDS = 1.5
+"""A reader waits so long for lines that the daemon made; a disk that takes none keeps nobody."""
 _FIND_EVENTS = 32
 """The window of a search from the end; the next is eight times as long."""
 _WITH_DAMAGE = ("audit", "resume", "state")
@@ -145,6 +147,7 @@ class SessionRequests:
         if found is None:
             limit = "a session that was written"
             raise Refusal("unknown_session", "there is no such session", request.session_id, limit)
+        await self._written(uid, request.session_id)
         job = partial(forked_lines, found.lines, request, uid, self._wall_ms(), found.until)
         try:
             lines = await self._files.views.run(job)
@@ -181,6 +184,13 @@ class SessionRequests:
         except FormatError as error:
             raise Refusal("unreadable", str(error)) from None
 
+    async def _written(self, uid: int, session_id: str) -> None:
+        """What was read just now holds no line of the daemon's own that a kill would take (N1)."""
+        ledger = self._engine.ledgers.open.get((uid, session_id))
+        if ledger is not None and ledger.is_unwritten:
+            with anyio.move_on_after(_WRITTEN_SECONDS):
+                await self._sessions.until("written")
+
     async def _events(
         self, connection: Connection, request: wire.Events
     ) -> list[bytes] | _WithBreaks | None:
@@ -188,6 +198,7 @@ class SessionRequests:
         await self._recovery.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
         found = await self._found(uid, request.session_id, request.after, request.limit)
+        await self._written(uid, request.session_id)
         lines = None if found is None else found.lines
         return _told(lines, found) if request.breaks else lines
 
@@ -195,6 +206,7 @@ class SessionRequests:
         self, connection: Connection, request: wire.Project
     ) -> bytes | _WithBreaks | None:
         told, found = await self._projected(connection, request)
+        await self._written(self._recovery.uid_of(connection, request.uid), request.session_id)
         return _told(told, found) if request.breaks else told
 
     async def _projected(

@@ -24,9 +24,10 @@ from walld_client.partial import from_recovered
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.entries import free_id
+from walld.engine.entries import fitting, free_id, line_event, next_id
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
+from walld.ledger.line import line_seq
 from walld.sessions.targets import is_above
 from walld.wal.layout import Flag
 
@@ -51,6 +52,7 @@ _PASSING = ("ledger_full", "disk_full")
 """What a reply is refused for only for now."""
 _AT_ONCE_CHARS = 32 * 1024
 """An answer that is longer is encoded in the thread."""
+_SAID = ("role", "content", "tool_calls")
 _GAP = "gap"
 """Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
 
@@ -101,6 +103,10 @@ class Turns:
         except (OSError, FormatError) as error:
             # Its session is not open: whoever opens it meets the turn again.
             _log.error("turn %s stays open: %s", escaped_line(turn.turn_id), error)
+        except Exception:  # a bug met by one session costs no other
+            where = escaped_line(turn.session_id)
+            text = "a bug: turn %s of session %s stays open"
+            _log.exception(text, escaped_line(turn.turn_id), where)
         lost.pop(turn, None)
 
     async def _interrupt(self, turn: LostTurn) -> None:
@@ -151,6 +157,9 @@ class Turns:
                     await self._settle(stream)
                 except (OSError, FormatError, ProtocolError, Refusal, ValueError) as error:
                     self._not_settled(stream, error)
+                except Exception as error:
+                    _log.exception("a bug: a reply of a turn cannot be moved")
+                    self._not_settled(stream, error)
                 else:
                     self._again_at.pop(stream.no, None)
 
@@ -183,13 +192,21 @@ class Turns:
                 continue
             try:
                 found = await self._complete(stream)
-            except (OSError, FormatError, Refusal) as error:
+                is_there = found is not None and await self._is_there(stream, found)
+            except (OSError, FormatError, ProtocolError, Refusal, ValueError) as error:
                 _log.error("reply of a turn cannot be looked at: %s", error)
                 continue
-            if found is not None and found.ledger.state is not None:
-                ids = [_id_of(found.reply, message) for message in found.reply.messages()]
-                if ids and all(one in found.ledger.state.ids for one in ids):
-                    self._engine.settling.go(stream, anyio.current_time())
+            except Exception:
+                _log.exception("a bug: a reply of a turn cannot be looked at")
+                continue
+            if is_there:
+                self._engine.settling.go(stream, anyio.current_time())
+
+    async def _is_there(self, stream: Stream, found: _Complete) -> bool:
+        """All messages of a reply are in its session."""
+        turn_id = stream.begin.turn_id
+        told = [(one, (await self._fitted(turn_id, one))[0]) for one in found.reply.messages()]
+        return bool(told) and all(there for _, there in await self._entries_of(found, told))
 
     async def _settle(self, stream: Stream) -> None:
         found = await self._complete(stream)
@@ -197,20 +214,23 @@ class Turns:
             self._let_go(stream)
             return
         uid, session_id, reply = stream.begin.uid, found.ledger.session_id, found.reply
-        told, messages = reply.messages(), []
+        told, turn_id = reply.messages(), stream.begin.turn_id
         if told and reply.finish_reason is not None:
             told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
-        for message in told:
-            payload = await self._message(uid, session_id, stream.begin.turn_id, message)
-            one = _id_of(reply, message)
-            turn_id = stream.begin.turn_id
-            messages.append(wire.NewEntry("message", payload, one, turn=turn_id, once=True))
+        held = [(one, await self._message(uid, session_id, turn_id, one)) for one in told]
+        entries = await self._entries_of(found, held)
+        messages = [
+            wire.NewEntry("message", payload, name, turn=turn_id, once=is_there)
+            for (name, is_there), (_, payload) in zip(entries, held, strict=True)
+        ]
         ledger = await self._sessions.open(uid, session_id)
         if ledger is None or ledger.state is None or stream.gone:
             return
-        turn = ledger.state.journal.turn(stream.begin.turn_id)
+        turn = ledger.state.journal.turn(turn_id)
         if turn is None:
             return  # deleted and begun anew meanwhile: the next look lets the reply go
+        if any(one.id in ledger.state.ids and not one.once for one in messages):
+            return  # taken by another entry meanwhile: the next look finds another id
         messages = _placed(messages, ledger.state, turn, reply.parent)
         now = anyio.current_time()
         if not self._engine.settling.move(stream, ledger, messages, self._wall_ms(), now):
@@ -252,19 +272,58 @@ class Turns:
         self, uid: int, session_id: str, turn_id: str | None, message: dict[str, Any]
     ) -> bytes:
         """A message of a reply that is whole, as payload; long content is an artifact."""
+        payload, beside = await self._fitted(turn_id, message)
+        for held in beside:
+            await self._files.thread.run(partial(self._put, uid, session_id, held))
+        return payload
+
+    async def _fitted(
+        self, turn_id: str | None, message: dict[str, Any]
+    ) -> tuple[bytes, list[bytes]]:
+        """The payload, and what goes beside the session for it."""
         told = {key: value for key, value in message.items() if key != "_wal_recovered"}
         if told.get("_partial_reason") != _GAP:  # it ended: the rest is no doubt any more
             told.pop("_partial", None)
             told.pop("_partial_reason", None)
         told["_turn"] = turn_id
-
         if "tool_calls" in told or len(told["content"]) > _AT_ONCE_CHARS:
-            payload, beside = await self._files.thread.run(partial(fit, told))
-        else:
-            payload, beside = fit(told)
-        for held in beside:
-            await self._files.thread.run(partial(self._put, uid, session_id, held))
-        return payload
+            return await self._files.thread.run(partial(fit, told))
+        return fit(told)
+
+    async def _entries_of(
+        self, found: _Complete, messages: list[tuple[dict[str, Any], bytes]]
+    ) -> list[tuple[str, bool]]:
+        """The ids of the entries that messages are, and which are there, however often they come.
+
+        An entry of the application's may have taken the id: one that says the same is the message,
+        beside any other it gets the next id that is free.
+        """
+        ledger, state = found.ledger, found.ledger.state
+        assert state is not None
+        stream_id = found.reply.stream_id
+        wanted = [fitting(f"{stream_id}:{message['_wal_seq']}") for message, _ in messages]
+        lines: dict[int, bytes] = {}
+
+        async def read(first: int, last: int) -> None:
+            held = await self._sessions.lines(
+                ledger.uid, ledger.session_id, first - 1, last - first + 1
+            )
+            lines.update((line_seq(one), one) for one in ([] if held is None else held.lines))
+
+        taken = [seq for name in wanted if (seq := state.ids.get(name)) is not None]
+        if taken:  # in one go: a reply of many steps may come again behind a start
+            await read(min(taken), max(taken))
+        placed = []
+        for name, (_, payload) in zip(wanted, messages, strict=True):
+            is_there = False
+            while (seq := state.ids.get(name)) is not None:
+                if seq not in lines:
+                    await read(seq, seq)
+                if is_there := seq in lines and _says(lines[seq], name, payload):
+                    break
+                name = next_id(name)
+            placed.append((name, is_there))
+        return placed
 
     def _put(self, uid: int, session_id: str, held: bytes) -> None:
         """Beside the session. For the thread."""
@@ -295,9 +354,11 @@ def _placed(
     return placed
 
 
-def _id_of(reply: PartialReply, message: dict[str, Any]) -> str:
-    """Of the entry that a message of a reply becomes: it is there once, however often it comes."""
-    return f"{reply.stream_id}:{message['_wal_seq']}"
+def _says(line: bytes, name: str, payload: bytes) -> bool:
+    """The line is that message, whoever put it there."""
+    event, told = line_event(line), json.loads(payload)
+    same = all(event.payload.get(field) == told.get(field) for field in _SAID)
+    return same and (event.id, event.type) == (name, "message")
 
 
 def interruption(turn_id: str, reason: str, entry_id: str) -> wire.NewEntry:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
     from walld.ledger.line import Line
     from walld.sessions.state import SessionState
 
-__all__ = ["entry_event", "event_line", "events_of", "free_id", "line_event", "owner_fields"]
+__all__ = [
+    "entry_event",
+    "event_line",
+    "events_of",
+    "fitting",
+    "free_id",
+    "line_event",
+    "next_id",
+    "owner_fields",
+]
 
 
 def entry_event(
@@ -105,9 +115,21 @@ def events_of(lines: Iterable[bytes]) -> list[Event]:
 
 def free_id(state: SessionState, wanted: str) -> str:
     """An id for an entry of the daemon's own: no application can have taken it before."""
+    wanted = fitting(wanted)
     while wanted in state.ids:
-        wanted += "'"
+        wanted = next_id(wanted)
     return wanted
+
+
+def next_id(taken: str) -> str:
+    """The id to try where that one is another entry's."""
+    return fitting(taken + "'")
+
+
+def fitting(ident: str) -> str:
+    """An id that the daemon made of another: its hash, where no request could name it (a label)."""
+    text = ident.encode("utf-8", "surrogatepass")
+    return ident if len(text) <= limits.ID_BYTES_MAX else f"sha256:{sha256(text).hexdigest()}"
 
 
 def owner_fields(process: Process) -> dict[str, Any]:

@@ -11,7 +11,8 @@ lines are in the session's file, durably, and a tombstone says so. The next line
 
 Invariants
 - N1 A seq is given once, in the step that makes the line; the bytes never change after that: the
-  log and the file hold the same.
+  log and the file hold the same. A kill takes a line that is not written, and its seq with it: one
+  that the daemon made by itself is not told before (`is_unwritten`); one of a process may be.
 - N2 All entries of a request or none: `append` queues nothing before the last one is accepted.
 - N3 A line is in `pending` until its file is synced: what is read is the file and `pending`.
 """
@@ -59,6 +60,7 @@ class Ledger:
     __slots__ = (
         "chain",
         "closing",
+        "made_seq",
         "pending",
         "pending_bytes",
         "session_id",
@@ -88,6 +90,16 @@ class Ledger:
         self.closing: list[Stream] = []
         """Streams that a checkpoint is at: they go once it is durable."""
         self.touched = 0.0
+        self.made_seq = 0
+        """Of the newest line that the daemon made by itself."""
+
+    @property
+    def is_unwritten(self) -> bool:
+        """A line that the daemon made by itself is not written yet: a kill would take it."""
+        for stream in (self.stream, *reversed(self.closing)):
+            if stream is not None and stream.begin.number < self.made_seq:
+                return stream.begin.number + stream.written_seq < self.made_seq
+        return False
 
     @property
     def is_synced(self) -> bool:
@@ -160,6 +172,8 @@ class Ledgers:
             raise
         if lines:
             ledger.chain = chain
+            if process is None:
+                ledger.made_seq = lines[-1].seq
             self._take(ledger, lines, at_ms, now)
             for turn_id, kind in turns:
                 self._advance(ledger, turn_id, kind, process)

@@ -150,6 +150,10 @@ def _is_message_list(value: object) -> bool:
     return isinstance(value, list) and all(_is_message(one) for one in value)
 
 
+def _is_name_list(value: object) -> bool:
+    return isinstance(value, list) and all(_is_name(one) for one in value)
+
+
 def _is_file_table(value: object) -> bool:
     return isinstance(value, dict) and all(one is None or is_sha256(one) for one in value.values())
 
@@ -221,6 +225,7 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _Field("whole", _FLAG, "true or false", False),
         _Field("missing", _of_kind(list), "a list of [first seq, last seq]", False),
         _Field("until", _of_kind(int), "a seq", False),
+        _Field("started", _is_name_list, "a list of ids of entries", False),
     ),
     "turn_submitted": (
         _optional_name("message_id"),
@@ -231,10 +236,13 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _optional_name("stream_id"),
         _Field("meta", _or_null(_of_kind(dict)), "an object", False),
     ),
-    "turn_worker_started": (),
+    "turn_worker_started": (_optional_name("stream_id"),),
     "turn_assistant_started": (_name("stream_id"),),
-    "turn_completed": (),
-    "turn_interrupted": (_name("reason"),),
+    "turn_completed": (
+        _Field("reason", _or_null(_is_text), "a text or null", False),
+        _optional_name("stream_id"),
+    ),
+    "turn_interrupted": (_name("reason"), _optional_name("stream_id")),
     "tool_intent": (
         _CALL,
         _name("tool"),

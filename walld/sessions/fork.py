@@ -5,7 +5,8 @@ itself and the lines (the daemon), artifacts (they are not copied: the same byte
 
 Invariants: the source is not touched. The copies tell the same messages as the path they were
 copied from, could each be appended in their order, and are numbered from 1. Nobody owns them: who
-worked on a turn of the source does not work on its copy.
+worked on a turn of the source does not work on its copy. A call that ran behind the entry at which
+the source was forked is no call that never started: the `forked` event names its intent.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from typing import Final
 
 import msgspec
 
+from walld.sessions.account import account_of
 from walld.sessions.events import Event, check_payload
 from walld.sessions.path import NO_PLACE, path, places
 from walld.sessions.refusals import BadArgument
 from walld.sessions.state import SessionState
 from walld.sessions.tree import labels_of
 
-__all__ = ["BEFORE_FIRST", "forked"]
+__all__ = ["BEFORE_FIRST", "forked", "started_behind", "started_elsewhere"]
 
 BEFORE_FIRST: Final = ""
 """As `at`: before the first entry."""
 _NOT_COPIED: Final = frozenset(("label", "leaf"))
 """Of a path: a move of the leaf leads elsewhere, labels follow at the end."""
+_RAN: Final = frozenset(("started", "finished", "failed", "observed"))
 
 
 def forked(events: Sequence[Event], at: str | None = None, whole: bool = False) -> list[Event]:
@@ -66,6 +69,31 @@ def forked(events: Sequence[Event], at: str | None = None, whole: bool = False) 
         if target in named and target in copies.state.ids:
             copies.take(msgspec.structs.replace(event, parent=copies.state.leaf))
     return copies.events
+
+
+def started_behind(events: Sequence[Event], copies: Sequence[Event]) -> list[str]:
+    """Ids of copied intents whose call may have run, by what was not copied."""
+    known = started_elsewhere(events)
+    ran = {
+        tool.intent.id
+        for tool in account_of(events).tools
+        if tool.intent.id in known or not _RAN.isdisjoint(tool.state.seqs)
+    }
+    return [
+        tool.intent.id
+        for tool in account_of(copies).tools
+        if tool.intent.id in ran and _RAN.isdisjoint(tool.state.seqs)
+    ]
+
+
+def started_elsewhere(events: Sequence[Event]) -> set[str]:
+    """Ids of intents whose call may have run in what this session was forked from."""
+    return {
+        one
+        for event in events
+        if event.type == "forked" and check_payload(event.type, event.payload) is None
+        for one in event.payload.get("started", ())
+    }
 
 
 class _Copies:

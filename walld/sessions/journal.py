@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from walld.errors import FormatError
 from walld.sessions.hashed import Records, RecordsBlock
+from walld.sessions.packed import Packing
 from walld.sessions.tools import ToolState
 from walld.sessions.turns import TurnState
 
@@ -38,8 +38,7 @@ class _AtRest(msgspec.Struct, array_like=True):
     tools: dict[str, ToolState]
 
 
-_encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(_AtRest)
+_at_rest: Final = Packing(_AtRest, "turn")
 
 
 class Journal:
@@ -112,8 +111,12 @@ class Journal:
             self._turns[turn_id] = turn
             self.name(turn)
             return
-        gone = self._turns.pop(turn_id)
-        if gone.message_id is not None and self._named.get(gone.message_id) == turn_id:
+        gone = self._turns.pop(turn_id, None)
+        if (
+            gone is not None
+            and gone.message_id is not None
+            and self._named.get(gone.message_id) == turn_id
+        ):
             del self._named[gone.message_id]
 
     def put_tool(self, turn_id: str, call_id: str, tool: ToolState | None) -> None:
@@ -133,7 +136,7 @@ class Journal:
             tools = self._tools.get(turn_id, {})
             if not turn.ended or not all(tool.closed for tool in tools.values()):
                 continue
-            rest[turn_id] = _encoder.encode(_AtRest(turn, tools))
+            rest[turn_id] = _at_rest.encode(_AtRest(turn, tools))
             if turn.message_id is not None and self._named.get(turn.message_id) == turn_id:
                 named[turn.message_id] = turn_id.encode("utf-8", "surrogatepass")
                 del self._named[turn.message_id]
@@ -168,10 +171,7 @@ class Journal:
         packed = self._rest.get(turn_id)
         if packed is None:
             return None
-        try:
-            found = _decoder.decode(packed)
-        except msgspec.MsgspecError as error:
-            raise FormatError(f"turn {turn_id} of a snapshot cannot be read: {error}") from None
+        found = _at_rest.decode(packed)
         self._turns[turn_id] = found.turn
         if found.tools:
             self._tools[turn_id] = found.tools

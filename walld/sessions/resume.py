@@ -11,7 +11,8 @@ without an effect alone, a write to the workspace is checked first and any other
 a workspace to look at: without one, or with one that changed, it asks as well.
 
 Where events behind a call's intent are lost, it may have started among them: it is taken for one
-that did, also once a repair has written the loss down. A damaged file blocks until then.
+that did, also once a repair has written the loss down. A damaged file blocks until then. So is one
+in a fork that had started behind the entry it was forked at: its `forked` entry names it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, Final
 from walld.sessions.account import Account, ToolAccount, account_of
 from walld.sessions.budget import is_exhausted, last_budget
 from walld.sessions.events import Event
+from walld.sessions.fork import started_elsewhere
 from walld.sessions.pending import open_tools
 from walld.sessions.workspace import Compared, compare, fingerprint_then
 
@@ -62,8 +64,11 @@ def resume(
     """
     account = account_of(events)
     compared = compare(fingerprint_then(events), workspace, _has_written(account, events))
-    lost_seq = _last_lost(events, last_seq)
-    tools = [_judged(tool, compared, lost_seq) for tool in open_tools(account)]
+    lost_seq, left_out = _last_lost(events, last_seq), started_elsewhere(events)
+    tools = [
+        _judged(tool, compared, tool.intent.seq < lost_seq or tool.intent.id in left_out)
+        for tool in open_tools(account)
+    ]
     reasons = [
         _reason(
             _code(tool),
@@ -99,10 +104,13 @@ def resume(
     }
 
 
-def may_do(tool: ToolAccount, compared: Compared, lost_seq: int = 0) -> str:
-    """What may be done with a call that has no result; see the top. lost_seq: of a lost event."""
+def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool = False) -> str:
+    """What may be done with a call that has no result; see the top.
+
+    may_have_started: what it says of itself is not all that was said of it.
+    """
     state = tool.state
-    if state.outcome != "unknown" and not _may_have_started(tool, lost_seq):
+    if state.outcome != "unknown" and not may_have_started:
         if state.state == "asked":
             return "ask_user"
         unasked = state.state == "intended" and state.resume_policy == "require-user-confirmation"
@@ -123,11 +131,6 @@ def may_do(tool: ToolAccount, compared: Compared, lost_seq: int = 0) -> str:
 def _code(tool: Mapping[str, Any]) -> str:
     waits = tool["state"] == "asked" and tool["outcome"] != "unknown"
     return "approval_pending" if waits else "tool_" + str(tool["outcome"])
-
-
-def _may_have_started(tool: ToolAccount, lost_seq: int) -> bool:
-    """What it says of itself is not all that was said of it."""
-    return tool.intent.seq < lost_seq
 
 
 def _last_lost(events: Sequence[Event], last_seq: int) -> int:
@@ -154,16 +157,16 @@ def _cost(one: Mapping[str, Any]) -> str:
     return f"events {one['first_seq']} to {one['last_seq']} cannot be read"
 
 
-def _judged(tool: ToolAccount, compared: Compared, lost_seq: int) -> dict[str, Any]:
+def _judged(tool: ToolAccount, compared: Compared, may_have_started: bool) -> dict[str, Any]:
     return {
         "turn": tool.turn,
         "call_id": tool.call_id,
         "tool": tool.state.tool,
         "state": tool.state.state,
-        "outcome": "unknown" if _may_have_started(tool, lost_seq) else tool.state.outcome,
+        "outcome": "unknown" if may_have_started else tool.state.outcome,
         "side_effect": tool.state.side_effect,
         "resume_policy": tool.state.resume_policy,
-        "may": may_do(tool, compared, lost_seq),
+        "may": may_do(tool, compared, may_have_started),
     }
 
 

@@ -17,6 +17,7 @@ import msgspec
 from walld.errors import FormatError
 from walld.sessions.hashed import SeqsBlock
 from walld.sessions.journal import JournalPack
+from walld.sessions.packed import Packing
 
 __all__ = [
     "Base",
@@ -29,7 +30,8 @@ __all__ = [
     "key_names",
 ]
 
-BASE_VERSION: Final = 1
+BASE_VERSION: Final = 2
+"""2: the hash of a submission is a field of its own, not one of its facts."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,7 +39,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     back: how many seqs its parent stands before it, its seq for none. stays: it does not become the
     leaf. moves_to: where a move of the leaf leads, None before the first entry. type, turn, facts,
-    owner: only of turns, tools and keys.
+    hash, owner: only of turns, tools and keys.
     """
 
     id: str = msgspec.field(name="i")
@@ -49,6 +51,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str | None = msgspec.field(name="k", default=None)
     turn: str | None = msgspec.field(name="t", default=None)
     facts: dict[str, Any] = msgspec.field(name="f", default_factory=dict)
+    hash: bytes = msgspec.field(name="h", default=b"")
     owner: dict[str, Any] | None = msgspec.field(name="o", default=None)
 
 
@@ -68,44 +71,40 @@ class Base(msgspec.Struct, array_like=True):
     journal: JournalPack
 
 
-_encoder: Final = msgspec.msgpack.Encoder()
-_base_decoder: Final = msgspec.msgpack.Decoder(Base)
-_steps_decoder: Final = msgspec.msgpack.Decoder(list[Step])
+_bases: Final = Packing(Base, "snapshot")
+_steps: Final = Packing(list[Step], "delta")
 
 
 def encode_base(base: Base) -> bytes:
     """The bytes of a base."""
-    return _encoder.encode(base)
+    return _bases.encode(base)
 
 
 def decode_base(encoded: bytes) -> Base:
-    """Raises FormatError for any other bytes, and for a newer version."""
-    try:
-        version = msgspec.msgpack.decode(encoded, type=_Version).version
-        if version != BASE_VERSION:
-            raise FormatError(f"snapshot has version {version}, limit {BASE_VERSION}")
-        return _base_decoder.decode(encoded)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"snapshot of {len(encoded)} bytes cannot be read: {error}") from None
+    """Raises FormatError for any other bytes, and for another version."""
+    version = _versions.decode(encoded).version
+    if version != BASE_VERSION:
+        raise FormatError(f"snapshot has version {version}, limit {BASE_VERSION}")
+    return _bases.decode(encoded)
 
 
 def encode_steps(steps: list[Step]) -> bytes:
     """The bytes of a delta."""
-    return _encoder.encode(steps)
+    return _steps.encode(steps)
 
 
 def decode_steps(encoded: bytes) -> list[Step]:
     """Raises FormatError for any other bytes."""
-    try:
-        return _steps_decoder.decode(encoded)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"delta of {len(encoded)} bytes cannot be read: {error}") from None
+    return _steps.decode(encoded)
 
 
 class _Version(msgspec.Struct, array_like=True):
     """The first field of a base, whatever follows."""
 
     version: int
+
+
+_versions: Final = Packing(_Version, "snapshot")
 
 
 def key_name(key: str, type: str | None) -> str:  # noqa: A002

@@ -4,9 +4,10 @@ Owns: ids, parents, the leaf, keys, turns and tools, event by event. Refuses: pa
 it needs of them (the projections read those), seqs and lines (the daemon gives them), disks.
 
 Invariants: `check` decides and changes nothing; `apply` takes what was checked, or what stands in
-the ledger anyway, and never refuses. `revert` takes the newest event back. A base, its deltas in
-order and the events behind them give the state that all events give. Lines that were lost to
-damage leave holes: an entry whose parent is lost hangs on the newest one before it.
+the ledger anyway, and never refuses; where it raises all the same it has changed nothing (N2).
+Of a payload it remembers what the check knows. `revert` takes the newest event back. A base, its
+deltas in order and the events behind them give the state that all events give. Lines that were lost
+to damage leave holes: an entry whose parent is lost hangs on the newest one before it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from walld.errors import FormatError
-from walld.sessions.events import Event, Problem, check_payload, unknown_turn
+from walld.sessions.events import KNOWN, Event, Problem, check_payload, unknown_turn
 from walld.sessions.hashed import Seqs
 from walld.sessions.journal import Journal
 from walld.sessions.snapshot import (
@@ -59,7 +60,11 @@ _FACTS: Final = (
     "verdict",
     "failed",
 )
-"""Of a turn's or a tool's payload, what its state needs."""
+_FACTS_OF: Final = {
+    kind: tuple(name for name in _FACTS if name in {field.name for field in KNOWN[kind]})
+    for kind in (*TURN_STATES, *TOOL_TYPES)
+}
+"""Of a turn's or a tool's payload, what its state needs: fields that are checked, and no others."""
 
 
 class Undo(NamedTuple):
@@ -176,8 +181,9 @@ class SessionState:
     def apply(self, event: Event) -> Undo:
         """Take an event in, its parent as its line says it."""
         step = self._step(event)
+        undo = self._take(step)
         self._pending.append(step)
-        return self._take(step)
+        return undo
 
     def revert(self, undo: Undo) -> None:
         """Take the newest event back: its line was not written. No delta may hold it."""
@@ -191,6 +197,11 @@ class SessionState:
         for name in key_names(step):
             if self.keys[name] == step.seq:
                 del self.keys[name]
+        self._put_back(undo)
+
+    def _put_back(self, undo: Undo) -> None:
+        """The turn or the call as it was."""
+        step = undo.step
         if step.turn is None:
             return
         if step.type in TOOL_TYPES:
@@ -212,6 +223,7 @@ class SessionState:
         moves_to: str | msgspec.UnsetType | None = msgspec.UNSET
         turn: str | None = None
         facts: dict[str, Any] | None = None
+        hashed = b""
         sound = check_payload(kind, payload) is None
         if (
             kind == "leaf"
@@ -222,6 +234,8 @@ class SessionState:
         if event.turn and sound:
             facts = self._facts(event)
             turn = event.turn if facts is not None else None
+            if kind == "turn_submitted":
+                hashed, self._hashed = self._hash(payload), None
         return Step(
             id=event.id,
             seq=seq,
@@ -232,6 +246,7 @@ class SessionState:
             key=event.key,
             turn=turn,
             facts=facts or {},
+            hash=hashed,
             owner=event.owner if turn is not None else None,
         )
 
@@ -243,11 +258,8 @@ class SessionState:
                 return None
         elif event.type not in TURN_STATES:
             return None
-        facts = {name: payload[name] for name in _FACTS if payload.get(name) is not None}
-        if event.type == "turn_submitted":
-            facts["hash"] = self._hash(payload)
-            self._hashed = None
-        return facts
+        known = _FACTS_OF[event.type]
+        return {name: payload[name] for name in known if payload.get(name) is not None}
 
     def _hash(self, payload: dict[str, Any]) -> bytes:
         """Of a submission: checked first, and taken in right after that."""
@@ -259,11 +271,19 @@ class SessionState:
         undo = Undo(step, self.last_seq, self.leaf, *self._before(step))
         seq = step.seq
         assert seq > self.last_seq, f"seq {seq} after {self.last_seq}"
-        if seq > self.last_seq + 1:
-            _check_missing(seq - self.last_seq - 1)
-            self.parents.extend([0] * (seq - self.last_seq - 1))
+        _check_missing(seq - self.last_seq - 1)
+        try:  # first what may fail
+            if step.turn is not None and step.type is not None:
+                if step.type in TOOL_TYPES:
+                    self._take_tool(step.turn, step.type, step)
+                else:
+                    self._take_turn(step.turn, step.type, step)
+            parents = [0] * (seq - self.last_seq - 1) + [seq - step.back]
+            self.parents.extend(array("I", parents))
+        except BaseException:
+            self._put_back(undo)
+            raise
         self.ids[step.id] = seq
-        self.parents.append(seq - step.back)
         self.last_seq = seq
         if step.moves_to is not msgspec.UNSET:
             self.leaf = step.moves_to
@@ -272,11 +292,6 @@ class SessionState:
         for name in key_names(step):
             if name not in self.keys:
                 self.keys[name] = seq
-        if step.turn is not None and step.type is not None:
-            if step.type in TOOL_TYPES:
-                self._take_tool(step.turn, step.type, step)
-            else:
-                self._take_turn(step.turn, step.type, step)
         return undo
 
     def _before(self, step: Step) -> tuple[TurnState | None, ToolState | None]:
@@ -298,7 +313,7 @@ class SessionState:
         retry_of = facts.get("retry_of")
         retried = self.journal.turn(retry_of)
         message_id = facts.get("message_id") if retried is None else retried.message_id
-        new = TurnState(turn_id, message_id, "submitted", step.seq, facts.get("hash", b""), [])
+        new = TurnState(turn_id, message_id, "submitted", step.seq, step.hash, [])
         new.retry_of = retry_of
         take_turn(new, type, step.seq, facts, step.owner)
         self.journal.put_turn(turn_id, new)
@@ -346,9 +361,8 @@ class SessionState:
 
     def take_delta(self) -> bytes:
         """What came since the last base or delta."""
-        encoded = encode_steps(self._pending)
-        self._pending = []
-        return encoded
+        pending, self._pending = self._pending, []
+        return encode_steps(pending)
 
     def apply_delta(self, encoded: bytes) -> None:
         """What `take_delta` gave, in the same order. Raises FormatError."""

@@ -1,0 +1,82 @@
+"""What a session may hold and MessagePack may not: no daemon ends over it, none begins in vain."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from daemon_process import DaemonProcess, until
+
+NAME = b"r\xe9sum\xe9.txt".decode("utf-8", "surrogateescape")
+"""A file name as `os.listdir` gives it."""
+TOOL = {"call_id": "c", "tool": "t", "side_effect": "none", "resume_policy": "never-rerun"}
+INTENT = ("tool_intent", TOOL)
+LARGE = 2**64
+
+ODD = {
+    "reason": [("turn_interrupted", {"reason": f"cannot open {NAME}"})],
+    "tool": [("tool_intent", TOOL | {"tool": f"open {NAME}"})],
+    "verdict": [INTENT, ("tool_decision", {"call_id": "c", "verdict": f"no: {NAME}"})],
+    "decided": [
+        INTENT,
+        ("tool_decision", {"call_id": "c", "verdict": "allow", "reason": LARGE, "state": [LARGE]}),
+    ],
+    "stream": [("turn_assistant_started", {"stream_id": NAME})],
+    "fields of its own": [
+        ("turn_worker_started", {"reason": {"a": "\ud800"}, "tool": {"x": LARGE}}),
+        ("turn_completed", {"reason": "half \ud83d", "message_id": [NAME, LARGE]}),
+    ],
+    "at rest": [
+        ("tool_intent", TOOL | {"call_id": NAME}),
+        ("tool_finished", {"call_id": NAME, "state": LARGE}),
+        ("turn_completed", {}),
+    ],
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_a_checkpoint_holds_whatever_an_entry_said(daemon: DaemonProcess, what: str) -> None:
+    client = daemon.reader
+    client.session("neighbour").message("user", "hello")
+    session = client.session("s")
+    turn = session.submit(f"read {NAME}", message_id="m")
+    for kind, payload in ODD[what]:
+        session.append(kind, payload, turn=turn.turn_id)
+    for _ in range(2):  # a base, and what leads on from it
+        session.append_many([{"type": "app.x"}] * 60)
+        until(lambda: daemon.status()["wal_live_bytes"] < 2000, "a checkpoint")
+    told = session.state()
+    looked_up = session.turn(turn.turn_id)
+    assert looked_up is not None
+    assert daemon.terminate() == 0, daemon.log_text()[-2000:]
+    daemon.start()
+    again = daemon.reader.session("s")
+    assert again.state() == told
+    found = again.turn(turn.turn_id)
+    assert found is not None
+    assert found.stream_ids == looked_up.stream_ids
+    assert again.submit(f"read {NAME}", message_id="m").turn_id == turn.turn_id
+    assert daemon.reader.session("neighbour").message("user", "on").seq == 2
+    assert "a snapshot is not used" not in daemon.log_text()
+    assert daemon.terminate() == 0
+
+
+def test_an_import_of_half_an_emoji_ends_no_daemon(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    turn = session.submit("q", message_id="m")
+    turn.interrupted("plain reason")
+    session.append_many([{"type": "app.x"}] * 60)
+    exported = daemon.cli("session", "export", "s", "--socket", daemon.socket_path).stdout
+    path = daemon.data.parent / "exported.jsonl"
+    path.write_bytes(exported.replace(b"plain reason", rb"cut emoji \ud83d"))
+    assert (
+        daemon.cli(
+            "session", "import", str(path), "--session", "y", "--socket", daemon.socket_path
+        ).returncode
+        == 0
+    )
+    daemon.reader.session("y").append_many([{"type": "app.x"}] * 60)
+    until(lambda: daemon.status()["wal_live_bytes"] == 0, "a checkpoint")
+    told = daemon.reader.session("y").turn(json.loads(exported.splitlines()[1])["turn"])
+    assert told is not None
+    assert daemon.terminate() == 0
