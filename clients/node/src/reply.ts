@@ -15,13 +15,13 @@ import { NAME_BYTES_MAX, REASON_BYTES_MAX, TIMEOUT_MS } from "./limits.ts";
 import type { Link } from "./link.ts";
 import * as opaque from "./opaque.ts";
 import { OpenCalls } from "./openCalls.ts";
+import { reasonOf, redacted, redactedJson, type Redact } from "./redact.ts";
 import type { Stream } from "./stream.ts";
 import { Unfinished, endingOf } from "./unfinished.ts";
 import type { Fields } from "./wire/codec.ts";
 import type { MessageName } from "./wire/messages.ts";
 import * as wtf8 from "./wtf8.ts";
 
-export type Redact = (text: string) => string;
 /** What the application says beside an event; kept with it, never interpreted. */
 export type Info = Readonly<Record<string, unknown>>;
 
@@ -104,7 +104,7 @@ export class Reply {
   /** A tool call; the same callId again updates it. Without one it is "<stream>:<seq>". */
   tool(name: string, args?: unknown, options: { callId?: string; info?: Info } = {}): number {
     const given = options.callId ? checkedId(options.callId, "callId") : undefined;
-    const [encoded, trueBytes] = args === undefined ? [null, 0] : this.cutText(opaque.jsonText(args));
+    const [encoded, trueBytes] = args === undefined ? [null, 0] : this.cutText(opaque.jsonText(args), true);
     const toolName = opaque.clean(name, NAME_BYTES_MAX);
     if (this.isLate()) return 0;
     const callId = given ?? `${this.streamId}:${this.stream.nextSeq}`;
@@ -141,7 +141,7 @@ export class Reply {
     const given = options.callId ? checkedId(options.callId, "callId") : undefined;
     const name = options.name ? opaque.clean(options.name, NAME_BYTES_MAX) : undefined;
     const isJson = typeof result !== "string";
-    const [encoded, trueBytes] = this.cutText(isJson ? opaque.jsonText(result) : result);
+    const [encoded, trueBytes] = this.cutText(isJson ? opaque.jsonText(result) : result, isJson);
     if (this.isLate()) return 0;
     const callId = given ?? this.calls.find(name);
     const known = this.calls.close(callId);
@@ -181,7 +181,7 @@ export class Reply {
    */
   retry(reason?: string, options: { step?: boolean } = {}): number {
     this.stream.unfinished = undefined;
-    return this.say("Retry", { reason: reasonOf(reason), step: options.step === true });
+    return this.say("Retry", { reason: reasonOf(reason, this.redact), step: options.step === true });
   }
 
   /** The reply belongs to another session from here on. */
@@ -194,7 +194,7 @@ export class Reply {
 
   /** The provider's own terminal marker was seen. */
   finish(reason?: string): number {
-    return this.say("Finish", { reason: reasonOf(reason) });
+    return this.say("Finish", { reason: reasonOf(reason, this.redact) });
   }
 
   // --- terminals: the first one wins ---
@@ -208,23 +208,24 @@ export class Reply {
    */
   end(finishReason?: string): number {
     if (this.unfinished?.isFailed && this.fails()) return 0;
-    const seq = this.terminal("End", { clean: true, finish_reason: reasonOf(finishReason) });
+    const seq = this.terminal("End", { clean: true, finish_reason: reasonOf(finishReason, this.redact) });
     if (seq > 0 && this.autoRelease) this.link.release(this.stream);
     return seq;
   }
 
   /** The run was stopped. What it said stays until it is released or resolved. */
   cancel(reason?: string): number {
-    return this.terminal("End", { clean: false, reason: reasonOf(reason) });
+    return this.terminal("End", { clean: false, reason: reasonOf(reason, this.redact) });
   }
 
   /** The run failed. What it said stays until it is released or resolved. */
   error(message: string, options: { kind?: string; detail?: unknown } = {}): number {
     const text = typeof message === "string" ? message : String(message);
+    const detail = this.redact ? redacted(options.detail, this.redact) : options.detail;
     return this.terminal("AppError", {
       message: opaque.clean(this.redacted(text), REASON_BYTES_MAX),
       kind: options.kind === undefined ? null : opaque.clean(options.kind, NAME_BYTES_MAX),
-      detail: options.detail === undefined ? null : opaque.valueBytes(options.detail),
+      detail: detail === undefined ? null : opaque.valueBytes(detail),
     });
   }
 
@@ -388,13 +389,10 @@ export class Reply {
   }
 
   /** Arguments or a result as bytes that fit an event; the true length if they were cut. */
-  private cutText(text: string): [Buffer, number] {
-    const encoded = wtf8.encode(this.redacted(text));
+  private cutText(text: string, isJson: boolean): [Buffer, number] {
+    const said = isJson && this.redact ? redactedJson(text, this.redact) : this.redacted(text);
+    const encoded = wtf8.encode(said);
     const piece = wtf8.cut(encoded, this.link.hearing.textBytesMax);
     return [piece, piece.length < encoded.length ? encoded.length : 0];
   }
-}
-
-function reasonOf(text: string | undefined): string | null {
-  return text === undefined ? null : opaque.clean(text, REASON_BYTES_MAX);
 }

@@ -13,7 +13,8 @@ import { checkedId, newEntryId } from "./ids.ts";
 import { APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX, SUBMIT_MS } from "./limits.ts";
 import * as opaque from "./opaque.ts";
 import type { AskOptions, Asks } from "./query.ts";
-import type { Info, Redact, Reply } from "./reply.ts";
+import { redacted, type Redact } from "./redact.ts";
+import type { Info, Reply } from "./reply.ts";
 import type { ReplyOptions } from "./client.ts";
 import { Turn } from "./turn.ts";
 import { decodeAnswer, type Fields } from "./wire/codec.ts";
@@ -288,12 +289,4 @@ interface TurnFacts {
 
 function textOf(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("utf8");
-}
-
-/** `value` with every text in it changed by `redact`; keys stay. */
-function redacted(value: unknown, redact: Redact): unknown {
-  if (typeof value === "string") return redact(value);
-  if (Array.isArray(value)) return value.map((one) => redacted(one, redact));
-  if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, redacted(one, redact)]));
 }

@@ -212,6 +212,22 @@ test("what redact is given is what is sent", async () => {
   assert.equal(found!.error!.message, "the *** failed");
 });
 
+test("redact is given what JSON, reasons and details hold", async () => {
+  const secret = '-----BEGIN KEY-----\nMII"x\\y';
+  const client = shared.client({ redact: (text) => text.replaceAll(secret, "***") });
+  const reply = client.reply("deep");
+  reply.tool("t", { a: [secret, 1, { b: `say ${secret}` }] }, { callId: "c" });
+  reply.tool("t", JSON.stringify({ a: secret }), { callId: "d" });
+  reply.toolResult({ key: secret }, { callId: "c" });
+  reply.retry(`because ${secret}`);
+  reply.finish(secret);
+  reply.error("no", { detail: { headers: [secret] } });
+  const found = await client.recover("deep");
+  const told = JSON.stringify(found);
+  assert.ok(!told.includes("BEGIN"), told);
+  assert.equal(found!.finishReason, "***");
+});
+
 test("a reply that nobody holds any more is abandoned", async () => {
   const client = shared.client();
   (() => client.reply("left", { streamId: "left" }).token("x"))();

@@ -1,0 +1,45 @@
+/**
+ * `redact`: what a text becomes before it leaves the process.
+ *
+ * Owns: giving it every text of a value. Refuses: which values those are (`reply.ts`, `session.ts`).
+ */
+
+import { REASON_BYTES_MAX } from "./limits.ts";
+import * as opaque from "./opaque.ts";
+
+export type Redact = (text: string) => string;
+
+/** `value` with every text in it changed by `redact`; keys stay. */
+export function redacted(value: unknown, redact: Redact): unknown {
+  if (typeof value === "string") return redact(value);
+  if (Array.isArray(value)) return value.map((one) => redacted(one, redact));
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, redacted(one, redact)]));
+}
+
+/**
+ * JSON text: each text in it as it is meant, then all of it as it is sent.
+ *
+ * A key with a newline is not found in its JSON, and `"password": "..."` in no text of its own.
+ */
+export function redactedJson(text: string, redact: Redact): string {
+  let said = text;
+  try {
+    const value: unknown = JSON.parse(text);
+    const inner = redacted(value, redact);
+    if (JSON.stringify(inner) !== JSON.stringify(value)) said = JSON.stringify(inner);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error; // redact's own; else it is not whole, or none
+  }
+  return redact(said);
+}
+
+/** Why something ended, in a length that fits; without it where `redact` fails: it ends. */
+export function reasonOf(text: string | undefined, redact: Redact | undefined): string | null {
+  if (text === undefined) return null;
+  try {
+    return opaque.clean(redact === undefined ? text : redact(text), REASON_BYTES_MAX);
+  } catch {
+    return null;
+  }
+}
