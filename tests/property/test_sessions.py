@@ -300,12 +300,23 @@ def test_a_snapshot_holds_whatever_a_session_may_hold(odd: list[Any], data: st.D
         loaded.apply_delta(delta)
     whole = folded(log.events)
     again = SessionState.from_base(loaded.to_base())
-    assert again.to_base() == loaded.to_base() == whole.to_base()
-    for turn in ("t1", "\udce9"):
-        told = whole.journal.turn(turn)
-        assert loaded.journal.turn(turn) == again.journal.turn(turn) == told
-        for call in ("c1", "\ud83d"):
-            assert again.journal.tool(turn, call) == whole.journal.tool(turn, call)
+    assert again.to_base() == loaded.to_base()
+    if taken:  # a line that may not come can wake a turn at rest, whose record stays in its block
+        assert loaded.to_base() == whole.to_base()
+    for one in (loaded, again):
+        assert told(one) == told(whole)
+
+
+def told(state: SessionState) -> list[Any]:
+    """What a fold answers about every turn, call, message and reply of `odd_events`."""
+    journal, turns = state.journal, ("t1", "\udce9")
+    names = ("a", "r\udce9sum\udce9.txt", "\ud83d", "\0", "granted", "t1", "c1")
+    return [
+        (state.leaf, state.last_seq, journal.open_turns()),
+        [journal.turn(turn) for turn in turns],
+        [journal.tool(turn, call) for turn in turns for call in ("c1", "\ud83d")],
+        [(journal.turn_id_of(name), journal.turn_of_stream(name)) for name in names],
+    ]
 
 
 @law

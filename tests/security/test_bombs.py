@@ -99,18 +99,20 @@ def answered(daemon: Daemon, role: str | None, body: bytes) -> float:
 def test_every_bomb_is_refused_and_costs_no_more_than_any_frame(
     daemon: Daemon, healthy: Healthy, role: str | None
 ) -> None:
-    """At most four frames' worth is resident behind each that was not before it."""
-    slowest = (0.0, "")
+    """What an allocator keeps of the largest list a frame may be is no more behind all of them.
+
+    A list has 8 bytes for each byte of the frame; whether its pages go back at once or serve the
+    next one depends on what lies above them.
+    """
+    slowest, kept = (0.0, ""), (8 + 2) * limits.FRAME_BYTES_MAX
     answered(daemon, role, bytes(limits.FRAME_BYTES_MAX))  # what one frame of any kind costs
-    first = before = resident_bytes(daemon.process.pid)
+    first = resident_bytes(daemon.process.pid)
     for name, body in corpus().items():
         slowest = max(slowest, (answered(daemon, role, body), name))
-        after = resident_bytes(daemon.process.pid)
-        assert after - before < 4 * limits.FRAME_BYTES_MAX, name
-        before = after
+        assert resident_bytes(daemon.process.pid) - first < kept, name
     healthy.say(f"{role} ")
     assert text_of(healthy.recovered()) == "".join(healthy.said)
-    grown = (before - first) >> 10
+    grown = (resident_bytes(daemon.process.pid) - first) >> 10
     print(f"\n{role}: +{grown} KiB, slowest {slowest[0] * 1000:.1f} ms ({slowest[1]})")
 
 
