@@ -71,6 +71,40 @@ def test_a_partial_goes_after_its_tombstone_is_written(tmp_path: Path) -> None:
     run(main)
 
 
+@pytest.mark.parametrize("by", ["a resolve", "its owner's release"])
+def test_a_partial_goes_after_its_tombstone_is_synced(tmp_path: Path, by: str) -> None:
+    """K3: power would take what is only written, and bring back what the log has of the reply."""
+    verbs: list[list[str]] = []
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent, Peer(virtual) as other:
+                other.send(wire.Start(1, 0, "q", "s"))
+                agent.send(START, wire.Token(1, 1, b"all of it"), wire.End(1, 2, True))
+                await agent.drain("synced")
+                await orphaned(virtual)
+                virtual.faults.told.clear()
+                remove = virtual.daemon.background._keeper._store.remove_named
+
+                def watched(*names: Any) -> None:
+                    verbs.append([verb for verb, _, _ in virtual.faults.told])
+                    remove(*names)
+
+                vars(virtual.daemon.background._keeper._store)["remove_named"] = watched
+                if by == "a resolve":
+                    with Peer(virtual, "query") as reader:
+                        reader.send(wire.Resolve(1, "r", 2))
+                        assert await reader.hear(wire.Answer)
+                else:
+                    with Peer(virtual, producer=agent.producer) as again:
+                        again.send(wire.Resume(START, 3, 2, 3), wire.Release(1, 3))
+                        await until(lambda: verbs)
+
+    run(main)
+    assert verbs
+    assert all("write" in told and told[-1] == "sync" for told in verbs), verbs
+
+
 def test_a_stream_that_goes_on_while_its_partial_is_made_is_not_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
