@@ -116,10 +116,11 @@ class FakeLedger:
 
     def _view_find(self, events: list[dict[str, Any]], **given: Any) -> list[dict[str, Any]]:
         found = [one for one in events if one["type"] == given["type"]]
-        prefix = given["key_prefix"]
-        if prefix is not None:
+        if (prefix := given.get("key_prefix")) is not None:
             found = [one for one in found if one.get("key", "").startswith(prefix)]
-        return found[-(given["last"] or len(found)) :]
+        if (key := given.get("key")) is not None:
+            found = [one for one in found if one.get("key") == key]
+        return found[-(given.get("last") or len(found)) :]
 
     def _view_turn(
         self, events: list[dict[str, Any]], turn_id: str | None, stream_id: str | None

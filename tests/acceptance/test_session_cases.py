@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -400,11 +401,11 @@ def test_who_appends_faster_than_files_are_written_waits(daemon: DaemonProcess) 
 def test_the_last_of_a_long_session_are_found_from_its_end(daemon: DaemonProcess) -> None:
     """In windows that grow; what they answer is what a search of all of it answers."""
     session = daemon.reader.session("long")
-    at = {1: "a/1", 2: "a/2", 300: "b", 1190: "a/3", 1200: "b/2"}
+    placed = {1: "a/1", 2: "a/2", 300: "b", 310: "a/2", 700: "a/1", 1190: "a/3", 1200: "b/2"}
     for begin in range(1, 1201, 200):
-        entries = [{"type": "n", "key": at.get(n)} for n in range(begin, begin + 200)]
+        entries = [{"type": "n", "key": placed.get(n)} for n in range(begin, begin + 200)]
         session.append_many(entries)
-    keyed = [(seq, key) for seq, key in sorted(at.items())]
+    keyed = [(seq, key) for seq, key in sorted(placed.items())]
     for restarted in (False, True):
         if restarted:
             daemon.restart()
@@ -415,7 +416,42 @@ def test_the_last_of_a_long_session_are_found_from_its_end(daemon: DaemonProcess
                 assert found == [(seq, key) for seq, key in keyed if key.startswith(prefix)]
             for last in (1, 2, 3, 31, 33, 290, 5000):
                 assert session.find("n", prefix, last=last) == whole[-last:]
+        for key in ("a/1", "a/2", "a/3", "a/", "b", "none"):
+            whole = [one for one in session.find("n", key) if one["key"] == key]
+            assert [one["seq"] for one in whole] == [seq for seq, at in keyed if at == key]
+            assert session.find("n", key=key) == whole
+            for last in (1, 2, 3):
+                assert session.find("n", key=key, last=last) == whole[-last:]
+            assert session.find("other", key=key) == []
         assert session.find("other", last=1) == []
+        assert daemon.reader.session("never").find("n", key="a/1") == []
         assert daemon.reader.session("never").find("n", last=1) == []
     with pytest.raises(walld_client.Refused, match="bad_argument"):
         session.project("find", type="n", last=-1)
+    for key in ("a/1", "none"):
+        with pytest.raises(walld_client.Refused, match="bad_argument"):
+            session.project("find", key=key, key_prefix="a")
+    with pytest.raises(ValueError, match="a key or a prefix"):
+        session.find("n", "a", key="a/1")
+
+
+def bytes_read(pid: int) -> int:
+    """What a process has read of files so far, from the page cache too (proc_pid_io(5))."""
+    told = Path(f"/proc/{pid}/io").read_text()
+    return int(told.partition("rchar: ")[2].split("\n")[0])
+
+
+def test_an_event_of_a_key_costs_no_look_at_those_behind_it(daemon: DaemonProcess) -> None:
+    """The fold knows where it is: bytes read of the file do not grow with the session."""
+    session = daemon.reader.session("long")
+    session.append("n", {"text": "found"}, key="wanted")
+    for _ in range(20):
+        session.append_many([{"type": "n", "payload": {"text": "x" * 900}}] * 200)
+    session.append("n", {}, key="another", synced=True)
+    for key, many in (("wanted", 1), ("none", 0)):
+        before = bytes_read(daemon.process.pid)
+        assert len(session.find("n", key=key)) == many
+        assert bytes_read(daemon.process.pid) - before < 100_000
+    before = bytes_read(daemon.process.pid)
+    assert len(session.find("n", "wanted")) == 1
+    assert bytes_read(daemon.process.pid) - before > 1_000_000

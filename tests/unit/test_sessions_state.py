@@ -113,6 +113,18 @@ def test_keys_remember_their_first_entry() -> None:
     assert (state.seq_of_key("k"), state.seq_of_key("k", "other")) == (1, 3)
     assert (state.seq_of_key("k", "note"), state.seq_of_key("k", "third")) == (1, None)
     assert state.seq_of_key("nokey") is None
+    assert (state.seqs_of_key("k"), state.seqs_of_key("k", "note")) == ((1, 3), (1, 2))
+    assert (state.seqs_of_key("k", "other"), state.seqs_of_key("k", "third")) == ((3, 3), None)
+    log.state.to_base()
+    log.add("note", {}, key="k")
+    log.add("note", {}, key="k")
+    assert log.state.seqs_of_key("k") == (1, 5)
+    log.state.revert(log.undos[-1])
+    assert log.state.seqs_of_key("k", "note") == (1, 4)
+    log.state.revert(log.undos[-2])
+    assert log.state.to_base() == state.to_base()
+    log.state.apply(log.events[3])
+    assert SessionState.from_base(log.state.to_base()).seqs_of_key("k") == (1, 4)
 
 
 def test_the_newest_is_reverted_and_no_other() -> None:
@@ -208,7 +220,7 @@ def test_bytes_that_are_no_snapshot() -> None:
     for broken in (b"", b"\xc1", base[:-1], base + b"x", msgspec.msgpack.encode([2]), b"[", b"[2]"):
         with pytest.raises(FormatError):
             SessionState.from_base(broken)
-    with pytest.raises(FormatError, match="version 9, limit 2"):
+    with pytest.raises(FormatError, match="version 9, limit 3"):
         SessionState.from_base(msgspec.msgpack.encode([9, "of the future"]))
     with pytest.raises(FormatError):
         SessionState().apply_delta(b"\xc1")

@@ -198,11 +198,14 @@ def test_find() -> None:
         log.add("other", {})
     assert [one["payload"]["n"] for one in find(log.events, "note", last=2)] == [3, 4]
     assert [one["key"] for one in find(log.events, key_prefix="k1")] == ["k1"]
-    assert find(log.events, "other", "k") == []
+    assert [one["key"] for one in find(log.events, "note", key="k1")] == ["k1"]
+    assert find(log.events, "note", key="k") == find(log.events, "other", "k") == []
     assert find(log.events, last=0) == []
     assert len(find(log.events)) == 10
     with pytest.raises(BadArgument, match="got -1, limit 0 or more"):
         find(log.events, last=-1)
+    with pytest.raises(BadArgument, match="got k1, limit none beside key 'k'"):
+        find(log.events, key_prefix="k1", key="k")
 
 
 def test_an_audit_has_what_was_said_and_who_interrupted() -> None:

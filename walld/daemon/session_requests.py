@@ -18,6 +18,7 @@ import msgspec
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.daemon.finding import Finding
 from walld.daemon.forking import forked_lines
 from walld.engine.entries import events_of, line_event
 from walld.errors import FormatError, ProtocolError, Refusal
@@ -46,8 +47,6 @@ _ROOM_PAUSE_SECONDS = 0.01
 _LEVELS = ("taken", "written", "synced")
 _WRITTEN_SECONDS = 1.5
 """A reader waits so long for lines that the daemon made; a disk that takes none keeps nobody."""
-_FIND_EVENTS = 32
-"""The window of a search from the end; the next is eight times as long."""
 _WITH_DAMAGE = ("audit", "resume", "state")
 """Views that say where the session's file is damaged (P9)."""
 
@@ -71,6 +70,7 @@ class SessionRequests:
         self._recovery = recovery
         self._keeper = keeper
         self._files = files
+        self._finding = Finding(sessions, files.views)
         self._wall_ms = wall_ms
         self._views: dict[int, anyio.Lock] = {}
         """By uid of the peer."""
@@ -225,9 +225,11 @@ class SessionRequests:
         # One at a time of each user: the files' thread has others' sessions to open.
         async with self._views.setdefault(connection.uid, anyio.Lock()):
             try:
-                last = arguments.get("last")
-                if request.name == "find" and type(last) is int and last > 0:
-                    return await self._find_last(uid, request, arguments, last)
+                if request.name == "find":
+                    found, lines = await self._finding.find(uid, request.session_id, arguments)
+                    if found is None:
+                        return None, lines
+                    return await self._files.views.run(partial(_dumps, found)), lines
                 return await self._view(uid, request, arguments)
             except ProtocolError as error:
                 raise Refusal(error.code, error.message, error.got, error.limit) from None
@@ -244,26 +246,6 @@ class SessionRequests:
         if ledger is None or ledger.state is None:
             return None
         return _dumps(turn_in(ledger.state.journal, **arguments))
-
-    async def _find_last(
-        self, uid: int, request: wire.Project, arguments: dict[str, Any], last: int
-    ) -> tuple[bytes | None, Lines | None]:
-        """`find` from the end of the log: the newest cost what lies behind them."""
-        try:
-            end = await self._sessions.last_seq(uid, request.session_id)
-        except FormatError as error:
-            raise Refusal("unreadable", str(error)) from None
-        window = _FIND_EVENTS
-        while True:
-            after = max(0, end - window)
-            lines = await self._found(uid, request.session_id, after)
-            if lines is None:
-                return None, None
-            job = partial(_found_in, lines.lines, arguments)
-            found: list[dict[str, Any]] = await self._files.views.run(job)
-            if after == 0 or len(found) >= last:
-                return await self._files.views.run(partial(_dumps, found)), lines
-            window *= 8
 
     async def _view(
         self, uid: int, request: wire.Project, arguments: dict[str, Any]
@@ -359,10 +341,6 @@ def _check_id(name: str, ident: str) -> None:
     if not 1 <= length <= limits.ID_BYTES_MAX:
         text = f"{name} is empty or too long"
         raise Refusal("id_length", text, f"{length} bytes", f"1..{limits.ID_BYTES_MAX}")
-
-
-def _found_in(lines: list[bytes], arguments: dict[str, Any]) -> Any:
-    return project("find", events_of(lines), arguments)
 
 
 def _told(answer: list[bytes] | bytes | None, found: Lines | None) -> _WithBreaks:

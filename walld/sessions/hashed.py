@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from heapq import merge
 from itertools import accumulate, chain
 from operator import sub
@@ -50,7 +50,7 @@ class RecordsBlock(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Seqs:
-    """Name -> seq."""
+    """Name -> seq; the newest one where a name is set again."""
 
     __slots__ = ("_hashes", "_new", "_seqs")
 
@@ -95,12 +95,13 @@ class Seqs:
         if self._new:
             hashes, seqs, begin = array("Q"), array("I"), 0
             for pair in _sorted([_hash(name) << 32 | seq for name, seq in self._new.items()]):
-                at = bisect_right(self._hashes, pair >> 32, begin)
+                key = pair >> 32
+                at = bisect_left(self._hashes, key, begin)
                 hashes += self._hashes[begin:at]
                 seqs += self._seqs[begin:at]
-                hashes.append(pair >> 32)
+                hashes.append(key)
                 seqs.append(pair & 0xFFFFFFFF)
-                begin = at
+                begin = at + (self._hashes[at : at + 1] == array("Q", [key]))
             self._hashes, self._seqs = hashes + self._hashes[begin:], seqs + self._seqs[begin:]
             self._new.clear()
         return SeqsBlock(self._hashes.tobytes(), self._seqs.tobytes())

@@ -54,7 +54,9 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
         },
     ),
     "edit_target": _Projection(edit_target, {"of": (str,)}),
-    "find": _Projection(find, {"type": _TEXT, "key_prefix": _TEXT, "last": (int, type(None))}),
+    "find": _Projection(
+        find, {"type": _TEXT, "key": _TEXT, "key_prefix": _TEXT, "last": (int, type(None))}
+    ),
 }
 
 

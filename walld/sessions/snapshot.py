@@ -30,8 +30,8 @@ __all__ = [
     "key_names",
 ]
 
-BASE_VERSION: Final = 2
-"""2: the hash of a submission is a field of its own, not one of its facts."""
+BASE_VERSION: Final = 3
+"""3: the newest seq of a key. 2: the hash of a submission is no longer one of its facts."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,7 +59,8 @@ class Base(msgspec.Struct, array_like=True):
     """All of a state.
 
     parents: seq, parent seq, seq, parent seq ... of entries whose parent is not the one before.
-    keys: of a key, and of a type and a key (`key_name`).
+    keys: of a key, and of a type and a key (`key_name`), the first seq; newest: the newest one, of
+    those that came again.
     """
 
     version: int
@@ -68,6 +69,7 @@ class Base(msgspec.Struct, array_like=True):
     ids: SeqsBlock
     parents: list[int]
     keys: SeqsBlock
+    newest: SeqsBlock
     journal: JournalPack
 
 

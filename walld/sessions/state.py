@@ -75,6 +75,7 @@ class Undo(NamedTuple):
     leaf: str | None
     turn: TurnState | None
     tool: ToolState | None
+    newest: tuple[int, ...]
 
 
 class SessionState:
@@ -88,6 +89,7 @@ class SessionState:
         "keys",
         "last_seq",
         "leaf",
+        "newest",
         "parents",
     )
 
@@ -99,6 +101,8 @@ class SessionState:
         """By seq; 0 for none."""
         self.keys = Seqs()
         """The first seq of a key, and of a type and a key, by `key_name`."""
+        self.newest = Seqs()
+        """The newest one, of those that came again."""
         self.journal = Journal()
         self._pending: list[Step] = []
         self._hashed: tuple[dict[str, Any], bytes] | None = None
@@ -112,6 +116,12 @@ class SessionState:
     def seq_of_key(self, key: str, type: str | None = None) -> int | None:  # noqa: A002
         """The first event of that key, and of that type where one is given."""
         return self.keys.get(key_name(key, type))
+
+    def seqs_of_key(self, key: str, type: str | None = None) -> tuple[int, int] | None:  # noqa: A002
+        """The first and the newest event of that key, and of that type where one is given."""
+        name = key_name(key, type)
+        first = self.keys.get(name)
+        return None if first is None else (first, self.newest.get(name) or first)
 
     def submitted(self, payload: dict[str, Any]) -> TurnState | None:
         """The turn that a submission repeats: the same message id, content and attachments."""
@@ -194,9 +204,13 @@ class SessionState:
         del self.ids[step.id]
         del self.parents[undo.last_seq + 1 :]
         self.last_seq, self.leaf = undo.last_seq, undo.leaf
-        for name in key_names(step):
+        for name, before in zip(key_names(step), undo.newest, strict=True):
             if self.keys[name] == step.seq:
                 del self.keys[name]
+            elif before:
+                self.newest[name] = before
+            else:
+                del self.newest[name]
         self._put_back(undo)
 
     def _put_back(self, undo: Undo) -> None:
@@ -268,7 +282,8 @@ class SessionState:
         return self._hashed[1]
 
     def _take(self, step: Step) -> Undo:
-        undo = Undo(step, self.last_seq, self.leaf, *self._before(step))
+        newest = tuple(self.newest.get(name) or 0 for name in key_names(step))
+        undo = Undo(step, self.last_seq, self.leaf, *self._before(step), newest)
         seq = step.seq
         assert seq > self.last_seq, f"seq {seq} after {self.last_seq}"
         _check_missing(seq - self.last_seq - 1)
@@ -290,8 +305,7 @@ class SessionState:
         elif not step.stays:
             self.leaf = step.id
         for name in key_names(step):
-            if name not in self.keys:
-                self.keys[name] = seq
+            (self.newest if name in self.keys else self.keys)[name] = seq
         return undo
 
     def _before(self, step: Step) -> tuple[TurnState | None, ToolState | None]:
@@ -337,8 +351,10 @@ class SessionState:
         for seq, parent in enumerate(self.parents):
             if parent != seq - 1 and seq:
                 parents += (seq, parent)
-        blocks = (self.ids.block(), parents, self.keys.block(), self.journal.pack())
-        return encode_base(Base(BASE_VERSION, self.last_seq, self.leaf, *blocks))
+        blocks = (self.ids.block(), parents, self.keys.block(), self.newest.block())
+        return encode_base(
+            Base(BASE_VERSION, self.last_seq, self.leaf, *blocks, self.journal.pack())
+        )
 
     @classmethod
     def from_base(cls, encoded: bytes) -> SessionState:
@@ -346,7 +362,7 @@ class SessionState:
         base = decode_base(encoded)
         self = cls()
         self.last_seq, self.leaf = base.last_seq, base.leaf
-        self.ids, self.keys = Seqs(base.ids), Seqs(base.keys)
+        self.ids, self.keys, self.newest = Seqs(base.ids), Seqs(base.keys), Seqs(base.newest)
         if len(self.ids) > base.last_seq:
             raise FormatError(f"snapshot has {len(self.ids)} ids, limit {base.last_seq}")
         _check_missing(base.last_seq - len(self.ids))

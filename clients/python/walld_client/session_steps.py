@@ -67,11 +67,20 @@ class SessionSteps(Appending):
         type: str,  # noqa: A002
         key_prefix: str | None = None,
         last: int | None = None,
+        *,
+        key: str | None = None,
     ) -> Steps[list[dict[str, Any]]]:
-        """Events of a type, those whose key begins so, the last n of them, in order."""
+        """Events of a type, those of a key or whose key begins so, the last n of them, in order.
+
+        The daemon knows where the first and the newest event of a key are; for a prefix it reads
+        the log, with `last` from its end.
+        """
         if last is not None and last < 1:
             raise ValueError(f"find gives at least 1 event, got last={last}")
-        arguments = {"type": type, "key_prefix": key_prefix, "last": last}
+        if key is not None and key_prefix is not None:
+            raise ValueError(f"find takes a key or a prefix, got {key!r} and {key_prefix!r}")
+        arguments = {"type": type, "key": key, "key_prefix": key_prefix, "last": last}
+        arguments = {name: value for name, value in arguments.items() if value is not None}
         return (yield from self.project("find", **arguments)) or []
 
     def events(self, after: int = 0, branch: str | None = None) -> Steps[list[dict[str, Any]]]:

@@ -147,7 +147,7 @@ class WalldConversationStore(ConversationStore):
         head_id = entries[0].parent_id if entries else record.head_id
         if head_id is not None:
             session = self._session(record.conversation_id)
-            if not (yield from session.find(_ENTRY, key_prefix=head_id, last=1)):
+            if not (yield from session.find(_ENTRY, key=head_id, last=1)):
                 try:
                     entries[:0] = yield from self._history(head_id, None)
                 except KeyError:
@@ -217,7 +217,7 @@ class WalldConversationStore(ConversationStore):
                 others = yield from self._conversation_ids()
             for conversation_id in others:
                 session = self._session(conversation_id)
-                if (yield from session.find(_ENTRY, key_prefix=entry_id, last=1)):
+                if (yield from session.find(_ENTRY, key=entry_id, last=1)):
                     return session
         raise KeyError(entry_id)
 
