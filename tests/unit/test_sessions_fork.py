@@ -87,6 +87,19 @@ def test_a_compaction_that_keeps_what_is_not_copied(log: Log) -> None:
     assert contents(messages(copies)) == contents(messages(log.events)) == ["s"]
 
 
+def test_a_compaction_that_keeps_from_a_label_keeps_what_comes_behind_it() -> None:
+    log = Log()
+    log.say("user", "a")
+    label = log.add("label", {"target": "e1", "text": "here"})
+    log.add("message", {"role": "assistant", "content": "b"}, parent=label)
+    log.add("compaction", {"summary": "short", "first_kept": label})
+    assert contents(messages(log.events)) == ["short", "b"]
+    assert contents(messages(forked(log.events))) == ["short", "b"]
+    last = log.add("label", {"target": "e1", "text": "last"})
+    log.add("compaction", {"summary": "nothing kept", "first_kept": last}, parent=last)
+    assert contents(messages(log.events)) == contents(messages(forked(log.events)))
+
+
 def test_turns_are_copied_without_owners() -> None:
     log = Log()
     log.submit("t", "q")

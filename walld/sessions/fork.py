@@ -57,7 +57,9 @@ def forked(events: Sequence[Event], at: str | None = None, whole: bool = False) 
     on_path = [events[place] for place in path(found, at)]
     copies = _Copies()
     for event in on_path:
-        if event.type not in _NOT_COPIED:
+        if event.type in _NOT_COPIED:
+            copies.leave_out(event)
+        else:
             copies.take(event)
     named = labels_of(events)
     last_of = {
@@ -103,6 +105,13 @@ class _Copies:
         self.events: list[Event] = []
         self.state = SessionState()
         self.last: str | None = None
+        self._left_out: list[str] = []
+        self._behind: dict[str, str] = {}
+        """What was left out of the path -> the copy behind it: who keeps from there keeps this."""
+
+    def leave_out(self, event: Event) -> None:
+        """The next one of the path does not come along."""
+        self._left_out.append(event.id)
 
     def take(self, event: Event) -> None:
         """A copy of the next one; one that could not be appended had no effect and stays out."""
@@ -116,11 +125,14 @@ class _Copies:
         )
         copy = self._retargeted(copy)
         if self.state.check(copy) is not None:
+            self.leave_out(event)
             return
         self.state.apply(copy)
         self.events.append(copy)
         if leads:
             self.last = copy.id
+            self._behind |= dict.fromkeys(self._left_out, copy.id)
+            self._left_out.clear()
 
     def _retargeted(self, event: Event) -> Event:
         """A summary of what is not copied still says what it says."""
@@ -130,7 +142,10 @@ class _Copies:
         if event.type == "branch_summary" and payload["target"] is not None:
             if payload["target"] not in self.state.ids:  # no entry before it: of no branch here
                 return msgspec.structs.replace(event, payload=payload | {"target": self.last})
-        elif event.type == "compaction" and not self._knows(payload.get("first_kept")):
+        elif event.type == "compaction" and not self._knows(first := payload.get("first_kept")):
+            if first in self._behind:
+                kept = payload | {"first_kept": self._behind[first]}
+                return msgspec.structs.replace(event, payload=kept)
             said = [{"role": "user", "content": payload.get("summary"), "_compaction": event.id}]
             kept = {"replacement": said} | payload
             kept.pop("first_kept")
