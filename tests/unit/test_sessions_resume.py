@@ -155,7 +155,7 @@ def test_a_call_whose_turn_is_lost_to_damage_is_told() -> None:
     log.add("turn_completed", {}, turn="t")
     lost = [event for event in log.events if event.type not in ("turn_submitted", "tool_started")]
     for events in (lost, [event for event in log.events if event.type != "turn_submitted"]):
-        assert [tool["call_id"] for tool in resume(events)["tools"]] == ["c"] * (events != lost)
+        assert [tool["call_id"] for tool in resume(events)["tools"]] == ["c"]
     without = [event for event in log.events if not event.type.startswith("turn_")]
     assert codes(resume(without)) == ["tool_unknown"]
     assert pending(without)[0]["action"] == "settle_tool"
@@ -244,6 +244,25 @@ def test_what_nobody_says_the_agent_wrote_is_neither_the_same_nor_changed() -> N
     gate = resume(log.events, DIRTY)
     assert gate["workspace"]["verdict"] == "unknown"
     assert codes(gate) == ["tool_unknown"], "and so the write asks"
+
+
+def test_where_nobody_lists_what_differs_a_write_may_be_any_file() -> None:
+    no_git = {"head": None, "dirty": None, "files": {"x.py": A}}
+    for then in (no_git, {"files": {"x.py": A}}, {"head": "h", "files": {}}):
+        assert compare(then, then, has_written=False).verdict == "same"
+        assert compare(then, then, has_written=True).verdict == "unknown"
+    log = Log()
+    log.add("lifecycle", {"fingerprint": no_git})
+    log.submit("t")
+    log.tool("t", "c", "started", side_effect="workspace-write", resume_policy=CHECK)
+    gate = resume(log.events, no_git)
+    assert (gate["tools"][0]["may"], codes(gate)) == ("ask_user", ["tool_unknown"])
+
+
+def test_a_file_that_could_not_be_read_then_nor_now_is_not_the_same() -> None:
+    then = THEN | {"files": {"x.py": None}}
+    assert compare(then, then, has_written=False).verdict == "unknown"
+    assert compare(then, THEN, has_written=False).changed == ["file x.py"]
 
 
 def test_missing_artifacts_and_budget_block() -> None:

@@ -107,9 +107,9 @@ def test_what_became_of_a_call_may_be_said_after_the_turn() -> None:
 @pytest.mark.parametrize(
     ("types", "legal"),
     [
-        ((), {"approval:denied", "decision:deny"}),
-        (("approval:asked",), {"approval:denied", "decision:deny"}),
-        (("approval:granted",), {"approval:denied", "decision:deny"}),
+        ((), {"approval:denied", "decision:deny", "finished", "observation"}),
+        (("approval:asked",), {"approval:denied", "decision:deny", "finished", "observation"}),
+        (("approval:granted",), {"approval:denied", "decision:deny", "finished", "observation"}),
         (("started",), {"finished", "observation"}),
         (("started", "finished"), {"observation"}),
         (("approval:denied",), {"observation", "finished"}),

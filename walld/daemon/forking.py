@@ -18,7 +18,7 @@ from walld.engine.entries import entry_event, event_line, events_of, free_id
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import chain_of
-from walld.sessions.fork import BEFORE_FIRST, forked, started_behind
+from walld.sessions.fork import BEFORE_FIRST, check_copy, forked, started_behind
 from walld.sessions.state import SessionState
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def forked_lines(
     made = []
     for entry in _entries(lines, request, until):
         event = entry_event(state, entry, None, at_ms)
-        problem = state.check(event)
+        problem = check_copy(state, event)
         if problem is not None:
             raise Refusal(problem.code, problem.message, problem.got, problem.limit)
         line = event_line(event, entry.payload, chain)
@@ -66,7 +66,7 @@ def _entries(lines: Sequence[bytes], request: wire.Fork, until: int) -> list[wir
     }
     if missing := _missing(events, until):
         source |= {"missing": missing, "until": len(copies) + 1}
-    if not request.whole and (started := started_behind(events, copies)):
+    if started := started_behind(events, copies, until):
         source["started"] = started
     first_id = free_id(state, f"forked:{request.new_id}")
     first = wire.NewEntry("forked", _dumps(source), first_id, leaf=False)

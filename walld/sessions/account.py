@@ -23,7 +23,10 @@ __all__ = ["Account", "ToolAccount", "TurnAccount", "account_of"]
 
 
 class ToolAccount:
-    """One call. at_ms: state -> when. decisions: what was decided and asked, as events say it."""
+    """One call. at_ms: state -> when. decisions: what was decided and asked, as events say it.
+
+    intent: or, where that is lost, its start.
+    """
 
     __slots__ = (
         "at_ms",
@@ -41,7 +44,7 @@ class ToolAccount:
         self.turn = intent.turn
         self.call_id: str = intent.payload["call_id"]
         self.state = state
-        self.at_ms: dict[str, int] = {"intended": intent.at_ms}
+        self.at_ms: dict[str, int] = {}
         self.decisions: list[dict[str, Any]] = []
         self.result: Event | None = None
         self.observations: list[object] = []
@@ -135,14 +138,14 @@ class Account:
         state = self.state.journal.tool(*key)
         if state is None:
             return
-        if event.type == "tool_intent":
-            if state.seqs["intended"] == event.seq:
-                tool = self._newest[key] = ToolAccount(event, state)
-                self.tools.append(tool)
-                self._tools_of.setdefault(turn_id, []).append(tool)
+        reached = tool_state_of(event.type, event.payload)
+        if min(state.seqs.values()) == event.seq:
+            tool = self._newest[key] = ToolAccount(event, state)
+            self.tools.append(tool)
+            self._tools_of.setdefault(turn_id, []).append(tool)
+        elif event.type == "tool_intent":
             return
         tool = self._newest[key]
-        reached = tool_state_of(event.type, event.payload)
         if problem is not None and (reached is None or state.seqs.get(reached) != event.seq):
             return
         if reached is not None:

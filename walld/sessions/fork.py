@@ -4,9 +4,10 @@ Owns: which events are copied, and how they hang together there. Refuses: the `f
 itself and the lines (the daemon), artifacts (they are not copied: the same bytes serve both).
 
 Invariants: the source is not touched. The copies tell the same messages as the path they were
-copied from, could each be appended in their order, and are numbered from 1. Nobody owns them: who
-worked on a turn of the source does not work on its copy. A call that ran behind the entry at which
-the source was forked is no call that never started: the `forked` event names its intent.
+copied from, could each be appended in their order (but for `check_copy`), and are numbered from 1.
+Nobody owns them: who worked on a turn of the source does not work on its copy. A call that ran, or
+may have run, behind the entry at which the source was forked is no call that never started: the
+`forked` event names its intent.
 """
 
 from __future__ import annotations
@@ -17,18 +18,20 @@ from typing import Final
 import msgspec
 
 from walld.sessions.account import account_of
-from walld.sessions.events import Event, check_payload
+from walld.sessions.events import Event, Problem, check_payload
+from walld.sessions.losses import may_have_started
 from walld.sessions.path import NO_PLACE, path, places
 from walld.sessions.refusals import BadArgument
 from walld.sessions.state import SessionState
 from walld.sessions.tree import labels_of
 
-__all__ = ["BEFORE_FIRST", "forked", "started_behind", "started_elsewhere"]
+__all__ = ["BEFORE_FIRST", "check_copy", "forked", "started_behind"]
 
 BEFORE_FIRST: Final = ""
 """As `at`: before the first entry."""
 _NOT_COPIED: Final = frozenset(("label", "leaf"))
 """Of a path: a move of the leaf leads elsewhere, labels follow at the end."""
+_WITHOUT_INTENT: Final = ("unknown_turn", "unknown_tool")
 _RAN: Final = frozenset(("started", "finished", "failed", "observed"))
 
 
@@ -73,13 +76,19 @@ def forked(events: Sequence[Event], at: str | None = None, whole: bool = False) 
     return copies.events
 
 
-def started_behind(events: Sequence[Event], copies: Sequence[Event]) -> list[str]:
-    """Ids of copied intents whose call may have run, by what was not copied."""
-    known = started_elsewhere(events)
+def started_behind(
+    events: Sequence[Event], copies: Sequence[Event], last_seq: int = 0
+) -> list[str]:
+    """Ids of copied intents whose call may have run, by what was not copied or is lost.
+
+    last_seq: the highest that was given to the source, as far as is known.
+    """
+    account = account_of(events)
+    doubtful = may_have_started(account, events, last_seq)
     ran = {
         tool.intent.id
-        for tool in account_of(events).tools
-        if tool.intent.id in known or not _RAN.isdisjoint(tool.state.seqs)
+        for tool in account.tools
+        if tool.intent.id in doubtful or not _RAN.isdisjoint(tool.state.seqs)
     }
     return [
         tool.intent.id
@@ -88,14 +97,14 @@ def started_behind(events: Sequence[Event], copies: Sequence[Event]) -> list[str
     ]
 
 
-def started_elsewhere(events: Sequence[Event]) -> set[str]:
-    """Ids of intents whose call may have run in what this session was forked from."""
-    return {
-        one
-        for event in events
-        if event.type == "forked" and check_payload(event.type, event.payload) is None
-        for one in event.payload.get("started", ())
-    }
+def check_copy(state: SessionState, event: Event) -> Problem | None:
+    """Why a copy may not come next. A start may, also where its intent is lost or on another
+    branch: the call ran all the same.
+    """
+    problem = state.check(event)
+    if problem is None or event.type != "tool_started" or problem.code not in _WITHOUT_INTENT:
+        return problem
+    return None
 
 
 class _Copies:
@@ -124,7 +133,7 @@ class _Copies:
             owner=None,
         )
         copy = self._retargeted(copy)
-        if self.state.check(copy) is not None:
+        if check_copy(self.state, copy) is not None:
             self.leave_out(event)
             return
         self.state.apply(copy)

@@ -153,7 +153,7 @@ class Journal:
         ]
         return JournalPack(
             sorted(self._turns.values(), key=lambda turn: turn.submitted_seq),
-            sorted(tools_at_work, key=lambda one: one[2].seqs["intended"]),
+            sorted(tools_at_work, key=lambda one: min(one[2].seqs.values())),
             self._rest.block(rest),
             self._message_ids.block(named),
             self._stream_ids.block(streamed),

@@ -5,7 +5,7 @@ Owns: which actions are pending. Refuses: whether it is safe to take them (`resu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from walld.sessions.account import Account, ToolAccount, account_of
@@ -16,17 +16,20 @@ __all__ = ["open_tools", "pending"]
 _ACTIONS: Final = {"asked": "approve", "approved": "run_tool", "intended": "decide_tool"}
 
 
-def open_tools(account: Account) -> list[ToolAccount]:
-    """Calls without a result, in order.
+def open_tools(account: Account, doubtful: Container[str] = ()) -> list[ToolAccount]:
+    """Calls without a result, in order. doubtful: ids of intents of calls that may have started.
 
-    What did not start in a turn that was completed is done with; what did start is not, whatever
-    became of its turn.
+    What did not start in a turn that was completed is done with; what did, or may have, is not,
+    whatever became of its turn.
     """
     return [
         tool
         for tool in account.tools
-        if not tool.state.closed
-        and (tool.state.outcome == "unknown" or not _is_completed(account, tool.turn))
+        if tool.intent.id in doubtful
+        or (
+            not tool.state.closed
+            and (tool.state.outcome == "unknown" or not _is_completed(account, tool.turn))
+        )
     ]
 
 

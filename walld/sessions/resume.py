@@ -11,8 +11,11 @@ without an effect alone, a write to the workspace is checked first and any other
 a workspace to look at: without one, or with one that changed, it asks as well.
 
 Where events behind a call's intent are lost, it may have started among them: it is taken for one
-that did, also once a repair has written the loss down. A damaged file blocks until then. So is one
-in a fork that had started behind the entry it was forked at: its `forked` entry names it.
+that did, unless what is left proves that it did not, also once a repair has written the loss down.
+A damaged file blocks until then. So is one in a fork that had started behind the entry it was
+forked at: its `forked` entry names it. Neither the end of its turn nor a denial settles such a
+call, only a word of what became of it. One whose start stands there without its intent is never
+to run again: what it was allowed, nobody knows.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ from typing import Any, Final
 from walld.sessions.account import Account, ToolAccount, account_of
 from walld.sessions.budget import is_exhausted, last_budget
 from walld.sessions.events import Event
-from walld.sessions.fork import started_elsewhere
+from walld.sessions.losses import may_have_started
 from walld.sessions.pending import open_tools
+from walld.sessions.tools import UNKNOWN
 from walld.sessions.workspace import Compared, compare, fingerprint_then
 
 __all__ = ["may_do", "resume"]
@@ -64,11 +68,9 @@ def resume(
     """
     account = account_of(events)
     compared = compare(fingerprint_then(events), workspace, _has_written(account, events))
-    lost_seq, left_out = _last_lost(events, last_seq), started_elsewhere(events)
-    tools = [
-        _judged(tool, compared, tool.intent.seq < lost_seq or tool.intent.id in left_out)
-        for tool in open_tools(account)
-    ]
+    doubtful = may_have_started(account, events, last_seq)
+    unsettled = open_tools(account, doubtful)
+    tools = [_judged(tool, compared, tool.intent.id in doubtful) for tool in unsettled]
     reasons = [
         _reason(
             _code(tool),
@@ -92,7 +94,7 @@ def resume(
     spent = dict(budget) if budget is not None else last_budget(events)
     if spent is not None and is_exhausted(spent):
         reasons.append(_reason("budget_exhausted", "the budget is used up"))
-    turn, boundary = _stopped_at(account)
+    turn, boundary = _stopped_at(account, tools)
     return {
         "status": "blocked" if reasons else "ok",
         "boundary": boundary,
@@ -115,7 +117,7 @@ def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool = False
             return "ask_user"
         unasked = state.state == "intended" and state.resume_policy == "require-user-confirmation"
         return "ask_user" if unasked else "replay"
-    if state.resume_policy == "never-rerun":
+    if state.resume_policy in ("never-rerun", UNKNOWN):
         return "never"
     if state.resume_policy == "require-user-confirmation":
         return "ask_user"
@@ -131,24 +133,6 @@ def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool = False
 def _code(tool: Mapping[str, Any]) -> str:
     waits = tool["state"] == "asked" and tool["outcome"] != "unknown"
     return "approval_pending" if waits else "tool_" + str(tool["outcome"])
-
-
-def _last_lost(events: Sequence[Event], last_seq: int) -> int:
-    """The highest seq that was given and whose event is not there; 0 where all are.
-
-    Of a fork of a damaged session it is the last that was copied: what is lost stood before.
-    """
-    lost = 0
-    for event in events:
-        if event.type == "forked" and event.payload.get("missing"):
-            copied = event.payload.get("until")
-            lost = max(lost, (copied if isinstance(copied, int) else event.seq) + 1)
-    until = last_seq
-    for event in reversed(events):
-        if event.seq < until:
-            break
-        until = event.seq - 1
-    return max(until, lost)
 
 
 def _cost(one: Mapping[str, Any]) -> str:
@@ -187,16 +171,14 @@ def _has_written(account: Account, events: Sequence[Event]) -> bool:
     )
 
 
-def _stopped_at(account: Account) -> tuple[str | None, str]:
-    """The newest turn that was not completed, and how far its calls got."""
+def _stopped_at(account: Account, tools: Sequence[Mapping[str, Any]]) -> tuple[str | None, str]:
+    """The newest turn that was not completed, and how far its calls got. tools: as judged."""
     turns = list(account.turns.values())
+    unknown = [tool["turn"] for tool in tools if tool["outcome"] == "unknown"]
     if not turns or turns[-1].state.state == "completed":
-        unsettled = [tool for tool in open_tools(account) if tool.state.outcome == "unknown"]
-        if not unsettled:
-            return None, "idle"
-        return unsettled[-1].turn, "started"
+        return (unknown[-1], "started") if unknown else (None, "idle")
     turn = turns[-1]
-    if any(tool.state.outcome == "unknown" and not tool.state.closed for tool in turn.tools):
+    if turn.state.turn_id in unknown:
         return turn.state.turn_id, "started"
     newest = max(turn.tools, key=lambda tool: max(tool.state.seqs.values()), default=None)
     boundary = "before_intent" if newest is None else _BOUNDARIES[newest.state.state]

@@ -33,7 +33,7 @@ from walld.sessions.snapshot import (
     key_names,
 )
 from walld.sessions.targets import check_target
-from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, take_tool
+from walld.sessions.tools import TOOL_TYPES, UNKNOWN, ToolState, check_tool, take_tool
 from walld.sessions.turns import (
     TURN_STATES,
     TurnState,
@@ -341,6 +341,9 @@ class SessionState:
             self.journal.put_tool(turn_id, facts["call_id"], new)
         elif tool is not None:
             take_tool(tool, type, step.seq, facts)
+        elif type == "tool_started":  # it ran: that its intent is lost makes it no safer
+            lost = ToolState("started", UNKNOWN, UNKNOWN, UNKNOWN, {"started": step.seq})
+            self.journal.put_tool(turn_id, facts["call_id"], lost)
 
     # --- snapshots --------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ may run again (`resume.py`), running anything.
 
 Invariants: a call only goes forward; skipping is going forward. What was denied does not start. A
 call that started and has no result is `unknown`, whatever became of its turn. Once its turn has
-ended a call is only settled: what became of one that ran may be said, one that did not start may
-be denied; nothing is intended, approved or started any more.
+ended a call is only settled: what became of it may be said, one that did not start may be denied;
+nothing is intended, approved or started any more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ import msgspec
 
 from walld.sessions.events import Event, Problem
 
-__all__ = ["TOOL_TYPES", "ToolState", "check_tool", "take_tool", "tool_state_of"]
+__all__ = ["TOOL_TYPES", "UNKNOWN", "ToolState", "check_tool", "take_tool", "tool_state_of"]
+
+UNKNOWN: Final = "unknown"
+"""Name, side effect and policy of a call whose start stands there and whose intent is lost."""
 
 TOOL_TYPES: Final = frozenset(
     (
@@ -42,7 +45,10 @@ _RANKS: Final = {
 }
 _APPROVED: Final = frozenset(("allow", "allowed", "approve", "approved", "grant", "granted"))
 _DENIED: Final = frozenset(("deny", "denied", "reject", "rejected", "refuse", "refused", "block"))
-_SETTLED_BY: Final = {"pending": "denied", "unknown": "tool_finished | observation"}
+_SETTLED_BY: Final = {
+    "pending": "denied | tool_finished | observation",
+    "unknown": "tool_finished | observation",
+}
 _ASKED: Final = frozenset(("ask", "asked"))
 
 
@@ -135,9 +141,9 @@ def _settles(tool: ToolState | None, event: Event) -> bool:
     if tool is None:
         return event.type != "tool_intent"  # refused as a call that is not known
     state = tool_state_of(event.type, event.payload)
-    if "started" in tool.seqs or tool.closed:
-        return state in ("finished", "failed", "observed")
-    return state == "denied"
+    if state in ("finished", "failed", "observed"):
+        return True
+    return state == "denied" and "started" not in tool.seqs and not tool.closed
 
 
 def _illegal(call_id: object, got: str, limit: str) -> Problem:

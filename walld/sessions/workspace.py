@@ -4,8 +4,9 @@ Owns: `Compared`, and which difference counts. Refuses: looking at any file.
 
 Invariants: what was not looked at is never called the same: where a tree is dirty, every file that
 differs from its commit has to be known then and now. What the agent itself may have written is no
-change somebody else made, and not the same either unless its tools said the hash; a file somebody
-else changed is named.
+change somebody else made, and not the same either unless its tools said the hash; where nobody
+lists what differs it may be any file. A file somebody else changed is named. One that could be read
+neither then nor now is not known.
 """
 
 from __future__ import annotations
@@ -68,14 +69,12 @@ def compare(
     changed += others
     files = now.get("files")
     files = files if isinstance(files, dict) else {}
-    changed += [
-        f"file {name}"
-        for name, sha256 in then["files"].items()
-        if name not in files or files[name] != sha256
-    ]
+    named = then["files"]
+    changed += [f"file {name}" for name in named if name not in files or files[name] != named[name]]
     if changed:
         return Compared("changed", changed, then, now)
-    return Compared("same" if is_seen else "unknown", [], then, now)
+    is_read = None not in named.values()
+    return Compared("same" if is_seen and is_read else "unknown", [], then, now)
 
 
 _AS_COMMITTED: Final = "as committed"
@@ -86,12 +85,12 @@ def _others(
 ) -> tuple[list[str], bool]:
     """What differs beside the named files; and whether all was seen that may differ."""
     if "dirty" not in then:  # what an application, or its tools, named is all there is
-        return [], bool(then["files"]) or "head" in then
+        return [], (bool(then["files"]) or "head" in then) and not has_written
     was, is_ = then["dirty"], now.get("dirty")
     if was is False and is_ is False:
         return [], True
     if was is None and then.get("head") is None:  # no git
-        return [], bool(then["files"])
+        return [], bool(then["files"]) and not has_written
     if was is None or is_ is None:
         return [], False
     before, after = _changes(then), _changes(now)

@@ -1,0 +1,95 @@
+"""Calls that may have run by what is lost, or was left out of a fork, though nothing left says so.
+
+Owns: which seqs are lost, and what of the rest proves that a call did not start among them.
+Refuses: what may be done with such a call (`resume.py`).
+
+A call starts behind its intent, in a turn that has not ended, and is neither asked for, approved
+nor denied once it has: an event of that kind behind a loss, or a turn that ended before it, proves
+that it did not start there. In a fork of a damaged session it is not known where the loss lay: a
+call of it that is open may have started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from walld.sessions.account import Account, ToolAccount
+from walld.sessions.events import Event, check_payload
+
+__all__ = ["may_have_started", "started_elsewhere"]
+
+_RAN: Final = frozenset(("finished", "failed", "observed"))
+_BEFORE: Final = ("asked", "approved", "denied")
+
+
+class _Lost(NamedTuple):
+    """Seqs that were given and whose events are not there."""
+
+    first: int
+    last: int
+
+
+def may_have_started(account: Account, events: Sequence[Event], last_seq: int = 0) -> set[str]:
+    """Ids of intents of calls that may have run, and of which nothing says what became of them.
+
+    last_seq: the highest that was given, as far as is known.
+    """
+    lost, left_out = _lost(events, last_seq), started_elsewhere(events)
+    copied = _copied_with_losses(events)
+    return {
+        tool.intent.id
+        for tool in account.tools
+        if _RAN.isdisjoint(tool.state.seqs)
+        and (
+            tool.intent.id in left_out
+            or any(_may_start_in(one, tool, account) for one in lost)
+            or (tool.intent.seq <= copied and not _is_done(tool, account))
+        )
+    }
+
+
+def started_elsewhere(events: Sequence[Event]) -> set[str]:
+    """Ids of intents whose call may have run in what this session was forked from."""
+    return {
+        one
+        for event in events
+        if event.type == "forked" and check_payload(event.type, event.payload) is None
+        for one in event.payload.get("started", ())
+    }
+
+
+def _may_start_in(lost: _Lost, tool: ToolAccount, account: Account) -> bool:
+    if tool.intent.seq > lost.last:
+        return False
+    turn = account.turns.get(tool.turn or "")
+    ended = 0 if turn is None else turn.state.terminal_seq
+    if 0 < ended < lost.first:
+        return False
+    return all(tool.state.seqs.get(name, 0) < lost.first for name in _BEFORE)
+
+
+def _is_done(tool: ToolAccount, account: Account) -> bool:
+    turn = account.turns.get(tool.turn or "")
+    return tool.state.closed or (turn is not None and turn.state.state == "completed")
+
+
+def _lost(events: Sequence[Event], last_seq: int) -> list[_Lost]:
+    found, before = [], 0
+    for event in events:
+        if event.seq > before + 1:
+            found.append(_Lost(before + 1, event.seq - 1))
+        before = event.seq
+    if last_seq > before:
+        found.append(_Lost(before + 1, last_seq))
+    return found
+
+
+def _copied_with_losses(events: Sequence[Event]) -> int:
+    """The last seq that was copied from a damaged session, 0 where none was."""
+    until = 0
+    for event in events:
+        if event.type == "forked" and event.payload.get("missing"):
+            copied = event.payload.get("until")
+            until = max(until, copied if isinstance(copied, int) else event.seq)
+    return until
