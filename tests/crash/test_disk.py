@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 import walld_client
@@ -69,6 +70,37 @@ def test_a_full_disk_takes_ends_from_its_reserve_and_goes_on_by_itself(
     assert not reply.gaps
     assert slowest < 5.0, "no call waited for the disk"
     large.end()
+    client.close()
+
+
+@needs_root
+def test_a_start_on_a_full_disk_serves_what_is_there(small_disk: DaemonProcess) -> None:
+    """Its first segment has the room of the reserve: a full disk is no reason to hide a reply."""
+    daemon = small_disk.start()
+    client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
+    reply = client.reply("s")
+    reply.token("said before")
+    assert reply.drain(PATIENCE_SECONDS, "synced")
+    session = client.session("t")
+    turn = session.submit("a question")
+    daemon.kill()
+    with open(daemon.data / "ballast", "wb", buffering=0) as ballast, suppress(OSError):
+        while ballast.write(bytes(4096)):
+            pass
+    assert os.statvfs(daemon.data).f_bavail == 0
+    daemon.start()
+    until(lambda: daemon.status()["state"] == "disk_full", "a start that gets to its end")
+    told = client.recover("s")
+    assert told is not None
+    assert told.text == "said before"
+    assert [one["content"] for one in session.messages() or []] == ["a question"]
+    turn.completed()
+    with pytest.raises(walld_client.Refused, match="disk_full"):
+        session.append("app.note", {})
+    (daemon.data / "ballast").unlink()
+    until(lambda: daemon.status()["state"] == "ok", "a daemon that goes on by itself")
+    session.append("app.note", {}, synced=True)
+    reply.end()
     client.close()
 
 

@@ -98,7 +98,8 @@ class Writer:
         """A start's own segment; first in it what the scan found, so that it is said once.
 
         Until `settled` is called no header says more of what is synced than the log did. A disk
-        that takes nothing yet is no reason not to start: it is tried again every second.
+        that takes nothing yet is no reason not to start: it is tried again every second. On a full
+        one the reserve has the room for it: what is there can be read, and turns can end (W3).
         """
         self._last_id = last_segment_id
         while True:
@@ -107,13 +108,17 @@ class Writer:
                 break
             except OSError as error:
                 self._ill(f"write of a new segment: {error.strerror or error}")
-                await self.pause(limits.DISK_RETRY_SECONDS)
-        if self.trouble is not None:
-            self._well()
-        try:
-            await self._thread.run(self._reserve.make)
-        except OSError as error:
-            self._ill(f"write of the reserve: {error.strerror or error}")
+                if error.errno in _NO_ROOM:
+                    await self._live_on_the_reserve()
+                else:
+                    await self.pause(limits.DISK_RETRY_SECONDS)
+        if not self._engine.disk_full:
+            if self.trouble is not None:
+                self._well()
+            try:
+                await self._thread.run(self._reserve.make)
+            except OSError as error:
+                self._ill(f"write of the reserve: {error.strerror or error}")
         self._synced_no_max = verdict.synced_no
         await self.settle(verdict.rows())
 
