@@ -9,6 +9,8 @@ PACKAGES := clients/python walld
 SOURCES := $(PACKAGES) tests $(wildcard bench examples)
 PYTEST ?= -q
 SEEDS ?= 0..300
+ROUNDS ?= 5
+LAWS = $(shell grep -rl '^from hypothesis' tests --include='test_*.py')
 EVERY ?= 1
 SHARE ?= 100
 SHELL := /bin/bash
@@ -20,7 +22,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-adapters bench-adapters check format sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
+.PHONY: help demo test test-node test-adapters bench-adapters check format search sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
 	bench-publish clean
 
 help:
@@ -31,6 +33,7 @@ help:
 	@echo 'make bench-adapters  what each adapter adds to a chunk, in the venvs of test-adapters'
 	@echo 'make check   format, lint, types, import rules, spelling'
 	@echo 'make format  rewrite the files as make check wants them'
+	@echo 'make search  what holds of any input, with inputs that are new each time; ROUNDS=n'
 	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b'
 	@echo 'make zoo     planted bugs, each of which make sim would find; ONLY=word for some'
 	@echo 'make fuzz    a minute of any bytes for each reader of bytes; TARGET=frames for one, FUZZ_SECONDS=n'
@@ -92,6 +95,11 @@ check: $(VENV)/tools
 format: $(VENV)/tools
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
+
+# `make test` tries the same inputs each time, so that only what was changed can make it red.
+search: $(VENV)/tools
+	for round in $$(seq $(ROUNDS)); do \
+		WALLD_SEARCH=1 $(BIN)/python -m pytest -q $(LAWS) || exit 1; done
 
 sim: $(VENV)/tools
 	PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --sweep)

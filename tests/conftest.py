@@ -2,11 +2,15 @@
 
 Also the fixtures of tests with real processes: whatever they start is ended with them, what the
 client or the daemon logged is looked through for tracebacks, and no test runs for ever.
+
+What holds of any input is tried with the same inputs each time, so that a red test is red because of
+what was changed; `make search` looks for others.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -16,12 +20,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from agents.process import Nursery, Obedient
     from daemon_process import DaemonProcess
 
 TEST_SECONDS_MAX = 90
+settings.register_profile("the same inputs", derandomize="WALLD_SEARCH" not in os.environ)
+settings.load_profile("the same inputs")
 
 
 @pytest.fixture
