@@ -44,6 +44,7 @@ QUESTIONS = {
     "stall": (75.0, 12.0),
     "sessions": (60.0, 15.0),
     "submits": (75.0, 9.0),
+    "ladders": (40.0, 10.0),
     "loss": (80.0, 11.0),
     "slow_disks": (85.0, 5.0),
     "growth": (80.0, 7.0),

@@ -1,0 +1,287 @@
+"""How far is walld from what this machine can do at all, and what is the gap made of?
+
+A ladder for each thing that somebody waits for. The first rung is the least that any design pays,
+by the kernel alone; each further one does all that the one below does and one thing more, and the
+last is walld as a program uses it. Rungs take turns, so that a neighbour on the machine is
+everybody's. What a rung adds to the one below is a cause of the gap; the notes name them, the
+largest first.
+
+    token       a send of as many bytes | packed first | token(); back to back, and 60 a second
+    nothing     a round trip to a process that blocks | to one with walld's event loop |
+                raw frames to walld | recover() of the client
+    long reply  the same, the answer as long as a reply of 10,000 tokens is on the wire
+    submit      a write and an fdatasync | and a round trip | raw frames to walld | submit()
+    restart     the log's bytes read | and their CRC-32 | walld's scan of them, in this process
+
+Bulk ingest has its wall in `ingest.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from zlib import crc32
+
+import anyio
+import msgspec
+from walld_client import Client, connect, frames
+from walld_client.wire import messages as wire
+
+from bench.daemon import Daemon, Peer, environment
+from bench.machine import pinned
+from bench.numbers import blocks, median, spread
+from bench.recover import read, speak, timed
+from bench.restart import make_log
+from bench.run import Run
+from bench.table import Figure
+from walld.disk.owner import Owner
+from walld.disk.real import RealDisk
+from walld.wal.scan import LogScan
+
+__all__ = ["echo", "measure"]
+
+_Rungs = dict[str, Callable[[], object]]
+_BLOCKS = 5
+_PACED_SECONDS = 1 / 60
+_REST_SECONDS = 0.002
+"""Behind a rung's turn: whoever was sent something has it by then."""
+_TOKENS = 10_000
+_CONTENT = "walls " * 50
+_LOG_MB = 64
+
+
+def echo(descriptor: str, how: str, length: str) -> None:
+    """In a process of its own: so many bytes for whatever comes. how: "blocks" or "loop"."""
+    other = socket.socket(fileno=int(descriptor))
+    answer = bytes(int(length))
+    other.sendall(b"!")
+    if how == "blocks":
+        while other.recv(1 << 16):
+            other.sendall(answer)
+    else:
+        anyio.run(_echo, other, answer, backend="asyncio", backend_options={"use_uvloop": True})
+
+
+async def _echo(other: socket.socket, answer: bytes) -> None:
+    other.setblocking(False)
+    while True:
+        try:
+            if not other.recv(1 << 16):
+                return
+        except BlockingIOError:
+            await anyio.wait_readable(other)
+            continue
+        sent = 0
+        while sent < len(answer):
+            try:
+                sent += other.send(answer[sent:])
+            except BlockingIOError:
+                await anyio.wait_writable(other)
+
+
+@contextmanager
+def _answering(run: Run, how: str, length: int) -> Iterator[socket.socket]:
+    """A socket to a process on the daemon's core that answers with so many bytes, or takes all."""
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    program = f"from bench.ladders import echo; echo({other.fileno()}, {how!r}, {length})"
+    with pinned(run.cores.daemon):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program], env=environment(), pass_fds=[other.fileno()]
+        )
+    other.close()
+    try:
+        own.recv(1)
+        yield own
+    finally:
+        own.close()
+        process.wait()
+
+
+@contextmanager
+def _echoing(run: Run, how: str, length: int) -> Iterator[Callable[[], None]]:
+    """A round trip: 64 bytes there, so many back."""
+    with _answering(run, how, length) as own:
+
+        def there_and_back() -> None:
+            own.sendall(bytes(64))
+            left = length
+            while left:
+                left -= len(own.recv(1 << 18))
+
+        yield there_and_back
+
+
+def _climbed(
+    ladder: str,
+    rungs: _Rungs,
+    rounds: int,
+    each: int,
+    before: Callable[[], object] = lambda: None,
+) -> list[Figure]:
+    """p50 of each rung, `each` calls at a time, and the last to the first with the gap's causes.
+
+    before: done in front of each call, and not counted.
+    """
+    took: dict[str, list[float]] = {name: [] for name in rungs}
+    for _ in range(rounds):
+        for name, action in rungs.items():
+            for _ in range(each):
+                before()
+                took[name] += timed(action, 1)
+            time.sleep(_REST_SECONDS)
+    figures = [
+        Figure(
+            "ladders", f"{ladder}: {name}, p50", median(seconds) * 1e6, "us",
+            spread=spread([median(block) * 1e6 for block in blocks(seconds, _BLOCKS)]),
+        )
+        for name, seconds in took.items()
+    ]  # fmt: skip
+    lowest, *_, highest = took.values()
+    pairs = zip(blocks(highest, _BLOCKS), blocks(lowest, _BLOCKS), strict=True)
+    ratios = [median(above) / median(below) for above, below in pairs]
+    middles = {name: median(seconds) * 1e6 for name, seconds in took.items()}
+    names = list(middles)
+    added = {name: middles[name] - middles[below] for below, name in pairwise(names)}
+    causes = sorted(added, key=lambda name: -added[name])
+    note = ", ".join(f"{name} +{added[name]:,.1f} us" for name in causes)
+    value = middles[names[-1]] / middles[names[0]]
+    figures.append(
+        Figure("ladders", f"{ladder}: {names[-1]} to {names[0]}", value, "x",
+               spread=spread(ratios), note=f"{ladder}: {note}")
+    )  # fmt: skip
+    return figures
+
+
+# --- the ladders --------------------------------------------------------------------------------
+
+
+def _token(run: Run) -> list[Figure]:
+    prefix = frames.text_prefix(frames.TOKEN, 1)
+    frame = frames.plain_text(prefix, 1, b"abcde")
+    with run.daemon() as daemon, _answering(run, "blocks", 0) as into:
+        into.setblocking(False)
+        client = connect(socket=daemon.socket_path)
+        reply = client.reply("ladder")
+        rungs: _Rungs = {
+            "a send of as many bytes": lambda: into.send(frame),
+            "packed first": lambda: into.send(frames.plain_text(prefix, 1, b"abcde")),
+            "token()": partial(reply.token, "abcde"),
+        }
+        figures = _climbed("token, back to back", rungs, int(run.pick(500, 50)), 20)
+        figures += _climbed(
+            "token, 60 a second", rungs, int(run.pick(60, 10)), 5,
+            before=partial(time.sleep, _PACED_SECONDS),
+        )  # fmt: skip
+        reply.end()
+        client.close()
+    return figures
+
+
+def _asked(run: Run, daemon: Daemon, client: Client, ladder: str, session: str) -> list[Figure]:
+    """Of a question about a session: nothing there, or a long reply."""
+    with Peer(daemon.socket_path, "query") as raw:
+        request = wire.Recover(1, "latest", session)
+        length = len(raw.ask(request))
+        is_there = session == "long"
+        program = partial(read, client, session) if is_there else partial(client.recover, session)
+        with _echoing(run, "blocks", length) as blocks_, _echoing(run, "loop", length) as loop:
+            rungs: _Rungs = {
+                "a round trip": blocks_,
+                "to an event loop": loop,
+                "raw frames to walld": partial(raw.ask, request),
+                "recover()": program,
+            }
+            return _climbed(ladder, rungs, int(run.pick(60, 10)), 5)
+
+
+def _submit(run: Run) -> list[Figure]:
+    with run.daemon() as daemon, Peer(daemon.socket_path, "query") as raw:
+        client = connect(socket=daemon.socket_path)
+        session = client.session("ladder")
+        session.submit(_CONTENT)
+        line = _first_line(raw, "ladder")
+        file = os.open(run.folder / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        number = iter(range(1, 1 << 30))
+
+        def written() -> None:
+            os.write(file, line)
+            os.fdatasync(file)
+
+        with _echoing(run, "blocks", 64) as there_and_back:
+
+            def both() -> None:
+                written()
+                there_and_back()
+
+            def raw_submit() -> None:
+                at = next(number)
+                payload = b'{"message_id":"raw-%d","content":"%b"}' % (at, _CONTENT.encode())
+                entry = wire.NewEntry("turn_submitted", payload, f"e{at}", turn=f"t{at}")
+                raw.ask(wire.Append(at, "raw", [entry], level="synced"))
+
+            rungs: _Rungs = {
+                "a write and an fdatasync": written,
+                "and a round trip": both,
+                "raw frames to walld": raw_submit,
+                "submit()": partial(session.submit, _CONTENT),
+            }
+            figures = _climbed("submit", rungs, int(run.pick(100, 20)), 5)
+        os.close(file)
+        client.close()
+    return figures
+
+
+def _first_line(raw: Peer, session_id: str) -> bytes:
+    answer = raw.ask(wire.Events(1, session_id))
+    return msgspec.msgpack.decode(answer, type=list[bytes])[0]
+
+
+def _restart(run: Run) -> list[Figure]:
+    data = run.home() / "data"
+    make_log(data, int(run.pick(_LOG_MB, 16)) * 1_000_000)
+    paths = sorted((data / "wal").glob("*.wal"))
+    disk = RealDisk(str(data))
+    holder = Owner(str(data), os.urandom(16))
+
+    def whole() -> list[bytes]:
+        return [Path(path).read_bytes() for path in paths]
+
+    rungs: _Rungs = {
+        "the bytes read": whole,
+        "and their CRC-32": lambda: [crc32(text) for text in whole()],
+        "walld's scan": lambda: sum(1 for _ in LogScan(disk, holder.log_uuid)),
+    }
+    figures = _climbed(f"restart, {_LOG_MB} MB", rungs, int(run.pick(5, 5)), 1)
+    holder.close()
+    disk.close()
+    return figures
+
+
+def measure(run: Run) -> list[Figure]:
+    """All of them."""
+    run.step(0.0, "a token")
+    figures = _token(run)
+    with run.daemon() as daemon, daemon.agent() as peer:
+        run.step(0.4, "a long reply, flushed 700 times")
+        peer.send(wire.Start(1, 0, os.urandom(8).hex(), "long"))
+        speak(peer, _TOKENS)
+        daemon.settle()
+        client = connect(socket=daemon.socket_path, timeout=30.0)
+        client.recover("nobody")
+        run.step(0.6, "nothing there")
+        figures += _asked(run, daemon, client, "nothing there", "nobody")
+        run.step(0.7, "a long reply")
+        figures += _asked(run, daemon, client, "10,000 tokens", "long")
+        client.close()
+    run.step(0.8, "a submit")
+    figures += _submit(run)
+    run.step(0.9, "a restart")
+    return figures + _restart(run)
