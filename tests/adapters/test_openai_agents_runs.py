@@ -180,6 +180,37 @@ def test_a_run_that_was_approved(
     assert [reply.status for reply in replies] == ["complete", "complete"]
 
 
+@pytest.mark.parametrize("mode", ["immediate", "after_turn"])
+@each_wire
+def test_a_run_that_the_program_cancels(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+    mode: str,
+) -> None:
+    """At once: cancelled, as the program wants, and not cut. Behind the turn: whole."""
+    session, said = f"{wire} {mode}", list[str]()
+
+    async def main() -> None:
+        hooks = hooks_of(walld, session)
+        model = "text:hold6" if mode == "immediate" else "text"
+        result = agents.Runner.run_streamed(agent_of(wire, model), "hello", hooks=hooks)
+        async for event in hooks.tee(result):
+            if event.type != "raw_response_event":
+                continue
+            if event.data.type == "response.output_text.delta":
+                said.append(event.data.delta)
+                result.cancel(mode=mode)
+
+    loop.run(main())
+    (reply,) = walld.recover_all(session)
+    if mode == "immediate":
+        assert (reply.status, reply.error, reply.text) == ("cancelled", None, "".join(said))
+    else:
+        assert (reply.status, reply.text) == ("complete", told(answer(wire, "text"))["text"])
+
+
 @each_wire
 def test_the_session_is_that_of_the_beginning(
     walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, wire: str

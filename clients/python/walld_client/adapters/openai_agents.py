@@ -80,7 +80,7 @@ class WalldHooks(RunHooks[Any]):
             events: AsyncIterator[Any] = result.stream_events()
             return events
         run.is_teed = True
-        return run.tee(result.stream_events())
+        return run.tee(result)
 
     @safely
     def _llm_started(self, context: Any) -> None:
@@ -192,16 +192,16 @@ class _Run:
             self._last = self._board.begin(self.key)
         return self._last
 
-    async def tee(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The same events."""
+    async def tee(self, result: Any) -> AsyncIterator[Any]:
+        """Its events, and how they end."""
         try:
-            async for event in events:
+            async for event in result.stream_events():
                 self._event(event)
                 yield event
         except BaseException as error:
             self._broke(error)
             raise
-        self._ended()
+        self._ended(result)
 
     @safely
     def _event(self, event: Any) -> None:
@@ -236,7 +236,12 @@ class _Run:
             call.fail()
 
     @safely
-    def _ended(self) -> None:
+    def _ended(self, result: Any) -> None:
+        call = self._call
+        # Nothing public tells a stream that `cancel()` ended from one that was cut.
+        if call is not None and getattr(result, "_cancel_mode", None) == "immediate":
+            self._call = None
+            call.cancel("the program cancelled the run")
         self._cut()
         self._board.run_ended(self.key)
 
