@@ -17,6 +17,10 @@ A tool's context is another one than its model's. Its run is told by the very ob
 which Agents hands on from the answer to the tool; where a run goes on that was interrupted, by a
 copy of it, equal to the response's id; or else by the usage, which a run's contexts share.
 
+The calls of a run that was interrupted wait as long as the program holds its result or state, also
+where that was teed. One that is approved behind that, in another process say, stays open, and so
+does one that is rejected: no hook tells of it.
+
 Of a Chat model that is not at OpenAI itself Agents makes up a `response.completed`, also for a
 stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
 the usage, which providers send last: such an answer without it is errored, and the error says why.
@@ -243,7 +247,8 @@ class _Run:
             self._call = None
             call.cancel("the program cancelled the run")
         self._cut()
-        self._board.run_ended(self.key)
+        if not getattr(result, "interruptions", None):
+            self._board.run_ended(self.key)
 
     @safely
     def _broke(self, error: BaseException) -> None:
