@@ -45,8 +45,8 @@ class Replay:
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
         """The body of each request, in order."""
-        self.bodies: dict[str, bytes] = {}
-        """Recorded bodies to send as they are, by model."""
+        self.bodies: dict[str, bytes | list[bytes]] = {}
+        """Recorded bodies to send as they are, whole or in these chunks, by model."""
         self.asked: Counter[str] = Counter()
         self.closing = threading.Event()
         replay = self
@@ -96,7 +96,9 @@ class _Answer(BaseHTTPRequestHandler):
             if replay.asked[asked["model"]] <= int(self.ways.get("busy", 0)):
                 self._whole(503, {"error": {"message": "busy", "type": "overloaded_error"}})
             elif asked["model"] in replay.bodies:
-                self._stream(wire, [Frame(replay.bodies[asked["model"]])])
+                body = replay.bodies[asked["model"]]
+                chunks = [body] if isinstance(body, bytes) else body
+                self._stream(wire, [Frame(chunk) for chunk in chunks])
             else:
                 if _holds_result(asked):
                     scenario, self.ways = "after-tool", {"ms": self.ways.get("ms", "0")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,35 @@ def test_a_body_without_its_terminal_event(
     assert reply.error is not None
     if trial.raised is None:
         assert reply.error.kind == "no_terminal_event"
+
+
+def _choice(index: int, text: str | None, reason: str | None = None) -> bytes:
+    delta = {} if text is None else {"content": text}
+    one = {"index": index, "delta": delta, "finish_reason": reason}
+    about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return b"data: " + json.dumps({**about, "choices": [one]}).encode() + b"\n\n"
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_several_choices(
+    programs: Nursery, kept_by: DaemonProcess, replay: Replay, colour: str, first: int
+) -> None:
+    """LiteLLM hands on one finish reason, whichever choice ends first: a whole answer is whole."""
+    begun = _choice(0, "A") + _choice(1, "B") + _choice(first, None, "stop")
+    later = _choice(1 - first, "C") + _choice(1 - first, None, "stop")
+    replay.bodies[f"two-{first}"] = begun + later + b"data: [DONE]\n\n"
+    trial = programs.run(**spec("openai", colour, f"two-{first}"), n=2).done()
+    assert trial.raised is None, trial.lines
+    reply = kept_by.orphan(trial.words("stream")[0][0])
+    assert (reply.status, reply.error, reply.partial) == ("complete", None, False)
+    choices = [one.result for one in reply.segments if one.name == "choice"]
+    other = "B" if first else "BC"
+    assert reply.text == ("AC" if first else "A")
+    assert "".join(one["content"] for one in choices) == other
+    replay.bodies["two-cut"] = _choice(0, "A") + _choice(1, "B")
+    trial = programs.run(**spec("openai", colour, "two-cut"), n=2).done()
+    assert kept_by.orphan(trial.words("stream")[0][0]).status == "errored"
 
 
 @pytest.mark.parametrize("way", ["eof", "cut"])

@@ -6,6 +6,7 @@ In this process, because contexts are what it is about.
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import logging
 from collections.abc import Callable, Iterator
@@ -77,12 +78,23 @@ def meeting(size: int) -> Any:
     return agents.function_tool(weather)
 
 
-async def go(agent: Any, hooks: Any, what: str) -> None:
+def guarded() -> Any:
+    """A tool that asks before it runs."""
+
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"4 degrees in {city}"
+
+    return agents.function_tool(weather, needs_approval=True)
+
+
+async def go(agent: Any, hooks: Any, what: str, said: Any = "hello") -> Any:
     if what == "run":
-        await agents.Runner.run(agent, "hello", hooks=hooks)
-    else:
-        async for _ in hooks.tee(agents.Runner.run_streamed(agent, "hello", hooks=hooks)):
-            pass
+        return await agents.Runner.run(agent, said, hooks=hooks)
+    result = agents.Runner.run_streamed(agent, said, hooks=hooks)
+    async for _ in hooks.tee(result):
+        pass
+    return result
 
 
 def results(replies: list[PartialReply]) -> list[Any]:
@@ -155,29 +167,78 @@ def test_a_run_in_a_tool_of_a_run(
     ]
 
 
+@each_way
 def test_a_run_that_was_approved(
-    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, what: str
 ) -> None:
     """It goes on with another context; its results are in the reply that asked for them."""
 
-    @agents.function_tool(needs_approval=True)
-    def weather(city: str) -> str:
-        """The weather of a city."""
-        return f"4 degrees in {city}"
-
     async def main() -> None:
-        hooks = hooks_of(walld, "approved")
-        agent = agent_of("chat", "tool", weather)
-        first = await agents.Runner.run(agent, "hello", hooks=hooks)
+        hooks = hooks_of(walld, f"approved, {what}")
+        agent = agent_of("chat", "tool", guarded())
+        first = await go(agent, hooks, what)
         state = first.to_state()
         for one in first.interruptions:
             state.approve(one)
-        await agents.Runner.run(agent, state, hooks=hooks)
+        await go(agent, hooks, what, state)
 
     loop.run(main())
-    replies = walld.recover_all("approved")
+    replies = walld.recover_all(f"approved, {what}")
     assert results(replies) == ["4 degrees in Oslo", "4 degrees in Rome"]
     assert [reply.status for reply in replies] == ["complete", "complete"]
+
+
+@each_way
+def test_a_run_that_nobody_approves(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, what: str
+) -> None:
+    """Its calls wait as long as the program may still approve them."""
+
+    async def main() -> None:
+        hooks = hooks_of(walld, f"not approved, {what}")
+        first = await go(agent_of("chat", "tool", guarded()), hooks, what)
+        assert len(first.interruptions) == 2
+        assert [one.status for one in walld.recover_all(f"not approved, {what}")] == ["live"]
+        del first
+        await asyncio.sleep(0)
+        gc.collect()
+
+    loop.run(main())
+    gc.collect()
+    (reply,) = walld.recover_all(f"not approved, {what}")
+    assert (reply.status, reply.error) == ("complete", None)
+    assert [one.outcome for one in reply.segments if one.kind == "tool"] == ["unknown"] * 2
+
+
+@pytest.mark.parametrize("mode", ["immediate", "after_turn"])
+@each_wire
+def test_a_run_that_the_program_cancels(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+    mode: str,
+) -> None:
+    """At once: cancelled, as the program wants, and not cut. Behind the turn: whole."""
+    session, said = f"{wire} {mode}", list[str]()
+
+    async def main() -> None:
+        hooks = hooks_of(walld, session)
+        model = "text:hold6" if mode == "immediate" else "text"
+        result = agents.Runner.run_streamed(agent_of(wire, model), "hello", hooks=hooks)
+        async for event in hooks.tee(result):
+            if event.type != "raw_response_event":
+                continue
+            if event.data.type == "response.output_text.delta":
+                said.append(event.data.delta)
+                result.cancel(mode=mode)
+
+    loop.run(main())
+    (reply,) = walld.recover_all(session)
+    if mode == "immediate":
+        assert (reply.status, reply.error, reply.text) == ("cancelled", None, "".join(said))
+    else:
+        assert (reply.status, reply.text) == ("complete", told(answer(wire, "text"))["text"])
 
 
 @each_wire

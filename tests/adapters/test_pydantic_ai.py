@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import json
 from collections.abc import Callable, Iterator
@@ -196,6 +197,123 @@ def test_results_of_every_kind(walld: walld_client.Client) -> None:
     assert {"look0", "refuse1"} <= set(started)
     (call,) = [one for one in second.segments if one.kind == "tool"]
     assert (call.call_id, call.outcome) == ("final_result0", "done")
+
+
+KEEPERS: dict[str, Callable[[Any], Any]] = {
+    "as they are": lambda found: found,
+    "as JSON": lambda found: messages.ModelMessagesTypeAdapter.validate_json(
+        messages.ModelMessagesTypeAdapter.dump_json(found)
+    ),
+}
+
+
+def _guarded(walld: walld_client.Client, ids: list[str]) -> Any:
+    """An agent whose tools ask somebody first, all its answers with the same two call ids."""
+
+    async def answered(history: Any, _info: Any) -> Any:
+        if len(history) > 2:
+            return messages.ModelResponse([messages.TextPart("done")], finish_reason="stop")
+        calls = [messages.ToolCallPart("look", {"at": at}, f"call_{at}") for at in (0, 1)]
+        return messages.ModelResponse(calls, finish_reason="tool_call")
+
+    agent = pydantic_ai.Agent(
+        function_model.FunctionModel(answered),
+        output_type=[str, pydantic_ai.DeferredToolRequests],
+        capabilities=[capability(walld, "s", on_reply=ids.append)],
+    )
+
+    @agent.tool_plain(requires_approval=True)
+    def look(at: int) -> str:
+        return f"{user.get()} at {at}"
+
+    return agent
+
+
+@pytest.mark.parametrize("kept_as", KEEPERS)
+def test_tools_that_were_approved(walld: walld_client.Client, kept_as: str) -> None:
+    """Their results come in another run, and are in the reply that asked for them; of two runs
+    that wait for the same call ids each has its own."""
+    ids, names = list[str](), ("alice", "bob")
+    agent = _guarded(walld, ids)
+
+    async def main() -> None:
+        waiting = [await agent.run("x") for _ in names]
+        for name, run in zip(names, waiting, strict=True):
+            user.set(name)
+            said = {"call_0": True, "call_1": pydantic_ai.ToolDenied(f"not for {name}")}
+            done = await agent.run(
+                message_history=KEEPERS[kept_as](run.all_messages()),
+                deferred_tool_results=pydantic_ai.DeferredToolResults(approvals=said),
+            )
+            assert done.output == "done"
+
+    asyncio.run(main())
+    for name, stream_id in zip(names, ids, strict=False):
+        reply = walld.recover(stream_id=stream_id)
+        assert reply is not None
+        assert (reply.status, reply.partial) == ("complete", False)
+        assert [(one.result, one.outcome) for one in reply.segments if one.kind == "tool"] == [
+            (f"{name} at 0", "done"),
+            (f"not for {name}", "failed"),
+        ]
+    assert len(ids) == 4
+
+
+def test_tools_that_nobody_approves(walld: walld_client.Client) -> None:
+    """Their calls wait as long as the program may still approve them."""
+    ids: list[str] = []
+    waiting = asyncio.run(_guarded(walld, ids).run("x"))
+    (reply,) = [walld.recover(stream_id=one) for one in ids]
+    assert reply is not None
+    assert reply.status == "live"
+    del waiting
+    gc.collect()
+    (reply,) = [walld.recover(stream_id=one) for one in ids]
+    assert reply is not None
+    assert (reply.status, reply.error) == ("complete", None)
+    assert [one.outcome for one in reply.segments if one.kind == "tool"] == ["unknown"] * 2
+
+
+@pytest.mark.parametrize("what", ["run", "events"])
+def test_a_tool_that_raises(walld: walld_client.Client, replay: Replay, what: str) -> None:
+    """Its exception ends the run, and is its result; what a tool beside it gave back is kept."""
+    ids: list[str] = []
+    module = importlib.import_module("adapters.programs.pydantic_agents")
+
+    async def main() -> None:
+        model = module.model_of({"provider": "chat", "base": replay.url, "model": "tool"})
+        hook = capability(walld, "s", on_reply=ids.append)
+        agent = pydantic_ai.Agent(model, capabilities=[hook])
+        is_back = asyncio.Event()
+
+        @agent.tool_plain
+        async def weather(city: str) -> str:
+            """The weather of a city."""
+            if city == "Oslo":
+                is_back.set()
+                return "fine"
+            await is_back.wait()
+            await asyncio.sleep(0)
+            raise RuntimeError("boom")
+
+        try:
+            if what == "run":
+                await agent.run("x")
+            else:
+                async with agent.run_stream_events("x") as events:
+                    async for _ in events:
+                        pass
+        finally:
+            await model.client.close()
+
+    with pytest.raises(RuntimeError, match="boom"):
+        asyncio.run(main())
+    (reply,) = [walld.recover(stream_id=one) for one in ids]
+    assert reply is not None
+    assert [(one.result, one.outcome) for one in reply.segments if one.kind == "tool"] == [
+        ("fine", "done"),
+        ("RuntimeError: boom", "failed"),
+    ]
 
 
 @each_wire

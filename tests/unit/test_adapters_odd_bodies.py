@@ -106,10 +106,22 @@ def test_an_error_in_the_chunk_that_brings_the_text_before_it() -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_what_is_no_json_and_ends_the_reading(wire: str) -> None:
     """The SDKs raise there and close the body: that is no cancel of the program's."""
-    said = recorded(*WIRES[wire], b'data: {"x":\n\n')
+    said = recorded(*WIRES[wire], b'event: x\ndata: {"x":\n\n')
     assert said[:2] == [("token", "hello"), ("event", "unread", {"events": 1})]
     assert said[2][0] == "error"
     assert said[2][-1]["kind"] == "not_json"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("is_read_on", [False, True])
+def test_what_comes_in_one_chunk_behind_what_is_no_json(wire: str, is_read_on: bool) -> None:
+    """It is the program's once that reads on."""
+    before = {"chat": [], "responses": [CREATED], "messages": [STARTED]}[wire]
+    frames = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in WIRES[wire])
+    torn = b'event: x\ndata: {"x":\n\n'
+    said = recorded(*before, torn + frames, *([b": on\n\n"] if is_read_on else []))
+    assert (("token", "hello") in said) == is_read_on
+    assert said[-1][0] == ("cancel" if is_read_on else "error")
 
 
 def test_what_is_no_json_and_is_passed_over() -> None:

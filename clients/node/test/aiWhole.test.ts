@@ -83,3 +83,41 @@ test("a call that a stream was cut behind, and that a whole answer repeats, is s
   assert.deepEqual(calls, [[0, "weather", whole], [1, "weather", whole]]);
   assert.ok(reply.end() > 0);
 });
+
+test("a prompt of no known shape is handed on, and what can be read of it is recorded", async () => {
+  const client = shared.client();
+  const called = ["a", "b", "c"].map((id) => ({ type: "tool-call", toolCallId: id, toolName: "w", input: "{}" }));
+  const told = (toolCallId: string, output: unknown) => ({ type: "tool-result", toolCallId, toolName: "w", output });
+  const trap = Object.defineProperty({ role: "tool" }, "content", {
+    get: () => {
+      throw new Error("not for you");
+    },
+  });
+  const results = [null, told("a", { value: "x" }), told("b", null), told("c", { type: "text", value: "y" })];
+  const prompts: unknown[] = [undefined, null, 5, [null, 7], [{ role: "tool", content: results }, trap]];
+  for (const prompt of prompts) {
+    const reply = client.reply("odd prompt");
+    const middleware = walldMiddleware(reply);
+    const answer = { content: called, finishReason: { unified: "tool-calls" } };
+    const ask = (given: unknown) =>
+      middleware.wrapGenerate({ doGenerate: () => Promise.resolve(answer), params: { prompt: given as never } });
+    await ask([]);
+    assert.equal(await ask(prompt), answer);
+    const stream = new ReadableStream({ start: (controller) => controller.close() });
+    const asked = { doStream: () => Promise.resolve({ stream }), params: { prompt: prompt as never } };
+    await (await middleware.wrapStream(asked)).stream.cancel();
+    const found = (await client.recover({ streamId: reply.streamId }))!;
+    const first = found.segments.filter((one) => one.kind === "tool" && one.step === 0);
+    const expected = prompt === prompts.at(-1) ? ["x", null, "y"] : [null, null, null];
+    assert.deepEqual(first.map((one) => one.result ?? null), expected);
+    reply.cancel("over");
+  }
+});
+
+test("an answer without a stream, or without params, is what it was", async () => {
+  const middleware = walldMiddleware(shared.client().reply("no stream"));
+  for (const odd of [{ stream: null }, { stream: {} }]) {
+    const options = { doStream: () => Promise.resolve(odd as never), params: undefined as never };
+    assert.equal(await middleware.wrapStream(options), odd);
+  }
+});

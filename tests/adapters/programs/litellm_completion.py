@@ -1,7 +1,7 @@
 """A program on LiteLLM, with walld's tee around what it returns.
 
 Spec: base (URL), socket, provider (openai | anthropic), model, colour (sync | async), walld (bool),
-first (the model whose stream comes before it into the same reply, and is read whole).
+first (the model whose stream comes before it into the same reply, and is read whole), n (choices).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
     about: dict[str, Any] = {"model": f"{spec['provider']}/{spec['model']}", "api_key": "x"}
     about |= {"api_base": spec["base"] + ("/v1" if spec["provider"] == "openai" else "")}
     about |= {"messages": MESSAGES, "stream": True, "max_retries": 0, "num_retries": 0}
+    about |= {"n": spec["n"]} if "n" in spec else {}
     ids: dict[int, str] = {}
     reply = walld.reply("s", auto_release=False)
     tell("stream", reply.stream_id)

@@ -72,6 +72,7 @@ export function walldMiddleware(reply: Reply): WalldMiddleware {
     specificationVersion: "v4",
     async wrapStream({ doStream, params }) {
       const [request, result] = await asked(recorder, params, doStream);
+      if (typeof result?.stream?.getReader !== "function") return result; // the SDK says what it thinks of it
       return { ...result, stream: tapped(result.stream, recorder, request) };
     },
     async wrapGenerate({ doGenerate, params }) {
@@ -86,11 +87,15 @@ export function walldMiddleware(reply: Reply): WalldMiddleware {
 /** What a request gives, the request recorded; and its number. */
 async function asked<T>(
   recorder: Recorder,
-  { prompt, abortSignal }: Params,
+  params: Params | undefined,
   ask: () => PromiseLike<T>,
 ): Promise<[number, T]> {
-  recordResults(recorder, prompt);
-  const request = recorder.begin(abortSignal);
+  try {
+    recordResults(recorder, params?.prompt);
+  } catch (error) {
+    recorder.missed(error); // no prompt of a kind that is known
+  }
+  const request = recorder.begin(params?.abortSignal);
   try {
     return [request, await ask()];
   } catch (error) {
@@ -211,13 +216,14 @@ function reasonOf(reason: Part["finishReason"]): string | null {
 }
 
 /** Results of the program's own tools: the next request tells the model of them. */
-function recordResults(recorder: Recorder, prompt: readonly unknown[]): void {
-  for (const message of prompt as { role?: string; content?: unknown }[]) {
-    if (message.role !== "tool" || !Array.isArray(message.content)) continue;
-    for (const part of message.content as (Part & { output?: Output })[]) {
-      if (part.type !== "tool-result" || part.output === undefined) continue;
+function recordResults(recorder: Recorder, prompt: unknown): void {
+  if (!Array.isArray(prompt)) return;
+  for (const message of prompt as ({ role?: string; content?: unknown } | null | undefined)[]) {
+    if (message?.role !== "tool" || !Array.isArray(message.content)) continue;
+    for (const part of message.content as ((Part & { output?: Output | null }) | null | undefined)[]) {
+      if (part?.type !== "tool-result" || !part.output) continue;
       const { type, value, reason } = part.output;
-      const failed = type.startsWith("error") || type === "execution-denied";
+      const failed = String(type).startsWith("error") || type === "execution-denied";
       recorder.toolResultAsked(part.toolCallId!, part.toolName, value ?? reason, failed);
     }
   }

@@ -8,7 +8,9 @@ that speaks none of them (an MCP server's, say) gives no items and has no fold: 
 Only an error that comes first is told from a stranger's by the URL (`is_answer`).
 
 An event that is named `error` is the provider's, whatever its data are: an object of no type, a
-text. SDKs raise on it, and on what is no JSON (`is_torn`).
+text. SDKs raise on it; openai's does not where it says nothing of an `error`: that is a complaint,
+behind which the answer may go on. They raise on what is no JSON too (`is_torn`), openai's also on
+an event without data. What comes in the same chunk behind that is taken once the program reads on.
 
 JSON is decoded by msgspec, which refuses half a character (`\ud83d` alone). The vendors send
 those where an emoji is cut over two chunks; such an event is decoded once more by `json`, which
@@ -27,7 +29,7 @@ from walld_client.adapters.openai_chat import DONE, ChatFold, DerivedFold
 from walld_client.adapters.openai_chunk import Chunk, loosely
 from walld_client.adapters.openai_responses import ResponseEvent, ResponsesFold
 from walld_client.adapters.sse import SseParser
-from walld_client.adapters.wire import Fold
+from walld_client.adapters.wire import Failure, Fold, failure_of
 
 __all__ = ["Body", "fold_for"]
 
@@ -39,6 +41,8 @@ _SHAPES: Final[dict[type[Fold], type[msgspec.Struct]]] = {
 
 
 _DONE: Final = b"[DONE]"
+_UNREAD: Final = (b"", b"ping")
+"""Events of Messages whose data the SDK does not look at."""
 
 
 class _Hint(msgspec.Struct):
@@ -82,7 +86,18 @@ def _are_of_a_chat(choices: Any) -> bool:
 class Body:
     """One response's body."""
 
-    __slots__ = ("_decoder", "_parser", "_shape", "fold", "is_answer", "is_torn", "unread")
+    __slots__ = (
+        "_decoder",
+        "_held",
+        "_parser",
+        "_shape",
+        "_stops_all",
+        "complaint",
+        "fold",
+        "is_answer",
+        "is_torn",
+        "unread",
+    )
 
     def __init__(self, is_answer: bool = False) -> None:
         """is_answer: the URL says that one of the three wires is spoken here."""
@@ -96,16 +111,48 @@ class Body:
         """Events that are no JSON object of the wire's shape, or not quite: the reply goes on
         without them, or without that part of them."""
         self.is_torn = False
-        """One of them was no JSON at all: most readers read no further."""
+        """One of the last chunk was no JSON at all: most readers read no further."""
+        self._held: list[tuple[bytes, bytes]] = []
+        """What came behind it."""
+        self._stops_all = False
+        """There was something in the last chunk at which the SDK of Messages stops too."""
+        self.complaint: Failure | None = None
+        """The provider's. Nobody knows whether it goes on; if it does not, that was why."""
 
     def feed(self, chunk: bytes) -> list[Any]:
         """The items that `chunk` completes. ValueError for a body that is no answer (`sse.py`)."""
-        items = []
-        for name, payload in self._parser.feed(chunk):
-            item = self._item(payload) if name != b"error" else self._error(payload)
+        items = self.rest() if self._held else []
+        self.is_torn = self._stops_all = False
+        events = self._parser.feed(chunk)
+        for at, (name, payload) in enumerate(events):
+            item = self._read(name, payload)
+            if self.is_torn and self.fold is not None:
+                # An item here: it was torn before the wire was known.
+                self._held = events[at + (item is None) :]
+                break
             if item is not None:
                 items.append(item)
-        return items if self.fold is not None else []
+        return items
+
+    def rest(self) -> list[Any]:
+        """The items that came behind what was torn: the program has read on."""
+        held, self._held = self._held, []
+        found = [self._read(name, payload) for name, payload in held]
+        return [item for item in found if item is not None]
+
+    def _read(self, name: bytes, payload: bytes) -> Any:
+        if name == b"error":
+            return self._error(payload)
+        is_messages = type(self.fold) is MessagesFold
+        if not payload:
+            self.is_torn = self.is_torn or not is_messages
+            return None
+        item = self._item(payload)
+        if name not in _UNREAD:
+            self._stops_all = self._stops_all or self.is_torn
+        elif is_messages:
+            self.is_torn = False
+        return item
 
     def _item(self, payload: bytes) -> Any:
         if self._decoder is None and not self._recognise(payload):
@@ -123,6 +170,10 @@ class Body:
         if isinstance(error, dict):
             if type(self.fold) is ResponsesFold and error.get("type") == "error":
                 return self._item(payload)
+            if not error.get("error") and type(self.fold) is not MessagesFold:
+                self.complaint = failure_of(error, "the provider reported an error")
+                self._stops_all = True
+                return None
             error = error.get("error") or error
         return self._item(json.dumps({"type": "error", "error": error}).encode())
 
@@ -133,6 +184,8 @@ class Body:
         self.fold = fold_for(msgspec.convert(value, _Hint), self.is_answer)
         if self.fold is None:
             return False
+        if type(self.fold) is MessagesFold:
+            self.is_torn = self._stops_all
         self._shape = _SHAPES[type(self.fold)]
         self._decoder = msgspec.json.Decoder(self._shape)
         return True

@@ -11,7 +11,8 @@ their invariants (`checkpoint_log.py`).
 - A call that returned has its checkpoint on disk: with `synced`, the default, it survives the loss
   of power, else the death of every process. Where that cannot be had it raises: Unavailable where
   walld cannot be asked, Refused where it says no. A saver that returned all the same would lie.
-  LangGraph's default durability, "async", starts the next step beside the call; "sync" waits.
+  LangGraph's default durability, "async", goes on beside the call and keeps what is not put yet in
+  a queue of its own, without a bound: a program that is killed loses all of it. "sync" waits.
 - What `prune` and `delete_for_runs` drop is never read again, and stays on disk: the log is not
   rewritten. `delete_thread` deletes the session, its bytes and its replies.
 - `copy_thread` is as many appends as there are checkpoints, the oldest first: killed in between,

@@ -8,6 +8,8 @@ importing litellm, which takes seconds and is not needed.
 - LiteLLM makes up a last chunk with a finish reason for a stream that was cut without a word. The
   stream knows what the provider has said; a reason that it has not said is not recorded, and the
   reply is errored, kind `no_terminal_event`.
+- Of several choices (`n` > 1) it hands on the first finish reason alone, as choice 0's, whosever it
+  was: that is the end of all of them, for nobody can tell one that was cut behind it.
 - Signatures and redacted thinking of Anthropic's models stand in `thinking_blocks`, whose text is
   that of `reasoning_content` again: they are kept as events, and the text once.
 - Its callbacks are no way in: with `acompletion` none of them sees a chunk.
@@ -18,6 +20,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from walld_client.adapters.openai_chat import ChatFold
 from walld_client.adapters.teeing import Tee
 from walld_client.adapters.wire import held
 from walld_client.null import NullMixin
@@ -46,6 +49,9 @@ class _LiteLlmTee(Tee):
             if first.get("finish_reason") and not self._is_said():
                 return
             self._recording.item(item)
+            fold = self._recording.progress.fold
+            if isinstance(fold, ChatFold):
+                fold.has_one_reason = True
             delta = first.get("delta")
             for block in held(delta).get("thinking_blocks") or () if delta is not None else ():
                 self._beside(block)

@@ -192,8 +192,9 @@ class Board:
         self._session_id = session_id
         self._on_reply = on_reply
         self._auto_release = auto_release
-        self._lock = threading.Lock()
-        """Of the two tables: tools run in threads."""
+        self._lock = threading.RLock()
+        """Of the two tables: tools run in threads. A finalizer of a run (`run_ended`) may come
+        while its own thread has it."""
         self._calls: dict[str, list[ModelCall]] = {}
         """Who waits for a call id."""
         self._open: dict[Hashable, dict[ModelCall, None]] = {}

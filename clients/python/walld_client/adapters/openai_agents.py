@@ -17,6 +17,10 @@ A tool's context is another one than its model's. Its run is told by the very ob
 which Agents hands on from the answer to the tool; where a run goes on that was interrupted, by a
 copy of it, equal to the response's id; or else by the usage, which a run's contexts share.
 
+The calls of a run that was interrupted wait as long as the program holds its result or state, also
+where that was teed. One that is approved behind that, in another process say, stays open, and so
+does one that is rejected: no hook tells of it.
+
 Of a Chat model that is not at OpenAI itself Agents makes up a `response.completed`, also for a
 stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
 the usage, which providers send last: such an answer without it is errored, and the error says why.
@@ -80,7 +84,7 @@ class WalldHooks(RunHooks[Any]):
             events: AsyncIterator[Any] = result.stream_events()
             return events
         run.is_teed = True
-        return run.tee(result.stream_events())
+        return run.tee(result)
 
     @safely
     def _llm_started(self, context: Any) -> None:
@@ -192,16 +196,16 @@ class _Run:
             self._last = self._board.begin(self.key)
         return self._last
 
-    async def tee(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The same events."""
+    async def tee(self, result: Any) -> AsyncIterator[Any]:
+        """Its events, and how they end."""
         try:
-            async for event in events:
+            async for event in result.stream_events():
                 self._event(event)
                 yield event
         except BaseException as error:
             self._broke(error)
             raise
-        self._ended()
+        self._ended(result)
 
     @safely
     def _event(self, event: Any) -> None:
@@ -236,9 +240,15 @@ class _Run:
             call.fail()
 
     @safely
-    def _ended(self) -> None:
+    def _ended(self, result: Any) -> None:
+        call = self._call
+        # Nothing public tells a stream that `cancel()` ended from one that was cut.
+        if call is not None and getattr(result, "_cancel_mode", None) == "immediate":
+            self._call = None
+            call.cancel("the program cancelled the run")
         self._cut()
-        self._board.run_ended(self.key)
+        if not getattr(result, "interruptions", None):
+            self._board.run_ended(self.key)
 
     @safely
     def _broke(self, error: BaseException) -> None:

@@ -68,6 +68,8 @@ class ChatFold(Fold):
         self._unfinished: set[int] = set()
         """Choices that have spoken and are not done."""
         self._finished: set[int] = set()
+        self.has_one_reason = False
+        """Whoever hands the chunks on gives one finish reason for all choices."""
 
     def take(self, item: Any, sink: Sink) -> None:
         """A chunk, or DONE."""
@@ -100,7 +102,8 @@ class ChatFold(Fold):
 
     def may_end_here(self) -> bool:
         """Some servers end the body without `[DONE]`; an SDK's stream always ends so."""
-        return self.is_ended or bool(self._finished and not self._unfinished)
+        is_over = self.has_one_reason or not self._unfinished
+        return self.is_ended or bool(self._finished and is_over)
 
     def _said(self, delta: Any, sink: Sink) -> None:
         content, reasoning, refusal, calls, function = _parts(delta)

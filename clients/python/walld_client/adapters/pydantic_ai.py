@@ -10,7 +10,10 @@ Owns: Pydantic AI's events to calls on a reply. Refuses: when a reply ends (`mod
   what they are, one answer each, recorded whole when it is there. With `stream_runs=True`
   Pydantic AI asks for streams there too, as it does for every capability that looks at events: what
   a killed `run()` had got so far is then kept, and a model that cannot be streamed fails.
-- Tools are seen where they run, and their results in the events, or in the next request.
+- Tools are seen where they run, and their results in the events, or in the next request. An
+  exception that ends the run is the result of the tool that raised it.
+- Tools that wait for somebody (`DeferredToolRequests`) have their results in the reply that asked
+  for them while the program holds the messages: they come in another run.
 - Pydantic AI reports a stream that was cut without a word as `complete`, and for Chat makes up a
   finish reason (`stop`, or `tool_call`). What tells them apart is the provider's own word in
   `provider_details`: a streamed answer without it is errored. So is each one of a server that never
@@ -25,11 +28,15 @@ from functools import partial
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
 from pydantic_ai.messages import ToolReturn
+from pydantic_ai.tools import DeferredToolRequests
 from walld_client.adapters.model_call import Board, ModelCall, safely
+from walld_client.adapters.pydantic_ai_deferred import Tools, defer, take_up
 from walld_client.adapters.recording import Opener, SessionId
 from walld_client.adapters.wire import Failure, call_name, plain
 from walld_client.client import ClientBase
+from walld_client.endings import message_of
 
 __all__ = ["WalldCapability"]
 
@@ -70,8 +77,9 @@ class _Run(AbstractCapability[Any]):
 
     def __init__(self, board: Board, stream_runs: bool) -> None:
         self._stream_runs = stream_runs
-        self._run = object()
-        self._board = board
+        self._own = Tools(board)
+        self._tools = self._own
+        """Before the first request: those of the run that this one goes on with."""
         self._call: ModelCall | None = None
         """The model request under way."""
         self._ids: dict[int, str] = {}
@@ -79,6 +87,9 @@ class _Run(AbstractCapability[Any]):
         self._was_streamed = False
         self._shown: set[str] = set()
         """Calls of tools that the events show: their results come there too."""
+        self._came: dict[str, tuple[Any, bool]] = {}
+        """What tools gave back, and did they fail, where it is to be told elsewhere: it counts if
+        the run ends before."""
 
     @property
     def has_wrap_run_event_stream(self) -> bool:
@@ -87,41 +98,68 @@ class _Run(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: Any, *, handler: Callable[[], Any]) -> Any:
         """When the run is over no tool of it answers any more."""
+        self._take_up(ctx)
         try:
             result = await handler()
-            self._answered(result)
-        finally:
-            self._end_run()
+        except BaseException:
+            self._end_run(None)
+            raise
+        self._end_run(result)
         return result
 
     @safely
-    def _answered(self, result: Any) -> None:
-        """Calls that ended the run have their results in its last message."""
-        self._results(result.all_messages())
+    def _take_up(self, ctx: Any) -> None:
+        self._tools = take_up(ctx.messages) or self._own
 
     @safely
-    def _end_run(self) -> None:
-        self._board.run_ended(self._run)
+    def _end_run(self, result: Any) -> None:
+        is_over = True
+        try:
+            messages = [] if result is None else result.all_messages()
+            self._results(messages)  # of calls that ended the run: in its last message
+            for call_id, (value, failed) in self._came.items():
+                self._told(call_id, value, failed)
+            output = getattr(result, "output", None)
+            if isinstance(output, DeferredToolRequests):
+                is_over = not defer(output, messages, self._tools)
+        finally:
+            if is_over:
+                self._tools.end()
+
+    def _told(self, call_id: str, result: Any, failed: bool = False) -> None:
+        self._tools.board.tool_result((self._tools.run,), call_id, result, failed=failed)
 
     async def wrap_tool_execute(
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Callable[[Any], Any]
     ) -> Any:
         """A tool runs: what it gives back is recorded here unless the events will show it."""
         self._running(call)
-        result = await handler(args)
+        try:
+            result = await handler(args)
+        except (ApprovalRequired, CallDeferred):
+            raise
+        except Exception as error:  # a retry's is told to the model, others end the run
+            self._came[call.tool_call_id] = f"{type(error).__name__}: {message_of(error)}", True
+            raise
         self._returned(call, result)
         return result
 
     @safely
     def _running(self, call: Any) -> None:
         if call.tool_call_id not in self._shown:
-            self._board.tool_started((self._run,), call.tool_call_id, call.tool_name)
+            self._started(call)
+
+    def _started(self, call: Any) -> None:
+        tools = self._tools
+        tools.board.tool_started((tools.run,), call.tool_call_id, call.tool_name)
 
     @safely
     def _returned(self, call: Any, result: Any) -> None:
-        if call.tool_call_id not in self._shown:
-            value = result.return_value if isinstance(result, ToolReturn) else result
-            self._board.tool_result((self._run,), call.tool_call_id, _whole(value))
+        value = _whole(result.return_value if isinstance(result, ToolReturn) else result)
+        if call.tool_call_id in self._shown:
+            self._came[call.tool_call_id] = value, False
+        else:
+            self._told(call.tool_call_id, value)
 
     def _results(self, messages: Any) -> None:
         """What the newest request tells the model of its calls, where nothing else has."""
@@ -132,8 +170,7 @@ class _Run(AbstractCapability[Any]):
     def _result(self, part: Any) -> None:
         # A retry's part says what was wrong with the call; other parts have an outcome.
         failed = getattr(part, "outcome", "retried") not in ("success", "interrupted")
-        content = _whole(part.content)
-        self._board.tool_result((self._run,), part.tool_call_id, content, failed=failed)
+        self._told(part.tool_call_id, _whole(part.content), failed)
 
     async def wrap_model_request(
         self, ctx: Any, *, request_context: Any, handler: Callable[[Any], Any]
@@ -172,8 +209,10 @@ class _Run(AbstractCapability[Any]):
         model = getattr(getattr(request_context, "model", None), "model_name", None)
         run_id = getattr(ctx, "run_id", None)
         about = {"model": model, "run_id": None if run_id is None else str(run_id)}
-        self._board.run_ended(self._run)  # no tool of the request before answers any more
-        self._call = self._board.begin(self._run, **about)
+        self._tools.end()  # no tool of the request before answers any more
+        self._tools = self._own
+        self._came.clear()
+        self._call = self._own.board.begin(self._own.run, **about)
         self._was_streamed = False
         self._ids.clear()
 
@@ -219,8 +258,7 @@ class _Run(AbstractCapability[Any]):
                 self._delta(call, event.index, event.delta)
         elif kind in ("function_tool_call", "output_tool_call"):
             self._shown.add(event.part.tool_call_id)
-            called = event.part
-            self._board.tool_started((self._run,), called.tool_call_id, called.tool_name)
+            self._started(event.part)
         elif kind in ("function_tool_result", "output_tool_result"):
             self._result(event.part)
 

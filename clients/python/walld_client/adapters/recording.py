@@ -183,13 +183,17 @@ class Recording:
             self._guarded(self._ended)
 
     def _ended(self) -> None:
+        for item in self._body.rest():
+            self._take(self._body.fold, item)
+        if self._is_done:
+            return
         if self.progress.is_whole:
             self._end()
         elif self.progress.fold is None and self._unread:
             self._is_done = True
             self._count_unread()
         elif self._is_known():
-            self._fail(NO_TERMINAL)
+            self._fail(self._body.complaint or NO_TERMINAL)
 
     def broke(self, error: BaseException) -> None:
         """The body ended in an exception, which the program gets."""
@@ -214,10 +218,12 @@ class Recording:
             self._guarded(self._closed)
 
     def _closed(self) -> None:
-        if self.progress.is_whole:
+        if self._body.is_torn and self._is_known():
+            self._fail(self._body.complaint or NOT_JSON)
+        elif self.progress.is_whole:
             self._end()
-        elif self._body.is_torn and self._is_known():
-            self._fail(NOT_JSON)
+        elif self._body.complaint is not None and self._is_known():
+            self._fail(self._body.complaint)
         elif self._owns and self.reply is not None:
             self._is_done = True
             self._count_unread()

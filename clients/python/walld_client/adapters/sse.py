@@ -1,10 +1,15 @@
 """Server-sent events: bytes in any split to whole events. Sans-IO.
 
-Owns: lines, fields, and what a blank line completes, as the WHATWG's HTML standard has them
-("event stream interpretation"). Refuses: what an event means (`body.py`).
+Owns: lines, fields, and what a blank line completes, as the SDKs of openai and anthropic have them.
+Refuses: what an event means (`body.py`).
 
 Invariant: how the body was cut into chunks changes nothing. An event that no blank line completes
-is none, as the SDKs have it: they do not hand it on either.
+is none: they do not hand it on either.
+
+They differ from the WHATWG's HTML standard ("event stream interpretation") in two things, and what
+the program gets is what counts. A byte order mark is part of the first line, whose field nobody
+knows then: the first event is lost. And an event without data is one, if it has a name or a retry
+time, or if any before it had an id.
 """
 
 from __future__ import annotations
@@ -17,13 +22,19 @@ EVENT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Longest event that is waited for. A Responses body repeats the whole answer in its last event,
 images included; beyond this it is not an answer."""
 
-_BOM: Final = b"\xef\xbb\xbf"
-
 
 class SseParser:
     """One body. `feed` gives the events each chunk completes, as (name, data)."""
 
-    __slots__ = ("_after_cr", "_is_first", "_name", "_rest", "_waiting", "_waiting_bytes")
+    __slots__ = (
+        "_after_cr",
+        "_has_id",
+        "_has_retry",
+        "_name",
+        "_rest",
+        "_waiting",
+        "_waiting_bytes",
+    )
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
@@ -34,7 +45,9 @@ class SseParser:
         self._name = b""
         self._waiting_bytes = 0
         self._after_cr = False
-        self._is_first = True
+        self._has_id = False
+        """Of the body: an id stays."""
+        self._has_retry = False
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, bytes]]:
         """The events that `chunk` completes. ValueError beyond EVENT_BYTES_MAX without one."""
@@ -49,9 +62,6 @@ class SseParser:
         if self._rest:
             chunk = b"".join([*self._rest, chunk])
             self._rest.clear()
-        if self._is_first:
-            self._is_first = False
-            chunk = chunk.removeprefix(_BOM)
         self._after_cr = chunk.endswith(b"\r")
         lines = chunk.splitlines()  # of bytes: LF, CR and CRLF, nothing else
         if not self._after_cr and not chunk.endswith(b"\n"):
@@ -73,12 +83,26 @@ class SseParser:
             if line.startswith(b"data:"):
                 waiting.append(line[6:] if line.startswith(b"data: ") else line[5:])
             elif not line:
-                if waiting:
+                if waiting or self._name or self._has_id or self._has_retry:
                     found.append((self._name, b"\n".join(waiting)))
                     waiting.clear()
                 self._name = b""
+                self._has_retry = False
                 self._waiting_bytes = 0
             elif line.startswith(b"event:"):
                 self._name = line[6:].removeprefix(b" ")
-            # ids, retry times and comments (a colon first) say nothing of a reply
+            elif not line.startswith(b":"):  # a comment
+                self._field(line)
         return found
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"event":  # without a colon, and so is the next one
+            self._name = value
+        elif name == b"data":
+            self._waiting.append(value)
+        elif name == b"id" and b"\0" not in value:
+            self._has_id = bool(value)
+        elif name == b"retry" and value.isdigit():
+            self._has_retry = True

@@ -1,0 +1,141 @@
+"""Bodies that the SDKs of openai and anthropic stop at, or read otherwise than the standard has it.
+
+What is recorded is what the program got, however the network has cut the body.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess
+
+from adapters.answers import WIRES, answer
+from adapters.replay import Replay
+from adapters.trial import wants
+
+wants("httpx2", "openai", "anthropic")
+anthropic, httpx2, openai = map(importlib.import_module, ("anthropic", "httpx2", "openai"))
+response_hook = importlib.import_module("walld_client.adapters.httpx2").response_hook
+
+MESSAGES: Any = [{"role": "user", "content": "hello"}]
+Read = Callable[[str, str], tuple[str, str, str | None]]
+
+
+@pytest.fixture(scope="module")
+def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
+    client = walld_client.connect(kept_by.socket_path)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def read(walld: walld_client.Client, replay: Replay) -> Iterator[Read]:
+    """(stream id, text, exception) of a program that reads a model's answer to its end."""
+    ids: list[str] = []
+    hook = response_hook(walld, "s", on_reply=ids.append)
+    http = httpx2.Client(event_hooks={"response": [hook]})
+    about = {"api_key": "x", "max_retries": 0, "http_client": http}
+
+    def stream(wire: str, model: str) -> Iterator[str]:
+        if wire == "messages":
+            sdk = anthropic.Anthropic(base_url=replay.url, **about)
+            made = {"model": model, "max_tokens": 9, "messages": MESSAGES, "stream": True}
+            for event in sdk.messages.create(**made):
+                if event.type == "content_block_delta" and event.delta.type == "text_delta":
+                    yield event.delta.text
+            return
+        sdk = openai.OpenAI(base_url=replay.url + "/v1", **about)
+        if wire == "responses":
+            for event in sdk.responses.create(model=model, input="hello", stream=True):
+                if event.type == "response.output_text.delta":
+                    yield event.delta
+        else:
+            for chunk in sdk.chat.completions.create(model=model, messages=MESSAGES, stream=True):
+                for choice in getattr(chunk, "choices", None) or ():
+                    yield choice.delta.content or ""
+
+    def until_the_end(wire: str, model: str) -> tuple[str, str, str | None]:
+        text, raised = "", None
+        try:
+            for piece in stream(wire, model):
+                text += piece
+        except Exception as error:
+            raised = type(error).__name__
+        return ids[-1], text, raised
+
+    with http:
+        yield until_the_end
+
+
+ODD = {
+    "no JSON": b'data: {"x":\n\n',
+    "no JSON, named": b'event: x\ndata: {"x":\n\n',
+    "a ping that is no JSON": b"event: ping\ndata: still here\n\n",
+    "a name alone": b"event: ping\n\n",
+    "an id alone": b"id: 7\n\n",
+    "a retry time alone": b"retry: 3000\n\n",
+    "data without a word": b"data:\n\n",
+    "a comment": b": still here\n\n",
+    "an error that says no error": b'event: error\ndata: {"message": "slow down"}\n\n',
+}
+
+
+@pytest.mark.parametrize("cut", ["one chunk", "several"])
+@pytest.mark.parametrize("where", ["first", "amid"])
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_odd_event(
+    walld: walld_client.Client,
+    replay: Replay,
+    read: Read,
+    wire: str,
+    what: str,
+    where: str,
+    cut: str,
+) -> None:
+    frames = [frame.body for frame in answer(wire, "text")]
+    spoken = [at for at, frame in enumerate(answer(wire, "text")) if frame.said]
+    frames.insert(0 if where == "first" else spoken[2], ODD[what])
+    model = f"{what} {where} {cut}:ms5"
+    replay.bodies[model] = b"".join(frames) if cut == "one chunk" else frames
+    stream_id, text, raised = read(wire, model)
+    reply = walld.recover(stream_id=stream_id)
+    assert reply is not None
+    assert reply.text == text
+    assert reply.status == ("complete" if raised is None else "errored"), raised
+    walld.release(stream_id)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_id_stays(walld: walld_client.Client, replay: Replay, read: Read, wire: str) -> None:
+    """Behind it a comment is an event without data to the SDKs, at which openai's raises."""
+    frames = [b"id: 7\n" + frame.body for frame in answer(wire, "text")]
+    frames.insert(5, b": still here\n\n")
+    replay.bodies["ids"] = frames
+    stream_id, text, raised = read(wire, "ids")
+    reply = walld.recover(stream_id=stream_id)
+    assert reply is not None
+    assert (reply.text, reply.status) == (text, "complete" if raised is None else "errored")
+    assert (raised is None) == (wire == "messages")
+    walld.release(stream_id)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_byte_order_mark(
+    walld: walld_client.Client, replay: Replay, read: Read, wire: str
+) -> None:
+    """The SDKs do not take it off, and the first event is lost to the program."""
+    frames = [frame.body for frame in answer(wire, "text")]
+    if wire == "chat":
+        frames = frames[2:]  # without the comment and the chunk that has no text
+    replay.bodies["bom"] = [b"\xef\xbb\xbf" + frames[0], *frames[1:]]
+    stream_id, text, raised = read(wire, "bom")
+    reply = walld.recover(stream_id=stream_id)
+    assert reply is not None
+    assert raised is None
+    assert (reply.text, reply.status) == (text, "complete")
+    walld.release(stream_id)
