@@ -16,17 +16,27 @@ from typing import Final
 
 import msgspec
 
-from walld.sessions.account import account_of
+from walld.sessions.account import ToolAccount, account_of
 from walld.sessions.events import Event, check_payload
 from walld.sessions.path import NO_PLACE, path, places
 from walld.sessions.refusals import BadArgument
 from walld.sessions.state import SessionState
+from walld.sessions.tools import ToolState
 from walld.sessions.tree import labels_of
 
-__all__ = ["BEFORE_FIRST", "forked", "started_behind", "started_elsewhere"]
+__all__ = [
+    "BEFORE_FIRST",
+    "CAME_FROM",
+    "calls_elsewhere",
+    "forked",
+    "started_behind",
+    "started_elsewhere",
+]
 
 BEFORE_FIRST: Final = ""
 """As `at`: before the first entry."""
+CAME_FROM: Final = frozenset(("forked", "imported"))
+"""Events that tell what a session lacks of the one it came from."""
 _NOT_COPIED: Final = frozenset(("label", "leaf"))
 """Of a path: a move of the leaf leads elsewhere, labels follow at the end."""
 _RAN: Final = frozenset(("started", "finished", "failed", "observed"))
@@ -89,13 +99,29 @@ def started_behind(events: Sequence[Event], copies: Sequence[Event]) -> list[str
 
 
 def started_elsewhere(events: Sequence[Event]) -> set[str]:
-    """Ids of intents whose call may have run in what this session was forked from."""
-    return {
-        one
+    """Ids of intents whose call may have run in what this session came from."""
+    return {one for event in _tellers(events) for one in event.payload.get("started", ())}
+
+
+def calls_elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
+    """Calls that may have run in what this session came from, and whose intents are not here."""
+    found: dict[tuple[str, str], ToolAccount] = {}
+    for event in _tellers(events):
+        for call in event.payload.get("calls", ()):
+            names = (call["tool"], call["side_effect"], call["resume_policy"])
+            state = ToolState("started", *names, {"intended": event.seq, "started": event.seq})
+            intent = msgspec.structs.replace(event, turn=call["turn"], payload=call)
+            found.setdefault((call["turn"], call["call_id"]), ToolAccount(intent, state))
+    return list(found.values())
+
+
+def _tellers(events: Sequence[Event]) -> list[Event]:
+    """Events that tell what is left behind."""
+    return [
+        event
         for event in events
-        if event.type == "forked" and check_payload(event.type, event.payload) is None
-        for one in event.payload.get("started", ())
-    }
+        if event.type in CAME_FROM and check_payload(event.type, event.payload) is None
+    ]
 
 
 class _Copies:

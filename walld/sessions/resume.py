@@ -12,7 +12,8 @@ a workspace to look at: without one, or with one that changed, it asks as well.
 
 Where events behind a call's intent are lost, it may have started among them: it is taken for one
 that did, also once a repair has written the loss down. A damaged file blocks until then. So is one
-in a fork that had started behind the entry it was forked at: its `forked` entry names it.
+in a fork that had started behind the entry it was forked at: its `forked` entry names it. An import
+tells so by `imported` entries, of lines that its file lacks or that the session could not take.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Final
 from walld.sessions.account import Account, ToolAccount, account_of
 from walld.sessions.budget import is_exhausted, last_budget
 from walld.sessions.events import Event
-from walld.sessions.fork import started_elsewhere
+from walld.sessions.fork import CAME_FROM, calls_elsewhere, started_elsewhere
 from walld.sessions.pending import open_tools
 from walld.sessions.workspace import Compared, compare, fingerprint_then
 
@@ -67,7 +68,7 @@ def resume(
     lost_seq, left_out = _last_lost(events, last_seq), started_elsewhere(events)
     tools = [
         _judged(tool, compared, tool.intent.seq < lost_seq or tool.intent.id in left_out)
-        for tool in open_tools(account)
+        for tool in (*open_tools(account), *calls_elsewhere(events))
     ]
     reasons = [
         _reason(
@@ -140,7 +141,7 @@ def _last_lost(events: Sequence[Event], last_seq: int) -> int:
     """
     lost = 0
     for event in events:
-        if event.type == "forked" and event.payload.get("missing"):
+        if event.type in CAME_FROM and event.payload.get("missing"):
             copied = event.payload.get("until")
             lost = max(lost, (copied if isinstance(copied, int) else event.seq) + 1)
     until = last_seq
