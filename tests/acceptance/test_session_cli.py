@@ -378,6 +378,9 @@ def test_the_gate(
     session.checkpoint_workspace(work, ["a.txt"])
     code, out, _ = cli("resume-check", HOSTILE, "--workspace", str(work))
     assert (code, out) == (0, "ok: stopped at idle\n")
+    code, out, err = cli("resume-check", HOSTILE, "--workspace", str(work / "none"))
+    assert (code, out) == (1, ""), "nothing was compared"
+    assert "there is no directory" in err
     (work / "a.txt").write_text("b")
     code, out, _ = cli("resume-check", HOSTILE, "--workspace", str(work))
     assert (code, "workspace_changed" in out) == (1, True)
