@@ -3,8 +3,8 @@
 Also the fixtures of tests with real processes: whatever they start is ended with them, what the
 client or the daemon logged is looked through for tracebacks, and no test runs for ever.
 
-What holds of any input is tried with the same inputs each time, so that a red test is red because of
-what was changed; `make search` looks for others.
+What holds of any input is tried with the same inputs each time, so that a red test is red because
+of what was changed; `make search` looks for others.
 """
 
 from __future__ import annotations

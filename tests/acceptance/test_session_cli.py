@@ -291,6 +291,93 @@ def test_a_session_with_turns_and_branches_comes_back_as_it_was(
     assert turn["state"] == "completed"
 
 
+def gate_of(daemon: DaemonProcess, session_id: str) -> tuple[str, list[tuple[str, str]]]:
+    gate = daemon.reader.session(session_id).resume_check()
+    assert gate is not None
+    return gate["status"], [(tool["call_id"], tool["may"]) for tool in gate["tools"]]
+
+
+def test_an_import_owns_no_turn_and_is_repeated_while_the_source_goes_on(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """The command has ended each time, and interrupts nothing."""
+    source, own = daemon.reader.session("source"), tmp_path / "own.jsonl"
+
+    def copied() -> list[str]:
+        own.write_bytes(
+            daemon.cli("session", "export", "source", "--socket", daemon.socket_path).stdout
+        )
+        code, out, err = cli("session", "import", str(own), "--session", "copy", "--json")
+        assert (code, json.loads(out)["not_understood"]) == (0, 0), out + err
+        return [one["type"] for one in daemon.reader.session("copy").events()]
+
+    turn = source.submit("pay")
+    turn.worker_started()
+    turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="p")
+    assert copied() == ["turn_submitted", "turn_worker_started", "tool_intent"]
+    turn.tool_started("p")
+    assert copied()[3:] == ["tool_started"]
+    assert gate_of(daemon, "copy") == gate_of(daemon, "source") == ("blocked", [("p", "never")])
+    turn.tool_finished("p", "paid")
+    turn.completed()
+    assert copied()[4:] == ["tool_finished", "turn_completed"]
+    assert gate_of(daemon, "copy") == ("ok", [])
+    assert not any("owner" in one for one in daemon.reader.session("copy").events())
+
+
+def test_the_gate_of_an_import_knows_what_its_file_lacks(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """A line taken out of an export, whatever it was, lets no call run again that may have run."""
+    session, own = daemon.reader.session("source"), tmp_path / "own.jsonl"
+    turn = session.submit("pay")
+    turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="p")
+    session.message("user", "secret")
+    turn.tool_started("p")
+    session.message("user", "after")
+    exported = daemon.cli("session", "export", "source", "--socket", daemon.socket_path).stdout
+    lines = exported.splitlines(keepends=True)
+    for lost in (0, 2, 3):
+        own.write_bytes(b"".join(lines[:lost] + lines[lost + 1 :]))
+        code, out, err = cli("session", "import", str(own), "--session", f"no {lost}", "--json")
+        assert (code, json.loads(out)["missing"]) == (0, [[lost + 1, lost + 1]]), err
+        assert gate_of(daemon, f"no {lost}") == ("blocked", [("p", "never")]), lost
+        fork = daemon.reader.session(f"no {lost}").fork(None, f"fork {lost}")
+        assert gate_of(daemon, fork.session_id) == ("blocked", [("p", "never")]), lost
+    code, out, _ = cli("session", "import", str(own), "--session", "said")
+    assert "missing in the file: seqs 4 to 4" in out
+    said = [one["content"] for one in daemon.reader.session("no 2").messages() or ()]
+    assert said == ["pay", "after"]
+
+
+def test_what_a_session_contradicts_is_told_to_its_gate(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Somebody ended the turn in the copy; then its call started in the source."""
+    session, own = daemon.reader.session("source"), tmp_path / "own.jsonl"
+    turn = session.submit("pay")
+    turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="p")
+    words = ("session", "import", str(own), "--session", "copy", "--json")
+
+    def export() -> None:
+        own.write_bytes(
+            daemon.cli("session", "export", "source", "--socket", daemon.socket_path).stdout
+        )
+
+    export()
+    assert cli(*words)[0] == 0
+    daemon.reader.session("copy").turn(turn.turn_id).interrupted("operator")
+    assert gate_of(daemon, "copy") == ("ok", [("p", "replay")])
+    turn.tool_started("p")
+    export()
+    for doubted in (1, 0):
+        told = json.loads(cli(*words)[1])
+        assert (told["reasons"], told["doubted"]) == ({"illegal_tool": doubted}, doubted) or (
+            doubted == 0
+        )
+        assert gate_of(daemon, "copy") == ("blocked", [("p", "never")])
+
+
 def test_fork_and_delete(
     worked: walld_client.Session, cli: Callable[..., tuple[int, str, str]], daemon: DaemonProcess
 ) -> None:
@@ -378,6 +465,9 @@ def test_the_gate(
     session.checkpoint_workspace(work, ["a.txt"])
     code, out, _ = cli("resume-check", HOSTILE, "--workspace", str(work))
     assert (code, out) == (0, "ok: stopped at idle\n")
+    code, out, err = cli("resume-check", HOSTILE, "--workspace", str(work / "none"))
+    assert (code, out) == (1, ""), "nothing was compared"
+    assert "there is no directory" in err
     (work / "a.txt").write_text("b")
     code, out, _ = cli("resume-check", HOSTILE, "--workspace", str(work))
     assert (code, "workspace_changed" in out) == (1, True)

@@ -346,6 +346,24 @@ def test_a_retry_is_of_the_same_message_or_is_refused(daemon: DaemonProcess) -> 
     assert [one["content"] for one in session.messages() or []] == ["the words"]
 
 
+def test_a_fork_names_as_many_calls_as_started_behind_it(daemon: DaemonProcess) -> None:
+    """300 ids of a kilobyte are no list that one entry holds."""
+    session = daemon.reader.session("s")
+    turn = session.submit("many", message_id="m")
+    for number in range(300):
+        payload = {"call_id": f"c{number}", "tool": "x", "side_effect": "read",
+                   "resume_policy": "never-rerun"}  # fmt: skip
+        session.append("tool_intent", payload, id=f"{number:04}" + "i" * 1000, turn=turn.turn_id)
+    at = session.message("user", "here")
+    for number in range(300):
+        turn.tool_started(f"c{number}")
+    fork = session.fork(at.id, "fork")
+    assert fork.state()["forked_from"]["session"] == "s"
+    for one in (fork, fork.fork(None, "again"), fork.fork(None, "whole", whole=True)):
+        gate = one.resume_check()
+        assert [tool["may"] for tool in gate["tools"]] == ["never"] * 300
+
+
 @pytest.mark.parametrize("ended", ["started", "finished", "observed"])
 def test_a_call_that_ran_behind_the_fork_may_have_run_in_it(
     daemon: DaemonProcess, ended: str

@@ -322,3 +322,23 @@ def test_a_fork_of_a_damaged_session_says_what_it_lacks(daemon: DaemonProcess, w
         turn = one.submit("another", message_id=f"m {one.session_id}")
         turn.intent("pay", {}, side_effect="none", resume_policy="never-rerun", call_id="new")
         assert [tool["may"] for tool in one.resume_check()["tools"]] == ["never", "replay"]
+
+
+def test_an_export_says_that_the_end_is_lost(daemon: DaemonProcess, tmp_path: Path) -> None:
+    """An import of it has the gate of the session; also once a repair has cut the end out."""
+    session, own = daemon.reader.session("s"), tmp_path / "own.jsonl"
+    pay(session)
+    changed(daemon, flip_last)
+    for copy in ("copy", "of repaired"):
+        exported = daemon.cli("session", "export", "s", "--socket", daemon.socket_path).stdout
+        own.write_bytes(exported)
+        assert exported.splitlines()[-1] == b'{"walld": 1, "last_seq": 3}'
+        words = ("session", "import", str(own), "--session", copy, "--json")
+        done = daemon.cli(*words, "--socket", daemon.socket_path)
+        assert done.returncode == 0, done.stderr
+        gate = daemon.reader.session(copy).resume_check()
+        assert gate is not None
+        assert (gate["status"], [tool["may"] for tool in gate["tools"]]) == ("blocked", ["never"])
+        assert daemon.terminate() == 0
+        walld("session", "repair", "s", "--data", str(daemon.data))
+        daemon.start()

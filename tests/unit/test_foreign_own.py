@@ -44,9 +44,42 @@ def test_what_is_not_understood_is_kept_and_counted():
     strange = '{"seq":2,"chain":"c","crc":"0","type":5}\n'
     lines = [line(1, "note", {}), strange, line(3, "note", {}, parent="gone"), "no json\n", '{"t']
     found = read(lines, "walld")
-    reasons = {"malformed": 1, "torn": 1, "unknown_parent": 1, "unknown_shape": 1}
-    assert (found.reasons, found.not_understood) == (reasons, 4)
-    assert [one.type for one in found.entries] == ["note"] + ["foreign.walld"] * 4
+    reasons = {"malformed": 1, "torn": 1, "unknown_shape": 1}
+    assert (found.reasons, found.not_understood) == (reasons, 3)
+    kept, lost = "foreign.walld", "imported"
+    assert [one.type for one in found.entries] == ["note", kept, lost, "note", kept, kept, lost]
+    assert found.missing == [[2, 2], [4, 4]]
+
+
+def test_an_entry_whose_parent_is_lost_hangs_on_the_one_before() -> None:
+    """As in the session itself; and the hole is an entry of its own, in its place."""
+    lines = [
+        line(1, "note", {}),
+        line(2, "note", {}, parent="e1"),
+        line(4, "note", {}, parent="e3"),
+        line(7, "leaf", {"target": "e1"}, parent="e6"),
+    ]
+    found = read([*lines, '{"walld":1,"last_seq":9}\n'], "walld")
+    shown = [(one.type, one.parent, one.leaf) for one in found.entries]
+    lost = ("imported", None, False)
+    assert shown[:4] == [("note", None, True), ("note", "e1", True), lost, ("note", "e2", True)]
+    assert shown[4:] == [lost, ("leaf", "e4", True), lost]
+    assert found.missing == [[3, 3], [5, 6], [8, 9]]
+    said = [one.payload["missing"] for one in found.entries if one.type == "imported"]
+    assert said == [[hole] for hole in found.missing]
+    assert found.orphans == ["e4", "e7"]
+    assert [one.seq for one in found.events] == [1, 2, 4, 6]
+    assert found.last_seq == 7
+    assert read([*lines, '{"walld":1,"last_seq":9}\n'], "walld").entries == found.entries
+    assert read(lines[:2]).missing == read([HEADER, *lines[:2]]).missing == []
+
+
+def test_lines_at_the_end_that_are_none_are_lost_ones() -> None:
+    """Nobody knows what they said."""
+    assert read([line(1, "note", {}), '{"seq":2,"id'], "walld").missing == [[2, 2]]
+    assert read([line(1, "note", {}), "no\n", line(2, "note", {})], "walld").missing == []
+    (lost,) = read([line(3, "note", {}, parent="e2")], "walld").missing
+    assert lost == [1, 2]
 
 
 def test_a_compaction_that_kept_nothing_still_keeps_nothing() -> None:

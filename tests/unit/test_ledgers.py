@@ -41,7 +41,7 @@ def append(
 ) -> list[wire.Placed]:
     expected = fields.pop("expected_seq", None)
     process = fields.pop("process", None)
-    return world.engine.ledgers.append(ledger, list(given), expected, process, 5, 0.0)  # type: ignore[arg-type]
+    return world.engine.ledgers.append(ledger, list(given), expected, process, 5, 0.0, **fields)  # type: ignore[arg-type]
 
 
 def stored(world: World, stream: Stream) -> list[bytes]:
@@ -251,6 +251,24 @@ def test_a_turn_is_its_last_process_and_lost_with_it(world: World) -> None:
     world.engine.lose(second, "agent_lost")
     (lost,) = world.engine.ledgers.lost_turns
     assert lost == (UID, "s", "t", "agent_lost")
+
+
+def test_what_is_unowned_makes_nobody_an_owner_and_takes_a_turn_from_nobody(world: World) -> None:
+    ledger, one, other = opened(world), world.process(pid=7), world.process(pid=8)
+    payload = b'{"message_id":"m","content":"x"}'
+    submit = wire.NewEntry("turn_submitted", payload, "t", turn="t")
+    append(world, ledger, submit, process=one, unowned=True)
+    assert read_line(ledger.pending[0].line).owner is None
+    assert not one.turns
+    append(world, ledger, wire.NewEntry("turn_worker_started", b"{}", "w", turn="t"), process=other)
+    said = wire.NewEntry("turn_assistant_started", b'{"stream_id":"r"}', "a", turn="t")
+    append(world, ledger, said, process=one, unowned=True)
+    world.engine.lose(one, "agent_lost")
+    assert not world.engine.ledgers.lost_turns
+    assert other.turns
+    ended = wire.NewEntry("turn_completed", b"{}", "c", turn="t")
+    append(world, ledger, ended, process=one, unowned=True)
+    assert not other.turns
 
 
 def test_an_ended_turn_is_nobodys(world: World) -> None:

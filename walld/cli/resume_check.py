@@ -6,6 +6,7 @@ Exit codes: 0 ok, 1 blocked or cannot know. Decides nothing itself: `sessions/re
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from walld_client.fingerprint import workspace_fingerprint
@@ -21,6 +22,9 @@ __all__ = ["run"]
 
 def run(options: argparse.Namespace) -> int:
     """Print the gate's word."""
+    if options.workspace is not None and not os.path.isdir(options.workspace):
+        complain(f"there is no directory {options.workspace}: nothing to compare with")
+        return CANNOT
     with Daemon(options.socket, options.timeout) as daemon:
         asking = Asking(daemon, options.uid)
         told = asking.view(options.session, "resume")

@@ -33,6 +33,7 @@ from walld.cli.session_view import render_tree
 from walld.cli.show import as_json
 from walld.escape import escaped, escaped_line
 from walld.foreign.export import to_otel
+from walld.ledger.line import LEDGER_VERSION, line_seq
 from walld.sessions.artifacts import artifacts_of
 
 __all__ = ["run"]
@@ -131,16 +132,21 @@ def _events(asking: Asking, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _print_lines(lines: Iterator[bytes]) -> None:
-    """As they are kept, byte for byte; on a terminal, what it would act on is escaped."""
+def _print_lines(lines: Iterator[bytes]) -> int:
+    """As they are kept, byte for byte; on a terminal, what it would act on is escaped. Gives the
+    last seq.
+    """
     sys.stdout.flush()
     is_terminal = sys.stdout.isatty()
+    last = b""
     for line in lines:
+        last = line
         if is_terminal:
             print(escaped_line(line.decode("utf-8", "backslashreplace").removesuffix("\n")))
         else:
             sys.stdout.buffer.write(line)
     sys.stdout.flush()
+    return line_seq(last) if last else 0
 
 
 def _said(
@@ -198,19 +204,33 @@ def _fork(asking: Asking, options: argparse.Namespace) -> int:
 
 def _export(asking: Asking, options: argparse.Namespace) -> int:
     if options.format == "jsonl":
-        code = _events(asking, argparse.Namespace(session=options.session, after=0))
-        if code == DONE and (left := asking.view(options.session, "audit")["artifacts"]):
-            complain(
-                f"{len(left)} artifacts that these lines name stay here, and an import of the lines"
-                " misses their bytes (a fork takes them along)"
-            )
-        return code
+        return _export_lines(asking, options.session)
     form = "plain" if options.format == "otel" else options.format
     told = _said(asking, options.session, format=form)
     if told is None:
         return _no_session(options.session)
     print(as_json(to_otel(told) if options.format == "otel" else told))
     say_breaks(asking, options.session)
+    return DONE
+
+
+def _export_lines(asking: Asking, session_id: str) -> int:
+    """The lines; where the session lost what stood behind the last, one more says how far it went.
+
+    How far is asked first: what comes meanwhile is not taken for lost.
+    """
+    state = asking.view(session_id, "state")
+    found = asking.lines(session_id)
+    if state is None or found is None:
+        return _no_session(session_id)
+    if _print_lines(found) < state["last_seq"]:
+        print(json.dumps({"walld": LEDGER_VERSION, "last_seq": state["last_seq"]}))
+    say_breaks(asking, session_id)
+    if left := asking.view(session_id, "audit")["artifacts"]:
+        complain(
+            f"{len(left)} artifacts that these lines name stay here, and an import of the lines"
+            " misses their bytes (a fork takes them along)"
+        )
     return DONE
 
 

@@ -8,7 +8,9 @@ what stands there already) is kept as its text, like one that was not understood
 import. Where the daemon refuses even that, the error names the file and the line.
 
 The same lines give the same ids and an id is appended once, so an import that was cut short, or of
-a file that has grown, is simply repeated.
+a file that has grown, is simply repeated. Nobody works on the turns in it because of that. Of
+walld's own lines the gate is told in the end what the session could not take of them
+(`sessions/imported.py`): it is no laxer here than where they came from.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import msgspec
 from walld_client import artifacts
 from walld_client.entries import in_pieces
 from walld_client.errors import Refused
+from walld_client.ids import new_entry_id
 from walld_client.limits import APPEND_BYTES_MAX
 from walld_client.requests import decode_placed
 from walld_client.wire import messages as wire
@@ -30,10 +33,12 @@ from walld_client.wire import messages as wire
 from walld.cli.asking import Asking
 from walld.cli.run import DONE
 from walld.cli.show import as_json
+from walld.engine.entries import events_of
 from walld.errors import WalldError
 from walld.escape import escaped_line
 from walld.foreign.detect import read
 from walld.foreign.entries import Foreign, Imported, kept_line
+from walld.sessions.imported import untold, untold_files
 
 __all__ = ["run"]
 
@@ -62,6 +67,7 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
     wanted = [one for one in split if one.key is None or one.id not in known]
     work = _Import(asking, options.session, options.file, imported)
     new = work.append(wanted)
+    doubted = work.tell_gate(imported)
     count = len(split)
     told = {
         "session": options.session,
@@ -72,6 +78,8 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
         "not_understood": sum(work.reasons.values()),
         "reasons": dict(sorted(work.reasons.items())),
         "orphans": imported.orphans,
+        "missing": imported.missing,
+        "doubted": doubted,
     }
     if options.json:
         print(as_json(told))
@@ -88,6 +96,14 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
         print(
             f"  put behind the entry before: {len(orphans)} entries whose parent is not above them"
             f" ({escaped_line(shown)})"
+        )
+    if imported.missing:
+        shown = ", ".join(f"{first} to {last}" for first, last in imported.missing[:_NAMED_MAX])
+        shown += ", ..." if len(imported.missing) > _NAMED_MAX else ""
+        print(f"  missing in the file: seqs {shown}; calls before may have run, and count as such")
+    if doubted:
+        print(
+            f"  {doubted} calls of it may have run or wait, and no entry here says so: kept as such"
         )
     return DONE
 
@@ -130,6 +146,23 @@ class _Import:
     def append(self, wanted: list[Foreign]) -> int:
         """How many of them were not there."""
         return sum(self._new(piece) for piece in self._pieces(wanted))
+
+    def tell_gate(self, imported: Imported) -> int:
+        """What this session could not take of its own kind of lines; how many calls that are."""
+        if not imported.events:
+            return 0
+        events = events_of(self._asking.lines(self._session_id) or ())
+        lacks = untold(imported.events, imported.last_seq, events)
+        wanted = [
+            Foreign("imported", {name: piece}, new_entry_id(), leaf=False)
+            for name, listed in lacks.items()
+            for piece in in_pieces(listed)
+        ]
+        if (files := untold_files(imported.events, events)) is not None:
+            wanted.append(Foreign("lifecycle", {"fingerprint": files}, new_entry_id(), leaf=False))
+        for piece in self._pieces(wanted):
+            self._count([entry for _, entry in piece])
+        return sum(map(len, lacks.values()))
 
     def _pieces(self, wanted: list[Foreign]) -> Iterator[list[tuple[Foreign, wire.NewEntry]]]:
         piece: list[tuple[Foreign, wire.NewEntry]] = []
@@ -208,9 +241,13 @@ def _entry(one: Foreign, payload: bytes) -> wire.NewEntry:
 
 def _append(asking: Asking, session_id: str, piece: list[wire.NewEntry]) -> list[wire.Placed]:
     """One request; it waits while the daemon has no room for lines."""
+
+    def made(number: int) -> wire.Append:
+        return wire.Append(number, session_id, piece, unowned=True)
+
     for _ in range(_WAITS):
         try:
-            return decode_placed(asking.ask(lambda number: wire.Append(number, session_id, piece)))
+            return decode_placed(asking.ask(made))
         except Refused as refused:
             if refused.code != "ledger_full":
                 raise

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+from walld_client.entries import in_pieces
 from walld_client.wire import messages as wire
 
+from walld import limits
 from walld.daemon.turns import interruption
 from walld.engine.entries import entry_event, event_line, events_of, free_id
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import chain_of
 from walld.sessions.fork import BEFORE_FIRST, check_copy, forked, started_behind
+from walld.sessions.losses import CAME_FROM, calls_elsewhere
 from walld.sessions.state import SessionState
 
 if TYPE_CHECKING:
@@ -59,28 +64,48 @@ def _entries(lines: Sequence[bytes], request: wire.Fork, until: int) -> list[wir
     for copy in copies:
         state.apply(copy)
     entries = [_entry(copy) for copy in copies]
+    lacks: dict[str, list[Any]] = {"missing": _missing(events, until)}
+    lacks["started"] = started_behind(events, copies, until)
+    if not request.whole:
+        lacks["calls"] = [tool.intent.payload for tool in calls_elsewhere(events)]
+    names = (f"forked:{request.new_id}" + ":more" * at for at in count())
+    firsts = [
+        wire.NewEntry("forked", payload, free_id(state, name), leaf=False)
+        for name, payload in zip(names, _sources(request, lacks, len(copies)), strict=False)
+    ]
+    if not request.whole or request.at is None:
+        entries[:0] = firsts
+    elif request.at == BEFORE_FIRST:
+        moved = _dumps({"target": None})
+        wanted = f"forked:{request.new_id}:leaf"
+        entries += [wire.NewEntry("leaf", moved, free_id(state, wanted)), *firsts]
+    else:
+        entries += [replace(firsts[0], parent=request.at, leaf=True), *firsts[1:]]
+    for turn in state.journal.open_turns():
+        wanted = f"{turn.turn_id}:forked:{len(entries) + 1}"
+        entries.append(interruption(turn.turn_id, "forked", free_id(state, wanted)))
+    return entries
+
+
+def _sources(request: wire.Fork, lacks: dict[str, list[Any]], copied: int) -> list[bytes]:
+    """Payloads of `forked` that say where it came from and what it lacks of that.
+
+    One, or where that is too long for an entry one for each piece of it.
+    """
     source: dict[str, object] = {
         "session": request.session_id,
         "at": request.at,
         "whole": request.whole,
     }
-    if missing := _missing(events, until):
-        source |= {"missing": missing, "until": len(copies) + 1}
-    if started := started_behind(events, copies, until):
-        source["started"] = started
-    first_id = free_id(state, f"forked:{request.new_id}")
-    first = wire.NewEntry("forked", _dumps(source), first_id, leaf=False)
-    if not request.whole or request.at is None:
-        entries.insert(0, first)
-    elif request.at == BEFORE_FIRST:
-        moved = _dumps({"target": None})
-        entries += [wire.NewEntry("leaf", moved, free_id(state, first_id + ":leaf")), first]
-    else:
-        entries.append(wire.NewEntry("forked", _dumps(source), first_id, request.at))
-    for turn in state.journal.open_turns():
-        wanted = f"{turn.turn_id}:forked:{len(entries) + 1}"
-        entries.append(interruption(turn.turn_id, "forked", free_id(state, wanted)))
-    return entries
+    told = {name: listed for name, listed in lacks.items() if listed}
+    pieces: list[dict[str, Any]] = [told]
+    if len(_dumps(source | told)) > limits.LEDGER_PAYLOAD_BYTES_MAX // 2:
+        pieces = [{name: piece} for name, listed in told.items() for piece in in_pieces(listed)]
+    until = {"until": copied + len(pieces)}
+    return [
+        _dumps(source | one | (until if one.keys() & {"missing", "started"} else {}))
+        for one in pieces
+    ]
 
 
 def _missing(events: Sequence[Event], until: int) -> list[list[int]]:
@@ -91,7 +116,7 @@ def _missing(events: Sequence[Event], until: int) -> list[list[int]]:
         if event.seq > last_seq + 1:
             missing.append([last_seq + 1, event.seq - 1])
         last_seq = event.seq
-        if event.type == "forked":
+        if event.type in CAME_FROM:
             missing += event.payload.get("missing") or []
     if until > last_seq:
         missing.append([last_seq + 1, until])

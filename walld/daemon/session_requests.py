@@ -117,6 +117,7 @@ class SessionRequests:
                     connection.process,
                     self._wall_ms(),
                     now,
+                    unowned=request.unowned,
                 )
                 break
             except Refusal as full:

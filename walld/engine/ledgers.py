@@ -135,8 +135,12 @@ class Ledgers:
         process: Process | None,
         at_ms: int,
         now: float,
+        *,
+        unowned: bool = False,
     ) -> list[wire.Placed]:
         """Take entries in, all or none. process: who says so, None for the daemon itself. Refusal.
+
+        unowned: it works on none of these turns; whoever does goes on.
 
         What was there already (`once`, a message id that was submitted) is given back as it stands;
         without its id where only its key was known.
@@ -154,7 +158,7 @@ class Ledgers:
         turns: list[tuple[str, str]] = []
         try:
             for entry in entries:
-                event = entry_event(state, entry, process, at_ms)
+                event = entry_event(state, entry, None if unowned else process, at_ms)
                 known = _known(state, entry, event)
                 if known is not None:
                     placed.append(known)
@@ -176,7 +180,8 @@ class Ledgers:
                 ledger.made_seq = lines[-1].seq
             self._take(ledger, lines, at_ms, now)
             for turn_id, kind in turns:
-                self._advance(ledger, turn_id, kind, process)
+                if not unowned or kind in _TURN_ENDS:
+                    self._advance(ledger, turn_id, kind, process)
         return placed
 
     def _check_room(self, entries: list[wire.NewEntry]) -> None:

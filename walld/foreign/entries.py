@@ -59,7 +59,8 @@ class Imported(msgspec.Struct, frozen=True):
     not_understood: lines that became no entry of a known type; reasons: how many for each reason.
     All are among the entries, as type "foreign.<format>". orphans: ids of entries whose parent is
     not above them; they hang on the entry before. version: of the file, where its format counts
-    versions.
+    versions. Of walld's own lines alone: events, what stood in the file, in its order and with a
+    number left out for each hole; last_seq, of the last number; missing, the seqs that are gone.
     """
 
     entries: list[Foreign]
@@ -68,6 +69,9 @@ class Imported(msgspec.Struct, frozen=True):
     format: str
     version: int | None = None
     orphans: list[str] = []
+    events: list[Event] = []
+    last_seq: int = 0
+    missing: list[list[int]] = []
 
 
 def message(

@@ -17,6 +17,7 @@ import msgspec
 
 __all__ = [
     "KNOWN",
+    "UNKNOWN",
     "Event",
     "Problem",
     "as_dict",
@@ -33,6 +34,8 @@ RESUME_POLICIES: Final = (
     "require-user-confirmation",
     "never-rerun",
 )
+UNKNOWN: Final = "unknown"
+"""Tool, side effect and policy of a call whose start stands there and whose intent is lost."""
 APPROVALS: Final = ("asked", "granted", "denied")
 SHOWN_CHARS: Final = 80
 """Of a refused value in a message."""
@@ -158,6 +161,16 @@ def _is_file_table(value: object) -> bool:
     return isinstance(value, dict) and all(one is None or is_sha256(one) for one in value.values())
 
 
+def _is_call_list(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, dict)
+        and all(_is_name(one.get(name)) for name in ("turn", "call_id", "tool"))
+        and one.get("side_effect") in (*SIDE_EFFECTS, UNKNOWN)
+        and one.get("resume_policy") in (*RESUME_POLICIES, UNKNOWN)
+        for one in value
+    )
+
+
 def is_sha256(value: object) -> TypeGuard[str]:
     """64 hex digits in lower case."""
     return isinstance(value, str) and _SHA256.fullmatch(value) is not None
@@ -193,6 +206,13 @@ _MORE_OF_IT: Final = _Field("append", _FLAG, "true or false", False)
 """A list that is too long for one entry goes on in the next one of its type."""
 _CONTENT: Final = _of_kind(str, list, dict, type(None))
 
+_LEFT_BEHIND: Final = (
+    _Field("missing", _of_kind(list), "a list of [first seq, last seq]", False),
+    _Field("started", _is_name_list, "a list of ids of entries", False),
+    _Field("calls", _is_call_list, "a list of calls, each with what a tool_intent has", False),
+)
+"""What a session has to know of events that stand where it came from alone."""
+
 KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
     "message": (_name("role"), _Field("content", _CONTENT, "a text, a list or null", False)),
     "message_edit": (
@@ -223,10 +243,10 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _name("session"),
         _Field("at", _or_null(_is_text), "the id of an entry, or null", False),
         _Field("whole", _FLAG, "true or false", False),
-        _Field("missing", _of_kind(list), "a list of [first seq, last seq]", False),
         _Field("until", _of_kind(int), "a seq", False),
-        _Field("started", _is_name_list, "a list of ids of entries", False),
+        *_LEFT_BEHIND,
     ),
+    "imported": _LEFT_BEHIND,
     "turn_submitted": (
         _optional_name("message_id"),
         _Field("content", _anything, "any value"),

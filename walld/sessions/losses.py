@@ -5,8 +5,9 @@ Refuses: what may be done with such a call (`resume.py`).
 
 A call starts behind its intent, in a turn that has not ended, and is neither asked for, approved
 nor denied once it has: an event of that kind behind a loss, or a turn that ended before it, proves
-that it did not start there. In a fork of a damaged session it is not known where the loss lay: a
-call of it that is open may have started.
+that it did not start there. One that a fork or an import names is settled by a denial behind that
+too: who denies it does not run it. In a fork of a damaged session it is not known where the loss
+lay: a call of it that is open may have started.
 """
 
 from __future__ import annotations
@@ -14,10 +15,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from walld.sessions.account import Account, ToolAccount
 from walld.sessions.events import Event, check_payload
+from walld.sessions.tools import ToolState
 
-__all__ = ["may_have_started", "started_elsewhere"]
+__all__ = ["CAME_FROM", "calls_elsewhere", "may_have_started", "started_elsewhere"]
+
+CAME_FROM: Final = frozenset(("forked", "imported"))
+"""Events that tell what a session lacks of the one it came from."""
 
 _RAN: Final = frozenset(("finished", "failed", "observed"))
 _BEFORE: Final = ("asked", "approved", "denied")
@@ -42,21 +49,43 @@ def may_have_started(account: Account, events: Sequence[Event], last_seq: int = 
         for tool in account.tools
         if _RAN.isdisjoint(tool.state.seqs)
         and (
-            tool.intent.id in left_out
+            tool.state.seqs.get("denied", 0) <= left_out.get(tool.intent.id, -1)
             or any(_may_start_in(one, tool, account) for one in lost)
             or (tool.intent.seq <= copied and not _is_done(tool, account))
         )
     }
 
 
-def started_elsewhere(events: Sequence[Event]) -> set[str]:
-    """Ids of intents whose call may have run in what this session was forked from."""
-    return {
-        one
+def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:
+    """Ids of intents whose call may have run in what this session came from, each with the last
+    seq that came from there.
+    """
+    found: dict[str, int] = {}
+    for event in _tellers(events):
+        for one in event.payload.get("started", ()):
+            found[one] = max(found.get(one, 0), _until(event))
+    return found
+
+
+def calls_elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
+    """Calls that may have run in what this session came from, and whose intents are not here."""
+    found: dict[tuple[str, str], ToolAccount] = {}
+    for event in _tellers(events):
+        for call in event.payload.get("calls", ()):
+            names = (call["tool"], call["side_effect"], call["resume_policy"])
+            state = ToolState("started", *names, {"intended": event.seq, "started": event.seq})
+            intent = msgspec.structs.replace(event, turn=call["turn"], payload=call)
+            found.setdefault((call["turn"], call["call_id"]), ToolAccount(intent, state))
+    return list(found.values())
+
+
+def _tellers(events: Sequence[Event]) -> list[Event]:
+    """Events that tell what is left behind."""
+    return [
+        event
         for event in events
-        if event.type == "forked" and check_payload(event.type, event.payload) is None
-        for one in event.payload.get("started", ())
-    }
+        if event.type in CAME_FROM and check_payload(event.type, event.payload) is None
+    ]
 
 
 def _may_start_in(lost: _Lost, tool: ToolAccount, account: Account) -> bool:
@@ -89,7 +118,12 @@ def _copied_with_losses(events: Sequence[Event]) -> int:
     """The last seq that was copied from a damaged session, 0 where none was."""
     until = 0
     for event in events:
-        if event.type == "forked" and event.payload.get("missing"):
-            copied = event.payload.get("until")
-            until = max(until, copied if isinstance(copied, int) else event.seq)
+        if event.type in CAME_FROM and event.payload.get("missing"):
+            until = max(until, _until(event))
     return until
+
+
+def _until(event: Event) -> int:
+    """The last seq that was copied with what the event tells of."""
+    copied = event.payload.get("until")
+    return copied if isinstance(copied, int) else event.seq

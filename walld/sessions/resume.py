@@ -13,9 +13,10 @@ a workspace to look at: without one, or with one that changed, it asks as well.
 Where events behind a call's intent are lost, it may have started among them: it is taken for one
 that did, unless what is left proves that it did not, also once a repair has written the loss down.
 A damaged file blocks until then. So is one in a fork that had started behind the entry it was
-forked at: its `forked` entry names it. Neither the end of its turn nor a denial settles such a
-call, only a word of what became of it. One whose start stands there without its intent is never
-to run again: what it was allowed, nobody knows.
+forked at: its `forked` entry names it. An import tells so by `imported` entries, of lines that its
+file lacks or that the session could not take. Neither the end of its turn nor an earlier denial
+settles such a call, only a word of what became of it. One whose start stands there without its
+intent is never to run again: what it was allowed, nobody knows.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ from typing import Any, Final
 
 from walld.sessions.account import Account, ToolAccount, account_of
 from walld.sessions.budget import is_exhausted, last_budget
-from walld.sessions.events import Event
-from walld.sessions.losses import may_have_started
+from walld.sessions.events import UNKNOWN, Event
+from walld.sessions.losses import calls_elsewhere, may_have_started
 from walld.sessions.pending import open_tools
-from walld.sessions.tools import UNKNOWN
 from walld.sessions.workspace import Compared, compare, fingerprint_then
 
 __all__ = ["may_do", "resume"]
@@ -69,7 +69,7 @@ def resume(
     account = account_of(events)
     compared = compare(fingerprint_then(events), workspace, _has_written(account, events))
     doubtful = may_have_started(account, events, last_seq)
-    unsettled = open_tools(account, doubtful)
+    unsettled = [*open_tools(account, doubtful), *calls_elsewhere(events)]
     tools = [_judged(tool, compared, tool.intent.id in doubtful) for tool in unsettled]
     reasons = [
         _reason(

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from walld.errors import FormatError
-from walld.sessions.events import KNOWN, Event, Problem, check_payload, unknown_turn
+from walld.sessions.events import KNOWN, UNKNOWN, Event, Problem, check_payload, unknown_turn
 from walld.sessions.hashed import Seqs
 from walld.sessions.journal import Journal
 from walld.sessions.snapshot import (
@@ -33,7 +33,7 @@ from walld.sessions.snapshot import (
     key_names,
 )
 from walld.sessions.targets import check_target
-from walld.sessions.tools import TOOL_TYPES, UNKNOWN, ToolState, check_tool, take_tool
+from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, take_tool
 from walld.sessions.turns import (
     TURN_STATES,
     TurnState,

@@ -17,10 +17,7 @@ import msgspec
 
 from walld.sessions.events import Event, Problem
 
-__all__ = ["TOOL_TYPES", "UNKNOWN", "ToolState", "check_tool", "take_tool", "tool_state_of"]
-
-UNKNOWN: Final = "unknown"
-"""Name, side effect and policy of a call whose start stands there and whose intent is lost."""
+__all__ = ["TOOL_TYPES", "ToolState", "check_tool", "take_tool", "tool_state_of"]
 
 TOOL_TYPES: Final = frozenset(
     (

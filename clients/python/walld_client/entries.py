@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from walld_client import opaque
@@ -35,6 +35,8 @@ __all__ = [
     "json_text",
     "read_json",
 ]
+
+_T = TypeVar("_T")
 
 _DEPTH_MAX = 200
 _REPR_CHARS_MAX = 1024
@@ -114,21 +116,21 @@ def check_size(entries: Sequence[messages.NewEntry]) -> None:
         )
 
 
-def in_pieces(messages: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """A list of messages as lists that an entry holds each.
+def in_pieces(listed: Sequence[_T]) -> list[list[_T]]:
+    """A list, of messages mostly, as lists that an entry holds each.
 
     One that no entry holds counts as what is left of it once its content is an artifact.
     """
-    pieces: list[list[Mapping[str, Any]]] = [[]]
+    pieces: list[list[_T]] = [[]]
     size = 0
-    for message in messages:
-        length = len(json_text(message)) + 1
+    for one in listed:
+        length = len(json_text(one)) + 1
         if length > PAYLOAD_BYTES_MAX - _AROUND_BYTES:
             length = _NAMED_BYTES
         if pieces[-1] and size + length > PAYLOAD_BYTES_MAX - _AROUND_BYTES:
             pieces.append([])
             size = 0
-        pieces[-1].append(message)
+        pieces[-1].append(one)
         size += length
     return pieces
 

@@ -61,7 +61,7 @@ export const TAGGED = {
   Append: [
     54,
     "id int, session_id str, entries [NewEntry], expected_seq int? = nil, level str = written, " +
-      "seen [Seen] = []",
+      "seen [Seen] = [], unowned bool = false",
   ],
   Events: [
     55,

@@ -71,7 +71,8 @@ class Append(Message, tag=54, frozen=True):
     """Append to a session's ledger, all entries or none. Answer: list of Placed.
 
     expected_seq: highest seq the caller knows; another one is an Error "stale" whose limit is the
-    present one. level: what is waited for, "taken" | "written" | "synced".
+    present one. level: what is waited for, "taken" | "written" | "synced". unowned: who asks does
+    not work on the turns in it, and none of them is interrupted when it ends.
     """
 
     id: RequestId
@@ -80,6 +81,7 @@ class Append(Message, tag=54, frozen=True):
     expected_seq: int | None = None
     level: str = "written"
     seen: list[Seen] = []
+    unowned: bool = False
 
 
 class Events(Message, tag=55, frozen=True):

@@ -1,0 +1,205 @@
+"""Laws of an import of walld's own lines: the gate there is no laxer than where they came from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from engine_world import UID, World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from session_log import Log
+from walld_client.errors import Refused
+from walld_client.steps import run as run_steps
+from walld_client.wire import messages as wire
+
+from walld.cli import session_import
+from walld.engine.entries import events_of
+from walld.engine.ledgers import Ledger
+from walld.errors import Refusal
+from walld.sessions.account import account_of
+from walld.sessions.events import Event, as_dict
+from walld.sessions.resume import resume
+from walld.sessions.state import SessionState
+
+STRICTNESS = ("replay", "rerun_after_check", "ask_user", "never")
+EFFECTS = ("none", "read", "workspace-write", "external-write")
+POLICIES = (
+    *("replay-from-event", "rerun-after-check"),
+    *("require-user-confirmation", "never-rerun"),
+)
+FILES = {"x": "a" * 64}
+NOWS: list[dict[str, Any] | None] = [None, {"files": FILES}, {"files": {"x": "b" * 64}}]
+
+
+class Here:
+    """What the command asks a daemon, answered by an engine. process: of the command."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.process = self.world.process()
+        self.ledger = Ledger(UID, "copy", SessionState(), Ledger.first_chain(UID, "copy"))
+        self.world.engine.ledgers.open[UID, "copy"] = self.ledger
+
+    def ask(self, make: Callable[[int], Any], *_: Any, **__: Any) -> bytes:
+        request = make(1)
+        assert isinstance(request, wire.Append), "content here is short"
+        try:
+            placed = self.world.engine.ledgers.append(
+                self.ledger, request.entries, None, self.process, 5, 0.0, unowned=request.unowned
+            )
+        except Refusal as refused:
+            got, limit = str(refused.got), str(refused.limit)
+            raise Refused(refused.code, got, limit, str(refused)) from None
+        return msgspec.msgpack.encode(placed)
+
+    def run(self, steps: Any) -> Any:
+        return run_steps(self, steps)
+
+    def lines(self, session_id: str, after: int = 0) -> Iterator[bytes] | None:
+        assert session_id == "copy"
+        return iter([one.line for one in self.ledger.pending if one.seq > after])
+
+    @property
+    def events(self) -> list[Event]:
+        return events_of(one.line for one in self.ledger.pending)
+
+    def say(self, kind: str, payload: dict[str, Any], turn: str, number: int) -> None:
+        """Somebody's word in the copy, where it may come."""
+        entry = wire.NewEntry(kind, json.dumps(payload).encode(), f"here-{number}", turn=turn)
+        try:
+            self.world.engine.ledgers.append(self.ledger, [entry], None, None, 5, 0.0)
+        except Refusal:
+            return
+
+    def take(self, events: list[Event], last_seq: int) -> None:
+        """`walld session import` of an export of them."""
+        more = {"chain": "", "crc": ""}
+        lines = [json.dumps(as_dict(one) | {"at": one.at_ms} | more) for one in events]
+        if last_seq > (events[-1].seq if events else 0):
+            lines.append(json.dumps({"walld": 1, "last_seq": last_seq}))
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.write("".join(line + "\n" for line in lines))
+            file.flush()
+            words = {"file": file.name, "format": "walld", "session": "copy", "json": True}
+            assert session_import.run(self, argparse.Namespace(**words)) == 0  # type: ignore[arg-type]
+
+
+turns = st.sampled_from(["t1", "t2"])
+calls = st.sampled_from(["c1", "c2"])
+steps = st.one_of(
+    st.tuples(st.just("submit"), turns),
+    st.tuples(st.just("intent"), turns, calls, st.sampled_from(EFFECTS), st.sampled_from(POLICIES)),
+    st.tuples(
+        st.sampled_from(["tool_started", "tool_started", "tool_finished", "observation"]),
+        turns,
+        calls,
+    ),
+    st.tuples(st.sampled_from(["asked", "granted", "denied"]), turns, calls),
+    st.tuples(
+        st.sampled_from(["turn_worker_started", "turn_completed", "turn_interrupted"]), turns
+    ),
+    st.tuples(st.sampled_from(["message", "label", "back", "root", "lifecycle", "forked"])),
+)
+logs = st.lists(steps, max_size=14).map(
+    lambda found: [("submit", "t1"), ("intent", "t1", "c1", EFFECTS[3], POLICIES[3]), *found]
+)
+
+
+def play(log: Log, step: Any) -> None:
+    """The step, where it may come."""
+    name, *more = step
+    if name == "submit":
+        log.offer("turn_submitted", {"message_id": f"m-{more[0]}", "content": "x"}, turn=more[0])
+    elif name == "intent":
+        turn, call, effect, policy = more
+        payload = {"call_id": call, "tool": "x", "side_effect": effect, "resume_policy": policy}
+        log.offer("tool_intent", payload, turn=turn)
+    elif name in ("asked", "granted", "denied"):
+        log.offer("tool_approval", {"call_id": more[1], "state": name}, turn=more[0])
+    elif name.startswith("turn_"):
+        log.offer(name, {"reason": "why"}, turn=more[0])
+    elif len(more) == 2:
+        files = {"files": FILES} if name == "tool_finished" else {}
+        log.offer(name, {"call_id": more[1]} | files, turn=more[0])
+    elif name == "message":
+        log.offer("message", {"role": "user", "content": "x"})
+    elif name == "label":
+        log.offer("label", {"target": "e1", "text": "x"})
+    elif name == "lifecycle":
+        log.offer("lifecycle", {"fingerprint": {"files": {"x": "a" * 64}}})
+    elif name == "forked":
+        said = {"session": "s", "missing": [[1, 1]], "until": 2, "started": ["e2"]}
+        log.offer("forked", said, leaf=False)
+    else:
+        log.offer("leaf", {"target": "e1" if name == "back" else None})
+
+
+def assert_no_laxer(source: list[Event], last_seq: int, copy: list[Event]) -> None:
+    """Of each call that the source's gate names, and of its workspace."""
+    settled = {one.intent.id for one in account_of(copy).tools if one.state.closed}
+    intents = {(one.turn, one.call_id): one.intent.id for one in account_of(source).tools}
+    for now in NOWS:
+        theirs, ours = resume(source, now, last_seq=last_seq), resume(copy, now)
+        told = {(one["turn"], one["call_id"]): one for one in ours["tools"]}
+        for tool in theirs["tools"]:
+            key = tool["turn"], tool["call_id"]
+            here = told.get(key)
+            if here is None:
+                harmless = (tool["may"], tool["outcome"]) == ("replay", "pending")
+                assert harmless or intents.get(key) in settled, f"{key} is not told"
+                continue
+            assert STRICTNESS.index(here["may"]) >= STRICTNESS.index(tool["may"]), key
+            assert tool["outcome"] != "unknown" or here["outcome"] == "unknown", key
+        theirs_changed = set(theirs["workspace"]["changed"])
+        assert theirs_changed <= set(ours["workspace"]["changed"])
+        asks = any(one["may"] in STRICTNESS[2:] for one in ours["tools"])
+        assert (ours["status"] == "blocked") >= asks
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    logs,
+    logs,
+    st.sets(st.integers(1, 12), max_size=4),
+    st.lists(st.tuples(st.sampled_from(["turn_interrupted", "turn_completed"]), turns), max_size=2),
+    st.booleans(),
+)
+def test_the_gate_of_an_import_is_no_laxer(
+    first: list[Any],
+    second: list[Any],
+    lost: set[int],
+    meanwhile: list[tuple[str, str]],
+    is_told: bool,
+) -> None:
+    """Lines taken out, repeated behind what the source did since, whatever was said in the copy."""
+    log, here = Log(), Here()
+    for number, steps in enumerate((first, second)):
+        for step in steps:
+            play(log, step)
+        left = [one for one in log.events if one.seq not in lost]
+        last_seq = log.state.last_seq if is_told else max((one.seq for one in left), default=0)
+        here.take(left, last_seq)
+        assert_no_laxer(left, last_seq, here.events)
+        count = len(here.events)
+        here.take(left, last_seq)
+        assert len(here.events) == count, "again adds nothing"
+        assert not here.process.turns, "nobody's"
+        assert not any(one.owner for one in here.events)
+        if number == 0:
+            for place, (kind, turn) in enumerate(meanwhile):
+                here.say(kind, {"reason": "operator"}, turn, place)
+
+
+@settings(deadline=None, max_examples=100)
+@given(logs)
+def test_what_is_whole_comes_as_it_was(steps: list[Any]) -> None:
+    log, here = Log(), Here()
+    for step in steps:
+        play(log, step)
+    here.take(log.events, log.state.last_seq)
+    assert [as_dict(one) for one in here.events] == [as_dict(one) for one in log.events]

@@ -1,0 +1,76 @@
+"""What an import tells the gate of the session it went to."""
+
+from __future__ import annotations
+
+import pytest
+from session_log import INTENT, Log
+
+from walld.sessions.imported import untold, untold_files
+from walld.sessions.resume import resume
+
+NEVER = {"side_effect": "external-write", "resume_policy": "never-rerun"}
+A, B = "a" * 64, "b" * 64
+
+
+@pytest.fixture
+def source() -> Log:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "paid", "started", **NEVER)
+    return log
+
+
+def test_nothing_where_both_say_the_same(source: Log) -> None:
+    assert untold(source.events, source.state.last_seq, source.events) == {}
+    assert untold_files(source.events, source.events) is None
+
+
+def test_a_call_whose_start_was_not_taken_has_started(source: Log) -> None:
+    copy = Log()
+    copy.submit("t")
+    copy.tool("t", "paid", **NEVER)
+    copy.add("turn_interrupted", {"reason": "operator"}, turn="t")
+    assert resume(copy.events)["status"] == "ok"
+    lacks = untold(source.events, 3, copy.events)
+    assert lacks == {"started": ["e2"]}
+    copy.add("imported", lacks, leaf=False)
+    (tool,) = resume(copy.events)["tools"]
+    assert (tool["outcome"], tool["may"]) == ("unknown", "never")
+    assert untold(source.events, 3, copy.events) == {}, "said once"
+    copy.add("tool_approval", {"call_id": "paid", "state": "denied"}, turn="t")
+    assert resume(copy.events)["status"] == "ok"
+    assert untold(source.events, 3, copy.events) == {}, "what is settled stays settled"
+
+
+def test_a_call_whose_turn_is_not_here_is_told_all_the_same(source: Log) -> None:
+    """Its submission was lost; the lines behind it can be no entries of this session."""
+    source.tool("t", "waits", "approval:asked")
+    source.tool("t", "harmless")
+    left, copy = source.events[1:], Log()
+    lacks = untold(left, source.state.last_seq, copy.events)
+    paid, waits = lacks["calls"]
+    assert paid == {"turn": "t", "call_id": "paid", "tool": INTENT["tool"], **NEVER}
+    assert (waits["call_id"], waits["resume_policy"]) == ("waits", "require-user-confirmation")
+    copy.add("imported", lacks, leaf=False)
+    gate = resume(copy.events)
+    assert gate["status"] == "blocked"
+    assert [tool["may"] for tool in gate["tools"]] == ["never", "ask_user"]
+    assert untold(left, source.state.last_seq, copy.events) == {}
+
+
+def test_the_end_that_was_lost_may_have_been_its_start(source: Log) -> None:
+    left = source.events[:2]
+    assert untold(left, 2, left) == {}
+    assert untold(left, 3, left) == {"started": ["e2"]}
+
+
+def test_files_that_a_tool_wrote_are_known_though_its_end_was_not_taken(source: Log) -> None:
+    source.add("tool_finished", {"call_id": "paid", "files": {"x": A}}, turn="t")
+    copy = Log()
+    copy.add("lifecycle", {"fingerprint": {"head": "h", "dirty": False, "files": {"y": B}}})
+    fingerprint = untold_files(source.events[1:], copy.events)
+    assert fingerprint == {"head": "h", "dirty": False, "files": {"x": A, "y": B}}
+    copy.add("lifecycle", {"fingerprint": fingerprint})
+    assert untold_files(source.events[1:], copy.events) is None
+    now = {"head": "h", "dirty": False, "files": {"x": B, "y": B}}
+    assert resume(copy.events, now)["workspace"]["changed"] == ["file x"]
