@@ -35,12 +35,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 from walld_client import client as walld
 from walld_client.adapters.langchain_events import Answer
-from walld_client.adapters.model_call import Board, Place, safely
+from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.recording import SessionId
 from walld_client.adapters.wire import Failure
 from walld_client.client import ClientBase
@@ -76,12 +77,16 @@ class WalldCallback(BaseCallbackHandler):
         if session is None:
             raise ValueError(f"a session_id is needed: none was given, and {_VARIABLE} is not set")
         self._board = Board(client or _own_client(), session, on_reply, auto_release)
-        self._answers: dict[UUID, Answer] = {}
+        # LangChain has the run id of whatever it will tell more of; where that is gone (a cancel,
+        # of which it tells nobody) what is known of the run goes too.
+        self._answers: WeakKeyDictionary[UUID, Answer] = WeakKeyDictionary()
         """Model calls under way."""
-        self._tools: dict[UUID, str] = {}
+        self._lock = threading.Lock()
+        """Of these calls, which are looked through."""
+        self._tools: WeakKeyDictionary[UUID, str] = WeakKeyDictionary()
         """Call ids of tools that run."""
-        self._places: dict[UUID, Place] = {}
-        """Where each chain and tool that runs lies, with itself."""
+        self._places: WeakKeyDictionary[UUID, Place] = WeakKeyDictionary()
+        """Where each chain and tool that runs lies, with itself, by the numbers of their ids."""
 
     # --- models ---
 
@@ -104,19 +109,19 @@ class WalldCallback(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        if run_id in self._answers:
-            self._answers[run_id].times += 1
+        if (known := self._answers.get(run_id)) is not None:
+            known.times += 1
             return
         place = self._place_of(parent_run_id)
         model = (metadata or {}).get("ls_model_name")
         call = self._board.begin(*place, run_id=str(run_id), model=model)
-        self._answers[run_id] = Answer(call, str(run_id))
+        with self._lock:
+            self._answers[run_id] = Answer(call, str(run_id))
 
     @safely
     def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **_: Any) -> None:
         """A piece of the answer."""
-        answer = self._answers.get(run_id)
-        if answer is None or answer.is_heard():
+        if (answer := self._heard(run_id)) is None:
             return
         message = getattr(chunk, "message", None)
         if message is not None:
@@ -127,15 +132,31 @@ class WalldCallback(BaseCallbackHandler):
     @safely
     def on_stream_event(self, event: Any, *, run_id: UUID, **_: Any) -> None:
         """The same as an event, where the program is given events."""
-        answer = self._answers.get(run_id)
-        if answer is not None and not answer.is_heard():
+        if (answer := self._heard(run_id)) is not None:
             answer.event(event)
+
+    def _heard(self, run_id: UUID) -> Answer | None:
+        """The model call that something new is told of."""
+        answer = self._answers.get(run_id)
+        if answer is None or answer.is_heard() or answer.call.is_over:
+            return None
+        if not answer.is_watched:
+            answer.watch()
+        return answer
+
+    def _ended_answer(self, run_id: UUID) -> Answer | None:
+        """The model call that is at its end, if it was not before."""
+        with self._lock:
+            answer = self._answers.pop(run_id, None)
+        if answer is None or answer.call.is_over:
+            return None
+        answer.unwatch()
+        return answer
 
     @safely
     def on_llm_end(self, response: Any, *, run_id: UUID, **_: Any) -> None:
         """The model is done, or its stream is at an end without having said so."""
-        answer = self._answers.pop(run_id, None)
-        if answer is None:
+        if (answer := self._ended_answer(run_id)) is None:
             return
         call = answer.call
         generation = response.generations[0][0]
@@ -166,8 +187,7 @@ class WalldCallback(BaseCallbackHandler):
     @safely
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
         """The model call ended in an exception, which the program gets."""
-        answer = self._answers.pop(run_id, None)
-        if answer is not None:
+        if (answer := self._ended_answer(run_id)) is not None:
             answer.call.broke(error)
 
     # --- tools ---
@@ -225,24 +245,36 @@ class WalldCallback(BaseCallbackHandler):
     @safely
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **_: Any) -> None:
         """It is done; where it is the outermost run, no tool of it answers any more."""
-        self._leave(run_id)
+        if self._leave(run_id):
+            for call in self._under_way_in(run_id):  # by itself: nothing tells when its tools ran
+                call.place = ()
 
     @safely
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
-        """The same."""
+        """The same; what a model was saying in it, nobody gets any more."""
+        for call in self._under_way_in(run_id):
+            call.cancel(f"the run that it was in ended: {type(error).__name__}")
         self._leave(run_id)
 
+    def _under_way_in(self, run_id: UUID) -> list[ModelCall]:
+        with self._lock:
+            answers = list(self._answers.values())
+        return [one.call for one in answers if run_id.int in one.call.place]
+
     def _enter(self, run_id: UUID, parent_run_id: UUID | None) -> Place:
-        return self._places.setdefault(run_id, (*self._place_of(parent_run_id), run_id))
+        return self._places.setdefault(run_id, (*self._place_of(parent_run_id), run_id.int))
 
     def _place_of(self, parent_run_id: UUID | None) -> Place:
         """Empty for a parent that the callback is not told of: nobody would say when it ends."""
         return () if parent_run_id is None else self._places.get(parent_run_id, ())
 
-    def _leave(self, run_id: UUID) -> None:
+    def _leave(self, run_id: UUID) -> bool:
+        """Was it the outermost run?"""
         self._tools.pop(run_id, None)
-        if self._places.pop(run_id, None) == (run_id,):
-            self._board.run_ended(run_id)
+        if self._places.pop(run_id, None) != (run_id.int,):
+            return False
+        self._board.run_ended(run_id.int)
+        return True
 
 
 # --- attached by the environment -----------------------------------------------------------------

@@ -13,7 +13,11 @@ before there were tools.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+from weakref import ref
 
 from walld_client.adapters.langchain_chunks import Chunks, refusal_of
 from walld_client.adapters.model_call import ModelCall
@@ -54,6 +58,9 @@ class Answer(Chunks):
         self.times = 1
         """How often LangChain tells everything: the callback stands so often in its list."""
         self._tellings = 0
+        self.is_watched = False
+        self._task: ref[asyncio.Task[Any]] | None = None
+        self._on_done: Callable[[asyncio.Task[Any]], None] | None = None
         self._last: Any = None
         """The chunk that was told last, until events are heard."""
         self._ahead: list[tuple[str, str]] | None = None
@@ -63,6 +70,24 @@ class Answer(Chunks):
         self._told_by_index: dict[Any, str] = {}
         """The same, of the chunk that events are to repeat."""
         self._blocks_by_index: dict[Any, _Block] = {}
+
+    def watch(self) -> None:
+        """Of a cancel in `ainvoke` LangChain tells nobody: the task of the answer does."""
+        self.is_watched = True
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # no event loop in this thread
+            return
+        if task is not None:
+            # Weak on both sides: neither keeps the other, nor LangChain's run.
+            self._task, self._on_done = ref(task), partial(_task_ended, ref(self))
+            task.add_done_callback(self._on_done)
+
+    def unwatch(self) -> None:
+        """Its end is known."""
+        task = self._task() if self._task is not None else None
+        if task is not None and self._on_done is not None:
+            task.remove_done_callback(self._on_done)
 
     @property
     def was_streamed(self) -> bool:
@@ -201,6 +226,12 @@ class Answer(Chunks):
             self._refused((), beside)
         if "function_call" not in self._ids:
             self._function(beside)
+
+
+def _task_ended(answer: ref[Answer], task: asyncio.Task[Any]) -> None:
+    left = answer() if task.cancelled() else None
+    if left is not None and not left.call.is_over:
+        left.call.broke(asyncio.CancelledError())
 
 
 def _custom_call(block: Any) -> dict[str, Any] | None:
