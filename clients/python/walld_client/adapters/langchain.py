@@ -21,6 +21,8 @@ Owns: LangChain's callbacks to calls on a reply. Refuses: when a reply ends (`mo
 - Results need the callback to see the chain around model and tools, as it does where it is given to
   the run (`config`): a reply whose chain it does not see ends with the model's answer.
 - `ChatOpenAI` drops the `reasoning_content` of servers that have it; the httpx2 hook keeps it.
+- A tool that LangGraph interrupts has not failed: its call stays open. Of a tool that gives back a
+  `Command` the result is what its message tells the model.
 - LangChain ends a stream that was cut without a word as if all were well (`on_llm_end`): it is
   errored here unless some finish reason came. An answer that was not streamed came whole or not.
 - The callback runs in the thread, or on the event loop, of the model call (`run_inline`), so that
@@ -51,6 +53,7 @@ __all__ = ["WalldCallback"]
 _VARIABLE = "WALLD_LANGCHAIN"
 _REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 """What providers call it in a message's metadata."""
+_BUBBLE_UP = ("langgraph.errors", "GraphBubbleUp")
 
 
 class WalldCallback(BaseCallbackHandler):
@@ -213,12 +216,16 @@ class WalldCallback(BaseCallbackHandler):
     def on_tool_end(self, output: Any, *, run_id: UUID, **_: Any) -> None:
         """A tool has answered."""
         call_id = getattr(output, "tool_call_id", None) or self._tools.get(run_id)
+        output = _answer_in(output, call_id)
         failed = getattr(output, "status", None) == "error"
         self._ended(run_id, call_id, getattr(output, "content", output), failed)
 
     @safely
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
-        """A tool has failed."""
+        """A tool has failed; or LangGraph has stopped it, to run it again: its call stays open."""
+        if _is_control_flow(error):
+            self._leave(run_id)
+            return
         text = f"{type(error).__name__}: {error}"
         self._ended(run_id, self._tools.get(run_id), text, True)
 
@@ -275,6 +282,24 @@ class WalldCallback(BaseCallbackHandler):
             return False
         self._board.run_ended(run_id.int)
         return True
+
+
+def _is_control_flow(error: BaseException) -> bool:
+    """LangGraph's `GraphBubbleUp`: an interrupt, say, until a human has answered."""
+    kinds = type(error).__mro__
+    return any((one.__module__, one.__name__) == _BUBBLE_UP for one in kinds)
+
+
+def _answer_in(output: Any, call_id: str | None) -> Any:
+    """Of LangGraph's `Command`, alone or among others, the message that answers this call."""
+    for command in output if isinstance(output, list) else [output]:
+        update = getattr(command, "update", None)
+        # Of a tool node whose input is a list of messages it is a list of them too.
+        for value in update.values() if isinstance(update, dict) else [update]:
+            for one in value if isinstance(value, list) else [value]:
+                if call_id is not None and getattr(one, "tool_call_id", None) == call_id:
+                    return one
+    return output
 
 
 # --- attached by the environment -----------------------------------------------------------------
