@@ -51,6 +51,9 @@ GROUPS = {
         (
             "test_langchain.py",
             "test_langchain_calls.py",
+            "test_langchain_events.py",
+            "test_langchain_graphs.py",
+            "test_langchain_left.py",
             "test_langchain_runs.py",
             "test_langchain_environment.py",
         ),

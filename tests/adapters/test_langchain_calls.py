@@ -45,11 +45,17 @@ def model(replay: Replay) -> Iterator[Callable[..., Any]]:
         )
 
 
-def asked(walld: walld_client.Client, one: Any) -> tuple[Any, PartialReply]:
-    """What the program got of a model, and the reply."""
+each_way = pytest.mark.parametrize("way", ["invoke", "events"])
+
+
+def asked(walld: walld_client.Client, one: Any, way: str = "invoke") -> tuple[Any, PartialReply]:
+    """What the program got of a model, as a message or as events, and the reply."""
     ids: list[str] = []
-    heard = callback(walld, "calls", on_reply=ids.append)
-    done = one.invoke("hello", config={"callbacks": [heard]})
+    config = {"callbacks": [callback(walld, "calls", on_reply=ids.append)]}
+    if way == "invoke":
+        done = one.invoke("hello", config=config)
+    else:
+        done = one.stream_events("hello", config=config, version="v3").output
     (reply,) = [walld.recover(stream_id=stream_id) for stream_id in ids]
     assert reply is not None
     return done, reply
@@ -86,29 +92,37 @@ CHUNKS = {
         sent({"tool_calls": [part(0, None, ": 1}")]}),
         sent({}, "tool_calls"),
     ],
+    "at once": [
+        sent({"role": "assistant", "content": "hm", "tool_calls": [part(0, "f", '{"a": 1}')]}),
+        sent({"content": "hm", "tool_calls": [part(1, "g", "{}")]}),
+        sent({}, "tool_calls"),
+    ],
 }
 
 
+@each_way
 @pytest.mark.parametrize("shape", CHUNKS)
 def test_calls_in_pieces(
-    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, shape: str
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, shape: str, way: str
 ) -> None:
     """What the program gets is kept, with or without an id."""
     replay.bodies[shape] = b"".join(CHUNKS[shape]) + b"data: [DONE]\n\n"
-    done, reply = asked(walld, model(shape))
+    done, reply = asked(walld, model(shape), way)
+    assert reply.text == done.text
     assert [(one["name"], one["args"]) for one in done.tool_calls] == [("f", {"a": 1}), ("g", {})]
     calls = kept(reply)["calls"]
     assert list(calls.values()) == [["f", '{"a": 1}'], ["g", "{}"]]
     assert (reply.status, reply.finish_reason) == ("complete", "tool_calls")
 
 
+@each_way
 def test_the_function_call_of_before_there_were_tools(
-    walld: walld_client.Client, model: Callable[..., Any], replay: Replay
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, way: str
 ) -> None:
     pieces = [{"name": "f", "arguments": ""}, {"arguments": '{"a":'}, {"arguments": "1}"}]
     body = b"".join(sent({"function_call": one}) for one in pieces)
     replay.bodies["legacy"] = body + sent({}, "function_call") + b"data: [DONE]\n\n"
-    done, reply = asked(walld, model("legacy"))
+    done, reply = asked(walld, model("legacy"), way)
     assert done.additional_kwargs["function_call"] == {"name": "f", "arguments": '{"a":1}'}
     assert list(kept(reply)["calls"].values()) == [["f", '{"a":1}']]
 
@@ -131,32 +145,40 @@ def responses(*events: dict[str, Any]) -> bytes:
     )
 
 
+@each_way
 def test_a_custom_tool_of_responses(
-    walld: walld_client.Client, model: Callable[..., Any], replay: Replay
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, way: str
 ) -> None:
     item = {"type": "custom_tool_call", "id": "ct", "call_id": "c9", "name": "sql"}
-    at = {"item_id": "ct", "output_index": 0}
+    at = {"item_id": "ct", "output_index": 1}
+    text = {"item_id": "i", "output_index": 0, "content_index": 0}
     replay.bodies["custom"] = responses(
-        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "input": ""}},
+        {"type": "response.output_text.delta", "delta": "hm", "logprobs": [], **text},
+        {"type": "response.output_item.added", "output_index": 1, "item": {**item, "input": ""}},
         {"type": "response.custom_tool_call_input.delta", "delta": "SELECT", **at},
-        {"type": "response.output_item.done", "output_index": 0, "item": {**item, "input": "SEL"}},
+        {"type": "response.output_item.done", "output_index": 1, "item": {**item, "input": "SEL"}},
     )
-    done, reply = asked(walld, model("custom", use_responses_api=True))
-    assert [(one["name"], one["id"]) for one in done.tool_calls] == [("sql", "c9")]
-    assert kept(reply)["calls"] == {"c9": ["sql", json.dumps(done.tool_calls[0]["args"])]}
+    done, reply = asked(walld, model("custom", use_responses_api=True), way)
+    calls = [(one["name"], one["id"]) for one in done.tool_calls]
+    assert calls == ([("sql", "c9")] if way == "invoke" else [])  # events have no kind for it
+    (call,) = kept(reply)["calls"].items()
+    assert (call[0], call[1][0], json.loads(call[1][1])) == ("c9", "sql", {"__arg1": "SEL"})
+    assert reply.text == "hm"
     assert reply.finish_reason == "tool_calls"
 
 
+@each_way
 @pytest.mark.parametrize("version", ["responses/v1", "v0", "v1"])
 def test_a_refusal_of_responses(
-    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, version: str
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, version: str, way: str
 ) -> None:
     at = {"item_id": "i", "output_index": 0, "content_index": 0}
     replay.bodies["refusal"] = responses(
         {"type": "response.refusal.delta", "delta": "No.", **at},
         {"type": "response.refusal.done", "refusal": "No.", **at},
     )
-    _, reply = asked(walld, model("refusal", use_responses_api=True, output_version=version))
+    one = model("refusal", use_responses_api=True, output_version=version)
+    _, reply = asked(walld, one, way)
     assert reply.text == "No."
 
 

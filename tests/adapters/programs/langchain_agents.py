@@ -1,8 +1,8 @@
 """A program on LangChain: a model that is streamed, or an agent with a tool, walld as a callback.
 
 Spec: base (URL), socket, provider (openai | responses | anthropic), model, what (model | agent |
-v3 | invoke), streaming, colour (sync | async), attach (callback | environment), stall (bool: the
-tools never answer).
+v3 | invoke), streaming, events (bool: model and agent are asked for `stream_events(version="v3")`),
+colour (sync | async), attach (callback | environment), stall (bool: the tools never answer).
 """
 
 from __future__ import annotations
@@ -47,6 +47,37 @@ def said(chunk: Any, calls: dict[Any, str], tell: Any) -> None:
                 tell("arguments", block["args"], calls[block["index"]])
 
 
+def said_in(event: Any, calls: dict[Any, str], tell: Any) -> None:
+    """What a protocol event adds; an agent's has it in a message of its stream."""
+    if "params" in event:
+        if event["method"] != "messages":
+            return
+        event = event["params"]["data"][0]
+    if event["event"] == "content-block-start" and event["content"]["type"] == "tool_call_chunk":
+        calls[event["index"]] = event["content"]["id"]
+        tell("call", event["content"]["name"], event["content"]["id"])
+    elif event["event"] == "content-block-delta":
+        delta = event["delta"]
+        if delta["type"] == "tool-call-delta":
+            tell("arguments", delta["args"], calls[event["index"]])
+        else:
+            kind = delta["type"].removesuffix("-delta")
+            tell(kind, delta[kind])
+
+
+async def as_events(
+    asked: Any, question: Any, spec: dict[str, Any], config: Any, tell: Any
+) -> None:
+    """`stream_events(version="v3")` of a model or an agent."""
+    calls: dict[Any, str] = {}
+    if spec["colour"] == "async":
+        async for event in await asked.astream_events(question, config=config, version="v3"):
+            said_in(event, calls, tell)
+    else:
+        for event in asked.stream_events(question, config=config, version="v3"):
+            said_in(event, calls, tell)
+
+
 def model_of(spec: dict[str, Any]) -> Any:
     about: dict[str, Any] = {"model": spec["model"], "api_key": "x", "max_retries": 0}
     about["streaming"] = spec.get("streaming", True)
@@ -83,11 +114,17 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
         elif spec["what"] == "agent":
             agent = create_agent(model, [weather])
             question: Any = {"messages": [{"role": "user", "content": "hello"}]}
-            if spec["colour"] == "async":
+            if spec.get("events"):
+                await as_events(agent, question, spec, config, tell)
+                done = None
+            elif spec["colour"] == "async":
                 done = await agent.ainvoke(question, config=config)
             else:
                 done = agent.invoke(question, config=config)
-            tell("answer", done["messages"][-1].text)
+            if done is not None:
+                tell("answer", done["messages"][-1].text)
+        elif spec.get("events"):
+            await as_events(model, "hello", spec, config, tell)
         elif spec["colour"] == "async":
             async for chunk in model.astream("hello", config=config):
                 said(chunk, calls, tell)

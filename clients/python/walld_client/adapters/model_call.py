@@ -24,6 +24,7 @@ import logging
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any
+from weakref import WeakSet
 
 from walld_client.adapters.recording import NO_TERMINAL, Opener, SessionId
 from walld_client.adapters.wire import Failure, call_name, finish_word
@@ -95,7 +96,7 @@ class ModelCall:
         """As `Reply.tool`; a call that the framework runs is waited for."""
         if call_id is not None and call_id not in self.waiting and not info.get("server"):
             self.waiting.add(call_id)
-            self._board.wait(call_id, self)
+            self._board.wait(self)
         reply = self.reply()
         return 0 if reply is None else reply.tool(name, arguments, call_id=call_id, **info)
 
@@ -119,7 +120,6 @@ class ModelCall:
             seq = reply.tool_result(result, call_id=call_id, name=name, failed=failed, **info)
         if call_id in self.waiting:
             self.waiting.discard(call_id)
-            self._board.forget(call_id, self)
         if self.is_over and not self.waiting:
             self.close()
         return seq
@@ -172,8 +172,6 @@ class ModelCall:
         self._forget()
 
     def _forget(self) -> None:
-        for call_id in self.waiting:
-            self._board.forget(call_id, self)
         self.waiting.clear()
         self._board.closed(self)
 
@@ -195,8 +193,9 @@ class Board:
         self._lock = threading.RLock()
         """Of the two tables: tools run in threads. A finalizer of a run (`run_ended`) may come
         while its own thread has it."""
-        self._calls: dict[str, list[ModelCall]] = {}
-        """Who waits for a call id."""
+        self._waiting: WeakSet[ModelCall] = WeakSet()
+        """Who waits for results. Weak: a model call that is dropped without a word is collected,
+        and its reply with it, which makes that a cancelled one."""
         self._open: dict[Hashable, dict[ModelCall, None]] = {}
         """Calls whose model is done, by their outermost run."""
         self._has_warned = False
@@ -239,7 +238,7 @@ class Board:
         if not call_id:
             return None
         with self._lock:
-            waiting = list(self._calls.get(call_id, ()))
+            waiting = [one for one in self._waiting if call_id in one.waiting]
         depths = [_shared(place, one.place) for one in waiting]
         nearest = max(depths, default=0)
         found = [one for one, depth in zip(waiting, depths, strict=True) if depth == nearest]
@@ -262,19 +261,10 @@ class Board:
 
     # --- of a model call -------------------------------------------------------------------------
 
-    def wait(self, call_id: str, call: ModelCall) -> None:
+    def wait(self, call: ModelCall) -> None:
         """It waits for a result."""
         with self._lock:
-            self._calls.setdefault(call_id, []).append(call)
-
-    def forget(self, call_id: str, call: ModelCall) -> None:
-        """It does not any more."""
-        with self._lock:
-            waiting = self._calls.get(call_id, [])
-            if call in waiting:
-                waiting.remove(call)
-            if not waiting:
-                self._calls.pop(call_id, None)
+            self._waiting.add(call)
 
     def leave_open(self, call: ModelCall) -> None:
         """Its model is done, its tools are not."""
@@ -284,6 +274,7 @@ class Board:
     def closed(self, call: ModelCall) -> None:
         """Nothing more of it is to come."""
         with self._lock:
+            self._waiting.discard(call)
             calls = self._open.get(call.place[0], {}) if call.place else {}
             calls.pop(call, None)
             if call.place and not calls:

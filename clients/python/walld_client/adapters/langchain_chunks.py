@@ -1,0 +1,145 @@
+"""One model call of LangChain's, from its messages: chunks of one, or one that came whole.
+
+Owns: what a message adds to a reply. Refuses: the events of `stream_events(version="v3")`
+(`langchain_events.py`), whose call it is and how it ends (`langchain.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from walld_client.adapters.model_call import ModelCall
+from walld_client.adapters.wire import call_name
+
+__all__ = ["Chunks", "refusal_of"]
+
+
+class Chunks:
+    """A model call under way, from LangChain's messages."""
+
+    def __init__(self, call: ModelCall, run_id: str) -> None:
+        self.call = call
+        self._run_id = run_id
+        self._ids: dict[Any, str] = {}
+        """Call ids by the index that their chunks have."""
+        self._calls = 0
+        self._has_refused = False
+
+    def text(self, message: Any) -> None:
+        """A chunk whose content is a str, with nothing beside it but calls."""
+        if message.content:
+            self.call.token(message.content)
+        for one in getattr(message, "tool_call_chunks", None) or ():
+            self._called(one)
+
+    def chunk(self, message: Any) -> None:
+        """A chunk whose content is a list, or that has something beside it."""
+        chunks: list[Any] = getattr(message, "tool_call_chunks", None) or []
+        if _is_of_arguments_alone(message, chunks) and chunks[0].get("index") in self._ids:
+            self._called(chunks[0])
+            return
+        self._blocks(message.content_blocks, message)
+        for one in chunks:
+            self._called(one)
+        if not chunks:
+            self._function(message.additional_kwargs)
+
+    def whole(self, message: Any) -> None:
+        """A message that was not streamed."""
+        self._blocks(message.content_blocks, message)
+        calls = getattr(message, "tool_calls", None) or []
+        unread = getattr(message, "invalid_tool_calls", None) or []
+        for one in (*calls, *unread):
+            if not one.get("id") or one["id"] not in self.call.waiting:
+                self._asked(one)
+        if not calls and not unread:
+            self._function(message.additional_kwargs)
+
+    def _blocks(self, blocks: Any, message: Any) -> None:
+        for block in blocks:
+            kind = block.get("type", "")
+            if kind == "text":
+                if block.get("text"):
+                    self.call.token(block["text"])
+            elif kind == "reasoning":
+                if block.get("reasoning"):
+                    self.call.reasoning(block["reasoning"])
+            elif kind in ("tool_call", "invalid_tool_call"):
+                # Of a chunk they stand among its chunks of calls too; without an id they are left.
+                if block.get("id") and not getattr(message, "tool_call_chunks", None):
+                    self._asked(block)
+            elif kind == "server_tool_call_chunk":
+                self._called(block, server=True)
+            else:
+                self._served(block)
+        self._refused(blocks, message.additional_kwargs)
+
+    def _served(self, block: Any) -> None:
+        """A call that its provider runs, or the result of one."""
+        kind = block.get("type", "")
+        if kind == "server_tool_call":
+            name = call_name(block.get("name"))
+            self.call.tool(name, block.get("args"), call_id=block["id"], server=True)
+        elif kind == "server_tool_result":
+            failed, result = block.get("status") == "error", block.get("output")
+            call_id = block.get("tool_call_id")
+            self.call.tool_result(result, call_id=call_id, failed=failed, server=True)
+
+    def _refused(self, blocks: Any, beside: dict[str, Any]) -> None:
+        """A refusal: a block of the content, or beside it, or both."""
+        said = [one for one in map(refusal_of, blocks) if one]
+        if not said and beside.get("refusal"):
+            said = [beside["refusal"]]
+        for one in said:
+            self._has_refused = True
+            self.call.token(one, refusal=True)
+
+    def _called(self, chunk: Any, **about: Any) -> None:
+        """A piece of a call; only the first has its id, or none has."""
+        index, call_id, arguments = chunk.get("index"), chunk.get("id"), chunk.get("args")
+        known = self._ids.get(index)
+        is_another = known is None or (index is None and chunk.get("name"))
+        if call_id != known if call_id else is_another:
+            self._ids[index] = known = call_id or self._made_id()
+            self.call.tool(call_name(chunk.get("name")), call_id=known, **about)
+        if arguments and known is not None:
+            self.call.tool_arguments(arguments, call_id=known)
+
+    def _asked(self, block: Any) -> None:
+        """A call that came whole; of one that LangChain could not read, the arguments as text."""
+        arguments, call_id = block.get("args"), block.get("id") or self._made_id()
+        is_read = not isinstance(arguments, str)
+        self.call.tool(
+            call_name(block.get("name")), arguments if is_read else None, call_id=call_id
+        )
+        if arguments and not is_read:
+            self.call.tool_arguments(arguments, call_id=call_id)
+
+    def _function(self, beside: dict[str, Any]) -> None:
+        """The one `function_call` of before there were tools."""
+        function = beside.get("function_call")
+        if function:
+            name, arguments = function.get("name"), function.get("arguments")
+            self._called({"index": "function_call", "name": name, "args": arguments})
+
+    def _made_id(self) -> str:
+        self._calls += 1
+        return f"{self._run_id}:{self._calls}"
+
+
+def _is_of_arguments_alone(message: Any, chunks: Any) -> bool:
+    """Does a message of Anthropic's hold one call chunk and nothing else?"""
+    content = message.content
+    if len(content) == len(chunks) == 1 and isinstance(content[0], dict):
+        return bool(content[0].get("type") == "input_json_delta")
+    return False
+
+
+def refusal_of(block: Any) -> str | None:
+    """The refusal of a block of OpenAI Responses: LangChain has no kind of its own for it."""
+    if not isinstance(block, dict):
+        return None
+    said = block.get("value") if block.get("type") == "non_standard" else block
+    if isinstance(said, dict) and said.get("type") == "refusal":
+        return said.get("refusal") or None
+    return None

@@ -1,0 +1,226 @@
+"""LangChain: what the program leaves before its end, by a cancel, a timeout or without a word.
+
+In this process: that nothing is kept of it is what half of it is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess, until
+
+from adapters.replay import Replay
+from adapters.trial import wants
+
+wants("langchain", "langchain-openai", "langchain-anthropic")
+agents, httpx2, anthropic, openai, runnables, tools = map(
+    importlib.import_module,
+    (
+        "langchain.agents",
+        "httpx2",
+        "langchain_anthropic",
+        "langchain_openai",
+        "langchain_core.runnables",
+        "langchain_core.tools",
+    ),
+)
+callback = importlib.import_module("walld_client.adapters.langchain").WalldCallback
+
+QUESTION: Any = {"messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.fixture
+def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
+    client = walld_client.connect(kept_by.socket_path)
+    yield client
+    client.close()
+
+
+@tools.tool
+async def weather(city: str) -> str:
+    """The weather of a city."""
+    raise AssertionError("not asked for here")
+
+
+class Program:
+    """A callback, and what it knows."""
+
+    def __init__(self, walld: walld_client.Client, replay: Replay) -> None:
+        self.ids: list[str] = []
+        self.asked = asyncio.Event()
+        """A model is."""
+        self.spoke = asyncio.Event()
+        """It has said something."""
+        self._walld = walld
+        self._base = replay.url
+        self._http: list[Any] = []
+        self.heard = callback(walld, self._session, on_reply=self._begun)
+        self.config = {"callbacks": [self.heard]}
+
+    def _session(self) -> str:
+        self.asked.set()
+        return "left"
+
+    def _begun(self, stream_id: str) -> None:
+        self.ids.append(stream_id)
+        self.spoke.set()
+
+    def model(self, name: str, provider: str = "openai") -> Any:
+        about: dict[str, Any] = {"model": name, "api_key": "x", "max_retries": 0}
+        about["streaming"] = True
+        if provider == "anthropic":
+            return anthropic.ChatAnthropic(base_url=self._base, max_tokens=9, **about)
+        # Of its own: LangChain's is one for all event loops.
+        self._http.append(httpx2.AsyncClient())
+        about["http_async_client"] = self._http[-1]
+        return openai.ChatOpenAI(base_url=self._base + "/v1", **about)
+
+    async def close(self) -> Program:
+        """Itself, without a connection."""
+        for client in self._http:
+            await client.aclose()
+        return self
+
+    def agent(self, name: str) -> Any:
+        return agents.create_agent(self.model(name), [weather])
+
+    def statuses(self) -> list[str]:
+        found = [self._walld.recover(stream_id=one) for one in self.ids]
+        return [one.status for one in found if one is not None]
+
+    def keeps(self) -> int:
+        """Runs, tools and answers that it remembers."""
+        gc.collect()
+        heard, board = self.heard, self.heard._board
+        of_it = (heard._answers, heard._tools, heard._places, board._waiting, board._open)
+        return sum(len(one) for one in of_it)
+
+
+async def drained(chunks: AsyncIterator[Any]) -> None:
+    async for _ in chunks:
+        pass
+
+
+WAYS: dict[str, Callable[[Program, str], Awaitable[Any]]] = {
+    "ainvoke": lambda it, name: it.model(name).ainvoke("hello", it.config),
+    "ainvoke Anthropic": lambda it, name: it.model(name, "anthropic").ainvoke("hello", it.config),
+    "abatch": lambda it, name: it.model(name).abatch(["hello", "there"], it.config),
+    "astream": lambda it, name: drained(it.model(name).astream("hello", it.config)),
+    "agent ainvoke": lambda it, name: it.agent(name).ainvoke(QUESTION, it.config),
+    "agent astream": lambda it, name: drained(it.agent(name).astream(QUESTION, it.config)),
+    "agent messages": lambda it, name: drained(
+        it.agent(name).astream(QUESTION, it.config, stream_mode="messages")
+    ),
+}
+
+
+async def cancel(running: asyncio.Task[Any]) -> None:
+    """As a timeout does; the program goes on, and so does its event loop."""
+    for _ in range(10):  # all that was sent is taken
+        await asyncio.sleep(0.01)
+    while not running.done():  # one that comes as a task of LangGraph's ends is lost there
+        running.cancel()
+        await asyncio.wait({running}, timeout=1)
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_cancelled_in_an_answer(walld: walld_client.Client, replay: Replay, way: str) -> None:
+    """The reply is cancelled while the program lives on, and nothing of it is remembered."""
+
+    async def main() -> Program:
+        it = Program(walld, replay)
+        name = "text:frames:hold6" if "Anthropic" in way else "text:frames:hold4"
+        running = asyncio.ensure_future(WAYS[way](it, name))
+        while len(it.ids) < (2 if way == "abatch" else 1):
+            await it.spoke.wait()
+            it.spoke.clear()
+        await cancel(running)
+        assert set(it.statuses()) == {"cancelled"}, "by nothing but the end of its task"
+        return await it.close()
+
+    assert asyncio.run(main()).keeps() == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_cancelled_before_the_first_word(
+    walld: walld_client.Client, replay: Replay, way: str
+) -> None:
+    async def main() -> Program:
+        it = Program(walld, replay)
+        running = asyncio.ensure_future(WAYS[way](it, "text:frames:hold1"))
+        await it.asked.wait()
+        await cancel(running)
+        return await it.close()
+
+    it = asyncio.run(main())
+    assert (it.ids, it.keeps()) == ([], 0)
+
+
+@pytest.mark.parametrize("way", ["agent", "alone"])
+def test_cancelled_in_a_tool(walld: walld_client.Client, replay: Replay, way: str) -> None:
+    async def main() -> Program:
+        it, runs = Program(walld, replay), asyncio.Event()
+
+        @tools.tool
+        async def weather(city: str) -> None:
+            """The weather of a city."""
+            runs.set()
+            await asyncio.Event().wait()
+
+        if way == "agent":
+            agent = agents.create_agent(it.model("tool"), [weather])
+            asked = agent.ainvoke(QUESTION, it.config)
+        else:
+            call = {"type": "tool_call", "name": "weather", "args": {"city": "Oslo"}, "id": "c"}
+            asked = weather.ainvoke(call, it.config)
+        running = asyncio.ensure_future(asked)
+        await runs.wait()
+        await cancel(running)
+        assert it.statuses() == (["complete"] if way == "agent" else [])
+        return await it.close()
+
+    assert asyncio.run(main()).keeps() == 0
+
+
+@pytest.mark.parametrize("scenario", ["text", "tool"])
+def test_a_stream_of_events_that_nobody_reads_on(
+    walld: walld_client.Client, replay: Replay, scenario: str
+) -> None:
+    """LangChain says nothing: the reply ends when the stream is collected."""
+    it = Program(walld, replay)
+    stream = it.model(scenario).stream_events("hello", config=it.config, version="v3")
+    for event in stream:
+        if event["event"] == "content-block-delta" and (scenario == "text" or event["index"]):
+            break
+    assert it.statuses() == ["live"]
+    del stream, event
+    assert it.keeps() == 0
+    until(lambda: it.statuses() == ["cancelled"], "cancelled")
+
+
+def test_an_answer_that_outlives_its_run(walld: walld_client.Client, replay: Replay) -> None:
+    """Nobody tells when its tools have run: it ends with the answer."""
+
+    async def main() -> Program:
+        it = Program(walld, replay)
+        background: list[asyncio.Task[Any]] = []
+
+        async def first(_: str, config: Any) -> None:
+            asked = it.model("tool:ms1").ainvoke("hello", config)
+            background.append(asyncio.ensure_future(asked))
+            await it.asked.wait()
+
+        await runnables.RunnableLambda(first).ainvoke("x", config=it.config)
+        await background[0]
+        assert it.statuses() == ["complete"]
+        return await it.close()
+
+    assert asyncio.run(main()).keeps() == 0
