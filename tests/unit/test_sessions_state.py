@@ -127,6 +127,26 @@ def test_keys_remember_their_first_entry() -> None:
     assert SessionState.from_base(log.state.to_base()).seqs_of_key("k") == (1, 4)
 
 
+def test_of_turns_with_one_stream_the_first_is_found_also_in_a_snapshot() -> None:
+    for ended in ((), ("t1",), ("t2",), ("t1", "t2")):
+        log = Log()
+        log.submit("t1")
+        log.submit("t2")
+        log.add("turn_assistant_started", {"stream_id": "s"}, turn="t2")
+        state = SessionState.from_base(log.state.to_base())
+        log.add("turn_assistant_started", {"stream_id": "s"}, turn="t1")
+        state.apply(log.events[-1])
+        for turn in ended:
+            log.add("turn_completed", {}, turn=turn)
+            state.apply(log.events[-1])
+            again = SessionState.from_base(log.state.to_base())
+            for one in (log.state, state, again):
+                found = one.journal.turn_of_stream("s")
+                assert found is not None
+                assert found.turn_id == "t1", ended
+        assert state.to_base() == log.state.to_base()
+
+
 def test_the_newest_is_reverted_and_no_other() -> None:
     log = Log()
     log.submit("t")

@@ -59,8 +59,8 @@ class Journal:
         self._tools: dict[str, dict[str, ToolState]] = {}
         self._named: dict[str, str] = {}
         """Message id -> turn id, of turns at work."""
-        self._streamed: dict[str, str] = {}
-        """Stream id -> turn id, of turns at work; one that was reverted may stand here still."""
+        self._streamed: dict[str, list[str]] = {}
+        """Stream id -> turn ids, of turns at work; one that was reverted may stand here still."""
         self._rest = Records(None if packed is None else packed.rest)
         self._message_ids = Records(None if packed is None else packed.message_ids)
         self._stream_ids = Records(None if packed is None else packed.stream_ids)
@@ -91,12 +91,13 @@ class Journal:
         return turn_id
 
     def turn_of_stream(self, stream_id: str) -> TurnState | None:
-        """The first turn with a reply of that stream."""
-        turn_id = self._streamed.get(stream_id)
+        """The turn with a reply of that stream; of several the one that was submitted first."""
+        names = [*self._streamed.get(stream_id, ())]
         if (packed := self._stream_ids.get(stream_id)) is not None:
-            turn_id = packed.decode("utf-8", "surrogatepass")
-        turn = self.turn(turn_id)
-        return turn if turn is not None and stream_id in turn.stream_ids else None
+            names.append(packed.decode("utf-8", "surrogatepass"))
+        turns = [turn for name in names if (turn := self.turn(name)) is not None]
+        found = [turn for turn in turns if stream_id in turn.stream_ids]
+        return min(found, key=lambda turn: turn.submitted_seq, default=None)
 
     def open_turns(self) -> list[TurnState]:
         """Turns that have not ended, in the order they were submitted."""
@@ -132,7 +133,8 @@ class Journal:
         rest: dict[str, bytes] = {}
         named: dict[str, bytes] = {}
         streamed: dict[str, bytes] = {}
-        for turn_id, turn in list(self._turns.items()):
+        for turn in self._by_submission():
+            turn_id = turn.turn_id
             tools = self._tools.get(turn_id, {})
             if not turn.ended or not all(tool.closed for tool in tools.values()):
                 continue
@@ -141,9 +143,11 @@ class Journal:
                 named[turn.message_id] = turn_id.encode("utf-8", "surrogatepass")
                 del self._named[turn.message_id]
             for stream_id in turn.stream_ids:
-                self._streamed.pop(stream_id, None)
-                if self._stream_ids.get(stream_id) is None:
-                    streamed.setdefault(stream_id, turn_id.encode("utf-8", "surrogatepass"))
+                if stream_id not in streamed and self._is_first(turn, stream_id):
+                    streamed[stream_id] = turn_id.encode("utf-8", "surrogatepass")
+                others = [one for one in self._streamed.pop(stream_id, ()) if one != turn_id]
+                if others:
+                    self._streamed[stream_id] = others
             del self._turns[turn_id]
             self._tools.pop(turn_id, None)
         tools_at_work = [
@@ -152,7 +156,7 @@ class Journal:
             for call_id, tool in tools.items()
         ]
         return JournalPack(
-            sorted(self._turns.values(), key=lambda turn: turn.submitted_seq),
+            self._by_submission(),
             sorted(tools_at_work, key=lambda one: min(one[2].seqs.values())),
             self._rest.block(rest),
             self._message_ids.block(named),
@@ -160,12 +164,22 @@ class Journal:
         )
 
     def name(self, turn: TurnState) -> None:
-        """What it is found by: the first turn of a message id, or of a stream, keeps it."""
+        """What it is found by; the first turn of a message id keeps it."""
         for stream_id in turn.stream_ids:
-            if self.turn_of_stream(stream_id) is None:
-                self._streamed[stream_id] = turn.turn_id
+            names = self._streamed.setdefault(stream_id, [])
+            if turn.turn_id not in names:
+                names.append(turn.turn_id)
         if turn.message_id is not None and self.turn_id_of(turn.message_id) is None:
             self._named[turn.message_id] = turn.turn_id
+
+    def _by_submission(self) -> list[TurnState]:
+        return sorted(self._turns.values(), key=lambda turn: turn.submitted_seq)
+
+    def _is_first(self, turn: TurnState, stream_id: str) -> bool:
+        """It was submitted before the turn at rest that the stream id leads to, if one does."""
+        packed = self._stream_ids.get(stream_id)
+        known = None if packed is None else self._rest.get(packed.decode("utf-8", "surrogatepass"))
+        return known is None or turn.submitted_seq <= _at_rest.decode(known).turn.submitted_seq
 
     def _wake(self, turn_id: str) -> TurnState | None:
         packed = self._rest.get(turn_id)
