@@ -62,10 +62,13 @@ def salvage(old: Path, new: Path, capsys: pytest.CaptureFixture[str]) -> tuple[i
     return code, account
 
 
+IN_QUARANTINE = "files in quarantine/ tell of damage"
+
+
 def texts(path: Path) -> dict[str, str]:
-    """Stream id -> its text, by the offline reader: it may have no doubts about the new one."""
+    """Stream id -> its text, by the offline reader: it doubts nothing but quarantine/."""
     found = find(str(path))
-    assert found.doubts == []
+    assert [doubt for doubt in found.doubts if not doubt.endswith(IN_QUARANTINE)] == []
     return {
         reply.stream_id: "".join(
             (part.text or b"").decode() if part.kind == "text" else f"<{part.kind}>"
