@@ -93,6 +93,18 @@ def test_a_whole_directory_comes_over_whole(
     assert os.stat(new).st_mode & 0o777 == 0o700
 
 
+def test_a_lost_lock_and_a_damaged_header_cost_nothing(
+    made: DamagedDirectory, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_replies(made)
+    made.file(2).unlink()
+    (made.path / "LOCK").unlink()
+    flip(made.file(1), 20)
+    code, _ = salvage(made.path, new, capsys)
+    assert code == 0
+    assert texts(new) == {"s1": "Hello world!", "s2": "zwei"}
+
+
 def test_a_daemon_starts_on_it_and_serves_what_was_taken(
     made: DamagedDirectory, tmp_path: Path, new: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

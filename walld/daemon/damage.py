@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from walld.ledger.names import SESSIONS_DIR
 from walld.wal.doubtful import doubtful_at
-from walld.wal.layout import QUARANTINE_DIR
+from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES
 from walld.wal.losses import Coverage
 from walld.wal.ranges import merged
 from walld.wal.scan import LogScan
@@ -58,7 +58,30 @@ def report(files: SegmentFiles, verdict: Verdict) -> set[int]:
             verdict.not_kept.append(damage)
     for damage in (*verdict.torn, *verdict.unreadable):
         _log.warning("log damage: %s", _described(damage))
+        if damage.reason == "segment header" and _is_spoiled(files, damage):
+            try:
+                files.copy_aside(damage.segment_id, damage.offset, damage.length)
+            except OSError as error:
+                _log.error("cannot copy it to quarantine: %s", error)
+                failed.add(damage.segment_id)
     return failed
+
+
+def _is_spoiled(files: SegmentFiles, damage: Damage) -> bool:
+    """Batches may have stood in it, and no crash has left it so.
+
+    A header is one write within one sector: power leaves all of it or zeros.
+    """
+    if damage.length <= SEGMENT_HEADER_BYTES:
+        return False
+    try:
+        file = files.disk.open(files.path(damage.segment_id))
+        try:
+            return any(file.read_at(SEGMENT_HEADER_BYTES, 0))
+        finally:
+            file.close()
+    except OSError:
+        return True
 
 
 def kept_aside(disk: Disk) -> int:
