@@ -368,6 +368,29 @@ def test_rows_that_an_earlier_start_could_not_sync_are_durable_after_the_next() 
     assert [facts.settled for facts in scan.segments] == [rows]
 
 
+def test_what_no_header_calls_synced_is_written_again_its_segments_header_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FORMAT.md, rule 3: offset 0 is the header, where nothing of the segment is known synced."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), said(1, "x"), flags=Flag.BEGIN))
+    made.batch(row(1, 2, 2, said(2, "y")))
+    made.segment()
+    made.batch(row(1, 3, 3, said(3, "z")))
+    made.close()
+    asked: list[dict[int, list[int]]] = []
+
+    def resync(_disk: object, _log_uuid: bytes, tails: dict[int, list[int]]) -> list[int]:
+        asked.append(tails)
+        return []
+
+    monkeypatch.setattr("walld.daemon.mend.resync", resync)
+    with RealDisk(str(made.path)) as disk:
+        mend(disk, PartialStore(disk), DIRECTORY_LOG)
+    assert asked == [{1: [], 2: [0, 64]}]
+
+
 def test_rows_that_cannot_be_synced_are_written_down_again() -> None:
     medium, rows = _settled_and_not_synced()
     disk = SimulatedDisk(medium)
