@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from walld.ledger.names import SESSIONS_DIR
 from walld.wal.doubtful import doubtful_at
-from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES
+from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.losses import Coverage
 from walld.wal.ranges import merged
 from walld.wal.scan import LogScan
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from walld.wal.ranges import Range
     from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["kept_aside", "report", "streams_lost"]
+__all__ = ["kept_aside", "note_no_log", "report", "streams_lost"]
 
 _log = logging.getLogger("walld.mend")
 _SAID_MAX = 100
@@ -65,6 +65,18 @@ def report(files: SegmentFiles, verdict: Verdict) -> set[int]:
                 _log.error("cannot copy it to quarantine: %s", error)
                 failed.add(damage.segment_id)
     return failed
+
+
+def note_no_log(disk: Disk) -> bool:
+    """Say that wal/ is missing, and write it down in quarantine/. False where that failed."""
+    _log.error("%s/ is missing: whatever stood there is lost; a new log begins", WAL_DIR)
+    try:
+        disk.make_dir(QUARANTINE_DIR)
+        disk.replace(f"{QUARANTINE_DIR}/{WAL_DIR}", b"wal/ was missing when walld started\n")
+    except OSError as error:
+        _log.error("cannot note it in quarantine: %s", error)
+        return False
+    return True
 
 
 def _is_spoiled(files: SegmentFiles, damage: Damage) -> bool:

@@ -106,6 +106,9 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     A segment shorter than its header is the residue of a start that was killed: it is renamed, so
     that the next scan does not meet it again.
     """
+    names = [entry.name for entry in disk.list_dir("")]
+    # A first start makes wal/ before partials/: here somebody took it away.
+    is_forgotten = WAL_DIR not in names and PARTIALS_DIR in names and not damage.note_no_log(disk)
     disk.make_dir(WAL_DIR)
     disk.make_dir(PARTIALS_DIR)
     disk.make_dir(QUARANTINE_DIR)
@@ -122,6 +125,8 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         segment.batches.append((batch.batch_no, batch.offset))
     verdict = log.verdict()
     uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
+    if is_forgotten:
+        uncopied.add(0)
     for facts in log.segments:
         is_residue = any(hole.reason == "residue" for hole in facts.holes)
         if is_residue and facts.segment_id not in uncopied:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SegmentFiles", "SegmentGone", "has_copies"]
 
-_COPY = re.compile(r"\d{20}\.\d+\.\d+|batches-\d+-\d+")
-"""What `SegmentFiles.copy_aside` calls its copies, and `SegmentFiles.note_missing` its notes."""
+_COPY = re.compile(r"\d{20}\.\d+\.\d+|batches-\d+-\d+|wal")
+"""What `SegmentFiles.copy_aside` calls its copies, and notes of what left no bytes their files."""
 
 
 def has_copies(disk: Disk) -> bool:
