@@ -182,6 +182,42 @@ def test_a_lock_with_a_flipped_digit_hides_no_log(
     assert reply.text == "still here"
 
 
+def test_a_lost_lock_and_a_damaged_header_hide_no_log(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """The log's uuid stands in the header, and the batches prove it."""
+    daemon = make_daemon().start()
+    said(daemon, make_agent(daemon), "still here")
+    (daemon.data / "LOCK").unlink()
+    (segment,) = daemon.segments()
+    content = bytearray(segment.read_bytes())
+    content[48] ^= 1
+    segment.write_bytes(content)
+    recovered = daemon.cli("recover", "s", "--data", str(daemon.data), "--text")
+    assert recovered.stdout == b"still here\n"
+    daemon.start()
+    reply = daemon.reader.recover("s")
+    assert reply is not None
+    assert reply.text == "still here"
+
+
+def test_a_segment_that_nothing_can_read_is_kept_and_proves_nothing(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """LOCK is lost, and of the header so much that nothing says which log it is of."""
+    daemon = make_daemon().start()
+    said(daemon, make_agent(daemon), "still here")
+    (daemon.data / "LOCK").unlink()
+    (segment,) = daemon.segments()
+    segment.write_bytes(content := b"?" * 64 + segment.read_bytes()[64:])
+    daemon.start()
+    until(lambda: not segment.exists(), "the damaged segment's end")
+    (kept,) = (daemon.data / "quarantine").iterdir()
+    assert kept.read_bytes() == content
+    with pytest.raises(Unavailable, match="quarantine"):
+        daemon.reader.recover("s")
+
+
 def test_names_that_are_no_segments_keep_no_daemon_from_starting(
     make_daemon: MakeDaemon, make_agent: MakeAgent
 ) -> None:

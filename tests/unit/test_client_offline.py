@@ -41,6 +41,25 @@ def test_yes_no_unknown(folder: Path) -> None:
     assert offline.has_partial(str(folder), UID, "a/b") is True
 
 
+def test_what_lies_in_quarantine_may_have_been_any_reply(folder: Path) -> None:
+    (folder / "quarantine").mkdir()
+    for harmless in ("sessions+0+S+events.jsonl.0.9", ".half.tmp", "partials+0+S+r.note"):
+        (folder / "quarantine" / harmless).touch()
+    assert offline.has_partial(str(folder), UID, "S") is False
+    (folder / "quarantine" / "batches-3-7").touch()
+    assert offline.has_partial(str(folder), UID, "S") is None
+    assert offline.has_any(str(folder), UID) is None
+    keep(folder, "S")
+    assert offline.has_partial(str(folder), UID, "S") is True
+
+
+def test_a_segment_that_is_no_file_proves_nothing(folder: Path) -> None:
+    (folder / "wal" / "lost+found").mkdir()
+    assert offline.has_partial(str(folder), UID, "S") is False
+    (folder / "wal" / f"{2:020d}.wal").symlink_to("/nowhere")
+    assert offline.has_partial(str(folder), UID, "S") is None
+
+
 def test_a_folder_that_cannot_be_read_proves_nothing(tmp_path: Path, folder: Path) -> None:
     assert offline.has_partial(str(tmp_path / "none"), UID, "S") is None
     (tmp_path / "file").touch()

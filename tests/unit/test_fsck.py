@@ -13,11 +13,25 @@ from typing import Any
 
 import pytest
 from daemon_process import environment
-from damaged_directory import UID, DamagedDirectory, begin, flip, row, snapshot, text, two_replies
+from damaged_directory import (
+    LOG,
+    UID,
+    DamagedDirectory,
+    begin,
+    flip,
+    row,
+    snapshot,
+    text,
+    two_replies,
+)
 
 from walld.cli import main, survey
+from walld.daemon.mend import mend
+from walld.disk.base import Disk
 from walld.disk.real import RealDisk, RealFile
+from walld.partials.store import PartialStore
 from walld.wal.layout import Flag, Settled
+from walld.wal.verdict import TORN
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +106,76 @@ def test_a_lost_beginning_leaves_the_number(
     (lost,) = report["damage"][0]["lost"]
     assert (lost["stream_no"], lost["stream_id"]) == (1, None)
     assert (lost["first_seq"], lost["last_seq"]) == (0, 2)
+
+
+@pytest.mark.parametrize("left", [None, 0, 40])
+def test_an_oldest_segment_that_is_gone_is_missed_by_what_stands_behind_it(
+    left: int | None, made: DamagedDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No number is missing: what was in it might have been released. Its streams say better."""
+    two_replies(made)
+    oldest = made.file(1)
+    oldest.unlink() if left is None else os.truncate(oldest, left)
+    for _ in range(2):
+        code, report = fsck(made.path, capsys)
+        assert code == 2
+        damage = report["damage"][-1]
+        assert (damage["verdict"], damage["reason"]) == ("corrupt", "beginning")
+        lost = {(one["stream_no"], one["first_seq"], one["last_seq"]) for one in damage["lost"]}
+        assert lost == {(1, 0, 5)}, "of stream 2 nothing synced is left"
+        with RealDisk(str(made.path)) as disk:
+            mend(disk, PartialStore(disk), LOG)
+        # A start says it too, and settles nothing: it is so as long as those records stand there.
+        assert (made.path / "quarantine" / "stream-1").exists()
+
+
+def test_a_partial_or_a_tombstone_stands_for_a_beginning(
+    made: DamagedDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_replies(made)
+    made.batch(row(2, 3, 3, flags=Flag.RELEASED))
+    made.partial(1, begin(), text(1, "kept"), last_seq=7)
+    made.file(1).unlink()
+    assert fsck(made.path, capsys)[0] == 0
+
+
+def test_a_beginning_in_a_torn_batch_is_torn(
+    made: DamagedDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As power leaves it; and still torn when a later start has settled it and gone on."""
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "x"), flags=Flag.BEGIN))
+    made.segment()
+    made.batch(row(1, 2, 2, text(2, "y")))
+    content = made.file(1).read_bytes()
+    os.truncate(made.file(1), 64)
+    assert fsck(made.path, capsys)[0] == 2, "its number is known to be synced"
+    made.file(1).write_bytes(content)
+    made.segment()
+    made.settle(Settled(1, 64, 1, 1, TORN))
+    made.batch(row(1, 3, 3, text(3, "z")))
+    os.truncate(made.file(1), 64)
+    assert fsck(made.path, capsys)[0] == 0, "settled"
+
+
+def test_a_beginning_that_is_carried_while_it_is_looked_for_is_not_lost(
+    made: DamagedDirectory, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a daemon: its segment goes between the list and the look, the copy comes behind."""
+    two_replies(made)
+
+    def carried(disk: Disk) -> Iterator[object]:
+        monkeypatch.setattr(survey, "partials", real)
+        made.segment()
+        made.batch(row(1, 0, 3, begin(), text(1, "Hel", "lo ", "wor"), flags=Flag.BEGIN))
+        made.batch(row(2, 0, 1, begin("s2", "other"), text(1, "zwei"), flags=Flag.BEGIN))
+        return real(disk)
+
+    real = survey.partials
+    made.file(1).unlink()
+    monkeypatch.setattr(survey, "partials", carried)
+    assert main(["fsck", str(made.path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{made.path}: clean")
 
 
 def test_of_a_bad_payload_the_records_that_verify_are_counted(

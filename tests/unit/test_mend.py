@@ -10,6 +10,9 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from damaged_directory import LOG as DIRECTORY_LOG
+from damaged_directory import DamagedDirectory, begin, row
+from damaged_directory import text as said
 from engine_world import LOG, KeptAlone, LogDisk, World
 from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from walld_client.wire import messages as wire
@@ -22,7 +25,7 @@ from walld.engine.kept import Kept, KeptFacts
 from walld.partials.store import PartialStore
 from walld.wal.encode import settled_batches
 from walld.wal.files import SegmentFiles
-from walld.wal.layout import SEGMENT_HEADER_BYTES, Settled, segment_name
+from walld.wal.layout import SEGMENT_HEADER_BYTES, Flag, Settled, segment_name
 from walld.wal.scan import LogScan, good_headers
 from walld.wal.verdict import RENEWED, TORN
 
@@ -170,6 +173,7 @@ def test_a_damaged_partial_is_set_aside_with_a_note(
     async def main() -> None:
         home = Home(tmp_path)
         home.data.mkdir(mode=0o700)
+        (home.data / "wal").mkdir(mode=0o700)
         folder = home.data / "partials" / "1000" / "s"
         folder.mkdir(parents=True, mode=0o700)
         (folder / "r").write_bytes(b"no partial at all")
@@ -271,6 +275,29 @@ def test_rows_that_an_earlier_start_could_not_sync_are_durable_after_the_next() 
     scan = LogScan(SimulatedDisk(medium), LOG)
     assert list(scan) == []
     assert [facts.settled for facts in scan.segments] == [rows]
+
+
+def test_what_no_header_calls_synced_is_written_again_its_segments_header_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FORMAT.md, rule 3: offset 0 is the header, where nothing of the segment is known synced."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), said(1, "x"), flags=Flag.BEGIN))
+    made.batch(row(1, 2, 2, said(2, "y")))
+    made.segment()
+    made.batch(row(1, 3, 3, said(3, "z")))
+    made.close()
+    asked: list[dict[int, list[int]]] = []
+
+    def resync(_disk: object, _log_uuid: bytes, tails: dict[int, list[int]]) -> list[int]:
+        asked.append(tails)
+        return []
+
+    monkeypatch.setattr("walld.daemon.mend.resync", resync)
+    with RealDisk(str(made.path)) as disk:
+        mend(disk, PartialStore(disk), DIRECTORY_LOG)
+    assert asked == [{1: [], 2: [0, 64]}]
 
 
 def test_rows_that_cannot_be_synced_are_written_down_again() -> None:

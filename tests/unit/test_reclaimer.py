@@ -16,11 +16,13 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon.reclaimer import _CARRY_BYTES_MAX, _run_within, _small_run, carried_flags
+from walld.disk.real import RealDisk
 from walld.engine.sealed import Sealed
 from walld.engine.segments import Segment
 from walld.engine.stream import Place, Stream
 from walld.wal.layout import ENTRY_BYTES, Flag
 from walld.wal.records import Begin, Happened, Item, Owner, Text
+from walld.wal.scan import LogScan, list_segments
 
 START = wire.Start(1, 0, "r", "s")
 BEGIN = Begin(1000, b"p" * 16, 1, "r", "s", None, None, None, 5, Owner("boot", 7, 0, 0))
@@ -196,6 +198,39 @@ def test_segments_go_oldest_first_and_durably_one_by_one(tmp_path: Path) -> None
         for position, (verb, _) in enumerate(names):
             if verb == "unlink":
                 assert names[position + 1] == ("sync", "wal")
+
+    run(main)
+
+
+def test_a_tombstone_that_a_start_cannot_sync_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read, and may be in the page cache alone: with the power the reply would come back."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Start(2, 0, "live", "s"))
+                await agent.drain("synced")
+                virtual.syncer.seconds = 20.0
+                agent.send(wire.End(1, 1, clean=True), wire.Release(1, 2))
+                await agent.drain("written")
+                await virtual.crash()
+        with RealDisk(str(home.data), read_only=True) as disk:
+            old = list_segments(disk)
+        with monkeypatch.context() as patch:
+            patch.setattr("walld.daemon.mend.resync", lambda _disk, _uuid, tails: list(tails))
+            async with living(home) as again:
+                await again.crash()
+        with RealDisk(str(home.data), read_only=True) as disk:
+            written = {
+                (record.stream_no, record.last_seq)
+                for segment_id, batch in LogScan(disk)
+                for record in batch.records
+                if segment_id not in old and record.flags & Flag.RELEASED
+            }
+        assert written == {(1, 2)}
 
     run(main)
 

@@ -31,7 +31,7 @@ from walld.disk.owner import LOCK_BYTES
 from walld.disk.real import RealDisk
 from walld.errors import DirectoryTaken
 from walld.wal.layout import parse_segment_name
-from walld.wal.scan import LogScan
+from walld.wal.scan import LogScan, good_headers, list_segments
 
 START = wire.Start(1, 0, "r", "s")
 
@@ -103,6 +103,27 @@ def test_whatever_fails_all_of_it_is_synced_in_the_end(tmp_path: Path, what: str
                 assert virtual.daemon.state.word == "ok"
                 await virtual.crash()
         await all_is_there_after(home, 39)
+
+    run(main)
+
+
+def test_a_segment_that_batches_are_written_to_again_says_so(tmp_path: Path) -> None:
+    """FORMAT.md, rule 4: what the one before it holds may never have been synced."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+                await virtual.daemon.writer.roll()
+                virtual.faults.next["sync"] = [errno.EIO]
+                agent.send(*tokens(11, 12))
+                await agent.drain("synced")
+                await virtual.crash()
+        with RealDisk(str(home.data), read_only=True) as disk:
+            found = [header.again for header in good_headers(disk, list_segments(disk))]
+        assert found == [True, False, False], "newest first"
 
     run(main)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 from walld.cli import session_survey, survey
+from walld.cli.beginnings import Beginnings, lost_beginnings
 from walld.cli.log_lines import LogLines
 from walld.cli.session_damage import sessions_told
 from walld.cli.session_survey import SessionFound
@@ -26,9 +27,9 @@ from walld.escape import escaped_line
 from walld.wal.doubtful import doubtful_at
 from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.layout import WAL_DIR
-from walld.wal.losses import Coverage
+from walld.wal.losses import Coverage, Gap
 from walld.wal.records import Begin, decode_body
-from walld.wal.scan import LogScan
+from walld.wal.scan import LogScan, ScannedBatch
 from walld.wal.verdict import Damage, Verdict
 
 __all__ = [
@@ -66,7 +67,8 @@ class Lost:
 
 @dataclass(slots=True)
 class Finding:
-    """One damage. segment 0: nowhere. open_streams: may have said more that was in it.
+    """One damage. segment 0: nowhere. open_streams: may have said more that was in it. reason: as
+    in `wal/verdict.py`, or "beginning": of streams whose first segment is gone (`beginnings.py`).
 
     records, records_verify: bodies of a batch whose directory can be read, and how many of them
     are whole; None where it cannot.
@@ -135,8 +137,13 @@ def inspect(disk: Disk, directory: str) -> Report:
         report.notes.append(f"{WAL_DIR}/ is missing: a start would take the log as new")
         worst.append(CORRUPT)
     log = LogScan(disk, lock.log_uuid)
-    lines = LogLines()
-    survey.scan(disk, log, "reading the log", lines.take)
+    lines, beginnings = LogLines(), Beginnings()
+
+    def take(segment_id: int, batch: ScannedBatch) -> None:
+        lines.take(segment_id, batch)
+        beginnings.take(segment_id, batch)
+
+    survey.scan(disk, log, "reading the log", take)
     verdict = log.verdict()
     report.log = log.log_uuid.hex() if log.log_uuid else None
     report.segments = len(log.segments)
@@ -149,7 +156,8 @@ def inspect(disk: Disk, directory: str) -> Report:
     if report.damage:
         again = LogScan(disk, log.log_uuid)
         survey.scan(disk, again, "what is lost", coverage.take)
-    begins = _read_partials(disk, report, coverage, log.log_uuid)
+    kept: dict[int, int] = {}
+    begins = _read_partials(disk, report, coverage, log.log_uuid, kept)
     worst += [CORRUPT] * bool(report.partials_damaged)
     names = _Names(disk, coverage, begins)
     report.met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
@@ -160,6 +168,9 @@ def inspect(disk: Disk, directory: str) -> Report:
         worst.append(_WORDS.index(found.state))
     for finding in report.damage:
         _losses(disk, finding, log.log_uuid, report.sessions, coverage, names)
+    if beginnings.absent(kept) and (gone := lost_beginnings(disk, log.log_uuid)):
+        report.damage.append(_without_beginning(gone))
+        worst.append(CORRUPT)
     _beside(disk, report)
     report.state = _WORDS[max(worst)]
     return report
@@ -180,10 +191,21 @@ def _finding(word: str, damage: Damage) -> Finding:
     return Finding(word, segment, offset, length, reason, first_no, last_no)
 
 
+def _without_beginning(gone: list[tuple[int, Gap]]) -> Finding:
+    finding = Finding("corrupt", 0, 0, 0, "beginning", 0, 0)
+    shown = gone[:LOST_SHOWN_MAX]
+    finding.lost = [Lost(no, gap.first_seq, gap.last_seq) for no, gap in shown]
+    finding.lost_more = len(gone) - len(shown)
+    return finding
+
+
 def _read_partials(
-    disk: Disk, report: Report, coverage: Coverage, log_uuid: bytes | None
+    disk: Disk, report: Report, coverage: Coverage, log_uuid: bytes | None, kept: dict[int, int]
 ) -> dict[int, Begin]:
-    """Check every partial. Begins of those that a damaged log may need, by stream number."""
+    """Check every partial. Begins of those that a damaged log may need, by stream number.
+
+    kept: last seq of each partial of this log, by stream number; it grows.
+    """
     begins: dict[int, Begin] = {}
     for found in survey.partials(disk):
         if isinstance(found, survey.Damaged):
@@ -191,6 +213,8 @@ def _read_partials(
             continue
         report.partials += 1
         facts = found.facts
+        if facts.log_uuid == log_uuid:
+            kept[facts.stream_no] = facts.last_seq
         if report.damage and facts.log_uuid == log_uuid:
             coverage.has(facts.stream_no, facts.first_seq, facts.last_seq)
             if coverage.gaps(facts.stream_no):

@@ -21,11 +21,12 @@ from walld_client.wire import messages as wire
 
 from walld.cli.survey import log_of
 from walld.daemon import peers
+from walld.daemon.damage import kept_aside
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, Partial, PartialStore
 from walld.replies.fold import fold
-from walld.wal.layout import WAL_DIR, Flag
+from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Flag
 from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, decode_items
 from walld.wal.scan import LogScan, list_segments
 
@@ -85,6 +86,9 @@ class _Reading:
         """Segments first, then partials, then the replies they tell."""
         log_uuid = self._read_log()
         self._read_partials(log_uuid)
+        if kept := kept_aside(self._disk):
+            # As a daemon has it: they stand against "nothing there" until somebody moves them away.
+            self._doubts.append(f"{kept} files in {QUARANTINE_DIR}/ tell of damage")
         apart: list[wire.Recovered] = []
         for stream in self._apart:
             apart += self._folded(stream, "a partial")

@@ -29,6 +29,7 @@ from walld.wal.layout import (
 )
 from walld.wal.records import Begin, decode_items
 from walld.wal.scan import LogScan, SegmentScan, list_segments, newest_header
+from walld.wal.whose import proven_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,7 +111,7 @@ def log_of(disk: Disk) -> Lock:
     """
     ids = list_segments(disk)
     newest = newest_header(disk, ids)
-    told = None if newest is None else newest.log_uuid
+    told = proven_uuid(disk, ids) if newest is None else newest.log_uuid
     try:
         file = disk.open(LOCK_NAME)
     except FileNotFoundError:

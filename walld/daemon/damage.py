@@ -1,11 +1,13 @@
 """What a start does about damage: the bytes are kept, and what they cost is said.
 
-Owns: copies in quarantine/, and which seqs of which stream damage to synced batches has cost.
+Owns: copies and notes in quarantine/, how long they speak against "nothing there" (P11), and which
+seqs of which stream damage to synced batches has cost.
 Refuses: what is damage (`wal/verdict.py`), how a reply with a gap is served.
 
 Invariants
 - K4 Nothing damaged goes or is skipped in silence (P9): its bytes are copied before their segment
-  goes; what it cost is said by stream and seqs, and is `lost_acked` to who was told of a sync.
+  goes, and where no bytes are left a note says which batches were there; what it cost is said by
+  stream and seqs, and is `lost_acked` to who was told of a sync.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from walld.ledger.names import SESSIONS_DIR
 from walld.wal.doubtful import doubtful_at
+from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.losses import Coverage
 from walld.wal.ranges import merged
 from walld.wal.scan import LogScan
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     from walld.wal.ranges import Range
     from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["report", "streams_lost"]
+__all__ = ["kept_aside", "note_no_log", "report", "streams_lost"]
 
 _log = logging.getLogger("walld.mend")
 _SAID_MAX = 100
@@ -37,20 +41,69 @@ _SAID_MAX = 100
 def report(files: SegmentFiles, verdict: Verdict) -> set[int]:
     """Say what is damaged, and copy it out of segments that will be unlinked in their turn.
 
-    Returns the segments where that failed: they must be set aside whole (K4).
+    Returns the segments where that failed: they must be set aside whole (K4). 0: of batches that
+    stood in none. What failed gets no settled row (`Verdict.not_kept`).
     """
     failed: set[int] = set()
     for damage in verdict.corrupt:
         _log.error("damage to synced bytes: %s", _described(damage))
-        if damage.segment_id and damage.length:
+        try:
+            if damage.segment_id and damage.length:
+                files.copy_aside(damage.segment_id, damage.offset, damage.length)
+            else:
+                files.note_missing(damage.first_no, damage.last_no, damage.reason)
+        except OSError as error:
+            _log.error("cannot keep what is left of it in quarantine: %s", error)
+            failed.add(damage.segment_id)
+            verdict.not_kept.append(damage)
+    for damage in (*verdict.torn, *verdict.unreadable):
+        _log.warning("log damage: %s", _described(damage))
+        if damage.reason == "segment header" and _is_spoiled(files, damage):
             try:
                 files.copy_aside(damage.segment_id, damage.offset, damage.length)
             except OSError as error:
-                _log.error("cannot copy them to quarantine: %s", error)
+                _log.error("cannot copy it to quarantine: %s", error)
                 failed.add(damage.segment_id)
-    for damage in (*verdict.torn, *verdict.unreadable):
-        _log.warning("log damage: %s", _described(damage))
     return failed
+
+
+def note_no_log(disk: Disk) -> bool:
+    """Say that wal/ is missing, and write it down in quarantine/. False where that failed."""
+    _log.error("%s/ is missing: whatever stood there is lost; a new log begins", WAL_DIR)
+    try:
+        disk.make_dir(QUARANTINE_DIR)
+        disk.replace(f"{QUARANTINE_DIR}/{WAL_DIR}", b"wal/ was missing when walld started\n")
+    except OSError as error:
+        _log.error("cannot note it in quarantine: %s", error)
+        return False
+    return True
+
+
+def _is_spoiled(files: SegmentFiles, damage: Damage) -> bool:
+    """Batches may have stood in it, and no crash has left it so.
+
+    A header is one write within one sector: power leaves all of it or zeros.
+    """
+    if damage.length <= SEGMENT_HEADER_BYTES:
+        return False
+    try:
+        file = files.disk.open(files.path(damage.segment_id))
+        try:
+            return any(file.read_at(SEGMENT_HEADER_BYTES, 0))
+        finally:
+            file.close()
+    except OSError:
+        return True
+
+
+def kept_aside(disk: Disk) -> int:
+    """Files in quarantine/ that nobody has moved away: they may tell of any reply.
+
+    Not counted: notes about another file, files never finished, and what was a session's file.
+    """
+    names = (entry.name for entry in disk.list_dir(QUARANTINE_DIR))
+    none = (".", f"{SESSIONS_DIR}+")
+    return sum(not (name.startswith(none) or name.endswith(".note")) for name in names)
 
 
 def _described(damage: Damage) -> str:

@@ -18,7 +18,6 @@ from walld_client.wire import messages as wire
 from walld.daemon import damage
 from walld.daemon.resync import resync
 from walld.errors import FormatError
-from walld.ledger.names import SESSIONS_DIR
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.wal import ranges, records
 from walld.wal.files import SegmentFiles, has_copies
@@ -107,6 +106,9 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     A segment shorter than its header is the residue of a start that was killed: it is renamed, so
     that the next scan does not meet it again.
     """
+    names = [entry.name for entry in disk.list_dir("")]
+    # A first start makes wal/ before partials/: here somebody took it away.
+    is_forgotten = WAL_DIR not in names and PARTIALS_DIR in names and not damage.note_no_log(disk)
     disk.make_dir(WAL_DIR)
     disk.make_dir(PARTIALS_DIR)
     disk.make_dir(QUARANTINE_DIR)
@@ -122,12 +124,15 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
             segment = segments[segment_id] = FoundSegment(segment_id)
         segment.batches.append((batch.batch_no, batch.offset))
     verdict = log.verdict()
+    uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
+    if is_forgotten:
+        uncopied.add(0)
     for facts in log.segments:
-        if any(hole.reason == "residue" for hole in facts.holes):
+        is_residue = any(hole.reason == "residue" for hole in facts.holes)
+        if is_residue and facts.segment_id not in uncopied:
             path = SegmentFiles.path(facts.segment_id)
             disk.rename(path, f"{path}.residue")
             disk.sync_dir(WAL_DIR)
-    uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
     partials = _partials(store)
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
     streams = _told(disk, index, list(segments.values()), kept, uncopied)
@@ -150,16 +155,13 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
 
 def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:
     """Damaged bytes that nobody has looked at may have held any reply (P11)."""
-    names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
-    # What is kept of a session's file held no reply.
-    names = [name for name in names if not name.startswith(f"{SESSIONS_DIR}+")]
-    kept = sum(not name.endswith(".note") for name in names)
+    kept = damage.kept_aside(disk)
     unread = len(verdict.unreadable) + len(uncopied)
     if not kept and not unread:
         return None
     return (
-        f"it is not among what can be read; but {kept} damaged files are in {QUARANTINE_DIR}/, and "
-        f"{unread} parts of the log could not be read, or copied there: see `walld fsck`; once "
+        f"it is not among what can be read; but {kept} files in {QUARANTINE_DIR}/ tell of damage, "
+        f"and {unread} parts of the log could not be read, or copied there: see `walld fsck`; once "
         "they are moved away a restart can prove what is left"
     )
 

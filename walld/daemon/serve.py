@@ -66,6 +66,7 @@ from walld.ledger.store import LedgerStore
 from walld.partials.store import PartialStore
 from walld.wal.files import SegmentFiles
 from walld.wal.scan import good_headers, list_segments
+from walld.wal.whose import proven_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -307,10 +308,13 @@ def _own(data: str, disk: RealDisk) -> Owner:
     """Take the data directory. A log that is gone begins anew: its numbers do, so its name must."""
     ids = list_segments(disk)
     headers = list(good_headers(disk, ids))
-    log_uuid, epoch = (
-        (headers[0].log_uuid, headers[0].epoch) if headers else (uuid.uuid4().bytes, 0)
-    )
     known = frozenset(header.log_uuid for header in headers)
+    if headers:
+        log_uuid, epoch = headers[0].log_uuid, headers[0].epoch
+    else:
+        proven, epoch = proven_uuid(disk, ids), 0
+        known = frozenset() if proven is None else frozenset((proven,))
+        log_uuid = proven or uuid.uuid4().bytes
     return Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known)
 
 

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ["SegmentFiles", "SegmentGone", "has_copies"]
 
-_COPY = re.compile(r"\d{20}\.\d+\.\d+")
-"""segment.offset.length: what `SegmentFiles.copy_aside` calls its copies."""
+_COPY = re.compile(r"\d{20}\.\d+\.\d+|batches-\d+-\d+|wal")
+"""What `SegmentFiles.copy_aside` calls its copies, and notes of what left no bytes their files."""
 
 
 def has_copies(disk: Disk) -> bool:
-    """Some daemon has copied damaged bytes of the log aside, and gone on without them."""
+    """Some daemon has put aside what is left of damage to the log, and gone on without it."""
     return any(_COPY.fullmatch(entry.name) for entry in disk.list_dir(QUARANTINE_DIR))
 
 
@@ -163,6 +163,15 @@ class SegmentFiles:
             self.disk.replace(f"{QUARANTINE_DIR}/{name}", file.read_at(length, offset))
         finally:
             file.close()
+
+    def note_missing(self, first_no: int, last_no: int, why: str) -> None:
+        """Write down in quarantine/, once, that synced batches are nowhere: no bytes say it."""
+        name = f"batches-{first_no}-{last_no}"
+        if any(entry.name == name for entry in self.disk.list_dir(QUARANTINE_DIR)):
+            return
+        self.disk.make_dir(QUARANTINE_DIR)
+        text = f"batches {first_no} to {last_no} were synced and are lost ({why})\n"
+        self.disk.replace(f"{QUARANTINE_DIR}/{name}", text.encode())
 
     def close(self) -> None:
         """Close every file."""

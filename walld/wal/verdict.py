@@ -125,6 +125,8 @@ class Verdict:
     stranded: list[Settled] = field(default_factory=list)
     """Batches that a later segment ought to hold again and does not. They are read, so nothing is
     wrong; but they must not be missed when their segment is unlinked."""
+    not_kept: list[Damage] = field(default_factory=list)
+    """Of `corrupt`: what this start could not put into quarantine/. The next one meets it again."""
 
     @property
     def is_clean(self) -> bool:
@@ -137,6 +139,7 @@ class Verdict:
             Settled(item.segment_id, item.offset, item.first_no, item.last_no, verdict)
             for verdict, damage in ((TORN, self.torn), (CORRUPT, self.corrupt))
             for item in damage
+            if item not in self.not_kept
         ]
         # Without the segments that hold its batches nobody can tell what stood in it, and if any.
         found += [

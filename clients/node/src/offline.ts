@@ -4,9 +4,10 @@
  * Owns: when "nothing there" is proven, and the path form of ids that FORMAT.md makes normative.
  * Refuses: reading a reply (`walld recover --data` does), locks, writing.
  *
- * The proof of "no": nobody listens, the WAL holds nothing but segment headers, and there is no
- * partial. The WAL is looked at first: a partial is synced before its segment goes, so bytes that
- * leave the WAL between the two looks are seen in the second.
+ * The proof of "no": nobody listens, the WAL holds nothing but segment headers, there is no partial,
+ * and quarantine/ holds nothing that may have been of a reply. They are looked at in this order: a
+ * partial is synced before its segment goes, so bytes that leave the WAL between two looks are seen
+ * in the second.
  */
 
 import { createHash } from "node:crypto";
@@ -14,6 +15,8 @@ import { lstatSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
 const SEGMENT_HEADER_BYTES = 64;
+/** Names in quarantine/: what is kept of a session's file, what was never finished, notes. */
+const NO_REPLY = /^sessions\+|^\.|\.note$/;
 const SAFE = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}$/;
 
 /** True where connecting failed because there is no daemon, not because it is busy or closed. */
@@ -28,7 +31,7 @@ export function isKept(folder: string, uid: number, sessionId: string | null): b
   try {
     const isEmpty = walIsEmpty(join(folder, "wal"));
     if (holdsSomething(sessionId === null ? own : join(own, pathName(sessionId)))) return true;
-    return isEmpty ? false : null;
+    return isEmpty && !tellsOfDamage(join(folder, "quarantine")) ? false : null;
   } catch {
     return null;
   }
@@ -41,16 +44,27 @@ export function pathName(id: string): string {
 }
 
 function walIsEmpty(wal: string): boolean {
-  return readdirSync(wal, { withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .every((entry) => lstatSync(join(wal, entry.name)).size <= SEGMENT_HEADER_BYTES);
+  return readdirSync(wal, { withFileTypes: true }).every((entry) =>
+    entry.isFile()
+      ? lstatSync(join(wal, entry.name)).size <= SEGMENT_HEADER_BYTES
+      : !entry.name.endsWith(".wal"),
+  );
+}
+
+function tellsOfDamage(quarantine: string): boolean {
+  return names(quarantine).some((name) => !NO_REPLY.test(name));
 }
 
 function holdsSomething(partials: string): boolean {
+  return names(partials).length > 0;
+}
+
+/** None where there is no such directory. */
+function names(directory: string): string[] {
   try {
-    return readdirSync(partials).length > 0;
+    return readdirSync(directory);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;
   }
 }

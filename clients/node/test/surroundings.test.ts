@@ -106,6 +106,11 @@ test("without a daemon the data directory says yes, no, or unknown", async (t) =
   t.after(() => other.close());
   assert.equal(await other.recover("kept"), null);
   assert.equal(await other.hasPartial("kept"), false);
+  mkdirSync(join(empty, "quarantine"));
+  writeFileSync(join(empty, "quarantine", "sessions+0+S+events.jsonl.0.9"), "");
+  assert.equal(await other.hasPartial("kept"), false);
+  writeFileSync(join(empty, "quarantine", "batches-3-7"), "");
+  assert.equal(await other.hasPartial("kept"), null, "any reply may have been in those");
   const partial = join(empty, "partials", String(process.geteuid!()), pathName("a/b"));
   mkdirSync(partial, { recursive: true });
   writeFileSync(join(partial, "x"), "x");

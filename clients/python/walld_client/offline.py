@@ -3,21 +3,25 @@
 Owns: when "nothing there" is proven. Refuses: reading a reply (`walld recover --data` does), locks,
 writing.
 
-The proof of "no": nobody listens, the WAL holds nothing but segment headers, and there is no
-partial. The WAL is looked at first: a partial is synced before its segment goes, so bytes that
-leave the WAL between the two looks are seen in the second.
+The proof of "no": nobody listens, the WAL holds nothing but segment headers, there is no partial,
+and quarantine/ holds nothing that may have been of a reply. They are looked at in this order: a
+partial is synced before its segment goes, so bytes that leave the WAL between two looks are seen in
+the second.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 
 from walld_client.paths import path_name
 
 __all__ = ["has_any", "has_partial", "nobody_listens"]
 
 _SEGMENT_HEADER_BYTES = 64
+_NO_REPLY = re.compile(r"sessions\+|\.|.*\.note$")
+"""Names in quarantine/: what is kept of a session's file, what was never finished, notes."""
 _NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
 
 
@@ -41,6 +45,7 @@ def _answer(folder: str, partials: str) -> bool | None:
         is_empty = _wal_is_empty(os.path.join(folder, "wal"))
         if _holds_something(partials):
             return True
+        is_empty &= not _tells_of_damage(os.path.join(folder, "quarantine"))
     except OSError:
         return None
     return False if is_empty else None
@@ -50,8 +55,9 @@ def _wal_is_empty(wal: str) -> bool:
     with os.scandir(wal) as entries:
         return all(
             entry.stat(follow_symlinks=False).st_size <= _SEGMENT_HEADER_BYTES
-            for entry in entries
             if entry.is_file(follow_symlinks=False)
+            else not entry.name.endswith(".wal")
+            for entry in entries
         )
 
 
@@ -59,5 +65,13 @@ def _holds_something(partials: str) -> bool:
     try:
         with os.scandir(partials) as entries:
             return any(True for _ in entries)
+    except FileNotFoundError:
+        return False
+
+
+def _tells_of_damage(quarantine: str) -> bool:
+    try:
+        with os.scandir(quarantine) as entries:
+            return any(not _NO_REPLY.match(entry.name) for entry in entries)
     except FileNotFoundError:
         return False

@@ -1,0 +1,125 @@
+"""What a start makes of synced bytes that are gone: a note, and never "nothing" (P11)."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from damaged_directory import LOG, DamagedDirectory, begin, row, text
+from virtual_daemon import Home, Peer, living, recovered, run
+from walld_client.wire import messages as wire
+
+from walld.cli import main
+from walld.daemon.mend import mend
+from walld.disk.real import RealDisk
+from walld.partials.store import PartialStore
+from walld.wal.layout import Flag
+
+
+def three_segments(data: Path) -> DamagedDirectory:
+    """Two batches each, synced up to the fifth: of the second segment nothing else tells."""
+    made = DamagedDirectory(data)
+    for first in (1, 3, 5):
+        made.segment()
+        for no in (first, first + 1):
+            made.batch(row(no, 0, 1, begin(f"s{no}"), text(1, "x"), flags=Flag.BEGIN))
+    made.close()
+    return made
+
+
+def no_file(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+SPOILED: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "emptied": lambda path: os.truncate(path, 0),
+    "cut to its header": lambda path: os.truncate(path, 64),
+    "cut below its header": lambda path: os.truncate(path, 30),
+    "a directory": no_file,
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+def test_what_lay_in_synced_batches_that_are_gone_is_never_nothing(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    """P11: no bytes are left to say it, so a note does, at each start until it is moved away."""
+    made = three_segments(tmp_path / "data")
+    spoil(made.file(2))
+    assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
+    quarantine = made.path / "quarantine"
+
+    async def main_walld() -> None:
+        home = Home(tmp_path)
+        for _ in range(2):
+            async with living(home) as virtual:
+                with Peer(virtual, "query") as asking:
+                    asking.send(wire.Recover(1, "all", None, "s3"))
+                    refused = await asking.hear(wire.Error)
+                assert refused.code == "unreadable"
+                assert "tell of damage" in refused.message
+                assert virtual.daemon.state.gap_word == "corrupt"
+            assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
+        for path in quarantine.iterdir():
+            path.unlink()
+        async with living(home) as virtual:
+            assert await recovered(virtual, "s3") is None
+        assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 3
+
+    run(main_walld)
+
+
+def test_a_log_that_is_gone_as_a_whole_is_never_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = three_segments(tmp_path / "data")
+    shutil.rmtree(made.path / "wal")
+    with RealDisk(str(made.path)) as disk, caplog.at_level(logging.ERROR):
+        for _ in range(2):
+            mended = mend(disk, PartialStore(disk), LOG)
+            assert mended.doubt is not None
+            assert mended.met_damage
+    assert caplog.text.count("wal/ is missing") == 1
+    assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
+
+
+def test_the_note_says_which_batches_are_gone(tmp_path: Path) -> None:
+    made = three_segments(tmp_path / "data")
+    made.file(2).unlink()
+    with RealDisk(str(made.path)) as disk:
+        for _ in range(2):
+            mend(disk, PartialStore(disk), LOG)
+    (note,) = (made.path / "quarantine").iterdir()
+    assert note.name == "batches-3-4"
+    assert note.read_text() == "batches 3 to 4 were synced and are lost (missing)\n"
+
+
+def test_a_note_that_a_full_disk_has_no_room_for_is_written_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K4: without a row of it in the log the damage is met again."""
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    made = three_segments(tmp_path / "data")
+    os.truncate(made.file(2), 30)
+    with RealDisk(str(made.path)) as disk:
+        with monkeypatch.context() as patch:
+            patch.setattr(RealDisk, "replace", no_room)
+            mended = mend(disk, PartialStore(disk), LOG)
+        assert mended.verdict.corrupt
+        assert mended.verdict.rows() == []
+        assert mended.doubt is not None
+        assert made.file(2).exists(), "its bytes stand nowhere else"
+        mended = mend(disk, PartialStore(disk), LOG)
+    assert [(row.first_no, row.last_no) for row in mended.verdict.rows()] == [(3, 4)]
+    assert not made.file(2).exists()
+    assert [path.stat().st_size for path in (made.path / "quarantine").iterdir()] == [30]

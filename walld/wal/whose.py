@@ -1,0 +1,60 @@
+"""Which log a segment is of, where neither LOCK nor any segment's header can be believed.
+
+Owns: that proof. Refuses: headers that verify (`scan.py`), what is in the batches.
+
+A batch's header verifies with no uuid but its log's. So the one that stands in a damaged header is
+the right one if batches behind it verify with it, and so is the one that stood there before a
+single bit flipped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from walld.wal.layout import (
+    SEGMENT_HEADER_BYTES,
+    WAL_DIR,
+    segment_name,
+    unpack_segment_header,
+)
+from walld.wal.scan import SegmentScan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from walld.disk.base import Disk
+
+__all__ = ["proven_uuid"]
+
+_UUID_AT, _UUID_BYTES = 16, 16
+
+
+def proven_uuid(disk: Disk, ids: list[int]) -> bytes | None:
+    """The log of the newest segment whose batches prove it; None where none does."""
+    for segment_id in reversed(ids):
+        try:
+            file = disk.open(f"{WAL_DIR}/{segment_name(segment_id)}")
+        except OSError:
+            continue
+        try:
+            for log_uuid in _candidates(file.read_at(SEGMENT_HEADER_BYTES, 0)):
+                scan = SegmentScan(file, segment_id, log_uuid)
+                next(iter(scan), None)
+                if scan.facts.numbers:
+                    return log_uuid
+        except OSError:
+            continue
+        finally:
+            file.close()
+    return None
+
+
+def _candidates(start: bytes) -> Iterator[bytes]:
+    if len(start) < SEGMENT_HEADER_BYTES:
+        return
+    yield start[_UUID_AT : _UUID_AT + _UUID_BYTES]
+    for bit in range(_UUID_AT * 8, (_UUID_AT + _UUID_BYTES) * 8):
+        flipped = int.from_bytes(start, "little") ^ 1 << bit
+        header = unpack_segment_header(flipped.to_bytes(len(start), "little"))
+        if header is not None:
+            yield header.log_uuid
