@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -194,6 +195,14 @@ class DaemonProcess:
         found = find(str(self.data))
         assert found.doubts == []
         return [from_recovered(reply) for reply in found.replies]
+
+    def wal_holds(self, text: bytes) -> bool:
+        """Some segment has these bytes; one that goes meanwhile has not."""
+        held = []
+        for path in (self.data / "wal").iterdir():
+            with suppress(FileNotFoundError):
+                held.append(text in path.read_bytes())
+        return any(held)
 
     def log_text(self) -> str:
         """What all daemons of this directory have logged."""

@@ -24,7 +24,7 @@ from walld.engine.peer import Connection, Process
 from walld.engine.sealed import Carry, Sealed
 from walld.engine.segments import Segment
 from walld.engine.stream import Stream
-from walld.partials.store import PartialFacts
+from walld.partials.store import PartialFacts, Stray
 from walld.wal import records
 from walld.wal.layout import (
     ENTRY_BYTES,
@@ -99,10 +99,10 @@ class KeptAlone:
     def __init__(self, kept: Kept) -> None:
         self._kept = kept
 
-    def sweep_temporary(self) -> int:
+    def sweep_temporary(self, unsynced: list[Stray]) -> int:
         return 0
 
-    def tree(self) -> dict[int, dict[str, list[str]]]:
+    def tree(self, strays: list[Stray]) -> dict[int, dict[str, list[str]]]:
         found: dict[int, dict[str, list[str]]] = {}
         for uid, session, stream in self._kept.all_names():
             found.setdefault(uid, {}).setdefault(session, []).append(stream)

@@ -6,6 +6,7 @@
     +-- UnsafePath       a directory or socket somebody else could have planted
     +-- FormatError      bytes on disk are not what FORMAT.md says
     |   +-- NewerVersion a later walld wrote them: kept, never written to
+    |   +-- Misplaced    a partial that stands under another's names
     |   +-- LedgerGap    lines that do not follow what a session's file ends with
     +-- ProtocolError    a peer broke the protocol (code, message, got, limit)
     +-- Refusal          a request cannot be done (the same four); its connection goes on
@@ -20,6 +21,7 @@ __all__ = [
     "DirectoryTaken",
     "FormatError",
     "LedgerGap",
+    "Misplaced",
     "NewerVersion",
     "ProtocolError",
     "Refusal",
@@ -50,6 +52,10 @@ class FormatError(WalldError):
 
 class NewerVersion(FormatError):
     """A file that a later walld wrote."""
+
+
+class Misplaced(FormatError):
+    """A partial that is whole, and not of the names it stands under."""
 
 
 class LedgerGap(FormatError):

@@ -14,6 +14,7 @@ from agents.process import Board, Nursery, Obedient
 from agents.words import said
 from daemon_process import DaemonProcess, until
 from walld_client import PartialReply
+from walld_client.paths import path_name
 
 FLAT_OUT = (0, 1, 2, 3, 4, 7, 64, 277, 278, 279, 1000, 2047, 2048, 2049, 5000)
 """278 small frames fill a default socket; every 2048 tokens the client does its chores."""
@@ -168,15 +169,19 @@ def test_resolved_while_no_partial_can_be_made(
     """Until there is one the segment serves it; resolved at once, killed at once, it stays gone."""
     alive = make_agent(daemon)  # so that the segments stay
     alive.do("reply = client.reply('alive', stream_id='alive'); reply.token('x'); reply.drain(20)")
-    (daemon.data / "partials" / str(os.geteuid())).write_text("a file in the way of a folder")
+    uid = daemon.data / "partials" / str(os.geteuid())
     nursery = make_nursery(daemon)
     for turn in range(4):
+        # A folder in the way of its temporary file.
+        in_the_way = uid / path_name(f"session {turn + 1}") / f".r{turn + 1}.0.tmp"
+        in_the_way.mkdir(parents=True)
         (stream_id,), board = nursery.stream(50)
         nursery.ended()
         check_all(daemon, [stream_id], board)
         if turn % 2:
             until(lambda: daemon.status()["queue_events"] == 0, "its bytes written")
-        assert len(daemon.partials()) == 1, "the one in the way"
+        assert in_the_way.name == f".{stream_id}.tmp"
+        assert not (in_the_way.parent / stream_id).exists()
         assert daemon.reader.resolve(stream_id) is True
         daemon.restart()
         assert daemon.reader.recover(stream_id=stream_id) is None

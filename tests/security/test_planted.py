@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import walld_client
 from agents.process import Obedient
 from daemon_process import DaemonProcess, until
 from strangers import DaemonOf, needs_root
@@ -93,6 +94,36 @@ def test_a_file_of_root_among_its_own(tmp_path: Path, place: str) -> None:
                 peer.drain(1, "synced")
         kept = [path.read_bytes() for path in daemon.data.rglob("*") if path.is_file()]
         assert b"root's" in kept or place == "reserve"
+    finally:
+        daemon.close()
+
+
+@needs_root
+def test_a_partial_of_root_among_its_own(tmp_path: Path) -> None:
+    """Restored by hand, as root: its reply waits until it may be read, and no other does."""
+    daemon = DaemonOf(tmp_path, OTHER, "--socket-mode", "0666")
+    try:
+        daemon.data.mkdir(0o700)
+        os.chown(daemon.data, OTHER, OTHER)
+        daemon.start()
+        agent = Obedient(tmp_path, daemon.socket_path)
+        for name in ("one", "two"):
+            agent.do(f"r = client.reply('s', stream_id='{name}'); r.token('{name}'); r.drain(20)")
+        agent.close()
+        folder = daemon.data / "partials" / str(os.getuid()) / "s"
+        until(lambda: all((folder / name).exists() for name in ("one", "two")), "partials")
+        until(lambda: not daemon.wal_holds(b"two"), "a log that has let go of them")
+        assert daemon.terminate() == 0
+        os.chown(folder / "one", 0, 0)
+        daemon.start()
+        assert [reply.stream_id for reply in daemon.reader.orphans()] == ["two"]
+        with pytest.raises(walld_client.Unavailable):
+            daemon.reader.recover(stream_id="one")
+        with pytest.raises(walld_client.Unavailable):
+            daemon.reader.recover("session of nobody")
+        os.chown(folder / "one", OTHER, OTHER)
+        assert daemon.orphan("one").text == "one"
+        assert [reply.stream_id for reply in daemon.reader.orphans()] == ["one", "two"]
     finally:
         daemon.close()
 

@@ -47,6 +47,80 @@ def test_trouble_in_the_background_is_not_the_end(tmp_path: Path) -> None:
     run(main)
 
 
+STEPS = {
+    "remove_unwanted": "partials are removed",
+    "round": "sessions are written",
+    "thin_out": "long indexes are folded",
+    "empty_oldest": "the oldest segment is emptied",
+    "expire": "old partials go",
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_fails_keeps_none_behind_it(
+    tmp_path: Path, step: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P5: what others released goes all the same. It is said once, and in the status."""
+
+    async def failing(*_: object) -> None:
+        raise OSError(5, "planted")
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            background = virtual.daemon.background
+            rooms = (background._keeper, background._checkpoints, background._reclaimer)
+            (room,) = [one for one in rooms if hasattr(one, step)]
+            whole = getattr(room, step)
+            setattr(room, step, failing)
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"released"))
+                agent.send(wire.Start(2, 0, "q", "s"), wire.Token(2, 1, b"kept"))
+                await agent.drain("synced")
+                agent.send(wire.End(1, 2, True), wire.Release(1, 3))
+                virtual.engine.orphan(virtual.engine.registry.by_key[UID, "q"], "agent_lost")
+                await anyio.sleep(700)
+            assert len(virtual.engine.kept) == 1
+            if step != "empty_oldest":
+                assert home.holds(b"released") == []
+            status = await asked(virtual, wire.Status(1))
+            assert status["state"] == "degraded"
+            assert STEPS[step] in status["trouble"]
+            setattr(room, step, whole)
+            await anyio.sleep(60)
+            assert home.holds(b"released") == []
+            assert (await asked(virtual, wire.Status(1)))["state"] == "ok"
+
+    with caplog.at_level(logging.ERROR):
+        run(main)
+    assert len([one for one in caplog.records if "planted" in one.getMessage()]) == 1
+
+
+def test_a_reply_that_cannot_be_kept_keeps_no_other_waiting(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                for number in (1, 2, 3):
+                    agent.send(wire.Start(number, 0, f"r{number}", "s"))
+                    agent.send(wire.Token(number, 1, b"text"))
+                await agent.drain()
+                replace = virtual.disk.replace
+
+                def failing(path: str, data: bytes) -> None:
+                    if path.endswith("r1"):
+                        raise OSError(5, "planted", path)
+                    replace(path, data)
+
+                virtual.disk.replace = failing  # type: ignore[method-assign]
+                for stream in virtual.engine.registry.replies:
+                    virtual.engine.orphan(stream, "agent_lost")
+                await anyio.sleep(20)
+                assert sorted(virtual.engine.kept.of_session(UID, "s")) == ["r2", "r3"]
+                assert text_of(await recovered(virtual, "r1")) == b"text"
+
+    run(main)
+
+
 PLANTED = {
     "a delta": (SessionState, "take_delta", "snapshot of session bad"),
     "a base": (SessionState, "to_base", "snapshot of session bad"),

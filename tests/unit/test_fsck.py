@@ -458,3 +458,16 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
     assert ran.returncode == 2, ran.stderr
     assert made.file().stat().st_size > 35 << 20
     assert int(ran.stderr) < 18 << 20, "of which the modules take some"
+
+
+def test_a_lock_that_cannot_be_read_is_said(
+    made: DamagedDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_replies(made)
+    (made.path / "LOCK").unlink()
+    (made.path / "LOCK").mkdir()
+    code, report = fsck(made.path, capsys)
+    assert code == 2
+    assert "LOCK cannot be read" in report["lock"]
+    assert report["segments"] == 2
+    assert not report["damage"]

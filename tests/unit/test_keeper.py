@@ -8,8 +8,21 @@ from typing import Any
 
 import anyio
 import pytest
-from virtual_daemon import Home, Peer, Virtual, living, peers_named, recovered, run, text_of, until
+from virtual_daemon import (
+    Home,
+    Peer,
+    Virtual,
+    asked,
+    living,
+    peers_named,
+    recovered,
+    run,
+    text_of,
+    until,
+)
 from walld_client.wire import messages as wire
+
+from walld.disk.real import RealFile
 
 UID = os.getuid()
 START = wire.Start(1, 0, "r", "s")
@@ -156,5 +169,85 @@ def test_a_moved_reply_is_kept_in_the_session_it_moved_to(tmp_path: Path) -> Non
             await orphaned(virtual)
             assert (home.data / "partials" / str(UID) / "t" / "r").exists()
             assert not (home.data / "partials" / str(UID) / "s").exists()
+
+    run(main)
+
+
+async def kept_and_gone_on(home: Home) -> None:
+    """The partial of "r" says less than the log."""
+    async with living(home) as virtual:
+        with Peer(virtual) as agent:
+            agent.send(START, wire.Token(1, 1, b"before"))
+            await agent.drain("synced")
+            await orphaned(virtual)
+        with Peer(virtual, producer=agent.producer) as again:
+            again.send(wire.Resume(START, 2, 1, 3), wire.Token(1, 2, b" behind"))
+            await again.drain("synced")
+            await virtual.crash()
+
+
+def test_what_no_start_could_read_is_not_written_over(tmp_path: Path) -> None:
+    """It is the beginning of a reply that the log goes on with, and waits for it."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        await kept_and_gone_on(home)
+        path, failing = f"partials/{UID}/s/r", [True]
+        before = (home.data / path).read_bytes()
+
+        def plant(virtual: Virtual) -> None:
+            whole = virtual.disk.open
+
+            def planted(named: str) -> RealFile:
+                if named == path and failing:
+                    raise OSError(5, "planted", named)
+                return whole(named)
+
+            virtual.disk.open = planted  # type: ignore[method-assign]
+
+        async with living(home, plant) as virtual:
+            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            await anyio.sleep(20)
+            assert text_of(await recovered(virtual, "r")) == b" behind"
+            assert (home.data / path).read_bytes() == before
+            assert "planted" in str((await asked(virtual, wire.Status(1)))["trouble"])
+            failing.clear()
+            await anyio.sleep(20)
+            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            assert not virtual.engine.orphans
+
+    run(main)
+
+
+def test_a_partial_whose_name_may_not_be_durable_is_made_once_more(tmp_path: Path) -> None:
+    """A start could not sync its directory: the log keeps what it has until that is done."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        await kept_and_gone_on(home)
+        synced: list[str] = []
+
+        def plant(virtual: Virtual) -> None:
+            whole = virtual.disk.sync_dir
+
+            def planted(named: str) -> None:
+                if named.startswith("partials/"):
+                    synced.append(named)
+                    if len(synced) == 1:
+                        raise OSError(5, "planted", named)
+                whole(named)
+
+            virtual.disk.sync_dir = planted  # type: ignore[method-assign]
+
+        async with living(home, plant) as virtual:
+            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            assert synced
+            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            await anyio.sleep(20)
+            assert synced[-1] == f"partials/{UID}/s"
+            assert not virtual.engine.orphans
+        async with living(home) as virtual:
+            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            assert list((home.data / "quarantine").iterdir()) == []
 
     run(main)

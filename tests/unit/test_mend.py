@@ -10,8 +10,8 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from damaged_directory import AT_MS, DamagedDirectory, begin, row
 from damaged_directory import LOG as DIRECTORY_LOG
-from damaged_directory import DamagedDirectory, begin, row
 from damaged_directory import text as said
 from engine_world import LOG, KeptAlone, LogDisk, World
 from virtual_daemon import Home, Peer, living, recovered, run, text_of
@@ -22,10 +22,11 @@ from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
 from walld.engine.kept import Kept, KeptFacts
-from walld.partials.store import PartialStore
+from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import SEGMENT_HEADER_BYTES, Flag, Settled, segment_name
+from walld.wal.records import Happened, encode_item, join_items
 from walld.wal.scan import LogScan, good_headers
 from walld.wal.verdict import RENEWED, TORN
 
@@ -185,6 +186,20 @@ def test_a_damaged_partial_is_set_aside_with_a_note(
     with caplog.at_level(logging.ERROR):
         run(main)
     assert "partials/1000/s/r" in caplog.text
+
+
+def test_the_earlier_partial_of_a_moved_reply_goes(tmp_path: Path) -> None:
+    """Killed between its later partial and the removal of the earlier one: both are there."""
+    with RealDisk(str(tmp_path / "data")) as disk:
+        store = PartialStore(disk)
+        first, moved = begin("r", "old"), Happened(5, wire.Move(1, 1, "new"))
+        for session_id, items in (("old", [first]), ("new", [first, moved])):
+            facts = PartialFacts(LOG, 1, AT_MS, AT_MS, 0, len(items) - 1, "agent_lost")
+            body = join_items([encode_item(one) for one in items])
+            store.write(first.uid, session_id, "r", facts, body)
+        assert list(mend(disk, store, LOG).partials) == [(first.uid, "new", "r")]
+        assert store.tree() == {first.uid: {"new": ["r"]}}
+        assert disk.list_dir("quarantine") == []
 
 
 def test_damage_below_what_is_synced_is_copied_to_quarantine_once(tmp_path: Path) -> None:

@@ -9,22 +9,26 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from damaged_directory import begin
 from hypothesis import given
 from hypothesis import strategies as st
+from walld_client.wire import messages as wire
 
 from walld.disk.medium import PROFILES, Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
-from walld.errors import FormatError
+from walld.errors import FormatError, Misplaced
 from walld.partials.store import (
     PARTIAL_HEADER_BYTES,
     PARTIALS_DIR,
     Partial,
     PartialFacts,
     PartialStore,
+    Stray,
     pack_partial,
     unpack_partial,
 )
+from walld.wal.records import Happened, Item, encode_item, join_items
 
 FACTS = PartialFacts(bytes(range(16)), 7, 1_700_000_000_123, 1_700_000_009_456, 0, 41, "agent_lost")
 ODD_IDS = [
@@ -287,3 +291,53 @@ def test_a_name_that_a_killed_daemon_did_not_sync_is_durable_after_a_start(seed:
     PartialStore(SimulatedDisk(storage)).sweep_temporary()
     storage.cut_power()
     assert PartialStore(SimulatedDisk(storage)).tree() == {1000: {"s": ["made-too"]}}
+
+
+def test_whose_a_partial_is_its_items_say(disk: RealDisk) -> None:
+    """Its session is that of the last Move; damage may have taken that."""
+    store, uid = PartialStore(disk), 1000
+    first = begin("r", "before", uid)
+    moves: list[Item] = [
+        Happened(5, wire.Move(1, seq, name)) for seq, name in ((1, "between"), (2, "after"))
+    ]
+    for items, gap_word, fits in (
+        ([first, *moves], "dropped", {"after"}),
+        ([first], "dropped", {"before"}),
+        ([first], "corrupt", {"before", "between", "after", "elsewhere"}),
+    ):
+        body = join_items([encode_item(one) for one in items])
+        for session_id in ("before", "between", "after", "elsewhere"):
+            store.write(uid, session_id, "r", FACTS._replace(gap_word=gap_word), body)
+            if session_id in fits:
+                assert store.read_reply(uid, session_id, "r")[1] == items
+            else:
+                with pytest.raises(Misplaced, match=f"partials/{uid}/{session_id}/r: it belongs"):
+                    store.read_reply(uid, session_id, "r")
+        store.write(uid, "before", "other", FACTS._replace(gap_word=gap_word), body)
+        with pytest.raises(Misplaced):
+            store.read_reply(uid, "before", "other")
+    store.write(uid, "before", "r", FACTS, join_items([encode_item(one) for one in moves]))
+    with pytest.raises(FormatError, match="no Begin"):
+        store.read_reply(uid, "before", "r")
+
+
+def test_what_stands_in_the_way_is_told(disk: RealDisk, tmp_path: Path) -> None:
+    """Names that are none of ours are not."""
+    store, root = PartialStore(disk), Path(disk.root)
+    store.write(1, "s", "r", FACTS, b"x")
+    for ignored in ("partials/lost+found", "partials/1/.nfs1", "partials/007"):
+        (root / ignored).mkdir()
+    for name in ("partials/2", "partials/1/linked", "partials/1/s/linked"):
+        (root / name).symlink_to(tmp_path)
+    (root / "partials/1/file").write_bytes(b"x")
+    (root / "partials/1/s/folder").mkdir()
+    strays: list[Stray] = []
+    assert store.tree(strays) == {1: {"s": ["r"]}}
+    assert not any(stray.may_pass for stray in strays)
+    assert sorted(stray.path for stray in strays) == [
+        "partials/1/file",
+        "partials/1/linked",
+        "partials/1/s/folder",
+        "partials/1/s/linked",
+        "partials/2",
+    ]

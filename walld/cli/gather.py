@@ -28,7 +28,7 @@ from walld.wal.files import SegmentFiles
 from walld.wal.index import OFFSET_BITS, LogIndex
 from walld.wal.layout import segment_seed
 from walld.wal.losses import Coverage
-from walld.wal.records import Begin, Happened, Item, decode_body, decode_items
+from walld.wal.records import Begin, Happened, Item, decode_body
 from walld.wal.scan import LogScan, ScannedBatch
 from walld.wal.verdict import CORRUPT, TORN, Damage
 
@@ -150,8 +150,8 @@ class Gathering:
         kept = self._kept.get(no)
         if kept is not None:
             try:
-                partial = PartialStore(self._disk).read_named(*kept)
-                found.items += decode_items(partial.body)
+                partial, items = PartialStore(self._disk).read_reply(*kept)
+                found.items += items
                 found.facts = partial.facts
             except FileNotFoundError:
                 pass  # resolved since it was listed

@@ -24,7 +24,7 @@ from walld.daemon import peers
 from walld.daemon.damage import kept_aside
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
-from walld.partials.store import PARTIALS_DIR, Partial, PartialStore
+from walld.partials.store import PARTIALS_DIR, Partial, PartialStore, Stray
 from walld.replies.fold import fold
 from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Flag
 from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, decode_items
@@ -126,12 +126,12 @@ class _Reading:
         return scan.log_uuid
 
     def _read_partials(self, log_uuid: bytes | None) -> None:
-        store = PartialStore(self._disk)
-        for uid, sessions in store.tree().items():
+        store, strays = PartialStore(self._disk), list[Stray]()
+        for uid, sessions in store.tree(strays).items():
             for session_name, stream_names in sessions.items():
                 for stream_name in stream_names:
                     try:
-                        partial = store.read_named(uid, session_name, stream_name)
+                        partial, _ = store.read_reply(uid, session_name, stream_name)
                     except FileNotFoundError:
                         continue  # resolved since it was listed
                     except (FormatError, OSError) as error:
@@ -139,6 +139,7 @@ class _Reading:
                         self._doubts.append(f"{path}: {error}")
                         continue
                     self._add_partial(partial, log_uuid)
+        self._doubts += [f"{stray.path}: {stray.why}" for stray in strays]
 
     def _add_partial(self, partial: Partial, log_uuid: bytes | None) -> None:
         facts = partial.facts

@@ -84,7 +84,12 @@ class SessionSalvage:
 
     def _artifacts(self, taken: TakenSession, folder: str) -> None:
         store = ArtifactStore(self._disk)
-        for digest in sorted(store.list(taken.uid, taken.session_id)):
+        try:
+            digests = sorted(store.list(taken.uid, taken.session_id))
+        except OSError as error:
+            self.unread.append(f"{folder}/{ARTIFACTS_DIR}: {error.strerror}")
+            return
+        for digest in digests:
             path = f"{folder}/{ARTIFACTS_DIR}/{digest.hex()}"
             try:
                 content = store.read(taken.uid, taken.session_id, digest)
@@ -102,11 +107,11 @@ class SessionSalvage:
         """A small file as it is, where it is there."""
         try:
             file = self._disk.open(path)
+            try:
+                self._target.replace(path, file.read_at(file.size(), 0))
+            finally:
+                file.close()
         except FileNotFoundError:
             return
-        try:
-            self._target.replace(path, file.read_at(file.size(), 0))
         except OSError as error:
             self.unread.append(f"{path}: {error.strerror}")
-        finally:
-            file.close()

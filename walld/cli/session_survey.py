@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -87,7 +88,9 @@ def sessions(disk: Disk, log: LogLines) -> Iterator[SessionFound]:
     met: set[Key] = set()
     store = LedgerStore(disk)
     for row in store.tree():
-        path = f"{SESSIONS_DIR}/{row.uid}/{row.session_name}/{EVENTS_FILE}"
+        path = f"{SESSIONS_DIR}/{row.uid}"
+        if row.session_name:
+            path += f"/{row.session_name}/{EVENTS_FILE}"
         found = SessionFound(row.uid, row.session_id, path, trouble=row.trouble or None)
         if found.session_id is None:
             _name(disk, found, row.session_name, log.keys())
@@ -149,6 +152,7 @@ def _read(disk: Disk, store: LedgerStore, found: SessionFound, log: LogLines) ->
         raise
     except (OSError, FormatError) as error:
         found.state, found.trouble = "corrupt", str(error)
+        _add_log(disk, found, log, 0, is_unread=True)
         return
     found.lines = reading.lines
     found.events = len(reading.lines)
@@ -181,12 +185,15 @@ def _to_its_end(
     return store.read(found.uid, found.session_id, until=until) if until > last_seq else reading
 
 
-def _add_log(disk: Disk, found: SessionFound, log: LogLines, size: int) -> None:
-    """What the log has beyond the file, which is so long."""
+def _add_log(
+    disk: Disk, found: SessionFound, log: LogLines, size: int, *, is_unread: bool = False
+) -> None:
+    """What the log has beyond the file, of that size. is_unread: what it holds nobody knows."""
     assert found.session_id is not None
     has = {line_seq(line) for line in found.lines}
     last_seq = found.last_seq
-    kept, cut = log.joined((found.uid, found.session_id), last_seq, found.proven)
+    proven = sys.maxsize if is_unread else found.proven
+    kept, cut = log.joined((found.uid, found.session_id), last_seq, proven)
     found.cut = len(cut)
     if cut:
         found.state = _worst(found.state, "torn")
@@ -250,7 +257,7 @@ def temporary(disk: Disk) -> Iterator[str]:
     """Files that were never finished."""
     folders = [SESSIONS_DIR]
     for folder in folders:
-        for entry in disk.list_dir(folder):
+        for entry in survey.entries(disk, folder):
             path = f"{folder}/{entry.name}"
             if entry.kind == "dir" and (folder.count("/") < 2 or entry.name == ARTIFACTS_DIR):
                 folders.append(path)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from walld.cli.progress import Progress
 from walld.disk.owner import LOCK_BYTES, LOCK_NAME, parse_lock
 from walld.errors import FormatError
-from walld.partials.store import PARTIALS_DIR, PartialStore
+from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import (
     QUARANTINE_DIR,
@@ -27,14 +27,14 @@ from walld.wal.layout import (
     segment_name,
     unpack_segment_header,
 )
-from walld.wal.records import Begin, decode_items
+from walld.wal.records import Begin
 from walld.wal.scan import LogScan, SegmentScan, list_segments, newest_header
 from walld.wal.whose import proven_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from walld.disk.base import Disk
+    from walld.disk.base import Disk, Entry
     from walld.partials.store import PartialFacts
     from walld.wal.scan import ScannedBatch
 
@@ -45,6 +45,7 @@ __all__ = [
     "Lock",
     "beside",
     "check_directory",
+    "entries",
     "log_of",
     "partials",
     "scan",
@@ -79,7 +80,10 @@ class Kept:
 
 @dataclass(slots=True)
 class Damaged:
-    """A partial that does not verify, and why. path: in the data directory."""
+    """A partial that does not verify, or what stands in the way of some, and why.
+
+    path: in the data directory.
+    """
 
     path: str
     why: str
@@ -114,14 +118,16 @@ def log_of(disk: Disk) -> Lock:
     told = proven_uuid(disk, ids) if newest is None else newest.log_uuid
     try:
         file = disk.open(LOCK_NAME)
+        try:
+            found = parse_lock(file.read_at(LOCK_BYTES, 0), LOCK_NAME)
+        finally:
+            file.close()
     except FileNotFoundError:
         return Lock(told, "there is no LOCK")
-    try:
-        found = parse_lock(file.read_at(LOCK_BYTES, 0), LOCK_NAME)
+    except OSError as error:
+        return Lock(told, f"LOCK cannot be read: {error.strerror}", "corrupt")
     except FormatError as error:
         return Lock(told, str(error), "corrupt")
-    finally:
-        file.close()
     if found is None:
         text = "no whole record stands in LOCK: power was lost at its making, or damage"
         return Lock(told, text, "torn")
@@ -189,14 +195,13 @@ def _wait_for_tail(disk: Disk, log: LogScan) -> None:
 
 def partials(disk: Disk) -> Iterator[Kept | Damaged]:
     """Every partial, read whole, one at a time; or what is wrong with it."""
-    store = PartialStore(disk)
-    for uid, sessions in store.tree().items():
+    store, strays = PartialStore(disk), list[Stray]()
+    for uid, sessions in store.tree(strays).items():
         for session_name, stream_names in sessions.items():
             for stream_name in stream_names:
                 path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
                 try:
-                    partial = store.read_named(uid, session_name, stream_name)
-                    items = decode_items(partial.body)
+                    partial, items = store.read_reply(uid, session_name, stream_name)
                 except FileNotFoundError:
                     continue  # resolved since it was listed
                 except FormatError as error:
@@ -205,17 +210,18 @@ def partials(disk: Disk) -> Iterator[Kept | Damaged]:
                 except OSError as error:
                     yield Damaged(path, f"cannot be read: {error.strerror}")
                     continue
-                if items and isinstance(items[0], Begin):
-                    yield Kept(path, uid, session_name, stream_name, items[0], partial.facts)
-                else:
-                    yield Damaged(path, "its first item is no Begin: nothing says whose it is")
+                begin = items[0]
+                assert isinstance(begin, Begin), path
+                yield Kept(path, uid, session_name, stream_name, begin, partial.facts)
+    for stray in strays:
+        yield Damaged(stray.path, f"cannot be read: {stray.why}" if stray.may_pass else stray.why)
 
 
 def beside(disk: Disk) -> Beside:
     """What else lies there."""
     found = Beside()
     for entry in disk.list_dir(QUARANTINE_DIR):
-        if entry.kind == "file" and not _is_temporary(entry.name):
+        if not _is_temporary(entry.name):
             found.quarantined += not entry.name.endswith(".note")
             found.quarantined_bytes += entry.size
     found.residues = sum(entry.name.endswith(".residue") for entry in disk.list_dir(WAL_DIR))
@@ -225,14 +231,22 @@ def beside(disk: Disk) -> Beside:
             f"{folder}/{entry.name}"
             for folder in folders
             if folder.startswith(PARTIALS_DIR) and folder.count("/") == depth - 1
-            for entry in disk.list_dir(folder)
+            for entry in entries(disk, folder)
             if entry.kind == "dir"
         ]
     for folder in folders:
-        names = [entry.name for entry in disk.list_dir(folder) if entry.kind == "file"]
+        names = [entry.name for entry in entries(disk, folder) if entry.kind == "file"]
         at = f"{folder}/" if folder else ""
         found.temporary += [at + name for name in names if _is_temporary(name)]
     return found
+
+
+def entries(disk: Disk, folder: str) -> list[Entry]:
+    """What is in a directory; nothing of one that cannot be read, which is told of elsewhere."""
+    try:
+        return disk.list_dir(folder)
+    except OSError:
+        return []
 
 
 def _is_temporary(name: str) -> bool:

@@ -11,6 +11,9 @@ Refuses: the work itself (`keeper.py`: partials; `checkpoints.py`, `turns.py`: s
     every ten minutes partials past their retention age go
 
 One task does all of it, so no two of these ever see each other's work half done.
+
+Invariant: a step that fails is tried again a little later, and keeps none behind it from its turn
+(P5): it is said once, and in the status for as long as it lasts.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from walld import limits
 from walld.errors import FormatError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from walld.daemon.checkpoints import Checkpoints
     from walld.daemon.keeper import Keeper
     from walld.daemon.reading import Reader
@@ -62,6 +67,14 @@ class Background:
         self._turns = turns
         self._retained_at = 0.0
         self._wanted = anyio.Event()
+        self._failing: dict[str, str] = {}
+        """Step -> why its last try failed."""
+        self._not_before: dict[str, float] = {}
+
+    @property
+    def trouble(self) -> str | None:
+        """What it cannot do now; None where all is well."""
+        return next((f"{step}: {why}" for step, why in list(self._failing.items())), None)
 
     def wake(self) -> None:
         """Something is lost, written or synced: there may be work."""
@@ -73,32 +86,63 @@ class Background:
             with anyio.move_on_after(_PERIOD_SECONDS):
                 await self._wanted.wait()
             self._wanted = anyio.Event()
-            try:
-                await self._round()
-            except (OSError, FormatError) as error:
-                _log.error("background work: %s", error)
-                await anyio.sleep(limits.DISK_RETRY_SECONDS)
+            await self._round()
             await anyio.sleep(_PAUSE_SECONDS)
 
     async def _round(self) -> None:
-        await self._turns.interrupt_lost()
-        await self._turns.settle()
-        # First what goes: a reply that is kept next may have the name of one that goes.
-        await self._keeper.remove_unwanted()
-        for stream in list(self._engine.orphans.values()):
+        for step, work in (
+            ("turns are interrupted", self._turns.interrupt_lost),
+            ("replies go to their sessions", self._turns.settle),
+            # First what goes: a reply that is kept next may have the name of one that goes.
+            ("partials are removed", self._keeper.remove_unwanted),
+            ("replies are kept", self._keep_orphans),
+            ("sessions are written", self._checkpoint),
+            ("long indexes are folded", self._reclaimer.thin_out),
+            ("the oldest segment is emptied", self._empty_oldest),
+            ("segments are unlinked", self._reclaimer.unlink),
+            ("old partials go", self._expire),
+        ):
+            await self._try(step, work)
+
+    async def _try(self, step: str, work: Callable[[], Awaitable[None]]) -> None:
+        if anyio.current_time() < self._not_before.get(step, 0.0):
+            return
+        try:
+            await work()
+        except (OSError, FormatError) as error:
+            if self._failing.get(step) != str(error):
+                _log.error("background work, %s: %s; tried again from time to time", step, error)
+            self._failing[step] = str(error)
+            self._not_before[step] = anyio.current_time() + limits.DISK_RETRY_SECONDS
+        else:
+            if self._failing.pop(step, None) is not None:
+                _log.info("background work, %s: goes on", step)
+
+    async def _keep_orphans(self) -> None:
+        orphans = self._engine.orphans
+        for no, stream in list(orphans.items()):
             await self._give_way()
-            await self._keeper.keep(stream)
+            try:
+                await self._keeper.keep(stream)
+            except OSError:
+                if no in orphans:  # it may be this one alone: the others are first next time
+                    orphans[no] = orphans.pop(no)
+                raise
+
+    async def _checkpoint(self) -> None:
         await self._checkpoints.round(anyio.current_time())
         if self._checkpoints.has_older:
             self.wake()
-        await self._reclaimer.thin_out()
+
+    async def _empty_oldest(self) -> None:
         if await self._reclaimer.empty_oldest():
             self.wake()
-        await self._reclaimer.unlink()
+
+    async def _expire(self) -> None:
         now = anyio.current_time()
         if now - self._retained_at > _RETENTION_PERIOD_SECONDS:
-            self._retained_at = now
             await self._keeper.expire()
+            self._retained_at = now
 
     async def _give_way(self) -> None:
         """Queries first: who sweeps up after a dead process is not to queue behind its files."""

@@ -16,10 +16,11 @@ Invariants
 
 from __future__ import annotations
 
+import errno
 import logging
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 from walld_client.wire import messages as wire
@@ -45,6 +46,7 @@ __all__ = ["Checkpoints"]
 
 _log = logging.getLogger("walld.checkpoints")
 _LOOKED_AT_A_ROUND = 20
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FINISH_SECONDS = 3.0
 _LISTED_AT_ONCE = 20
 
@@ -82,13 +84,16 @@ class Checkpoints:
         """After an error of the disk nothing is written for a moment."""
         self._not_before: dict[tuple[int, str], float] = {}
         """Of a session that alone cannot be written: when that is tried again."""
+        self._said: dict[tuple[int, str], str] = {}
+        """Why sessions cannot be written, as the log has it."""
+        self._list_at = 0.0
 
     # --- in turn --------------------------------------------------------------------------------
 
     async def round(self, now: float) -> None:
         """Begin what is due, write what is synced, close what is idle."""
-        if self._older is None:
-            await self._list_older()
+        if self._older is None and now >= self._list_at:
+            await self._try_to_list()
         ledgers = self._engine.ledgers
         for key, ledger in list(ledgers.open.items()):
             if key not in self._begun and self._is_due(ledger, now):
@@ -108,11 +113,26 @@ class Checkpoints:
         try:
             await self._write(key, begun)
         except (OSError, FormatError) as error:
-            _log.error("session %s stays in the log: %s", _named(key), error)
-            self._retry_at = anyio.current_time() + limits.DISK_RETRY_SECONDS
+            self._not_written(key, error)
         except Exception:
             _log.exception("a bug: session %s stays in the log", _named(key))
             self._not_before[key] = anyio.current_time() + limits.CHECKPOINT_SECONDS
+        else:
+            self._said.pop(key, None)
+
+    def _not_written(self, key: tuple[int, str], error: OSError | FormatError) -> None:
+        """Its lines stay where they are. A full disk is the trouble of all, anything else its own.
+
+        Said once for as long as it lasts.
+        """
+        if self._said.get(key) != str(error):
+            _log.error("session %s stays in the log: %s", _named(key), error)
+        self._said[key] = str(error)
+        again_at = anyio.current_time() + limits.DISK_RETRY_SECONDS
+        if isinstance(error, OSError) and error.errno in _FULL:
+            self._retry_at = again_at
+        else:
+            self._not_before[key] = again_at
 
     def _is_due(self, ledger: Ledger, now: float) -> bool:
         if not ledger.pending:
@@ -264,10 +284,22 @@ class Checkpoints:
             where = f"they could not be kept ({error})"
         _log.warning(text, escaped_line(session_id), uid, cut[0].seq, cut[-1].seq, where)
 
+    async def _try_to_list(self) -> None:
+        """Sessions that an agent writes to now do not wait for those of before."""
+        try:
+            await self._list_older()
+        except (OSError, FormatError) as error:
+            if not self._list_at:
+                _log.error("sessions of before cannot be listed: %s", error)
+            self._list_at = anyio.current_time() + limits.CHECKPOINT_SECONDS
+
     async def _list_older(self) -> None:
-        sweeping = self._files.ledgers.sweeping(self._files.artifacts.is_begun)
+        failed: list[str] = []
+        sweeping = self._files.ledgers.sweeping(self._files.artifacts.is_begun, failed)
         while await self._files.thread.run(lambda: list(islice(sweeping, 1))):
             pass  # it may wait for the disk, and whoever opens a session not for all the others
+        for why in failed:
+            _log.error("what a crash may have left of a session is not swept up: %s", why)
         tree, rows = self._files.ledgers.tree(), list[SessionRow]()
         while some := await self._files.thread.run(lambda: list(islice(tree, _LISTED_AT_ONCE))):
             rows += some
@@ -282,7 +314,8 @@ class Checkpoints:
 
     async def _look_at_older(self) -> None:
         """Whose turns were open when an earlier daemon ended: some sessions a round."""
-        assert self._older is not None
+        if self._older is None:
+            return  # they cannot be listed yet
         for _ in range(min(len(self._older), _LOOKED_AT_A_ROUND)):
             uid, session_id = self._older.pop()
             try:
@@ -295,8 +328,8 @@ class Checkpoints:
 
     @property
     def has_older(self) -> bool:
-        """Some sessions of before this daemon are still to be looked at."""
-        return self._older is None or bool(self._older)
+        """Some sessions of before this daemon are to be looked at as soon as may be."""
+        return bool(self._older)
 
 
 def _named(key: tuple[int, str]) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from walld_client.paths import path_name
 
 from walld.engine.kept import KeptFacts
 from walld.engine.stream import OFFSET_BITS
-from walld.errors import FormatError
+from walld.errors import FormatError, Misplaced
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.wal import records
@@ -71,7 +70,7 @@ class Keeper:
             return
         if stream.written_seq < stream.next_seq - 1 and stream.records:
             return
-        if self._is_on_its_way(stream):
+        if self._is_on_its_way(stream) or not await self._has_place(stream):
             return
         damaged: list[BadRecord] = []
         was_damaged = stream.damaged
@@ -127,6 +126,41 @@ class Keeper:
         known = KeptFacts(stream.no, last_seq, wal_until, begin.at_ms, has_ended)
         self._engine.keep(stream, session, name, known)
 
+    async def _has_place(self, stream: Stream) -> bool:
+        """Nothing that is to go stands under its name, and nothing that no start could read.
+
+        That may be its own beginning, which is gone on from once it can be read: OSError until
+        then. Another reply's is set aside.
+        """
+        session, name = path_name(stream.session_id), path_name(stream.begin.stream_id)
+        names = stream.begin.uid, session, name
+        others = [held for no, (_, held) in self._in_vain.items() if no != stream.no]
+        if names in self._engine.unwanted or names in others:
+            return False
+        kept = self._engine.kept
+        if kept.where(names[0], stream.begin.stream_id) != names[1:] or kept.facts(*names):
+            return True
+        try:
+            found = await self._thread.run(partial(self._store.read_facts, *names))
+            if (found.log_uuid, found.stream_no) != (self._engine.log_uuid, stream.no):
+                raise FormatError("/".join((PARTIALS_DIR, *map(str, names))) + ": of another reply")
+        except FileNotFoundError:
+            kept.remove(names[0], name)
+        except FormatError as error:
+            await self._move_aside(names, str(error))
+        else:
+            until = self._engine.sealing.written_no
+            facts = KeptFacts(found.stream_no, found.last_seq, until, found.begun_at_ms)
+            kept.add(*names, facts)
+        return False  # the next round keeps it: it may have changed meanwhile
+
+    async def _move_aside(self, names: tuple[int, str, str], why: str) -> None:
+        path = "/".join((PARTIALS_DIR, *map(str, names)))
+        kept = await self._thread.run(partial(self._store.quarantine, path, why))
+        _log.error("%s; moved to %s", why, kept)
+        self._engine.kept.remove(names[0], names[2])
+        self._engine.set_aside += 1
+
     def _is_on_its_way(self, stream: Stream) -> bool:
         """A record of it is in a batch that is not written: where it will stand is not known."""
         last = max(stream.where, default=0) >> OFFSET_BITS
@@ -145,7 +179,18 @@ class Keeper:
     # --- removed --------------------------------------------------------------------------------
 
     async def resolve_partial(self, uid: int, session: str, name: str) -> None:
-        """Remove a partial, after a tombstone where the WAL may still hold records of it (K3)."""
+        """Remove a partial, after a tombstone where the WAL may still hold records of it (K3).
+
+        Misplaced where it is another's: its name is no leave to remove that; it is set aside.
+        """
+        try:
+            await self._thread.run(partial(self._store.read_reply, uid, session, name))
+        except Misplaced as error:
+            self._reader.damaged.append(((uid, session, name), str(error)))
+            await self.set_aside_damaged()
+            raise
+        except (OSError, FormatError):
+            pass  # who asks for it to go knows it by name
         facts = await self.facts(uid, session, name)
         if facts.wal_until >= self._engine.segments.first_batch:
             now = anyio.current_time()
@@ -165,18 +210,32 @@ class Keeper:
         await synced.wait()
 
     async def remove_unwanted(self) -> None:
-        """Partials of streams that were released, or resolved before they were made for sure."""
+        """Partials of streams that were released, or resolved before they were made for sure.
+
+        One that cannot be removed holds up no other; raised is what came last.
+        """
+        failed: OSError | None = None
         for no, (stream, names) in list(self._in_vain.items()):
-            if stream.gone and no not in self._engine.kept.by_no:
-                await self._thread.run(partial(self._store.remove_named, *names))
+            try:
+                if stream.gone and no not in self._engine.kept.by_no:
+                    await self._thread.run(partial(self._store.remove_named, *names))
+            except OSError as error:
+                failed = error
+                continue
             if stream.gone:
                 del self._in_vain[no]
         due = list(self._engine.unwanted)
         if due:
             await self._synced(anyio.current_time())
         for named in due:
-            await self._remove(*named)
+            try:
+                await self._remove(*named)
+            except OSError as error:
+                failed = error
+                continue
             self._engine.unwanted.remove(named)
+        if failed is not None:
+            raise failed
 
     async def set_aside_damaged(self) -> None:
         """Partials that a reader found damaged go to quarantine at once, as at a start.
@@ -196,7 +255,7 @@ class Keeper:
     def _set_aside(self, names: tuple[int, str, str], why: str) -> str | None:
         """For the thread. None where it is whole now, or gone: made again, or moved, since then."""
         try:
-            self._store.read_named(*names)
+            self._store.read_reply(*names)
         except FileNotFoundError:
             return None
         except FormatError:
@@ -218,8 +277,12 @@ class Keeper:
                 continue
             if made_at_ms < before_ms:
                 _log.warning("partial of uid %d past its retention age removed", uid)
-                with suppress(FileNotFoundError):  # resolved meanwhile
+                try:
                     await self.resolve_partial(uid, session, name)
+                except FileNotFoundError:
+                    pass  # resolved meanwhile
+                except (OSError, FormatError) as error:
+                    _log.error("retention: partial %s/%s: %s", session, name, error)
 
     async def _remove(self, uid: int, session: str, name: str) -> None:
         await self._thread.run(lambda: self._store.remove_named(uid, session, name))

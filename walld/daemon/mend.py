@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from walld_client.wire import messages as wire
 
 from walld.daemon import damage
+from walld.daemon.kept_found import find_partials
 from walld.daemon.resync import resync
 from walld.errors import FormatError
-from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
+from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
 from walld.wal import ranges, records
 from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.index import OFFSET_BITS, LogIndex
@@ -89,6 +90,10 @@ class Mended:
     last_segment_id: int
     partials: dict[tuple[int, str, str], PartialFacts]
     """By uid, session name and stream name."""
+    unread: list[tuple[int, str, str]]
+    """Partials that are there and could not be read, by the same names."""
+    undurable: set[tuple[int, str, str]]
+    """Partials that power may take: what the log has of those is kept once more."""
     last_stream_no: int
     scanned_bytes: int
     not_synced: NotSynced
@@ -112,7 +117,8 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     disk.make_dir(WAL_DIR)
     disk.make_dir(PARTIALS_DIR)
     disk.make_dir(QUARANTINE_DIR)
-    store.sweep_temporary()
+    unsynced: list[Stray] = []
+    store.sweep_temporary(unsynced)
     ids = list_segments(disk)
     index = LogIndex()
     segments: dict[int, FoundSegment] = {}
@@ -133,7 +139,8 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
             path = SegmentFiles.path(facts.segment_id)
             disk.rename(path, f"{path}.residue")
             disk.sync_dir(WAL_DIR)
-    partials = _partials(store)
+    found = find_partials(store, unsynced)
+    partials = found.facts
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
     streams = _told(disk, index, list(segments.values()), kept, uncopied)
     failed = resync(disk, log_uuid, _tails(log, segments, verdict.synced_no))
@@ -144,12 +151,14 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         _with_empty_ones(segments, log, uncopied),
         max(ids, default=0),
         partials,
+        found.unread,
+        found.undurable,
         index.last_no,
         sum(facts.size for facts in log.segments),
         _not_synced(log, segments, failed, verdict.synced_no, index),
         damage.streams_lost(disk, log_uuid, verdict, partials.values()),
         has_copies(disk),
-        _doubt(disk, verdict, uncopied),
+        _doubt(disk, verdict, uncopied) or found.doubt,
     )
 
 
@@ -202,20 +211,6 @@ def _not_synced(
             unsynced |= own
             settled.update(dict.fromkeys(facts.settled))
     return NotSynced(failed, unsynced, index.tombstones(unsynced), list(settled))
-
-
-def _partials(store: PartialStore) -> dict[tuple[int, str, str], PartialFacts]:
-    """Every partial's header; a damaged file is moved to quarantine, with a note."""
-    found: dict[tuple[int, str, str], PartialFacts] = {}
-    for uid, sessions in store.tree().items():
-        for session, names in sessions.items():
-            for name in names:
-                try:
-                    found[uid, session, name] = store.read_facts(uid, session, name)
-                except FormatError as error:
-                    path = f"{PARTIALS_DIR}/{uid}/{session}/{name}"
-                    _log.error("%s; moved to %s", error, store.quarantine(path, str(error)))
-    return found
 
 
 class _Bodies:

@@ -124,7 +124,7 @@ class Reader:
         def items(read: _Read, damaged: list[BadRecord]) -> list[records.Item]:
             found: list[records.Item] = []
             if base is not None:
-                found += records.decode_items(self._store.read_named(*base).body)
+                found += self._store.read_reply(*base)[1]
             for piece in source:
                 body = piece if isinstance(piece, bytes) else read(*piece[:3])
                 try:
@@ -157,6 +157,7 @@ class Reader:
         todo: deque[Stream | tuple[str, str]] = deque((*streams, *names))
         alone = len(todo) == 1
         found: list[tuple[Order, wire.Recovered]] = []
+        unread: list[OSError] = []
         self.busy += 1
         try:
             while todo:
@@ -164,7 +165,7 @@ class Reader:
                 while todo and len(folds) < _FOLDS_A_JOB:
                     one = todo.popleft()
                     if not isinstance(one, Stream):
-                        folds.append(self._of_partial(uid, *one, alone))
+                        folds.append(self._of_partial(uid, *one, unread, alone=alone))
                     elif not one.gone:
                         folds.append(self._of_stream(one, self._files.read))
                     elif one.no in self._engine.kept.by_no:
@@ -173,6 +174,8 @@ class Reader:
             await self.toll.count()
         finally:
             self.busy -= 1
+        if unread and not found:
+            raise unread[0]  # "nothing" would be said of what may be all there is
         return found
 
     async def orders(
@@ -238,16 +241,21 @@ class Reader:
 
         return run
 
-    def _of_partial(self, uid: int, session: str, name: str, alone: bool) -> _Fold:
+    def _of_partial(
+        self, uid: int, session: str, name: str, unread: list[OSError], *, alone: bool
+    ) -> _Fold:
         log_uuid = self._engine.log_uuid
 
         def run() -> tuple[Order, wire.Recovered] | None:
             try:
-                kept = self._store.read_named(uid, session, name)
-                items, facts = records.decode_items(kept.body), kept.facts
-                if not items or not isinstance(items[0], records.Begin):
-                    raise FormatError(f"partial {session}/{name}: its first item is no Begin")
+                (_, facts, _), items = self._store.read_reply(uid, session, name)
             except FileNotFoundError:
+                return None
+            except OSError as error:
+                if alone:
+                    raise
+                _log.error("%s; the others are served", error)
+                unread.append(error)
                 return None
             except FormatError as error:
                 self.damaged.append(((uid, session, name), str(error)))
@@ -256,8 +264,10 @@ class Reader:
                 # One damaged file must not hide the others; it makes "nothing" unproven.
                 _log.error("%s; the others are served", error)
                 return None
+            begin = items[0]
+            assert isinstance(begin, records.Begin), (uid, session, name)
             reply = fold(
-                items[0],
+                begin,
                 items,
                 owner_alive=False,
                 live=False,

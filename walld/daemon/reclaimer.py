@@ -95,7 +95,11 @@ class Reclaimer:
                 if count < 2:
                     del crowded[no]
                 elif sum(stream.sizes[at : at + count]) <= self._engine.carry_budget:
-                    await self._carry(stream, at, count)
+                    try:
+                        await self._carry(stream, at, count)
+                    except OSError:
+                        crowded[no] = crowded.pop(no, stream)  # the others are first next time
+                        raise
 
     async def _carry(self, stream: Stream, at: int, count: int) -> None:
         """Read records, merge them into one, and queue it."""

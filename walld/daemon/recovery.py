@@ -181,6 +181,11 @@ class Recovery:
             streams = [s for s in registry.replies if s.begin.uid == uid]
             names = [(session, name) for _, session, name in kept.all_names(uid)]
         own = {kept.by_no.get(stream.no) for stream in streams}
+        if any(kept.facts(uid, *name) is None for name in names):
+            # Not read yet by whoever keeps the rest of it, which the log serves (`keeper.py`).
+            own |= {
+                (uid, path_name(one.session_id), path_name(one.begin.stream_id)) for one in streams
+            }
         names = [name for name in names if (uid, *name) not in own]
         # In its session already: what is still there of it waits for a sync.
         streams = [stream for stream in streams if not self._is_moved(stream)]

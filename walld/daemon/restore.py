@@ -56,7 +56,9 @@ def restore(
         if found.begin is not None and not found.begin.producer:
             _ledger_stream(engine, no, found)
             continue
-        if found.begin is not None and (partial is None or partial[1] < found.index.last_seq):
+        if found.begin is not None and (
+            partial is None or partial[1] < found.index.last_seq or partial[0] in mended.undurable
+        ):
             stream = _stream(engine, no, found, boot, watch)
             last_batch = max(stream.where, default=0) >> OFFSET_BITS
             stream.tail_is_lost = not stream.terminal and corrupt_until > last_batch
@@ -88,6 +90,8 @@ def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str
             known = KeptFacts(facts.stream_no, facts.last_seq, wal_until, facts.begun_at_ms)
             by_no[facts.stream_no] = ((uid, session, name), facts.last_seq)
         engine.kept.add(uid, session, name, known)
+    for names in mended.unread:  # there they are, and whoever asks for one is told why not
+        engine.kept.add(*names, None)
     return by_no
 
 

@@ -148,6 +148,7 @@ class Daemon:
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)
         self._turns = turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
         self.background = Background(engine, keeper, self.reclaimer, reader, checkpoints, turns)
+        state.background = self.background
         recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
         asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
         answers = recovery.answers | asked.answers
@@ -272,7 +273,7 @@ class Daemon:
                 _log.critical(
                     "lost_acked: uid %d, stream %s, seqs %d to %d", *self.engine.lost.pop()
                 )
-            trouble = self.state.trouble
+            trouble = self.state.disk_trouble
             if (trouble is None) != (hung is None) and self.writer.trouble is None:
                 _log.error("disk: %s", trouble or f"answers again; it was: {hung}")
                 hung = trouble

@@ -10,6 +10,7 @@ an empty list.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +22,7 @@ from walld import limits
 from walld.daemon.finding import Finding
 from walld.daemon.forking import forked_lines
 from walld.engine.entries import events_of, line_event
-from walld.errors import FormatError, ProtocolError, Refusal
+from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.projections import check, project
 from walld.sessions.turn_view import turn_in
@@ -171,7 +172,8 @@ class SessionRequests:
             engine.settling.settled(stream)
             there = True
         for session, name in self._recovery.kept_of(uid, session_id):
-            await self._keeper.resolve_partial(uid, session, name)
+            with suppress(Misplaced):  # of another session, and set aside now
+                await self._keeper.resolve_partial(uid, session, name)
             there = True
         return there | await self._sessions.delete(uid, session_id)
 

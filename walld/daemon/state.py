@@ -16,6 +16,7 @@ from walld.engine.counters import Gauges
 from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
+    from walld.daemon.background import Background
     from walld.daemon.connections import Connections
     from walld.daemon.mend import Mended
     from walld.daemon.settings import Settings
@@ -45,6 +46,7 @@ class State:
         """Loop time less time.monotonic(): a scrape's thread cannot ask the loop."""
         self.writer: Writer | None = None
         self.syncer: Syncer | None = None
+        self.background: Background | None = None
 
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
@@ -82,6 +84,13 @@ class State:
 
     @property
     def trouble(self) -> str | None:
+        """What is wrong, in words: with the disk, or with what is done in the background."""
+        if self.disk_trouble is not None or self.background is None:
+            return self.disk_trouble
+        return self.background.trouble
+
+    @property
+    def disk_trouble(self) -> str | None:
         """What is wrong with the disk, in words: also one that has not answered for a bound."""
         if self.writer is None or self.syncer is None:
             return None

@@ -2,7 +2,7 @@
 
 Owns: the tree of directories, and whose each is. Refuses: what is between a first and a last line.
 
-A directory whose header cannot be read is listed with its trouble, never left out: somebody's work
+What cannot be read, or is no directory, is listed with its trouble, never left out: somebody's work
 is in it. So is one that has a snapshot and no events, which are what a delete removes last.
 """
 
@@ -31,7 +31,8 @@ _HEADER_BYTES = 16 * 1024
 class SessionRow(NamedTuple):
     """A session in the listing. bytes: of its events. trouble: why session_id is None.
 
-    session_name: its directory's. newer: a later walld wrote it.
+    session_name: its directory's, empty where those of a whole user cannot be told. newer: a later
+    walld wrote it.
     """
 
     uid: int
@@ -50,20 +51,45 @@ class SessionRow(NamedTuple):
 
 
 def session_rows(disk: Disk) -> Iterator[SessionRow]:
-    """All sessions. Reads the first and the last line of each."""
-    for uid_path in folders(disk, SESSIONS_DIR):
+    """All sessions. Reads the first and the last line of each; one that fails hides no other."""
+    for uid_path, kind in _entries(disk, SESSIONS_DIR):
         uid_name = uid_path.rpartition("/")[2]
         if not (uid_name.isascii() and uid_name.isdigit()):
             continue
-        for folder in folders(disk, uid_path):
-            with suppress(FileNotFoundError):
-                yield _row(disk, int(uid_name), folder)
+        uid = int(uid_name)
+        if kind != "dir":
+            yield _unread(uid, "", f"{uid_path} is no directory: not followed")
+            continue
+        try:
+            inner = _entries(disk, uid_path)
+        except OSError as error:
+            yield _unread(uid, "", f"{uid_path} cannot be read: {error.strerror}")
+            continue
+        for folder, kind in inner:
+            name = folder.rpartition("/")[2]
+            if kind != "dir":
+                yield _unread(uid, name, f"{folder} is no directory: not followed")
+                continue
+            try:
+                yield _row(disk, uid, folder)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                yield _unread(uid, name, f"{folder}/{EVENTS_FILE} cannot be read: {error.strerror}")
 
 
 def folders(disk: Disk, path: str) -> list[str]:
     """The directories in one."""
-    entries = disk.list_dir(path)
-    return [f"{path}/{e.name}" for e in entries if e.kind == "dir" and e.name[0] != "."]
+    return [folder for folder, kind in _entries(disk, path) if kind == "dir"]
+
+
+def _entries(disk: Disk, path: str) -> list[tuple[str, str]]:
+    """(path, kind) of what is in a directory; a leading dot is never one of ours."""
+    return [(f"{path}/{e.name}", e.kind) for e in disk.list_dir(path) if e.name[0] != "."]
+
+
+def _unread(uid: int, name: str, trouble: str) -> SessionRow:
+    return SessionRow(uid, name, None, 0, 0, 0, trouble)
 
 
 def _row(disk: Disk, uid: int, folder: str) -> SessionRow:

@@ -26,17 +26,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from walld.ledger.ending import claimed_seq, end_break, end_seam
 from walld.ledger.files import blocks_of, erase_kept, keep_bytes, write_anew, write_whole
 from walld.ledger.line import chain_of, header_line, line_seq
-from walld.ledger.listing import folders, session_rows
+from walld.ledger.listing import session_rows
 from walld.ledger.names import (
     ARTIFACTS_DIR,
     EVENTS_FILE,
     SESSIONS_DIR,
-    is_temporary,
     session_dir,
 )
 from walld.ledger.place import check_follows, find_place, whole_header
 from walld.ledger.repaired import keep_holes, noted_seq, repair_file, unknown_breaks
 from walld.ledger.scan import Break, Found, Reading, last_line, read_lines
+from walld.ledger.sweep import sweeping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -206,19 +206,11 @@ class LedgerStore:
         """
         return sum(self.sweeping())
 
-    def sweeping(self, spared: Callable[[str], bool] = lambda _: False) -> Iterator[int]:
-        """The same a session at a time, the files of each. spared: paths that are being written.
-
-        Sessions may be written between two steps.
-        """
-        for uid_path in folders(self._disk, SESSIONS_DIR):
-            for folder in folders(self._disk, uid_path):
-                swept = self._sweep(f"{folder}/{ARTIFACTS_DIR}", spared)
-                yield swept + self._sweep(folder, spared)
-            if not self._disk.remove_dir(uid_path):
-                self._disk.sync_dir(uid_path)
-        with suppress(FileNotFoundError):
-            self._disk.sync_dir(SESSIONS_DIR)
+    def sweeping(
+        self, spared: Callable[[str], bool] = lambda _: False, failed: list[str] | None = None
+    ) -> Iterator[int]:
+        """The same a session at a time: `sweep.py`."""
+        return sweeping(self._disk, spared, failed)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -356,16 +348,6 @@ class LedgerStore:
         folder = path.rpartition("/")[0]
         self._disk.make_dir(folder)
         self._disk.sync_dir(folder)
-
-    def _sweep(self, folder: str, spared: Callable[[str], bool]) -> int:
-        entries = self._disk.list_dir(folder)
-        swept = [item.name for item in entries if item.kind == "file" and is_temporary(item.name)]
-        swept = [name for name in swept if not spared(f"{folder}/{name}")]
-        for name in swept:
-            self._disk.unlink(f"{folder}/{name}")
-        if not self._disk.remove_dir(folder) and entries:
-            self._disk.sync_dir(folder)
-        return len(swept)
 
     def _files(self, folder: str) -> list[str]:
         """All that can be removed: names of NFS go by themselves."""

@@ -9,7 +9,8 @@ Invariants
   reader sees the old file or none, never a part.
 - T2 A directory exists only while it holds a file: "no such directory" is proof that a session has
   no partial (a client without a daemon relies on it).
-- T3 A damaged partial is never deleted and never skipped: `read` raises, `quarantine` keeps it.
+- T3 A damaged partial is never deleted and never skipped: `read` raises, `quarantine` keeps it. So
+  is one that stands under another's names; what is no file where one belongs `tree` tells of.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from zlib import crc32
 from walld_client.paths import path_name
 
 from walld.errors import FormatError
+from walld.partials.names import check_names
 from walld.wal.layout import QUARANTINE_DIR
+from walld.wal.records import decode_items
 
 if TYPE_CHECKING:
     from walld.disk.base import Disk, File
+    from walld.wal.records import Item
 
 __all__ = [
     "GAP_WORDS",
@@ -36,6 +40,7 @@ __all__ = [
     "Partial",
     "PartialFacts",
     "PartialStore",
+    "Stray",
     "pack_partial",
     "unpack_partial",
 ]
@@ -46,6 +51,9 @@ PARTIAL_VERSION = 1
 PARTIAL_HEADER_BYTES = 112
 LOST_REASON_BYTES_MAX = 24
 GAP_WORDS = ("dropped", "torn", "corrupt", "unknown")
+
+_KINDS = {"file": "a file", "dir": "a directory", "other": "a link or a special file"}
+"""Entries, for people."""
 
 _header = struct.Struct("<8sHHI16sQQQQII24sQI")  # + u32 header CRC
 _crc = struct.Struct("<I")
@@ -78,6 +86,14 @@ class Partial(NamedTuple):
     uid: int
     facts: PartialFacts
     body: bytes
+
+
+class Stray(NamedTuple):
+    """What stands among partials and leads to none. may_pass: the kernel could not look into it."""
+
+    path: str
+    why: str
+    may_pass: bool
 
 
 class _Header(NamedTuple):
@@ -152,6 +168,19 @@ class PartialStore:
         _check_uid(path, partial.uid, uid)
         return partial
 
+    def read_reply(
+        self, uid: int, session_name: str, stream_name: str
+    ) -> tuple[Partial, list[Item]]:
+        """A partial and what is in it, which is of these names.
+
+        FormatError; Misplaced where it is of others (T3).
+        """
+        partial = self.read_named(uid, session_name, stream_name)
+        items = decode_items(partial.body)
+        is_hurt = partial.facts.gap_word == "corrupt"
+        check_names(_path(uid, session_name, stream_name), items, is_hurt=is_hurt)
+        return partial, items
+
     def read_facts(self, uid: int, session_name: str, stream_name: str) -> PartialFacts:
         """What the header says; the body is neither read nor checked."""
         path = _path(uid, session_name, stream_name)
@@ -177,20 +206,46 @@ class PartialStore:
         self._close_up(path)
         return True
 
-    def tree(self) -> dict[int, dict[str, list[str]]]:
-        """Uid -> session name -> stream names of all partials. Reads directories only."""
+    def tree(self, strays: list[Stray] | None = None) -> dict[int, dict[str, list[str]]]:
+        """Uid -> session name -> stream names of all partials. Reads directories only.
+
+        strays: takes what stands in the way: links, which nobody follows, whatever else is no
+        directory, or no file, where one belongs, and directories that cannot be read.
+        """
+        strays = [] if strays is None else strays
         found: dict[int, dict[str, list[str]]] = {}
-        for uid_name in self._names(PARTIALS_DIR, "dir"):
-            if not (uid_name.isascii() and uid_name.isdigit()):
-                continue
-            uid_path = f"{PARTIALS_DIR}/{uid_name}"
-            for session_name in self._names(uid_path, "dir"):
-                streams = self._names(f"{uid_path}/{session_name}", "file")
+        for uid_path in self._inner(PARTIALS_DIR, "dir", strays):
+            for session_path in self._inner(uid_path, "dir", strays):
+                streams = self._inner(session_path, "file", strays)
                 if streams:
-                    found.setdefault(int(uid_name), {})[session_name] = streams
+                    _, uid, session = session_path.split("/")
+                    names = [path.rpartition("/")[2] for path in streams]
+                    found.setdefault(int(uid), {})[session] = names
         return found
 
-    def sweep_temporary(self) -> int:
+    def _inner(self, path: str, kind: str, strays: list[Stray]) -> list[str]:
+        """What is of one kind in a directory; what is of another one is a stray.
+
+        A leading dot is never one of ours (temporary, or NFS's own), nor any other name in the
+        place of a uid (lost+found).
+        """
+        try:
+            entries = self._disk.list_dir(path)
+        except OSError as error:
+            if path == PARTIALS_DIR:
+                raise
+            strays.append(Stray(path, error.strerror or str(error), may_pass=True))
+            return []
+        entries = [item for item in entries if item.name[0] != "."]
+        if path == PARTIALS_DIR:
+            entries = [item for item in entries if _is_uid(item.name)]
+        for item in entries:
+            if item.kind != kind:
+                why = f"{_KINDS[item.kind]} stands where {_KINDS[kind]} belongs: not followed"
+                strays.append(Stray(f"{path}/{item.name}", why, may_pass=False))
+        return [f"{path}/{item.name}" for item in entries if item.kind == kind]
+
+    def sweep_temporary(self, unsynced: list[Stray] | None = None) -> int:
         """Remove what a crash between write and rename left, and empty directories. Returns files.
 
         All names that are left are durable afterwards. A daemon that was killed between a rename
@@ -199,15 +254,21 @@ class PartialStore:
         unlink was not synced (simulation, seed 54270). Of thousands of directories nearly all have
         nothing to sync, which costs some microseconds each.
 
-        Only for the owner of the data directory, before anything is written.
+        unsynced: takes the directories of which that is not true; without it they raise. Only for
+        the owner of the data directory, before anything is written.
         """
         swept = 0
-        for uid_name in self._names(PARTIALS_DIR, "dir"):
-            uid_path = f"{PARTIALS_DIR}/{uid_name}"
-            for session_name in self._names(uid_path, "dir"):
-                swept += self._sweep(f"{uid_path}/{session_name}")
-            if not self._disk.remove_dir(uid_path):
-                self._disk.sync_dir(uid_path)
+        for uid_path in self._inner(PARTIALS_DIR, "dir", []):
+            for session_path in self._inner(uid_path, "dir", []):
+                try:
+                    swept += self._sweep(session_path)
+                except OSError as error:
+                    _note(unsynced, session_path, error)
+            try:
+                if not self._disk.remove_dir(uid_path):
+                    self._disk.sync_dir(uid_path)
+            except OSError as error:
+                _note(unsynced, uid_path, error)
         self._disk.sync_dir(PARTIALS_DIR)
         return swept
 
@@ -248,14 +309,19 @@ class PartialStore:
             parent = parent.rpartition("/")[0]
         self._disk.sync_dir(parent)
 
-    def _names(self, path: str, kind: str) -> list[str]:
-        """Names of one kind; a leading dot is never one of ours (temporary, or NFS's own)."""
-        entries = self._disk.list_dir(path)
-        return [item.name for item in entries if item.kind == kind and item.name[0] != "."]
-
 
 def _path(uid: int, session_name: str, stream_name: str) -> str:
     return f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
+
+
+def _is_uid(name: str) -> bool:
+    return name.isascii() and name.isdigit() and str(int(name)) == name
+
+
+def _note(unsynced: list[Stray] | None, path: str, error: OSError) -> None:
+    if unsynced is None:
+        raise error
+    unsynced.append(Stray(path, error.strerror or str(error), may_pass=True))
 
 
 def _is_temporary(name: str) -> bool:

@@ -1,0 +1,135 @@
+"""A session's file that cannot be read: that session's trouble, and nobody else's (P5, P9)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess, environment, until
+
+MakeDaemon = Callable[..., DaemonProcess]
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
+)
+SECRET = "a secret that was released"
+
+
+def walld(*words: object) -> subprocess.CompletedProcess[str]:
+    """The command line, in a process of its own."""
+    command = [sys.executable, "-m", "walld", *map(str, words)]
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def file_of(daemon: DaemonProcess, session_id: str) -> Path:
+    return daemon.data / "sessions" / str(os.geteuid()) / session_id / "events.jsonl"
+
+
+@pytest.fixture
+def stopped(make_daemon: MakeDaemon) -> DaemonProcess:
+    """A daemon that has ended, and left two sessions in their files."""
+    daemon = make_daemon("--reclaim-seconds", "1")
+    daemon.start()
+    for name in ("good", "hurt"):
+        daemon.reader.session(name).message("user", f"to {name}")
+    assert daemon.terminate() == 0
+    return daemon
+
+
+def a_directory(path: Path, _aside: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_link(path: Path, aside: Path) -> None:
+    shutil.move(path, aside)
+    path.symlink_to(aside)
+
+
+def a_linked_folder(path: Path, aside: Path) -> None:
+    a_link(path.parent, aside)
+
+
+PLANTS = [a_directory, a_link, a_linked_folder]
+
+
+def goes_on(daemon: DaemonProcess) -> None:
+    """Everything but that session: lines go to their files, what was released leaves the disk."""
+    client = daemon.reader
+    assert [one["content"] for one in client.session("good").messages()] == ["to good"]
+    with client.reply("other", stream_id="released") as reply:
+        reply.token(SECRET)
+        reply.drain(20, level="synced")
+        reply.end()
+    for number in range(130):
+        client.session("new").append("note", {"n": number})
+    until(lambda: file_of(daemon, "new").exists(), "the file of a new session")
+    until(lambda: not daemon.wal_holds(SECRET.encode()), "the end of what was released")
+    with pytest.raises(walld_client.Unavailable):
+        client.session("hurt").events()
+    with pytest.raises(walld_client.Unavailable):
+        client.session("hurt").append("note", {})
+    told = {one.session_id: one.trouble for one in client.sessions()}
+    assert set(told) == {"good", "hurt", "new"}
+    assert told["hurt"]
+    assert not told["good"]
+    said = [line for line in daemon.log_text().splitlines() if "cannot be read" in line]
+    assert len([line for line in said if "request" not in line]) == 1, said
+    assert daemon.status()["state"] == "ok"
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_it_holds_up_nothing(stopped: DaemonProcess, plant: Callable[[Path, Path], None]) -> None:
+    plant(file_of(stopped, "hurt"), stopped.home / "aside")
+    stopped.start()
+    goes_on(stopped)
+
+
+@needs_strace
+def test_one_whose_disk_fails_holds_up_nothing(stopped: DaemonProcess) -> None:
+    stopped.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pread64"]
+    stopped.wrapper += ["-e", "inject=pread64:error=EIO", "-P", str(file_of(stopped, "hurt"))]
+    stopped.start()
+    goes_on(stopped)
+    stopped.kill()
+    stopped.wrapper = []
+    stopped.start()
+    assert [one["content"] for one in stopped.reader.session("hurt").messages()] == ["to hurt"]
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_fsck_names_it_and_salvage_takes_the_rest(
+    stopped: DaemonProcess, plant: Callable[[Path, Path], None]
+) -> None:
+    plant(file_of(stopped, "hurt"), stopped.home / "aside")
+    found = walld("fsck", stopped.data, "--json")
+    assert found.returncode == 2, found
+    states = {one["session_id"]: one["state"] for one in json.loads(found.stdout)["sessions"]}
+    assert states == {"good": "clean", "hurt": "corrupt"}
+    assert "hurt" in walld("fsck", stopped.data).stdout
+    to = stopped.home / "new"
+    taken = walld("salvage", stopped.data, "--to", to, "--json")
+    assert taken.returncode == 1, taken
+    assert any("hurt" in why for why in json.loads(taken.stdout)["unread"])
+    good = to / file_of(stopped, "good").relative_to(stopped.data)
+    assert b"to good" in good.read_bytes()
+
+
+def test_salvage_takes_what_the_log_has_of_it(stopped: DaemonProcess) -> None:
+    stopped.start()
+    stopped.reader.session("hurt").message("user", "in the log alone")
+    stopped.kill()
+    a_directory(file_of(stopped, "hurt"), stopped.home)
+    to = stopped.home / "new"
+    taken = walld("salvage", stopped.data, "--to", to, "--json")
+    assert taken.returncode == 1, taken
+    lines = (to / file_of(stopped, "hurt").relative_to(stopped.data)).read_bytes().splitlines()
+    assert [b"in the log alone" in line for line in lines] == [False, True]

@@ -1,0 +1,199 @@
+"""Partials that cannot be read, or are not of their place: no reason not to start (P9).
+
+They are never passed over, never followed, never taken for another's; what is whole is served.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import walld_client
+from agents.process import Obedient
+from daemon_process import DaemonProcess, environment, until
+
+MakeDaemon = Callable[..., DaemonProcess]
+MakeAgent = Callable[..., Obedient]
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
+)
+KEPT = ("one", "two", "three")
+
+
+def walld(*words: object) -> subprocess.CompletedProcess[str]:
+    """The command line, in a process of its own."""
+    command = [sys.executable, "-m", "walld", *map(str, words)]
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def place(daemon: DaemonProcess, name: str) -> Path:
+    """Where the partial of a reply stands."""
+    return daemon.data / "partials" / str(os.geteuid()) / f"session-{name}" / name
+
+
+@pytest.fixture
+def stopped(make_daemon: MakeDaemon, make_agent: MakeAgent) -> DaemonProcess:
+    """A daemon that has ended, and left a partial of each of KEPT."""
+    daemon = make_daemon()
+    daemon.start()
+    agent = make_agent(daemon)
+    for name in KEPT:
+        agent.do(f"r = client.reply('session-{name}', stream_id='{name}'); r.token('says {name}')")
+        agent.do("r.drain(20)")
+    agent.kill()
+    until(lambda: all(place(daemon, name).exists() for name in KEPT), "their partials")
+    until(lambda: not daemon.wal_holds(b"says"), "a log that has let go of them")
+    assert daemon.terminate() == 0
+    return daemon
+
+
+def orphans(daemon: DaemonProcess) -> dict[str, str]:
+    """Text by stream id."""
+    return {one.stream_id: one.text for one in daemon.reader.orphans()}
+
+
+def says(*names: str) -> dict[str, str]:
+    return {name: f"says {name}" for name in names}
+
+
+def failing(daemon: DaemonProcess, path: Path, when: str = "") -> None:
+    """Its next life cannot read a file, each time or the first few."""
+    inject = f"inject=pread64:error=EIO{when}"
+    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pread64"]
+    daemon.wrapper += ["-e", inject, "-P", str(path)]
+
+
+@needs_strace
+def test_an_error_that_passes_costs_nothing(stopped: DaemonProcess) -> None:
+    failing(stopped, place(stopped, "one"), ":when=1..2")
+    stopped.start()
+    assert orphans(stopped) == says(*KEPT)
+    assert stopped.reader.recover("session-of-nobody") is None
+
+
+@needs_strace
+def test_a_partial_that_cannot_be_read_hides_no_other(stopped: DaemonProcess) -> None:
+    path = place(stopped, "one")
+    failing(stopped, path)
+    stopped.start()
+    assert orphans(stopped) == says("two", "three")
+    for asked in ({"session_id": "session-one"}, {"stream_id": "one"}, {"stream_id": "nobody's"}):
+        with pytest.raises(walld_client.Unavailable):
+            stopped.reader.recover(**asked)
+    with pytest.raises(walld_client.Unavailable):
+        stopped.reader.resolve("one")
+    assert stopped.reader.recover(stream_id="two").text == "says two"  # type: ignore[union-attr]
+    assert str(path.relative_to(stopped.data)) in stopped.log_text()
+    assert path.is_file(), "it stays: it may be read tomorrow"
+    stopped.kill()
+    stopped.wrapper = []
+    stopped.start()
+    assert orphans(stopped) == says(*KEPT)
+    assert stopped.reader.recover("session-of-nobody") is None
+    assert stopped.reader.resolve("one")
+
+
+def a_directory(path: Path, _aside: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_fifo(path: Path, _aside: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_link(path: Path, aside: Path) -> None:
+    shutil.move(path, aside)
+    path.symlink_to(aside)
+
+
+def a_linked_session(path: Path, aside: Path) -> None:
+    a_link(path.parent, aside)
+
+
+def a_linked_user(path: Path, aside: Path) -> None:
+    a_link(path.parent.parent, aside)
+
+
+@pytest.mark.parametrize("plant", [a_directory, a_fifo, a_link, a_linked_session, a_linked_user])
+def test_what_is_no_file_in_the_place_of_one(
+    stopped: DaemonProcess, plant: Callable[[Path, Path], None]
+) -> None:
+    """Not followed; said by fsck and in the log; "nothing" is proven once it was looked at."""
+    plant(place(stopped, "one"), stopped.home / "aside")
+    left = () if plant is a_linked_user else ("two", "three")
+    found = walld("fsck", stopped.data)
+    assert found.returncode == 2, found.stdout
+    assert "not followed" in found.stdout
+    found = walld("recover", "session-one", "--data", stopped.data)
+    assert found.returncode == 1, found
+    stopped.start()
+    assert "not followed" in stopped.log_text()
+    with pytest.raises(walld_client.Unavailable):
+        stopped.reader.recover("session-one")
+    with pytest.raises(walld_client.Unavailable):
+        stopped.reader.recover("session-of-nobody")
+    assert (orphans(stopped) if left else {}) == says(*left)
+    kept = [one for one in (stopped.data / "quarantine").iterdir() if one.suffix != ".note"]
+    assert len(kept) == 1
+    if plant not in (a_directory, a_fifo):
+        assert kept[0].is_symlink()
+        assert (stopped.home / "aside").exists(), "and what it led to is as it was"
+    stopped.restart()
+    with pytest.raises(walld_client.Unavailable):
+        stopped.reader.recover("session-one")
+    shutil.rmtree(stopped.data / "quarantine")
+    stopped.restart()
+    assert stopped.reader.recover("session-one") is None
+
+
+def test_a_partial_in_the_place_of_another_is_neither_served_nor_resolved(
+    stopped: DaemonProcess,
+) -> None:
+    one, two = place(stopped, "one"), place(stopped, "two")
+    was = {path: path.read_bytes() for path in (one, two)}
+    one.write_bytes(was[two])
+    two.write_bytes(was[one])
+    found = walld("fsck", stopped.data)
+    assert found.returncode == 2, found.stdout
+    assert "it belongs in" in found.stdout
+    stopped.start()
+    with pytest.raises(walld_client.Unavailable):
+        stopped.reader.resolve("one")
+    with pytest.raises(walld_client.Unavailable):
+        stopped.reader.recover("session-two")
+    assert orphans(stopped) == says("three")
+    kept = [path.read_bytes() for path in (stopped.data / "quarantine").glob("partials+*")]
+    assert all(content in kept for content in was.values()), "both, under where they stood"
+    assert stopped.terminate() == 0
+    shutil.rmtree(stopped.data / "quarantine")
+    for path, content in was.items():
+        path.parent.mkdir(0o700, exist_ok=True)
+        path.write_bytes(content)
+    stopped.start()
+    assert orphans(stopped) == says(*KEPT), "nothing of either was lost"
+
+
+@pytest.mark.parametrize("copy", ["another/one", "session-one/other", "another/other"])
+def test_a_copy_of_a_partial_does_not_outlive_its_resolve(
+    stopped: DaemonProcess, copy: str
+) -> None:
+    path = place(stopped, "one").parent.parent / copy
+    path.parent.mkdir(0o700, exist_ok=True)
+    shutil.copy(place(stopped, "one"), path)
+    assert walld("fsck", stopped.data).returncode == 2
+    stopped.start()
+    assert orphans(stopped) == says(*KEPT)
+    assert stopped.reader.resolve("one")
+    assert orphans(stopped) == says("two", "three")
+    stopped.restart()
+    assert orphans(stopped) == says("two", "three")
+    assert not path.exists()
