@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Caller", "Callers"]
 
-_WAIT_SECONDS = 1.5
-"""How long a request waits for what those who hung up have left."""
+_WAIT_SECONDS = 1.0
+"""How long anybody waits for what one who hung up has left, from then on: it is done also later,
+but a disk that hangs keeps nobody from what is there (P7)."""
 _LOOK_SECONDS = 0.002
 """Between two looks meanwhile."""
 _UNREAD = struct.Struct("i")
@@ -40,21 +41,23 @@ _UNREAD = struct.Struct("i")
 class Caller:
     """One query connection."""
 
-    __slots__ = ("connection", "has_hung_up", "is_deaf", "is_done", "socket")
+    __slots__ = ("connection", "gone_at", "is_deaf", "is_done", "socket")
 
     def __init__(self, peer: socket.socket, connection: Connection) -> None:
         self.socket = peer
         self.connection = connection
-        self.has_hung_up = False
-        """The other side is closed; what it said may not all be read."""
+        self.gone_at: float | None = None
+        """Since when the other side is known to be closed; what it said may not all be read."""
         self.is_deaf = False
         """It hears no answer any more: only what changes something is worth doing."""
         self.is_done = True
-        """Nothing of what was read of it is left to do."""
+        """No append that was read of it is yet to be taken. What is taken is read by all, so that
+        it waits for the disk concerns nobody else; nor does another request, which has its answer.
+        """
 
     def owes(self) -> bool:
-        """It hung up, and something it said is left to do."""
-        if not self.has_hung_up:
+        """It hung up just now, and something it said is left to do."""
+        if self.gone_at is None or anyio.current_time() > self.gone_at + _WAIT_SECONDS:
             return False
         if not self.is_done:
             return True
@@ -75,7 +78,7 @@ class Callers:
         """One that was handed over by the door."""
         caller = Caller(peer, connection)
         self._by_fd[peer.fileno()] = caller
-        self._selector.register(peer.fileno(), select.EPOLLRDHUP)
+        self._selector.register(peer.fileno(), 0)  # a hang-up is always told
         return caller
 
     def end(self, caller: Caller) -> None:
@@ -89,7 +92,7 @@ class Callers:
         for fd, _ in self._selector.poll(0):
             caller = self._by_fd.pop(fd)
             self._selector.unregister(fd)
-            caller.has_hung_up = True
+            caller.gone_at = anyio.current_time()
             self._gone[caller.connection] = caller
 
     def has_hung_up(self, connection: Connection) -> bool:
@@ -102,21 +105,15 @@ class Callers:
         self._look()
         return any(one.owes() for one in self._gone.values() if one.connection.process is process)
 
-    async def settled(self, uid: int | None, asking: Connection | None) -> bool:
+    async def settled(self, uid: int | None, asking: Connection | None) -> None:
         """Wait until what those of `uid` (None: of all) left who hung up is done.
 
-        asking: who waits; no longer once it has hung up itself. False: not all is done in time.
+        asking: who waits; no longer once it has hung up itself.
         """
         self._look()
-        if asking in self._gone or not self._any_owes(uid):
-            return True
-        with anyio.move_on_after(_WAIT_SECONDS):
-            while self._any_owes(uid):
-                await anyio.sleep(_LOOK_SECONDS)
-                self._look()
-                if asking in self._gone:
-                    return True
-        return not self._any_owes(uid)
+        while asking not in self._gone and self._any_owes(uid):
+            await anyio.sleep(_LOOK_SECONDS)
+            self._look()
 
     def _any_owes(self, uid: int | None) -> bool:
         gone = self._gone.values()

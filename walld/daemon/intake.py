@@ -331,7 +331,8 @@ class Intake:
         is_gone = partial(callers.has_hung_up, asking)
         if not await self.departed.all_of(uid, self.kick, is_gone):
             return False
-        return await callers.settled(uid, asking)
+        await callers.settled(uid, asking)
+        return True
 
     def _lose(self, process: Process) -> None:
         self._engine.lose(process, "agent_lost")

@@ -41,6 +41,8 @@ _log = logging.getLogger("walld.requests")
 _WAIT_SECONDS = 1.5
 """How long a request waits for a start to end."""
 _SEND_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
+"""Between two looks whether the caller is there, while an append waits for the disk."""
 _ALWAYS = (wire.Status, wire.Metrics)
 """Answered also while the log is being read."""
 _IN_TURN = (
@@ -105,9 +107,7 @@ class Requests:
                     buffer = bytearray(left)
                     if buffer:
                         since = anyio.current_time()
-                    caller.is_done = False
                     await self._answer_all(caller, bodies)
-                    caller.is_done = True
                 self._connections.collects(connection, len(buffer))
                 if caller.is_deaf:
                     data = _what_is_there(peer) if heard <= limits.SOCKET_BYTES_MAX else b""
@@ -171,12 +171,14 @@ class Requests:
         for body in bodies:
             request = self._decoded(body)
             if isinstance(request, wire.Append):
+                caller.is_done = False
                 found = await self._outcome(caller, request, self._sessions.take)
                 if not isinstance(found, wire.Error):
                     taken.append((request, found))
                     continue
             await self._answer_taken(caller, taken)
             taken.clear()
+            caller.is_done = True
             if isinstance(request, wire.Append):
                 await self._say(caller, request.id, found)
                 self._end_where_refused(caller, found.code)
@@ -209,7 +211,15 @@ class Requests:
         """Appends whose entries are in their places: they wait for the disk together."""
         if not taken:
             return
-        await self._sessions.until([request for request, _ in taken])
+        caller.is_done = True
+        reached = self._sessions.reached([request for request, _ in taken])
+        while not reached.is_set() and not caller.is_deaf:
+            with anyio.move_on_after(_LOOK_SECONDS):
+                await reached.wait()
+            # A disk that hangs keeps nobody from what one who is gone sent behind this.
+            caller.is_deaf |= self._callers.has_hung_up(caller.connection)
+        if caller.is_deaf:
+            return
         for request, placed in taken:
             named = partial(self._sessions.named, placed=placed)
             await self._say(caller, request.id, await self._outcome(caller, request, named))

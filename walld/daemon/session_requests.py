@@ -86,9 +86,9 @@ class SessionRequests:
 
     # --- writing --------------------------------------------------------------------------------
 
-    async def until(self, requests: list[wire.Append]) -> None:
-        """Wait until these appends, which are taken, are where each of them waits for."""
-        await self._sessions.until(max((one.level for one in requests), key=_LEVELS.index))
+    def reached(self, requests: list[wire.Append]) -> anyio.Event:
+        """Set once these appends, which are taken, are where each of them waits for."""
+        return self._sessions.reached(max((one.level for one in requests), key=_LEVELS.index))
 
     async def take(self, connection: Connection, request: wire.Append) -> list[wire.Placed]:
         """Put the entries of an append in their places, which nobody may be told yet."""
