@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -433,3 +434,72 @@ def test_a_call_of_one_thread_uses_one_connection(
         session.append("a")
         client.sessions()
     assert len(daemon.peers) == 1
+
+
+def test_a_list_too_long_for_one_request_has_long_content_put_beside(
+    client: Coloured, ledger: FakeLedger
+) -> None:
+    """None of the messages is long for an entry: all of them together are."""
+    session = client.session("S")
+    told = [{"role": "user", "content": f"{number} " + "x" * 12_000} for number in range(200)]
+    session.edit(told)
+    pieces = [event["payload"]["messages"] for event in ledger.sessions["S"]]
+    listed = [message for piece in pieces for message in piece]
+    assert [one["role"] for one in listed] == ["user"] * 200
+    whole = {digest.hex(): held for (_, digest), held in ledger.artifacts.items()}
+    for one, first in zip(listed, told, strict=True):
+        content = one["content"]
+        if isinstance(content, dict):
+            content = whole[content["_artifact"]["sha256"]].decode()
+        assert content == first["content"]
+    appends = [one for one in ledger.asked if isinstance(one, wire.Append)]
+    assert len(appends) == 1, "all or none"
+
+
+@pytest.mark.parametrize("call", ["artifact", "submit"])
+def test_what_is_no_file_is_no_artifact(
+    client: Coloured, ledger: FakeLedger, tmp_path: Path, call: str
+) -> None:
+    """Nobody waits for the other end of a pipe."""
+    session = client.session("S")
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        given = {"content": "hi", "attachments": [path]} if call == "submit" else {"source": path}
+        with pytest.raises(ValueError, match="is no file"):
+            getattr(session, call)(**given)
+    with pytest.raises(IsADirectoryError):
+        session.artifact(tmp_path)
+    assert ledger.sessions == {}
+
+
+@pytest.mark.parametrize("timeout", [None, "a", True])
+def test_a_timeout_that_is_no_number_is_named(client: Coloured, timeout: Any) -> None:
+    with pytest.raises(TypeError, match="timeout must be a number of seconds"):
+        client.session("S").submit("hi", timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf")])
+def test_a_timeout_without_an_end_is_named(client: Coloured, timeout: float) -> None:
+    with pytest.raises(ValueError, match="timeout must be a finite number of seconds"):
+        client.session("S").submit("hi", timeout=timeout)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_json_cannot_hold_is_named(
+    client: Coloured, ledger: FakeLedger, number: float
+) -> None:
+    session = client.session("S")
+    content = [{"type": "text", "score": number}, "x" * 300_000]
+    for call in (
+        lambda: session.message("user", content),
+        lambda: session.submit(content),
+        lambda: session.message("user", content, wait=False),
+    ):
+        with pytest.raises(ValueError, match=r"content\[0\]\['score'\] of a .* is NaN or infinite"):
+            call()
+    with pytest.raises(ValueError, match=r"messages\[0\]\['content'\].* is NaN"):
+        session.edit([{"role": "user", "content": number}])
+    assert ledger.sessions == {}
+    session.message("user", {"none": None, "words": "null"})
+    session.append("mine", {"n": number})
+    assert ledger.sessions["S"][-1]["payload"] == {"n": None}

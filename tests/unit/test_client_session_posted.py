@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,7 +14,7 @@ import walld_client
 from colours import Coloured, connect
 from fake_daemon import FakeDaemon, Peer, fake_daemon
 from fake_ledger import FakeLedger
-from walld_client import outbox, process
+from walld_client import carrier, process
 from walld_client.wire import messages as wire
 
 
@@ -129,7 +131,7 @@ def test_a_daemon_that_is_not_ready_gets_it_again(client: Coloured, ledger: Fake
 def test_what_does_not_fit_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(outbox, "OUTBOX_ENTRIES_MAX", 3)
+    monkeypatch.setattr(carrier, "OUTBOX_ENTRIES_MAX", 3)
     client = walld_client.connect(tmp_path / "nobody")
     session = client.session("S")
     for _ in range(3):
@@ -160,3 +162,86 @@ def test_closing_delivers(daemon: FakeDaemon, ledger: FakeLedger) -> None:
     client.session("S").append("a", {"n": 0}, wait=False)
     client.close()
     assert numbers(ledger) == [0]
+
+
+def test_the_thread_is_not_woken_while_all_is_well(
+    daemon: FakeDaemon, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = walld_client.connect(daemon.path)
+    session = client.session("S")
+    session.append("a", {"n": 0}, wait=False)
+    session.state()
+    woken: list[int] = []
+    monkeypatch.setattr(process.keeper(), "wake", lambda: woken.append(1))
+    for n in range(1, 50):
+        session.append("a", {"n": n}, wait=False)
+        daemon.until(lambda n=n: len(ledger.sessions["S"]) == n + 1)
+    assert woken == []
+    monkeypatch.undo()
+    client.close()
+
+
+def test_a_post_of_a_signal_handler_waits_for_the_post_it_interrupted(
+    daemon: FakeDaemon, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = walld_client.connect(daemon.path)
+    session = client.session("S")
+    encode, left = carrier.Carrier._encode, [1]
+
+    def interrupted(self: carrier.Carrier) -> None:
+        if left:
+            left.pop()
+            session.append("a", {"n": 1}, wait=False)  # as a handler between two lines would
+        encode(self)
+
+    monkeypatch.setattr(carrier.Carrier, "_encode", interrupted)
+    session.append("a", {"n": 0}, wait=False)
+    assert session.append("a", {"n": 2}).seq == 3
+    assert numbers(ledger) == [0, 1, 2]
+    client.close()
+
+
+def test_an_exception_in_the_middle_of_a_post_loses_nothing(
+    daemon: FakeDaemon, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = walld_client.connect(daemon.path)
+    session = client.session("S")
+    encode, left = carrier.Carrier._encode, [1, 1]
+
+    def cut_short(self: carrier.Carrier) -> None:
+        encode(self)
+        if left:
+            left.pop()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(carrier.Carrier, "_encode", cut_short)
+    for n in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            session.append("a", {"n": n}, wait=False)
+    assert session.append("a", {"n": 2}).seq == 3
+    assert numbers(ledger) == [0, 1, 2]
+    client.close()
+
+
+def test_another_thread_that_waits_keeps_no_post_waiting(
+    daemon: FakeDaemon, ledger: FakeLedger
+) -> None:
+    client = walld_client.connect(daemon.path)
+    session = client.session("S")
+    session.append("a", {"n": 0}, wait=False)
+    daemon.until(lambda: ledger.sessions.get("S"))
+    ledger.before = lambda peer, request: True  # never answered
+    session.append("a", {"n": 1}, wait=False)
+
+    def ask() -> None:
+        with pytest.raises(walld_client.Unavailable, match="are not answered within"):
+            session.state()
+
+    waits = threading.Thread(target=ask)
+    waits.start()
+    at = time.monotonic()
+    session.append("a", {"n": 2}, wait=False)
+    assert waits.is_alive()
+    assert time.monotonic() - at < 2.0
+    waits.join()
+    client.close(0.1)

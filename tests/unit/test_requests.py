@@ -598,3 +598,44 @@ def test_an_append_waits_for_room_and_is_refused_where_none_comes(
             assert error.code == "ledger_full"
 
     run(main)
+
+
+# --- appends that nobody waits for ----------------------------------------------------------------
+
+
+def entry(ident: str) -> wire.NewEntry:
+    return wire.NewEntry("n", b"{}", ident, once=True)
+
+
+def test_an_append_that_is_to_be_asked_again_is_not_overtaken(tmp_path: Path) -> None:
+    """What was sent behind it comes again behind it, on another connection."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            never = wire.Seen(os.urandom(16), 1, 1)
+            with Peer(virtual, "query") as peer:
+                first = wire.Append(1, "s", [entry("a")], seen=[never])
+                peer.send(first, wire.Append(2, "s", [entry("b")]))
+                error = await peer.hear(wire.Error)
+                assert (error.code, error.id) == ("behind", 1)
+                peer_said = peer.heard()
+                await until(lambda: peer.heard() == [] and peer.ended)
+                assert peer_said == []
+            assert await asked(virtual, wire.Events(1, "s")) in (None, [])
+
+    run(main)
+
+
+def test_what_was_sent_together_is_answered_each_and_in_order(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, "query") as peer:
+                entries = [entry("a"), wire.NewEntry("n", b"{}", "a"), entry("c")]
+                peer.send(*(wire.Append(n, "s", [one]) for n, one in enumerate(entries, 1)))
+                peer.send(wire.Events(4, "s"))
+                said = [await peer.hear(wire.Answer | wire.Error) for _ in range(4)]
+            assert [one.id for one in said] == [1, 2, 3, 4]
+            assert said[1].code == "duplicate_id"
+            assert len(msgspec.msgpack.decode(said[3].chunk)) == 2
+
+    run(main)

@@ -25,6 +25,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
+from walld.daemon.callers import Callers
 from walld.engine.peer import Connection
 from walld.errors import ProtocolError
 
@@ -72,6 +73,8 @@ class Connections:
         self.by_connection: dict[Connection, Peer] = {}
         self._by_uid: dict[int, int] = {}
         self._posted: set[Connection] = set()
+        self.callers = Callers()
+        """Those that were handed over."""
         self._queries = 0
         self._collecting: dict[int, set[Connection]] = {}
         """By uid: who has begun a long frame that is not whole (memory is held for it)."""
@@ -170,6 +173,7 @@ class Connections:
         """At the end of the daemon. Clients see it and hold what is not synced."""
         for peer in self.by_fd.values():
             peer.socket.close()
+        self.callers.close()
 
     # --- sending --------------------------------------------------------------------------------
 

@@ -58,6 +58,7 @@ class Departed:
         self._connections = connections
         self._processes = processes
         self._shares = shares
+        self._callers = connections.callers
         self._turn = turn
         self._read = read
         self._unpark = unpark
@@ -82,9 +83,12 @@ class Departed:
                     self._processes.forget(process)
                     self._lose(process)
 
-    async def all_of(self, uid: int | None, kick: Callable[[], None]) -> bool:
+    async def all_of(
+        self, uid: int | None, kick: Callable[[], None], is_gone: Callable[[], bool]
+    ) -> bool:
         """See off who has exited by now.
 
+        is_gone: who asked has hung up, and waits no longer: its own process may be among them.
         False where those of `uid` (None: all) are not read out in time.
         """
         self._processes.notice()
@@ -93,11 +97,11 @@ class Departed:
         if not waiting:
             return True
         with anyio.move_on_after(_WAIT_SECONDS):
-            while any(process in self._left for process in waiting):
+            while not is_gone() and any(process in self._left for process in waiting):
                 kick()
                 await anyio.sleep(_LOOK_SECONDS)
                 await self.see_off()
-        return not any(process in self._left for process in waiting)
+        return is_gone() or not any(process in self._left for process in waiting)
 
     async def _is_read_out(self, process: Process, given: dict[Connection, int]) -> bool:
         """Read its connections in the order they were made. False where that must wait."""
@@ -121,7 +125,7 @@ class Departed:
                 await checkpoint()
             if connection in here:  # a fork that lives on holds the socket open
                 self._connections.close(peer)
-        return True
+        return not self._callers.owe(process)
 
     async def read_out(self, peer: Peer) -> None:
         """At the end of the daemon: all that the kernel holds, and no more than it can.

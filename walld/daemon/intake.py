@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import select
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -313,18 +314,25 @@ class Intake:
 
     # --- those who are gone ---------------------------------------------------------------------
 
-    async def catch_up(self, uid: int | None) -> bool:
-        """See off whoever of that user (None: of all) has exited by now, let in or not.
+    async def catch_up(self, uid: int | None, asking: Connection) -> bool:
+        """See off whoever of that user (None: of all) has exited or hung up by now, let in or not.
 
         A supervisor that has waited for its agent asks for what it left: what the kernel still
         holds of the dead is read before "nothing" is said. Costs two looks at a selector. False
-        where they left more than could be read in time.
+        where they left more than could be read in time. Who asks waits no longer than he is there.
         """
+        if self._connections.callers.has_hung_up(asking):
+            return True
         for _ in range(_LETTING_IN_TIMES):
             if not self._door.ready(1) or not self.let_in():
                 break
             await checkpoint()
-        return await self.departed.all_of(uid, self.kick)
+        callers = self._connections.callers
+        is_gone = partial(callers.has_hung_up, asking)
+        if not await self.departed.all_of(uid, self.kick, is_gone):
+            return False
+        await callers.settled(uid, asking)
+        return True
 
     def _lose(self, process: Process) -> None:
         self._engine.lose(process, "agent_lost")

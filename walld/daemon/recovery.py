@@ -84,7 +84,7 @@ class Recovery:
     async def taken(self, connection: Connection, seen: list[wire.Seen]) -> None:
         """Wait until what the asking process has sent is taken in, and what the dead left (Q1)."""
         sees_all = connection.uid in (0, os.geteuid())
-        if not await self._intake.catch_up(None if sees_all else connection.uid):
+        if not await self._intake.catch_up(None if sees_all else connection.uid, connection):
             text = "not everything that processes which are gone have sent is read; ask again"
             raise Refusal("behind", text)
         if not seen or all(self._has_taken(connection, item) for item in seen):

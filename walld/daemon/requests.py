@@ -1,7 +1,11 @@
 """Query connections: one task each, one answer after another.
 
 Owns: a connection's frames, turns, and what becomes of a failure. Refuses: what a request means
-(`recovery.py` of replies, `session_requests.py` of sessions), agents' events.
+(`recovery.py` of replies, `session_requests.py` of sessions), agents' events, who has hung up
+(`callers.py`).
+
+Appends that come together are taken one after another, wait for one write together, and are
+answered then. One that is read to its end is done also where its answer cannot be sent (P1).
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,7 +28,10 @@ from walld.errors import FormatError, ProtocolError, Refusal
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from walld.daemon.callers import Caller
     from walld.daemon.connections import Connections
+    from walld.daemon.recovery import Recovery
+    from walld.daemon.session_requests import SessionRequests
     from walld.engine.engine import Engine
     from walld.engine.peer import Connection
 
@@ -34,6 +41,8 @@ _log = logging.getLogger("walld.requests")
 _WAIT_SECONDS = 1.5
 """How long a request waits for a start to end."""
 _SEND_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
+"""Between two looks whether the caller is there, while an append waits for the disk."""
 _ALWAYS = (wire.Status, wire.Metrics)
 """Answered also while the log is being read."""
 _IN_TURN = (
@@ -46,6 +55,10 @@ _IN_TURN = (
     wire.GetArtifact,
 )
 """What takes turns. Not what waits for the disk; not what must be answered meanwhile."""
+_CHANGES = (wire.Append, wire.Delete, wire.Fork, wire.PutArtifact, wire.Resolve)
+"""Done also where nobody hears the answer."""
+_NOT_NOW = ("recovering", "behind")
+"""What an append is refused for that is asked again."""
 _READ_BYTES = 64 * 1024
 _encoder = msgspec.msgpack.Encoder()
 
@@ -57,28 +70,35 @@ class Requests:
         self,
         engine: Engine,
         connections: Connections,
-        answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]],
+        recovery: Recovery,
+        sessions: SessionRequests,
         status: Callable[[], object],
         exposition: Callable[[], str],
         ready: anyio.Event,
     ) -> None:
-        """answers: by type of request, what gives the answer; Refusal where it cannot."""
         self._engine = engine
         self._connections = connections
+        self._callers = connections.callers
+        self._sessions = sessions
         self._status = status
         self._exposition = exposition
         self._ready = ready
         self._turns: dict[int, anyio.Semaphore] = {}
         """By uid of the peer: who asks without end waits for himself, not agents for him."""
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
-        self._answers = answers | {
+        self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
+            **recovery.answers,
+            **sessions.answers,
             wire.Status: self._say_status,
             wire.Metrics: self._say_metrics,
         }
+        """By type of request, what gives the answer; Refusal where it cannot."""
 
     async def serve(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
         """One query connection until it ends. Closes the socket."""
+        caller = self._callers.add(peer, connection)
         buffer, since = bytearray(rest), anyio.current_time()
+        heard = 0
         try:
             while True:
                 if len(buffer) >= frame_bytes(buffer):
@@ -87,10 +107,12 @@ class Requests:
                     buffer = bytearray(left)
                     if buffer:
                         since = anyio.current_time()
-                    for body in bodies:
-                        await self._answer(peer, connection, body)
+                    await self._answer_all(caller, bodies)
                 self._connections.collects(connection, len(buffer))
-                if buffer:
+                if caller.is_deaf:
+                    data = _what_is_there(peer) if heard <= limits.SOCKET_BYTES_MAX else b""
+                    heard += len(data)
+                elif buffer:
                     with anyio.fail_after(self._left(since)):
                         data = await _receive(peer)
                 else:
@@ -103,17 +125,17 @@ class Requests:
                     since = anyio.current_time()
         except FrameTooLong as error:
             await self._close_with(
-                peer, "frame_too_long", "a frame is longer than is taken", error.got, error.limit
+                caller, "frame_too_long", "a frame is longer than is taken", error.got, error.limit
             )
         except ProtocolError as error:
-            await self._close_with(peer, error.code, error.message, error.got, error.limit)
+            await self._close_with(caller, error.code, error.message, error.got, error.limit)
         except TimeoutError:
-            text = "a frame was not whole in time, or an answer not read"
-            limit = f"{limits.FRAME_SECONDS_MAX:g} s, {_SEND_SECONDS:g} s"
-            await self._close_with(peer, "slow_frame", text, f"{len(buffer)} bytes", limit)
-        except OSError:
-            pass  # the peer is gone
+            text, limit = "a frame was not whole in time", f"{limits.FRAME_SECONDS_MAX:g} s"
+            await self._close_with(caller, "slow_frame", text, f"{len(buffer)} bytes", limit)
+        except (OSError, _Over):
+            pass  # the peer is gone, and all it said is read; or it was told to come again
         finally:
+            self._callers.end(caller)
             peer.close()
             self._connections.query_ended(connection)
 
@@ -123,13 +145,52 @@ class Requests:
         return max(0.0, since + limits.FRAME_SECONDS_MAX - anyio.current_time())
 
     async def _close_with(
-        self, peer: socket.socket, code: str, message: str, got: object, limit: object
+        self, caller: Caller, code: str, message: str, got: object, limit: object
     ) -> None:
         self._engine.counters.protocol_errors[code] += 1
-        with suppress(OSError, TimeoutError):  # it may be gone
-            await _send(peer, encode(wire.Error(code, message, str(got), str(limit))))
+        await self._tell(caller, encode(wire.Error(code, message, str(got), str(limit))))
 
-    async def _answer(self, peer: socket.socket, connection: Connection, body: bytes) -> None:
+    async def _tell(self, caller: Caller, data: bytes) -> None:
+        """Send it; one that does not hear it is answered no more, and its words are done."""
+        if caller.is_deaf:
+            return
+        try:
+            await _send(caller.socket, data)
+        except TimeoutError:
+            # It may live and read on: then it meets the end of the connection, and asks again.
+            self._engine.counters.protocol_errors["slow_frame"] += 1
+            caller.is_deaf = True
+        except OSError:
+            caller.is_deaf = True
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    async def _answer_all(self, caller: Caller, bodies: list[bytes]) -> None:
+        """Requests that came together, in their order."""
+        taken: list[tuple[wire.Append, list[wire.Placed]]] = []
+        for body in bodies:
+            request = self._decoded(body)
+            if isinstance(request, wire.Append):
+                caller.is_done = False
+                found = await self._outcome(caller, request, self._sessions.take)
+                if not isinstance(found, wire.Error):
+                    taken.append((request, found))
+                    continue
+            await self._answer_taken(caller, taken)
+            taken.clear()
+            caller.is_done = True
+            if isinstance(request, wire.Append):
+                await self._say(caller, request.id, found)
+                self._end_where_refused(caller, found.code)
+            elif isinstance(request, wire.Error):
+                await self._say(caller, request.id, request)
+            elif not caller.is_deaf or isinstance(request, _CHANGES):
+                answer = await self._outcome(caller, request, self._answer)
+                await self._say(caller, request.id, answer)
+        await self._answer_taken(caller, taken)
+
+    def _decoded(self, body: bytes) -> Any:
+        """The request; of what is none the Error that answers it, or ProtocolError."""
         try:
             request = self._decode(body)
         except Exception as error:
@@ -139,49 +200,93 @@ class Requests:
                 # Not by a name of its own: frame and exception would hold each other, and a MiB.
                 raise ProtocolError(answer.code, answer.message, answer.got, answer.limit) from None
             self._engine.counters.protocol_errors[answer.code] += 1
-            await _send(peer, encode(answer))
-            return
+            return answer
         if isinstance(request, wire.Hello):
             raise ProtocolError("not_hello", "Hello came twice", "Hello", "a request")
+        return request
+
+    async def _answer_taken(
+        self, caller: Caller, taken: list[tuple[wire.Append, list[wire.Placed]]]
+    ) -> None:
+        """Appends whose entries are in their places: they wait for the disk together."""
+        if not taken:
+            return
+        caller.is_done = True
+        reached = self._sessions.reached([request for request, _ in taken])
+        while not reached.is_set() and not caller.is_deaf:
+            with anyio.move_on_after(_LOOK_SECONDS):
+                await reached.wait()
+            # A disk that hangs keeps nobody from what one who is gone sent behind this.
+            caller.is_deaf |= self._callers.has_hung_up(caller.connection)
+        if caller.is_deaf:
+            return
+        for request, placed in taken:
+            named = partial(self._sessions.named, placed=placed)
+            await self._say(caller, request.id, await self._outcome(caller, request, named))
+
+    def _end_where_refused(self, caller: Caller, code: str) -> None:
+        """An append that is to be asked again: what was sent behind it must not come before it.
+
+        Of one who has hung up nobody asks again, and what came behind it is better than nothing.
+        """
+        if self._callers.has_hung_up(caller.connection):
+            _log.warning("an append of a process that has hung up is refused: code %s", code)
+        elif code in _NOT_NOW:
+            raise _Over
+
+    async def _answer(self, connection: Connection, request: Any) -> object:
+        if not isinstance(request, _IN_TURN):
+            return await self._answers[type(request)](connection, request)
+        turns = self._turns.get(connection.uid)
+        if turns is None:
+            turns = anyio.Semaphore(limits.REQUESTS_PER_UID_MAX, fast_acquire=True)
+            self._turns[connection.uid] = turns
+        async with turns:
+            return await self._answers[type(request)](connection, request)
+
+    async def _until_ready(self, caller: Caller, request: object) -> None:
+        if self._ready.is_set() or type(request) in _ALWAYS:
+            return
+        with anyio.move_on_after(_WAIT_SECONDS):
+            await self._ready.wait()
+        if self._callers.has_hung_up(caller.connection):
+            await self._ready.wait()  # nobody asks again
+        if not self._ready.is_set():
+            raise Refusal("recovering", "the log is still being read; ask again")
+
+    async def _outcome(
+        self, caller: Caller, request: Any, work: Callable[[Connection, Any], Awaitable[Any]]
+    ) -> Any:
+        """What comes of a request: the answer's value, or the Error that is told instead."""
         try:
-            if not self._ready.is_set() and type(request) not in _ALWAYS:
-                with anyio.move_on_after(_WAIT_SECONDS):
-                    await self._ready.wait()
-                if not self._ready.is_set():
-                    raise Refusal("recovering", "the log is still being read; ask again")
-            if isinstance(request, _IN_TURN):
-                turns = self._turns.get(connection.uid)
-                if turns is None:
-                    turns = anyio.Semaphore(limits.REQUESTS_PER_UID_MAX, fast_acquire=True)
-                    self._turns[connection.uid] = turns
-                async with turns:
-                    result = await self._answers[type(request)](connection, request)
-            else:
-                result = await self._answers[type(request)](connection, request)
+            await self._until_ready(caller, request)
+            return await work(caller.connection, request)
         except Refusal as failed:
             if isinstance(request, wire.Recover):
                 self._engine.counters.recoveries["unavailable"] += 1
             self._engine.counters.protocol_errors[failed.code] += 1
-            no = wire.Error(failed.code, str(failed), failed.got, failed.limit, id=request.id)
-            await _send(peer, encode(no))
-            return
+            return wire.Error(failed.code, str(failed), failed.got, failed.limit, id=request.id)
         except (OSError, FormatError) as error:
             if isinstance(request, wire.Recover):
                 self._engine.counters.recoveries["unavailable"] += 1
             _log.error("request %s: %s", type(request).__name__, error)
-            failure = wire.Error("unreadable", str(error), id=request.id)
-            await _send(peer, encode(failure))
-            return
+            return wire.Error("unreadable", str(error), id=request.id)
         except Exception:
             # Our own bug, met by one question: everybody else's events must not pay for it.
             _log.exception("request %s failed", type(request).__name__)
-            await _send(peer, encode(wire.Error("internal", "a bug; see the log", id=request.id)))
+            return wire.Error("internal", "a bug; see the log", id=request.id)
+
+    async def _say(self, caller: Caller, request_id: int, answer: object) -> None:
+        if caller.is_deaf:
             return
-        payload = _encoder.encode(result)
+        if isinstance(answer, wire.Error):
+            await self._tell(caller, encode(answer))
+            return
+        payload = _encoder.encode(answer)
         for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
             stop = start + limits.ANSWER_CHUNK_BYTES
-            chunk = wire.Answer(request.id, payload[start:stop], last=stop >= len(payload))
-            await _send(peer, encode(chunk))
+            chunk = wire.Answer(request_id, payload[start:stop], last=stop >= len(payload))
+            await self._tell(caller, encode(chunk))
 
     # --- about the daemon -------------------------------------------------------------------------
 
@@ -190,6 +295,18 @@ class Requests:
 
     async def _say_metrics(self, _connection: Connection, _request: wire.Metrics) -> str:
         return self._exposition()
+
+
+class _Over(Exception):
+    """A connection is ended behind the Error that says why."""
+
+
+def _what_is_there(peer: socket.socket) -> bytes:
+    """What the kernel holds of one that is not answered any more; b"" where that is all."""
+    try:
+        return peer.recv(_READ_BYTES)
+    except (BlockingIOError, InterruptedError):
+        return b""
 
 
 async def _receive(peer: socket.socket) -> bytes:

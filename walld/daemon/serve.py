@@ -151,9 +151,8 @@ class Daemon:
         state.background = self.background
         recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
         asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
-        answers = recovery.answers | asked.answers
         self.requests = Requests(
-            engine, connections, answers, state.status, metrics.exposition, self._ready
+            engine, connections, recovery, asked, state.status, metrics.exposition, self._ready
         )
 
     def _hand_over(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
@@ -190,6 +189,8 @@ class Daemon:
     async def _stop(self, stop: Callable[[], Awaitable[str]], serving: TaskGroup) -> None:
         _log.info("%s: stopping", await stop())
         self.notifier.stopping("draining")
+        if self._ready.is_set():
+            await self.connections.callers.settled(None, None)  # who is gone asks nobody again
         serving.cancel_scope.cancel()
 
     async def _work(self) -> None:

@@ -76,7 +76,6 @@ class SessionRequests:
         self._views: dict[int, anyio.Lock] = {}
         """By uid of the peer."""
         self.answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
-            wire.Append: self._append,
             wire.Events: self._events,
             wire.Project: self._project,
             wire.Sessions: self._list,
@@ -88,7 +87,12 @@ class SessionRequests:
 
     # --- writing --------------------------------------------------------------------------------
 
-    async def _append(self, connection: Connection, request: wire.Append) -> list[wire.Placed]:
+    def reached(self, requests: list[wire.Append]) -> anyio.Event:
+        """Set once these appends, which are taken, are where each of them waits for."""
+        return self._sessions.reached(max((one.level for one in requests), key=_LEVELS.index))
+
+    async def take(self, connection: Connection, request: wire.Append) -> list[wire.Placed]:
+        """Put the entries of an append in their places, which nobody may be told yet."""
         if request.level not in _LEVELS:
             levels = ", ".join(_LEVELS)
             raise Refusal("bad_level", "there is no such level", request.level[:40], levels)
@@ -127,8 +131,13 @@ class SessionRequests:
             await anyio.sleep(_ROOM_PAUSE_SECONDS)  # a checkpoint is on its way, and makes room
             ledger = await self._sessions.open(uid, request.session_id, create=True)
             assert ledger is not None
-        await self._sessions.until(request.level, now)
-        return [await self._named(uid, request.session_id, one) for one in placed]
+        return placed
+
+    async def named(
+        self, connection: Connection, request: wire.Append, placed: list[wire.Placed]
+    ) -> list[wire.Placed]:
+        """What is told of an append that came as far as it waits for."""
+        return [await self._named(connection.uid, request.session_id, one) for one in placed]
 
     async def _named(self, uid: int, session_id: str, placed: wire.Placed) -> wire.Placed:
         """With its id, also where it was found by its key."""

@@ -237,13 +237,18 @@ class Sessions:
 
     async def until(self, level: str, now: float | None = None) -> None:
         """Wait until all that is taken now is at `level`: "taken", "written" or "synced"."""
-        if level == "taken":
-            return
+        await self.reached(level, now).wait()
+
+    def reached(self, level: str, now: float | None = None) -> anyio.Event:
+        """Set once all that is taken now is at `level`."""
         reached = anyio.Event()
+        if level == "taken":
+            reached.set()
+            return reached
         self._engine.askers.append(None)
         self._engine.when(level, reached.set, anyio.current_time() if now is None else now)
         self._flusher.wake()
-        await reached.wait()
+        return reached
 
     # --- turns -----------------------------------------------------------------------------------
 

@@ -130,7 +130,6 @@ class Client(ClientBase):
         self._closed = True
         with suppress(Unavailable):
             await run(self._pool, delivered(self._outbox, timeout))
-        self._outbox.close()
         self._pool.close()
         loop = asyncio.get_running_loop()
         flushed: asyncio.Future[bool] = loop.create_future()
@@ -138,6 +137,7 @@ class Client(ClientBase):
         done = self._link.flush(lambda: settle(True))
         if not done and self._link.dialing.connections > 0:
             done = await _within(timeout, flushed)
+        done = self._outbox.close(0.0) and done
         if shared.part(self._key, self._link):
             closed: asyncio.Future[bool] = loop.create_future()
             tell = settler(closed)

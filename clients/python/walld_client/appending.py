@@ -14,7 +14,7 @@ from walld_client.entries import Artifact, Draft, Entry, draft
 from walld_client.errors import Refused, Unavailable
 from walld_client.given import checked_bool, checked_list, checked_seq
 from walld_client.ids import checked_id
-from walld_client.limits import TIMEOUT_SECONDS
+from walld_client.limits import PAYLOAD_BYTES_MAX, TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
 from walld_client.redacting import redacted
 from walld_client.requests import decode_placed
@@ -61,7 +61,7 @@ class Appending:
         """Append an event; of a type of your own it is kept and in no message.
 
         wait: False sends it like a token, in order, and gives an Entry of seq 0; where the daemon
-        is away it is kept and sent with the next call. What it is refused for is logged.
+        is away it is kept, and sent once it is back. What it is refused for is logged.
         once: where its key (or, without one, its id) is there already, the first entry stands.
         leaf: what is appended next hangs on it. expected_seq: Refused (`stale`) where the session
         is at another. synced: wait until it survives the loss of power, not only of a process.
@@ -255,12 +255,16 @@ class Appending:
         field: str,
         messages: Sequence[Mapping[str, Any]],
     ) -> Steps[Entry]:
-        """An entry that holds a list, and others where it is too long for one; all or none."""
+        """An entry that holds a list, and others where it is too long for one; all or none.
+
+        Where all of them are too long for one request, long content of them is put beside.
+        """
         drafts = [
             draft(type, {field: piece} | ({"append": True} if at else {}))
             for at, piece in enumerate(entries.in_pieces(messages))
         ]
-        return (yield from self.appended(drafts))[-1]
+        made = yield from self.made(drafts, artifacts.shares([one.payload for one in drafts], type))
+        return (yield from self.placed(made, synced=False))[-1]
 
     def appended(
         self,
@@ -278,14 +282,17 @@ class Appending:
         if self._outbox is not None:
             yield from delivered(self._outbox, TIMEOUT_SECONDS)
 
-    def made(self, drafts: Sequence[Draft]) -> Steps[list[wire.NewEntry]]:
+    def made(
+        self, drafts: Sequence[Draft], bytes_max: int = PAYLOAD_BYTES_MAX
+    ) -> Steps[list[wire.NewEntry]]:
         """Drafts as they travel, what is too long put beside the session."""
         travelling = []
         for one in drafts:
             payload = one.payload
+            entries.check_said(one.type, payload)
             if self._redact is not None:
                 payload = redacted(payload, self._redact)
-            text = yield from artifacts.fitted(self.session_id, payload, one.type)
+            text = yield from artifacts.fitted(self.session_id, payload, one.type, bytes_max)
             travelling.append(entries.as_entry(one, text))
         return travelling
 

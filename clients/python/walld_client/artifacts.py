@@ -11,24 +11,31 @@ beside it. Ids and names give nothing up.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from walld_client import opaque, wtf8
 from walld_client.entries import json_text, read_json
 from walld_client.errors import Refused, Unavailable
 from walld_client.given import checked_source, checked_text
-from walld_client.limits import ARTIFACT_CHUNK_BYTES, PAYLOAD_BYTES_MAX, PREVIEW_CHARS_MAX
+from walld_client.limits import (
+    APPEND_BYTES_MAX,
+    ARTIFACT_CHUNK_BYTES,
+    PAYLOAD_BYTES_MAX,
+    PREVIEW_CHARS_MAX,
+)
 from walld_client.requests import decode_bool, decode_bytes
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages
 
-__all__ = ["Source", "fit", "fitted", "read", "resolved", "resolved_turns", "upload"]
+__all__ = ["Source", "fit", "fitted", "read", "resolved", "resolved_turns", "shares", "upload"]
 
 _K = TypeVar("_K")
 _OFFSET_TRIES = 16
@@ -67,7 +74,7 @@ class _File:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
-        with open(path, "rb") as file:
+        with _opened(path) as file:
             hashed = sha256()
             self.size = 0
             while chunk := file.read(ARTIFACT_CHUNK_BYTES):
@@ -76,9 +83,22 @@ class _File:
         self.digest = hashed.digest()
 
     def piece(self, offset: int) -> bytes:
-        with open(self._path, "rb") as file:
+        with _opened(self._path) as file:
             file.seek(offset)
             return file.read(min(ARTIFACT_CHUNK_BYTES, max(self.size - offset, 0)))
+
+
+def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """The file, to be read. ValueError where it is none: a pipe would be waited for, a device read
+    to an end that it has not; neither gives the same bytes twice.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(mode := os.fstat(fd).st_mode):
+        return open(fd, "rb")
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise ValueError(f"{os.fspath(path)!r} is no file: an artifact is bytes or a regular file")
 
 
 def upload(
@@ -117,16 +137,20 @@ def read(session_id: str, digest: str) -> Steps[bytes]:
     return decode_bytes(answer)
 
 
-def fit(payload: dict[str, Any], type: str = "") -> tuple[bytes, list[bytes]]:  # noqa: A002
+def fit(
+    payload: dict[str, Any],
+    type: str = "",  # noqa: A002
+    bytes_max: int = PAYLOAD_BYTES_MAX,
+) -> tuple[bytes, list[bytes]]:
     """The payload as JSON text that fits an entry, and what is to be put beside the session for it.
 
     ValueError where nothing of a payload that is too long is long itself and may give way.
     """
     text, beside = json_text(payload), list[bytes]()
-    if len(text) <= PAYLOAD_BYTES_MAX:
+    if len(text) <= bytes_max:
         return text, beside
     payload = _loose(payload)
-    while len(text) > PAYLOAD_BYTES_MAX:
+    while len(text) > bytes_max:
         holder, name = _longest(payload, type)
         value = holder[name]
         is_text = holder is payload and _TEXTS.get(type) == name and isinstance(value, str)
@@ -146,13 +170,29 @@ def fit(payload: dict[str, Any], type: str = "") -> tuple[bytes, list[bytes]]:  
     return text, beside
 
 
+def shares(payloads: list[dict[str, Any]], type: str) -> int:  # noqa: A002
+    """How long each of these may be, that all fit one request: shorter than an entry may be where
+    that alone makes them fit, by what can give way.
+    """
+    if sum(len(json_text(payload)) for payload in payloads) <= APPEND_BYTES_MAX:
+        return PAYLOAD_BYTES_MAX
+    share = min(PAYLOAD_BYTES_MAX, APPEND_BYTES_MAX // len(payloads))
+    try:
+        for payload in payloads:
+            fit(payload, type, share)
+    except ValueError:
+        return PAYLOAD_BYTES_MAX
+    return share
+
+
 def fitted(
     session_id: str,
     payload: dict[str, Any],
     type: str,  # noqa: A002
+    bytes_max: int = PAYLOAD_BYTES_MAX,
 ) -> Steps[bytes]:
     """The payload as JSON text that fits an entry; what is too long of it is put beside it."""
-    text, beside = fit(payload, type)
+    text, beside = fit(payload, type, bytes_max)
     for held in beside:
         yield from _put(session_id, _Held(held))
     return text

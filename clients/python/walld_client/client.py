@@ -82,7 +82,7 @@ class ClientBase:
         self._redact = checked(redact)
         self._locate = partial(find_socket, path)
         self._key, self._link = shared.join(path, backlog_bytes_max)
-        self._outbox = Outbox(self._locate, timeout)
+        self._outbox = Outbox(self._locate)
         self._closed = False
 
     # --- sending ---
@@ -289,10 +289,10 @@ class Client(ClientBase):
         self._closed = True
         with suppress(Unavailable):
             run(self._pool, delivered(self._outbox, timeout))
-        self._outbox.close()
         self._pool.close()
         deadline = time.monotonic() + timeout
         done = shared.flushed(self._link, timeout)
+        done = self._outbox.close(max(0.0, deadline - time.monotonic())) and done
         if shared.part(self._key, self._link):
             closed = threading.Event()
             self._link.shut(closed.set)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,6 +29,7 @@ __all__ = [
     "Draft",
     "Entry",
     "as_entry",
+    "check_said",
     "check_size",
     "draft",
     "in_pieces",
@@ -38,6 +39,13 @@ __all__ = [
 
 _T = TypeVar("_T")
 
+_SAID = {
+    "message": ("content",),
+    "message_edit": ("message", "messages"),
+    "compaction": ("replacement",),
+    "turn_submitted": ("content",),
+}
+"""What is said to a model. Elsewhere NaN is null: no work stops for a number that a tool gave."""
 _DEPTH_MAX = 200
 _REPR_CHARS_MAX = 1024
 _AROUND_BYTES = 1024
@@ -116,6 +124,13 @@ def check_size(entries: Sequence[messages.NewEntry]) -> None:
         )
 
 
+def check_said(type: str, payload: Mapping[str, Any]) -> None:  # noqa: A002
+    """ValueError where what is said to a model holds a number that JSON cannot hold."""
+    for name in _SAID.get(type, ()):
+        if where := _not_finite(payload.get(name), name):
+            raise ValueError(f"{where} of a {type} is NaN or infinite, which JSON cannot hold")
+
+
 def in_pieces(listed: Sequence[_T]) -> list[list[_T]]:
     """A list, of messages mostly, as lists that an entry holds each.
 
@@ -172,3 +187,19 @@ def _plain(value: object, depth: int) -> object:
         if isinstance(value, msgspec.Struct):
             return _plain(msgspec.structs.asdict(value), depth + 1)
     return repr(value)[:_REPR_CHARS_MAX]
+
+
+def _not_finite(value: object, name: str, depth: int = 0) -> str:
+    """Where in `value`, which is called `name`, a NaN or an infinity stands; "" where none does."""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else name
+    inner: Iterable[tuple[object, object]] = ()
+    if isinstance(value, Mapping):
+        inner = value.items()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        inner = enumerate(value)
+    if depth < _DEPTH_MAX:
+        for key, one in inner:
+            if found := _not_finite(one, f"{name}[{opaque.clean(repr(key), 100)}]", depth + 1):
+                return found
+    return ""

@@ -9,6 +9,7 @@ come they would be done, and none of it is what was meant.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ __all__ = [
     "checked_bool",
     "checked_files",
     "checked_list",
+    "checked_seconds",
     "checked_seq",
     "checked_source",
     "checked_text",
@@ -36,6 +38,15 @@ def checked_seq(value: int | None, name: str) -> int | None:
     """A seq, or None."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise _wrong(name, "an int or None", value)
+    return value
+
+
+def checked_seconds(value: float, name: str) -> float:
+    """How long to wait: a number of seconds, and an end to them."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _wrong(name, "a number of seconds", value)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number of seconds, got {value}")
     return value
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from functools import partial
 
-from walld_client import process
+from walld_client import outbox, process
 from walld_client.limits import CLOSE_SECONDS
 from walld_client.link import Link
 from walld_client.socket_path import find_socket
@@ -67,6 +67,7 @@ def _at_exit() -> None:
     deadline = time.monotonic() + CLOSE_SECONDS
     for link in list(_links.values()):
         flushed(link, max(0.0, deadline - time.monotonic()))
+    outbox.hand_over_all(deadline)
 
 
 class _Lock:

@@ -19,7 +19,7 @@ from walld_client import artifacts, entries
 from walld_client.entries import Entry, draft
 from walld_client.errors import NotDurable, Refused, Unavailable
 from walld_client.fingerprint import file_hashes
-from walld_client.given import checked_files, checked_list
+from walld_client.given import checked_files, checked_list, checked_seconds
 from walld_client.ids import checked_id, new_entry_id, new_stream_id
 from walld_client.session_steps import SessionSteps
 from walld_client.steps import Done, Steps, within
@@ -203,6 +203,7 @@ def submit(
     meta: dict[str, Any],
 ) -> Steps[TurnSteps]:
     """The user's message, synced before this returns. Its turn, or the first one of that id."""
+    checked_seconds(timeout, "timeout")
     kinds = (bytes, bytearray, memoryview, str, os.PathLike, Mapping)
     attachments = checked_list(attachments, "attachments", "bytes, paths or dicts", *kinds)
     began = time.monotonic()

@@ -1,0 +1,360 @@
+"""Entries that were posted, on their way: one connection, written to and never waited for.
+
+Owns: what waits, what is on its way, the connection of both, and when the keeper looks after them.
+Refuses: whose they are and who waits for them (`outbox.py`), the lock (`lock.py`), the thread
+(`keeper.py`).
+
+Once the kernel has an entry this process may die: the daemon does what it finds of a connection
+whose other side is gone. Until it is answered the entry stays here all the same, for the daemon may
+die too; then it is doubtful, and sent again by its id on the next connection. While all is well the
+keeper waits for a hang-up alone, and answers are read by whoever posts next.
+
+Invariants
+- Entries are sent in the order they were posted, and what may have to be sent again stands
+  before all that was posted since. So a connection that is left behind, which the daemon reads to
+  its end, and the next one say the same, each in that order; by their ids the first of both counts.
+- What is sent, waits and is not answered is bounded: in entries, and in bytes of payload.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+from walld_client import process
+from walld_client.connection import NOSIGNAL
+from walld_client.errors import Unavailable
+from walld_client.limits import BACKOFF_SECONDS_MIN, OUTBOX_BYTES_MAX, OUTBOX_ENTRIES_MAX
+from walld_client.lock import Lock, Reentered
+from walld_client.query import unreachable
+from walld_client.requests import CANNOT_KNOW, Conversation
+from walld_client.wire import framing
+from walld_client.wire.messages import Answer, Append, Error, NewEntry, ToQuery
+
+__all__ = ["Carrier", "Posted"]
+
+_READ_BYTES = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
+"""What waits goes to the kernel in such pieces: it counts its room in them, not in frames."""
+_UNHEARD_MAX = 128
+"""Answers that nobody has read: a daemon's socket holds twice as many, then it waits for us."""
+_RETRY_SECONDS = 1.0
+"""Between attempts to reach a daemon that is away: each may cost a moment."""
+_HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
+_messages = msgspec.msgpack.Decoder(ToQuery)
+_log = logging.getLogger("walld")
+
+
+class Posted:
+    """An entry that was posted. doubtful: it was sent once, and nobody knows whether it arrived."""
+
+    __slots__ = ("doubtful", "entry", "session_id")
+
+    def __init__(self, session_id: str, entry: NewEntry) -> None:
+        self.session_id = session_id
+        self.entry = entry
+        self.doubtful = False
+
+    def request(self, request_id: int) -> Append:
+        """The append of it alone."""
+        return Append(request_id, self.session_id, [self.entry])
+
+
+class Carrier(Lock):
+    """What one outbox holds."""
+
+    def __init__(self, locate: Callable[[], str]) -> None:
+        super().__init__()
+        self._locate = locate
+        self._socket: socket.socket | None = None
+        self._greeting: Conversation | None = None
+        """While Welcome is awaited: nobody may send a request before it."""
+        self._rest = b""
+        self._id = 0
+        self._on_its_way: dict[int, Posted] = {}
+        """By request id; also what the kernel has not taken of `_unsent`."""
+        self._unsent = memoryview(b"")
+        self._ends: deque[int] = deque()
+        """Of each frame in `_unsent`: how much is left of that when the kernel has it."""
+        self._kept: deque[Posted] = deque()
+        self._bytes = 0
+        self._retry_at = 0.0
+        self._watched: tuple[int, int, float | None] = (-1, 0, None)
+        """What the keeper watches and until when, as it was told last."""
+        self._is_kept = False
+        self._is_left = False
+        self.was_there = False
+        """A daemon has answered here."""
+        self._failure: Exception = Unavailable("nothing was posted")
+        process.register(self)
+
+    def __len__(self) -> int:
+        return len(self._on_its_way) + len(self._kept)
+
+    @property
+    def unsent(self) -> int:
+        """Entries that the kernel does not have."""
+        return len(self._kept) + len(self._ends)
+
+    @property
+    def failure(self) -> Unavailable | None:
+        """Why there is no connection, None where there is one."""
+        if self._socket is not None:
+            return None
+        why = Unavailable(str(self._failure))
+        why.__cause__ = self._failure.__cause__
+        return why
+
+    # --- for the outbox -------------------------------------------------------------------------
+
+    def post(self, posted: Posted) -> str:
+        """Send it, or keep it for later. Returns why it was not taken, "" where it was."""
+        try:
+            with self.mutex, self:
+                full = self._hold(posted)
+        except Reentered:  # said as soon as the call is done that this one interrupted
+            self.deferred.append(partial(self.post, posted))
+            return ""
+        if not full:
+            self._look_after()
+        return full
+
+    def go_on(self, *, hurry: bool = False) -> tuple[int, int, float | None]:
+        """Hear and send what can be. Returns what to poll until there is more to do."""
+        with self.mutex, self:
+            if hurry:
+                self._retry_at = 0.0
+            self._pump()
+            watched = self._watching()
+        self._look_after()
+        return watched
+
+    def let_go(self) -> None:
+        """Nobody posts any more; what there is goes on. Takes no lock: legal in a finalizer."""
+        self._is_left = True
+        process.keeper().wake()
+
+    def close(self) -> int:
+        """End the connection. Returns how many entries no daemon will ever see."""
+        with self.mutex, self:
+            never = self.unsent
+            self._is_left = True
+            self._lose()
+            self._kept.clear()
+            self._bytes = 0
+        process.keeper().wake()
+        return never
+
+    def forked(self) -> None:
+        """In the child of a fork: all of it is the parent's."""
+        if self._socket is not None:
+            os.close(self._socket.detach())
+            self._socket = None
+        self.renew()
+        self._kept.clear()
+        self._lose()
+        self._kept.clear()
+
+    def _look_after(self) -> None:
+        """Have the keeper know what to watch, where that is something else than it was."""
+        if not self._is_kept:
+            self._is_kept = True
+            process.keeper().keep(self)
+        elif self._watching() != self._watched:
+            process.keeper().wake()
+
+    # --- for the keeper -------------------------------------------------------------------------
+
+    def wants(self) -> tuple[int, int, float | None]:
+        """What to watch, and the time to attend to it at the latest (`keeper.py`)."""
+        with self.mutex, self:
+            self._watched = self._watching()
+            if self._is_left and not len(self):
+                return -1, 0, 0.0
+            return self._watched
+
+    def attend(self, events: int) -> bool:
+        """Read, send, connect: whatever is due."""
+        with self.mutex, self:
+            if events & _HANGUP and self._socket is not None:
+                self._fail(ConnectionResetError("walld hung up"))
+            self._pump()
+            if self._is_left and not len(self):
+                self._lose()
+                return False
+        return True
+
+    # --- under the lock -------------------------------------------------------------------------
+
+    def mend(self) -> None:
+        """Nobody knows what of a frame the kernel took, or which books were written."""
+        self._lose()
+
+    def _hold(self, posted: Posted) -> str:
+        size = len(posted.entry.payload)
+        for _ in range(2):
+            if len(self) < OUTBOX_ENTRIES_MAX and self._bytes + size <= OUTBOX_BYTES_MAX:
+                self._bytes += size
+                self._kept.append(posted)
+                self._pump()
+                return ""
+            self._pump()
+        return (
+            f"{len(self)} entries of {self._bytes} bytes wait for walld, limit"
+            f" {OUTBOX_ENTRIES_MAX} of {OUTBOX_BYTES_MAX}: this one is not appended"
+        )
+
+    def _watching(self) -> tuple[int, int, float | None]:
+        if self._socket is None:
+            return -1, 0, self._retry_at if self._kept else None
+        if self._greeting is not None:
+            return self._socket.fileno(), select.POLLIN, None
+        if self._ends or self._kept:
+            return self._socket.fileno(), select.POLLIN | select.POLLOUT, None
+        many = len(self._on_its_way) > (0 if self._is_left else _UNHEARD_MAX)
+        return self._socket.fileno(), select.POLLIN if many else 0, None
+
+    def _pump(self) -> None:
+        """Read what was answered and send what is kept, as far as it goes without waiting."""
+        try:
+            if self._socket is None:
+                if not self._kept or time.monotonic() < self._retry_at:
+                    return
+                self._open()
+            self._hear()
+            if self._greeting is None:
+                self._send()
+        except (OSError, Unavailable) as error:
+            self._fail(error)
+
+    def _open(self) -> None:
+        """Connect, and give Welcome a moment; where that is not enough it is heard later."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket = connection
+        connection.setblocking(False)
+        # Clamped by the kernel: what it has survives this process.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, OUTBOX_BYTES_MAX)
+        path = "(no socket)"
+        try:
+            path = self._locate()
+            connection.connect(path)
+        except OSError as error:
+            raise unreachable(path, error) from error
+        self._greeting = Conversation()
+        connection.send(self._greeting.hello(), NOSIGNAL)
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        poll.poll(BACKOFF_SECONDS_MIN * 1000)
+
+    def _send(self) -> None:
+        assert self._socket is not None, "opened before"
+        while self._ends or self._kept:
+            if not self._ends:
+                self._encode()
+            try:
+                taken = self._socket.send(self._unsent, NOSIGNAL)
+            except BlockingIOError:
+                return
+            self._unsent = self._unsent[taken:]
+            while self._ends and len(self._unsent) <= self._ends[0]:
+                self._ends.popleft()
+
+    def _encode(self) -> None:
+        """What waits longest, as bytes to send."""
+        frames: list[bytes] = []
+        size = 0
+        while self._kept and size < _CHUNK_BYTES:
+            self._id += 1
+            frame = framing.encode(self._kept[0].request(self._id))
+            self._on_its_way[self._id] = self._kept[0]
+            self._kept.popleft()
+            frames.append(frame)
+            size += len(frame)
+        self._unsent = memoryview(b"".join(frames))
+        for frame in frames:
+            size -= len(frame)
+            self._ends.append(size)
+
+    def _hear(self) -> None:
+        assert self._socket is not None, "opened before"
+        while self._on_its_way or self._greeting is not None:
+            try:
+                received = self._socket.recv(_READ_BYTES)
+            except BlockingIOError:
+                return
+            if not received:
+                raise Unavailable("walld closed the connection")
+            try:
+                bodies, self._rest = framing.split(self._rest + received)
+                heard = [_messages.decode(body) for body in bodies]
+            except (framing.FrameTooLong, msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise Unavailable(f"walld said what this client cannot read: {error}") from error
+            for message in heard:
+                self._heard(message)
+
+    def _heard(self, message: msgspec.Struct) -> None:
+        if isinstance(message, Error) and message.id == 0:
+            raise Unavailable(f"walld ended the connection: {message.message}")
+        if isinstance(message, Error) and message.code in CANNOT_KNOW:
+            raise Unavailable(f"walld cannot take it now: {message.message}")
+        if isinstance(message, Error):
+            posted = self._on_its_way.pop(message.id, None)
+            if posted is not None:
+                self._bytes -= len(posted.entry.payload)
+                _refused(posted, message)
+        elif isinstance(message, Answer) and message.last:
+            posted = self._on_its_way.pop(message.id, None)
+            if posted is not None:
+                self._bytes -= len(posted.entry.payload)
+        elif self._greeting is not None:
+            self._greeting = None
+            self.was_there = True
+
+    def _fail(self, error: Exception) -> None:
+        """There is no connection, for now. What was answered before its end is heard."""
+        _log.debug("what was posted waits: %s", error)
+        self._failure = error
+        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        if self._socket is not None and isinstance(error, OSError):
+            try:
+                self._hear()
+            except (OSError, Unavailable) as last:
+                _log.debug("walld's last words: %s", last)
+        self._lose()
+
+    def _lose(self) -> None:
+        """There is no connection: what was on its way may have arrived. Twice is once."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        waiting = list(self._on_its_way.values())
+        for posted in waiting[: len(waiting) - len(self._ends)]:
+            posted.doubtful = True
+        kept = {id(posted) for posted in self._kept}  # also where this or a send was cut short
+        self._kept.extendleft(posted for posted in reversed(waiting) if id(posted) not in kept)
+        self._on_its_way.clear()
+        self._ends.clear()
+        self._unsent = memoryview(b"")
+        self._greeting, self._rest = None, b""
+        self._bytes = sum(len(posted.entry.payload) for posted in self._kept)
+
+
+def _refused(posted: Posted, error: Error) -> None:
+    """Nobody waits for the answer, so a refusal is told to the log."""
+    if posted.doubtful and error.code == "duplicate_id":
+        return  # it had arrived
+    _log.warning(
+        "an entry of type %r posted to session %r is not appended: code %s, got %s, limit %s",
+        posted.entry.type,
+        posted.session_id,
+        error.code,
+        error.got,
+        error.limit,
+    )

@@ -1,0 +1,232 @@
+"""append(wait=False) of a program that ends: what the kernel has is in the session (P1).
+
+However it ends: at the end of its text, by an exception, without any last words, killed. Whoever
+has waited for it and asks at once sees all of it, in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess, environment, until
+
+SYNC = """
+import os, signal, sys, time
+import walld_client
+client = walld_client.connect(sys.argv[1])
+session = client.session(sys.argv[2])
+for n in range(int(sys.argv[3])):
+    session.append('n', {'n': n}, wait=False)
+"""
+AIO = """
+import asyncio, os, sys
+import walld_client.aio
+async def main():
+    session = walld_client.aio.connect(sys.argv[1]).session(sys.argv[2])
+    for n in range(int(sys.argv[3])):
+        await session.append('n', {'n': n}, wait=False)
+asyncio.run(main())
+"""
+ENDS = {
+    "end": "",
+    "exception": "raise SystemExit(0)",
+    "at once": "os._exit(0)",
+    "killed": "os.kill(os.getpid(), 9)",
+}
+
+
+def posted_by(daemon: DaemonProcess, text: str, session_id: str, count: int) -> str:
+    """Run a program to its end. What it said on stderr."""
+    command = [sys.executable, "-c", text, daemon.socket_path, session_id, str(count)]
+    ran = subprocess.run(
+        command, env=environment(), stderr=subprocess.PIPE, check=False, text=True, timeout=60
+    )
+    return ran.stderr
+
+
+def numbers(daemon: DaemonProcess, session_id: str) -> list[int]:
+    found = daemon.reader.session(session_id).events() or []
+    return [event["payload"]["n"] for event in found if event["type"] == "n"]
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=list(ENDS))
+@pytest.mark.parametrize("text", [SYNC, AIO], ids=["sync", "aio"])
+def test_what_a_program_that_ended_had_posted_is_there(
+    daemon: DaemonProcess, text: str, end: str
+) -> None:
+    for count in (1, 60, 500):
+        assert posted_by(daemon, text + end, f"s{count}", count) == ""
+        assert numbers(daemon, f"s{count}") == list(range(count))
+
+
+def test_on_each_event_loop(daemon_on_each: DaemonProcess) -> None:
+    for count in (2, 300):
+        assert posted_by(daemon_on_each, SYNC + ENDS["killed"], f"s{count}", count) == ""
+        assert numbers(daemon_on_each, f"s{count}") == list(range(count))
+
+
+def test_more_than_the_kernel_holds_is_handed_over_at_the_end(daemon: DaemonProcess) -> None:
+    text = SYNC.replace("'n': n}", "'n': n, 'text': 'x' * 4000}")
+    assert posted_by(daemon, text, "s", 900) == ""
+    assert numbers(daemon, "s") == list(range(900))
+
+
+def test_a_daemon_that_was_frozen_does_what_the_dead_left(daemon: DaemonProcess) -> None:
+    """More answers than anybody reads, too: whoever they are for is gone."""
+    begin, _, posts = SYNC.partition("for n")
+    text = f"{begin}session.state()\nsession.append('m', wait=False)\nsession.state()\n"
+    text += f"print(flush=True)\ninput()\nfor n{posts}os.kill(os.getpid(), 9)"
+    command = [sys.executable, "-c", text, daemon.socket_path, "s", "400"]
+    agent = subprocess.Popen(
+        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert agent.stdin is not None
+    assert agent.stdout is not None
+    agent.stdout.readline()
+    daemon.freeze()
+    agent.stdin.write(b"\n")
+    agent.stdin.close()
+    assert agent.wait() == -signal.SIGKILL
+    agent.stdout.close()
+    daemon.thaw()
+    assert numbers(daemon, "s") == list(range(400))
+
+
+def test_nothing_comes_back_behind_a_delete(daemon: DaemonProcess) -> None:
+    for count in (1, 30, 300, 800):
+        posted_by(daemon, SYNC + ENDS["killed"], "s", count)
+        daemon.reader.delete("s")
+        assert numbers(daemon, "s") == []
+    daemon.restart()
+    assert numbers(daemon, "s") == []
+
+
+def test_a_daemon_that_ends_does_it_first(daemon: DaemonProcess) -> None:
+    for count in (3, 800):
+        posted_by(daemon, SYNC + ENDS["killed"], f"s{count}", count)
+        assert daemon.terminate() == 0
+        daemon.start()
+        assert numbers(daemon, f"s{count}") == list(range(count))
+
+
+def test_a_turn_is_interrupted_behind_what_its_process_posted(daemon: DaemonProcess) -> None:
+    text = SYNC.replace("for n", "turn = session.submit('hi')\nturn.worker_started()\nfor n")
+    for count in (1, 700):
+        posted_by(daemon, text + ENDS["killed"], f"s{count}", count)
+        events = daemon.reader.session(f"s{count}").events() or []
+        assert [event["type"] for event in events[2:]] == ["n"] * count + ["turn_interrupted"]
+
+
+def test_it_arrives_while_its_process_says_nothing_more(daemon: DaemonProcess) -> None:
+    client = walld_client.connect(daemon.socket_path)
+    session = client.session("s")
+    for n in range(2000):
+        session.append("n", {"n": n}, wait=False)
+    until(lambda: len(numbers(daemon, "s")) == 2000, "what was posted")
+    daemon.kill()
+    for n in range(2000, 2010):
+        session.append("n", {"n": n}, wait=False)
+    daemon.start()
+    until(lambda: len(numbers(daemon, "s")) == 2010, "what was posted while it was away")
+    assert numbers(daemon, "s") == list(range(2010))
+    client.close()
+
+
+def test_killed_in_full_flight_no_daemon_adds_it_twice(daemon: DaemonProcess) -> None:
+    client = walld_client.connect(daemon.socket_path)
+    session = client.session("s")
+    for n in range(1200):
+        session.append("n", {"n": n}, wait=False)
+        if n % 300 == 150:
+            daemon.restart()
+    until(lambda: len(numbers(daemon, "s")) >= 1200, "all of it")
+    assert numbers(daemon, "s") == list(range(1200))
+    client.close()
+
+
+def test_a_fork_sends_nothing_of_its_parent(daemon: DaemonProcess) -> None:
+    text = """
+import os, sys
+import walld_client
+client = walld_client.connect(sys.argv[1])
+session = client.session(sys.argv[2])
+session.append('n', {'n': 0}, wait=False)
+session.state()
+print(flush=True)
+input()
+for n in range(1, 40):
+    session.append('n', {'n': n}, wait=False)
+if not (pid := os.fork()):
+    session.append('n', {'n': 1000}, wait=False)
+    raise SystemExit(0 if len(client._outbox) == 1 else 3)
+assert os.waitpid(pid, 0)[1] == 0
+print(flush=True)
+input()
+"""
+    command = [sys.executable, "-c", text, daemon.socket_path, "s"]
+    agent = subprocess.Popen(
+        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert agent.stdin is not None
+    assert agent.stdout is not None
+    agent.stdout.readline()
+    daemon.kill()
+    agent.stdin.write(b"\n")
+    agent.stdin.flush()
+    agent.stdout.readline()
+    daemon.start()
+    until(lambda: len(numbers(daemon, "s")) >= 40, "what the parent posted")
+    agent.stdin.write(b"\n")
+    agent.stdin.close()
+    assert agent.wait() == 0
+    agent.stdout.close()
+    assert numbers(daemon, "s") == list(range(40))
+
+
+def test_what_nobody_takes_is_said_at_the_end(daemon: DaemonProcess) -> None:
+    """Within a bound: a daemon that is away keeps no program from ending."""
+    begun = SYNC.replace("for n", "session.append('m', wait=False)\nsession.state()\nKILL\nfor n")
+    assert daemon.process is not None
+    text = begun.replace("KILL", f"os.kill({daemon.process.pid}, 9)\ntime.sleep(0.2)")
+    at = time.monotonic()
+    said = posted_by(daemon, text, "s", 12)
+    assert "12 entries that were posted never reached walld" in said
+    assert time.monotonic() - at < 30
+    daemon.process.wait()
+
+
+@pytest.fixture
+def kept_alive(make_daemon: Callable[..., DaemonProcess]) -> DaemonProcess:
+    return make_daemon().start()
+
+
+def test_a_client_that_is_dropped_keeps_no_descriptor(kept_alive: DaemonProcess) -> None:
+    text = """
+import gc, json, os, sys, time
+import walld_client
+for n in range(30):
+    client = walld_client.connect(sys.argv[1])
+    client.session(sys.argv[2]).append('n', {'n': n}, wait=False)
+    client.session(sys.argv[2]).state()
+    del client
+gc.collect()
+for _ in range(500):
+    count = len(os.listdir('/proc/self/fd'))
+    if count < 20:
+        break
+    time.sleep(0.01)
+print(json.dumps(count))
+"""
+    command = [sys.executable, "-c", text, kept_alive.socket_path, "s"]
+    told = subprocess.run(command, env=environment(), capture_output=True, check=True, timeout=60)
+    assert json.loads(told.stdout) < 20
+    assert numbers(kept_alive, "s") == list(range(30))
+    assert os.path.exists(kept_alive.socket_path)
