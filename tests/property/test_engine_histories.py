@@ -91,7 +91,7 @@ class Machine(RuleBasedStateMachine):
         self.kept: list[tuple[Said, int]] = []
         self.bodies: dict[tuple[int, str, str], bytes] = {}
         self.world.reader._store = SimpleNamespace(  # type: ignore[assignment]
-            read_named=lambda *names: SimpleNamespace(body=self.bodies[names])
+            read_reply=lambda *names: (None, records.decode_items(self.bodies[names]))
         )
         self.number = 0
         self.on_their_way: list[Sealed] = []

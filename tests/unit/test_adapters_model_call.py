@@ -10,13 +10,13 @@ from walld_client.adapters.model_call import Board
 
 
 class Interrupting(str):
-    """A call id in whose hashing a finalizer comes, as the collector's may anywhere."""
+    """A run in whose hashing a finalizer comes, as the collector's may anywhere."""
 
-    __slots__ = ("act",)
-    act: Any
+    act: Any = None
 
     def __hash__(self) -> int:
-        self.act()
+        if self.act is not None:
+            self.act()
         return 0
 
 
@@ -25,15 +25,17 @@ def test_a_run_may_be_over_while_its_own_thread_has_the_table(monkeypatch: Any) 
     monkeypatch.setenv("WALLD_ENABLED", "0")
     board = Board(walld_client.connect(), "s")
     board.begin("other run").tool("weather", call_id="a")
-    is_done = threading.Event()
+    is_done, ended = threading.Event(), []
 
-    def wait() -> None:
-        call_id = Interrupting("b")
-        call_id.act = lambda: board.run_ended("other run")
-        board.wait(call_id, board.begin("run"))
+    def leave_open() -> None:
+        run = Interrupting("run")
+        call = board.begin(run)
+        run.act = lambda: ended.append(board.run_ended("other run"))
+        board.leave_open(call)
         is_done.set()
 
-    thread = threading.Thread(target=wait, daemon=True)
+    thread = threading.Thread(target=leave_open, daemon=True)
     thread.start()
     assert is_done.wait(20), "it waits for itself"
     thread.join()
+    assert ended
