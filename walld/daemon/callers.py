@@ -41,7 +41,7 @@ _UNREAD = struct.Struct("i")
 class Caller:
     """One query connection."""
 
-    __slots__ = ("connection", "gone_at", "is_deaf", "is_done", "socket")
+    __slots__ = ("connection", "gone_at", "is_deaf", "is_done", "socket", "waits_for")
 
     def __init__(self, peer: socket.socket, connection: Connection) -> None:
         self.socket = peer
@@ -50,6 +50,10 @@ class Caller:
         """Since when the other side is known to be closed; what it said may not all be read."""
         self.is_deaf = False
         """It hears no answer any more: only what changes something is worth doing."""
+        self.waits_for: anyio.Event | None = None
+        """Its appends are on their way to the disk. Set where it hangs up, too: a disk that hangs
+        keeps nobody from what it sent behind them.
+        """
         self.is_done = True
         """No append that was read of it is yet to be taken. What is taken is read by all, so that
         it waits for the disk concerns nobody else; nor does another request, which has its answer.
@@ -88,32 +92,36 @@ class Callers:
             self._selector.unregister(fd)
         self._gone.pop(caller.connection, None)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Who has hung up by now?"""
         for fd, _ in self._selector.poll(0):
             caller = self._by_fd.pop(fd)
             self._selector.unregister(fd)
             caller.gone_at = anyio.current_time()
             self._gone[caller.connection] = caller
+            if caller.waits_for is not None:
+                caller.waits_for.set()
 
     def has_hung_up(self, connection: Connection) -> bool:
         """That connection is closed on the other side."""
-        self._look()
+        self.look()
         return connection in self._gone
 
     def owe(self, process: Process) -> bool:
         """Something is left to do of what that process said before it hung up."""
-        self._look()
+        self.look()
         return any(one.owes() for one in self._gone.values() if one.connection.process is process)
 
     async def settled(self, uid: int | None, asking: Connection | None) -> None:
         """Wait until what those of `uid` (None: of all) left who hung up is done.
 
-        asking: who waits; no longer once it has hung up itself.
+        asking: who waits, and has looked; no longer once it has hung up itself. None: nobody has.
         """
-        self._look()
-        while asking not in self._gone and self._any_owes(uid):
+        if asking is None:
+            self.look()
+        while self._gone and asking not in self._gone and self._any_owes(uid):
             await anyio.sleep(_LOOK_SECONDS)
-            self._look()
+            self.look()
 
     def _any_owes(self, uid: int | None) -> bool:
         gone = self._gone.values()

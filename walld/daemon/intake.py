@@ -343,6 +343,7 @@ class Intake:
         self._shares.tick()
         if self._door.is_open:
             await self.departed.see_off()  # also where all that is left of one wakes nobody
+            self._connections.callers.look()
         if self._behind:  # that a connection has run dry wakes nobody
             self._look_behind()
         now = anyio.current_time()

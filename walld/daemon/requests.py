@@ -41,8 +41,6 @@ _log = logging.getLogger("walld.requests")
 _WAIT_SECONDS = 1.5
 """How long a request waits for a start to end."""
 _SEND_SECONDS = 30.0
-_LOOK_SECONDS = 0.05
-"""Between two looks whether the caller is there, while an append waits for the disk."""
 _ALWAYS = (wire.Status, wire.Metrics)
 """Answered also while the log is being read."""
 _IN_TURN = (
@@ -212,12 +210,11 @@ class Requests:
         if not taken:
             return
         caller.is_done = True
-        reached = self._sessions.reached([request for request, _ in taken])
-        while not reached.is_set() and not caller.is_deaf:
-            with anyio.move_on_after(_LOOK_SECONDS):
-                await reached.wait()
-            # A disk that hangs keeps nobody from what one who is gone sent behind this.
-            caller.is_deaf |= self._callers.has_hung_up(caller.connection)
+        if not caller.is_deaf:
+            caller.waits_for = self._sessions.reached([request for request, _ in taken])
+            await caller.waits_for.wait()
+            caller.waits_for = None
+            caller.is_deaf |= caller.gone_at is not None
         if caller.is_deaf:
             return
         for request, placed in taken:
