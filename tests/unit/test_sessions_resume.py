@@ -161,6 +161,26 @@ def test_a_call_whose_turn_is_lost_to_damage_is_told() -> None:
     assert pending(without)[0]["action"] == "settle_tool"
 
 
+def test_an_approval_behind_a_loss_does_not_say_that_it_never_started() -> None:
+    """Who gave it may not know that it was granted before, and started, in what is lost."""
+    log = working("approval:asked", side_effect="external-write", resume_policy=NEVER)
+    seq = log.state.last_seq
+    log.add("tool_approval", {"call_id": "c", "state": "granted"}, turn="t")
+    log.add("tool_started", {"call_id": "c"}, turn="t")
+    left, asked = log.events[:seq], log.events[:seq]
+    again = Log()
+    for event in left:
+        again.state.apply(event)
+    again.state.lose(log.state.last_seq)
+    again.events = left
+    assert pending(asked)[1]["action"] == "approve"
+    again.add("tool_approval", {"call_id": "c", "state": "granted"}, turn="t")
+    assert [tool["may"] for tool in resume(again.events)["tools"]] == ["never"]
+    assert pending(again.events)[1]["action"] == "settle_tool"
+    again.add("tool_approval", {"call_id": "c", "state": "denied"}, turn="t")
+    assert resume(again.events)["tools"] == []
+
+
 @pytest.mark.parametrize(
     ("now", "changed"),
     [

@@ -113,19 +113,20 @@ class Callers:
         return any(one.owes() for one in self._gone.values() if one.connection.process is process)
 
     async def settled(self, uid: int | None, asking: Connection | None) -> None:
-        """Wait until what those of `uid` (None: of all) left who hung up is done.
+        """Wait until what those of `uid` (None: of all) left who have hung up by now is done.
 
         asking: who waits, and has looked; no longer once it has hung up itself. None: nobody has.
         """
         if asking is None:
             self.look()
-        while self._gone and asking not in self._gone and self._any_owes(uid):
+        # Not those who hang up meanwhile: as one follows the other this would never end.
+        waiting = [one for one in self._gone.values() if uid in (None, one.connection.uid)]
+        while asking not in self._gone and any(map(self._owes, waiting)):
             await anyio.sleep(_LOOK_SECONDS)
             self.look()
 
-    def _any_owes(self, uid: int | None) -> bool:
-        gone = self._gone.values()
-        return any(one.owes() for one in gone if uid in (None, one.connection.uid))
+    def _owes(self, caller: Caller) -> bool:
+        return self._gone.get(caller.connection) is caller and caller.owes()
 
     def close(self) -> None:
         """At the end of the daemon."""

@@ -166,7 +166,7 @@ class Requests:
     async def _answer_all(self, caller: Caller, bodies: list[bytes]) -> None:
         """Requests that came together, in their order."""
         taken: list[tuple[wire.Append, list[wire.Placed]]] = []
-        for body in bodies:
+        for at, body in enumerate(bodies, 1):
             request = self._decoded(body)
             if isinstance(request, wire.Append):
                 caller.is_done = False
@@ -174,9 +174,9 @@ class Requests:
                 if not isinstance(found, wire.Error):
                     taken.append((request, found))
                     continue
+            caller.is_done = at == len(bodies)
             await self._answer_taken(caller, taken)
             taken.clear()
-            caller.is_done = True
             if isinstance(request, wire.Append):
                 await self._say(caller, request.id, found)
                 self._end_where_refused(caller, found.code)
@@ -185,6 +185,7 @@ class Requests:
             elif not caller.is_deaf or isinstance(request, _CHANGES):
                 answer = await self._outcome(caller, request, self._answer)
                 await self._say(caller, request.id, answer)
+        caller.is_done = True
         await self._answer_taken(caller, taken)
 
     def _decoded(self, body: bytes) -> Any:
@@ -209,7 +210,7 @@ class Requests:
         """Appends whose entries are in their places: they wait for the disk together."""
         if not taken:
             return
-        caller.is_done = True
+        caller.is_deaf |= caller.gone_at is not None
         if not caller.is_deaf:
             caller.waits_for = self._sessions.reached([request for request, _ in taken])
             await caller.waits_for.wait()

@@ -3,11 +3,11 @@
 Owns: which seqs are lost, and what of the rest proves that a call did not start among them.
 Refuses: what may be done with such a call (`resume.py`).
 
-A call starts behind its intent, in a turn that has not ended, and is neither asked for, approved
-nor denied once it has: an event of that kind behind a loss, or a turn that ended before it, proves
-that it did not start there. One that a fork or an import names is settled by a denial behind that
-too: who denies it does not run it. In a fork of a damaged session it is not known where the loss
-lay: a call of it that is open may have started.
+A call starts behind its intent, in a turn that has not ended: a turn that ended before a loss
+proves that it did not start there. A denial behind the loss, or behind the fork or import that
+names the call, settles it: who denies it does not run it. An approval does not: who gave it may not
+know what is lost. In a fork of a damaged session it is not known where the loss lay: a call of it
+that is open may have started.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ CAME_FROM: Final = frozenset(("forked", "imported"))
 """Events that tell what a session lacks of the one it came from."""
 
 _RAN: Final = frozenset(("finished", "failed", "observed"))
-_BEFORE: Final = ("asked", "approved", "denied")
 
 
 class _Lost(NamedTuple):
@@ -68,14 +67,17 @@ def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:
 
 
 def calls_elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
-    """Calls that may have run in what this session came from, and whose intents are not here."""
+    """Calls that may have run in what this session came from, and whose intents are not here.
+
+    What was told of one last counts: more had happened there by then.
+    """
     found: dict[tuple[str, str], ToolAccount] = {}
     for event in _tellers(events):
         for call in event.payload.get("calls", ()):
             names = (call["tool"], call["side_effect"], call["resume_policy"])
             state = ToolState("started", *names, {"intended": event.seq, "started": event.seq})
             intent = msgspec.structs.replace(event, turn=call["turn"], payload=call)
-            found.setdefault((call["turn"], call["call_id"]), ToolAccount(intent, state))
+            found[call["turn"], call["call_id"]] = ToolAccount(intent, state)
     return list(found.values())
 
 
@@ -95,7 +97,7 @@ def _may_start_in(lost: _Lost, tool: ToolAccount, account: Account) -> bool:
     ended = 0 if turn is None else turn.state.terminal_seq
     if 0 < ended < lost.first:
         return False
-    return all(tool.state.seqs.get(name, 0) < lost.first for name in _BEFORE)
+    return tool.state.seqs.get("denied", 0) < lost.first
 
 
 def _is_done(tool: ToolAccount, account: Account) -> bool:

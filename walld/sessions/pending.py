@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from walld.sessions.account import Account, ToolAccount, account_of
 from walld.sessions.events import Event
+from walld.sessions.losses import may_have_started
 
 __all__ = ["open_tools", "pending"]
 
@@ -41,7 +42,7 @@ def _is_completed(account: Account, turn_id: str | None) -> bool:
 def pending(events: Sequence[Event]) -> list[dict[str, Any]]:
     """In order of seq. action: approve | decide_tool | run_tool | settle_tool | answer_turn.
 
-    settle_tool: it started and has no result, so somebody has to look what became of it.
+    settle_tool: it started, or may have, and has no result: somebody has to look what became of it.
     answer_turn: a turn that was submitted and has not ended.
     """
     account = account_of(events)
@@ -57,11 +58,12 @@ def pending(events: Sequence[Event]) -> list[dict[str, Any]]:
         for turn in account.turns.values()
         if not turn.state.ended
     ]
-    for tool in open_tools(account):
-        state = tool.state.state
+    doubtful = may_have_started(account, events)
+    for tool in open_tools(account, doubtful):
+        state, is_doubtful = tool.state.state, tool.intent.id in doubtful
         found.append(
             {
-                "action": _ACTIONS.get(state, "settle_tool"),
+                "action": "settle_tool" if is_doubtful else _ACTIONS.get(state, "settle_tool"),
                 "seq": tool.intent.seq,
                 "since_ms": tool.at_ms[state],
                 "turn": tool.turn,
