@@ -171,6 +171,10 @@ def test_the_thread_is_not_woken_while_all_is_well(
     session = client.session("S")
     session.append("a", {"n": 0}, wait=False)
     session.state()
+    carrier = client._outbox._carrier
+    assert carrier is not None
+    # Once it has heard what there is to watch: on a busy machine it may be told of that by a wake.
+    daemon.until(lambda: carrier._watched == carrier._watching())
     woken: list[int] = []
     monkeypatch.setattr(process.keeper(), "wake", lambda: woken.append(1))
     for n in range(1, 50):
