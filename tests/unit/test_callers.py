@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from pathlib import Path
 
 import anyio
 from engine_world import World
-from virtual_daemon import run
+from virtual_daemon import Home, Peer, asked, living, run
+from walld_client.wire import messages as wire
 
 from walld.daemon.callers import Callers
 
@@ -44,3 +47,30 @@ def test_who_waits_waits_for_those_who_are_gone_by_then() -> None:
     run(main)
     for one in ours:
         one.close()
+
+
+def test_who_waited_too_long_is_told_so(tmp_path: Path) -> None:
+    """A gate is not to say "safe" without a start that a dead caller left; the rest is answered."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual, "query") as peer:
+                peer.send(wire.Append(1, "s", [wire.NewEntry("n", b"{}", "a")]))
+                await peer.hear(wire.Answer)
+            gone = virtual.daemon.connections.callers
+            own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            caller = gone.add(own, World().connect(b"g" * 16))
+            caller.connection.uid = os.geteuid()
+            other.send(b"a start that nobody takes in")
+            other.close()
+            assert await asked(virtual, wire.Events(1, "s"))
+            with Peer(virtual, "query") as peer:
+                peer.send(wire.Project(1, "s", "resume", b"{}"))
+                refused = await peer.hear(wire.Error)
+            assert (refused.code, refused.id) == ("behind", 1)
+            gone.end(caller)
+            own.close()
+            assert await asked(virtual, wire.Project(1, "s", "resume", b"{}"))
+
+    run(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -128,6 +129,56 @@ def test_a_daemon_that_is_not_ready_gets_it_again(client: Coloured, ledger: Fake
     assert numbers(ledger) == [0, 1]
 
 
+def refuse(ledger: FakeLedger, session_id: str, code: str) -> list[bool]:
+    """Appends to that session are answered so for as long as the list is not empty."""
+    refusing = [True]
+
+    def before(peer: Peer, request: Any) -> bool:
+        if refusing and isinstance(request, wire.Append) and request.session_id == session_id:
+            peer.say(wire.Error(code, "cannot be read", id=request.id))
+            peer.socket.shutdown(2)
+            return True
+        return False
+
+    ledger.before = before
+    return refusing
+
+
+@pytest.mark.parametrize("code", ["unreadable", "internal"])
+def test_a_session_that_fails_holds_up_no_other(
+    client: Coloured, ledger: FakeLedger, caplog: pytest.LogCaptureFixture, code: str
+) -> None:
+    """Left where it is the first entry would be sent for ever, and all posts behind it wait."""
+    refusing = refuse(ledger, "hurt", code)
+    for n in range(3):
+        client.session("hurt").append("a", {"n": n}, wait=False)
+        client.session("S").append("a", {"n": n}, wait=False)
+    assert client.session("S").append("a", {"n": 3}).seq == 4
+    assert numbers(ledger) == [0, 1, 2, 3]
+    assert f"3 entries posted to session 'hurt' are not appended: {code}" in caplog.text
+    caplog.clear()
+    client.session("hurt").append("a", {"n": 3}, wait=False)
+    client.session("S").append("a", {"n": 4})
+    assert "1 entries posted to session 'hurt'" in caplog.text
+    refusing.clear()
+    client.session("hurt").append("a", {"n": 4}, wait=False)
+    client.session("S").append("a", {"n": 5})
+    assert [event["payload"]["n"] for event in ledger.sessions["hurt"]] == [4]
+
+
+def test_one_that_fails_for_a_moment_loses_nothing_and_keeps_its_order(
+    client: Coloured, ledger: FakeLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusing = refuse(ledger, "S", "unreadable")
+    session = client.session("S")
+    for n in range(3):
+        session.append("a", {"n": n}, wait=False)
+    refusing.clear()
+    assert session.append("a", {"n": 3}).seq == 4
+    assert numbers(ledger) == [0, 1, 2, 3]
+    assert "not appended" not in caplog.text
+
+
 def test_what_does_not_fit_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,8 +226,14 @@ def test_the_thread_is_not_woken_while_all_is_well(
     assert carrier is not None
     # Once it has heard what there is to watch: on a busy machine it may be told of that by a wake.
     daemon.until(lambda: carrier._watched == carrier._watching())
-    woken: list[int] = []
-    monkeypatch.setattr(process.keeper(), "wake", lambda: woken.append(1))
+    woken: list[str] = []
+
+    def wake() -> None:
+        caller = sys._getframe(1)
+        if caller.f_locals.get("self") is carrier:  # not for one that a test before has left
+            woken.append(caller.f_code.co_name)
+
+    monkeypatch.setattr(process.keeper(), "wake", wake)
     for n in range(1, 50):
         session.append("a", {"n": n}, wait=False)
         daemon.until(lambda n=n: len(ledger.sessions["S"]) == n + 1)

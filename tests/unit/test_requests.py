@@ -17,6 +17,7 @@ from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.daemon import peers
+from walld.daemon.sessions import Sessions
 
 UID = os.getuid()
 
@@ -621,6 +622,31 @@ def test_an_append_that_is_to_be_asked_again_is_not_overtaken(tmp_path: Path) ->
                 peer_said = peer.heard()
                 await until(lambda: peer.heard() == [] and peer.ended)
                 assert peer_said == []
+            assert await asked(virtual, wire.Events(1, "s")) in (None, [])
+
+    run(main)
+
+
+def test_nor_is_one_whose_session_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file may be read a moment later: what came behind it would stand before it."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            opened, fails = Sessions.open, [True]
+
+            async def fail(self: Sessions, *args: Any, **kwargs: Any) -> Any:
+                if kwargs and fails and fails.pop():
+                    raise OSError(5, "Input/output error", "events.jsonl")
+                return await opened(self, *args, **kwargs)
+
+            monkeypatch.setattr(Sessions, "open", fail)
+            with Peer(virtual, "query") as peer:
+                peer.send(*(wire.Append(n, "s", [entry(f"e{n}")]) for n in (1, 2)))
+                error = await peer.hear(wire.Error)
+                assert (error.code, error.id) == ("unreadable", 1)
+                await until(lambda: peer.heard() == [] and peer.ended)
             assert await asked(virtual, wire.Events(1, "s")) in (None, [])
 
     run(main)

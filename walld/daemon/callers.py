@@ -63,6 +63,10 @@ class Caller:
         """It hung up just now, and something it said is left to do."""
         if self.gone_at is None or anyio.current_time() > self.gone_at + _WAIT_SECONDS:
             return False
+        return self.has_left_words()
+
+    def has_left_words(self) -> bool:
+        """It hung up, whenever that was, and something it said is left to do."""
         if not self.is_done:
             return True
         told = fcntl.ioctl(self.socket.fileno(), termios.FIONREAD, _UNREAD.pack(0))
@@ -112,10 +116,11 @@ class Callers:
         self.look()
         return any(one.owes() for one in self._gone.values() if one.connection.process is process)
 
-    async def settled(self, uid: int | None, asking: Connection | None) -> None:
+    async def settled(self, uid: int | None, asking: Connection | None) -> bool:
         """Wait until what those of `uid` (None: of all) left who have hung up by now is done.
 
         asking: who waits, and has looked; no longer once it has hung up itself. None: nobody has.
+        False where it took too long, or did for who asked before.
         """
         if asking is None:
             self.look()
@@ -124,9 +129,13 @@ class Callers:
         while asking not in self._gone and any(map(self._owes, waiting)):
             await anyio.sleep(_LOOK_SECONDS)
             self.look()
+        return not any(self._is_gone(one) and one.has_left_words() for one in waiting)
+
+    def _is_gone(self, caller: Caller) -> bool:
+        return self._gone.get(caller.connection) is caller
 
     def _owes(self, caller: Caller) -> bool:
-        return self._gone.get(caller.connection) is caller and caller.owes()
+        return self._is_gone(caller) and caller.owes()
 
     def close(self) -> None:
         """At the end of the daemon."""

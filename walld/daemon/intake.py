@@ -69,6 +69,7 @@ class Intake:
         """
         self._engine = engine
         self._connections = connections
+        self.callers = connections.callers
         self._door = door
         self._processes = processes
         self._shares = shares
@@ -321,17 +322,16 @@ class Intake:
         holds of the dead is read before "nothing" is said. Costs two looks at a selector. False
         where they left more than could be read in time. Who asks waits no longer than he is there.
         """
-        if self._connections.callers.has_hung_up(asking):
+        if self.callers.has_hung_up(asking):
             return True
         for _ in range(_LETTING_IN_TIMES):
             if not self._door.ready(1) or not self.let_in():
                 break
             await checkpoint()
-        callers = self._connections.callers
-        is_gone = partial(callers.has_hung_up, asking)
+        is_gone = partial(self.callers.has_hung_up, asking)
         if not await self.departed.all_of(uid, self.kick, is_gone):
             return False
-        await callers.settled(uid, asking)
+        await self.callers.settled(uid, asking)
         return True
 
     def _lose(self, process: Process) -> None:
@@ -343,7 +343,7 @@ class Intake:
         self._shares.tick()
         if self._door.is_open:
             await self.departed.see_off()  # also where all that is left of one wakes nobody
-            self._connections.callers.look()
+            self.callers.look()
         if self._behind:  # that a connection has run dry wakes nobody
             self._look_behind()
         now = anyio.current_time()

@@ -97,6 +97,16 @@ class Recovery:
                     return
         raise Refusal("behind", "not everything this process sent has arrived; ask again")
 
+    async def done(self, connection: Connection, uid: int) -> None:
+        """Refuse where something is left to do of what callers of `uid` said who have hung up.
+
+        Others are answered without it when it takes long. For who asks whether a call may have
+        started: its start may be among it.
+        """
+        if not await self._intake.callers.settled(uid, connection):
+            text = "not everything that processes which are gone have asked is done; ask again"
+            raise Refusal("behind", text)
+
     def _has_taken(self, connection: Connection, seen: wire.Seen) -> bool:
         producer = self._engine.registry.producers.get((connection.uid, seen.producer))
         if producer is None:

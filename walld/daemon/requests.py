@@ -55,8 +55,8 @@ _IN_TURN = (
 """What takes turns. Not what waits for the disk; not what must be answered meanwhile."""
 _CHANGES = (wire.Append, wire.Delete, wire.Fork, wire.PutArtifact, wire.Resolve)
 """Done also where nobody hears the answer."""
-_NOT_NOW = ("recovering", "behind")
-"""What an append is refused for that is asked again."""
+_NOT_NOW = ("recovering", "behind", "unreadable", "internal")
+"""What says nothing of an append itself: it is asked again."""
 _READ_BYTES = 64 * 1024
 _encoder = msgspec.msgpack.Encoder()
 

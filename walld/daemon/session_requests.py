@@ -232,6 +232,8 @@ class SessionRequests:
             arguments = msgspec.json.decode(request.arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refusal("bad_argument", str(error), "", "a JSON object") from None
+        if request.name == "resume":
+            await self._recovery.done(connection, uid)
         if request.name == "turn":
             return await self._turn(uid, request.session_id, arguments), None
         # One at a time of each user: the files' thread has others' sessions to open.

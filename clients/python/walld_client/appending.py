@@ -61,7 +61,8 @@ class Appending:
         """Append an event; of a type of your own it is kept and in no message.
 
         wait: False sends it like a token, in order, and gives an Entry of seq 0; where the daemon
-        is away it is kept, and sent once it is back. What it is refused for is logged.
+        is away it is kept, and sent once it is back. What it is refused for is logged,
+        and what is dropped because its session could not be written for a second.
         once: where its key (or, without one, its id) is there already, the first entry stands.
         leaf: what is appended next hangs on it. expected_seq: Refused (`stale`) where the session
         is at another. synced: wait until it survives the loss of power, not only of a process.

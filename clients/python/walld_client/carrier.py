@@ -14,6 +14,8 @@ Invariants
   before all that was posted since. So a connection that is left behind, which the daemon reads to
   its end, and the next one say the same, each in that order; by their ids the first of both counts.
 - What is sent, waits and is not answered is bounded: in entries, and in bytes of payload.
+- A session that cannot be written holds up the others for _GIVE_UP_SECONDS: then what waits of it
+  is dropped, and what is posted to it from then on at its first attempt, until one is taken.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ _UNHEARD_MAX = 128
 """Answers that nobody has read: a daemon's socket holds twice as many, then it waits for us."""
 _RETRY_SECONDS = 1.0
 """Between attempts to reach a daemon that is away: each may cost a moment."""
+_GIVE_UP_SECONDS = 1.0
+"""How long a session may fail: an error that passes costs no entry."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _messages = msgspec.msgpack.Decoder(ToQuery)
 _log = logging.getLogger("walld")
@@ -67,6 +71,10 @@ class Posted:
         return Append(request_id, self.session_id, [self.entry])
 
 
+class _GivenUp(Unavailable):
+    """What waited for one session is dropped: the rest need not wait for another attempt."""
+
+
 class Carrier(Lock):
     """What one outbox holds."""
 
@@ -85,6 +93,8 @@ class Carrier(Lock):
         """Of each frame in `_unsent`: how much is left of that when the kernel has it."""
         self._kept: deque[Posted] = deque()
         self._bytes = 0
+        self._failing: dict[str, float] = {}
+        """Sessions of which an entry could not be taken, and none was since; from when on."""
         self._retry_at = 0.0
         self._watched: tuple[int, int, float | None] = (-1, 0, None)
         """What the keeper watches and until when, as it was told last."""
@@ -303,25 +313,52 @@ class Carrier(Lock):
         if isinstance(message, Error) and message.id == 0:
             raise Unavailable(f"walld ended the connection: {message.message}")
         if isinstance(message, Error) and message.code in CANNOT_KNOW:
-            raise Unavailable(f"walld cannot take it now: {message.message}")
-        if isinstance(message, Error):
-            posted = self._on_its_way.pop(message.id, None)
+            self._not_taken(message)
+        elif isinstance(message, Error):
+            posted = self._answered(message.id)
             if posted is not None:
-                self._bytes -= len(posted.entry.payload)
                 _refused(posted, message)
         elif isinstance(message, Answer) and message.last:
-            posted = self._on_its_way.pop(message.id, None)
+            posted = self._answered(message.id)
             if posted is not None:
-                self._bytes -= len(posted.entry.payload)
+                self._failing.pop(posted.session_id, None)
         elif self._greeting is not None:
             self._greeting = None
             self.was_there = True
+
+    def _answered(self, request_id: int) -> Posted | None:
+        posted = self._on_its_way.pop(request_id, None)
+        if posted is not None:
+            self._bytes -= len(posted.entry.payload)
+        return posted
+
+    def _not_taken(self, error: Error) -> None:
+        """It says nothing of the entry, and the daemon hangs up behind it. Raises."""
+        posted = self._on_its_way.get(error.id)
+        if posted is None or error.code in ("recovering", "behind"):
+            raise Unavailable(f"walld cannot take it now: {error.message}")
+        session_id, now = posted.session_id, time.monotonic()
+        if now < self._failing.setdefault(session_id, now) + _GIVE_UP_SECONDS:
+            raise Unavailable(f"walld cannot take it now: {error.message}")
+        self._lose()
+        held = len(self._kept)
+        self._kept = deque(one for one in self._kept if one.session_id != session_id)
+        self._bytes = sum(len(one.entry.payload) for one in self._kept)
+        _log.warning(
+            "%d entries posted to session %r are not appended: %s: %s",
+            held - len(self._kept),
+            session_id,
+            error.code,
+            error.message,
+        )
+        raise _GivenUp(f"walld cannot write session {session_id!r}: {error.message}")
 
     def _fail(self, error: Exception) -> None:
         """There is no connection, for now. What was answered before its end is heard."""
         _log.debug("what was posted waits: %s", error)
         self._failure = error
-        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        is_next = isinstance(error, _GivenUp)
+        self._retry_at = 0.0 if is_next else time.monotonic() + _RETRY_SECONDS
         if self._socket is not None and isinstance(error, OSError):
             try:
                 self._hear()
