@@ -287,6 +287,35 @@ def test_an_orphan_that_is_not_kept_yet_is_resolved_too(tmp_path: Path) -> None:
     run(main)
 
 
+def test_also_where_the_file_cannot_be_removed_at_once(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            unlink = virtual.disk.unlink
+
+            def refuse(path: str) -> None:
+                if path.startswith("partials/") and not path.endswith(".tmp") and not refused:
+                    refused.append(path)
+                    raise OSError(5, "planted", path)
+                unlink(path)
+
+            vars(virtual.disk)["unlink"] = refuse
+            virtual.background.seconds = 0.5
+            with await say(virtual, "r", b"the words"):
+                virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+                virtual.daemon.background.wake()
+                await anyio.sleep(0.2)
+                assert await asked(virtual, wire.Resolve(1, "r", 1)) is True
+                virtual.background.seconds = 0.0
+                await anyio.sleep(20)
+                assert refused
+                assert home.holds(b"the words") == []
+
+    run(main)
+
+
 # --- whose ----------------------------------------------------------------------------------------
 
 

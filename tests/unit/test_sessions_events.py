@@ -73,6 +73,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("tool_approval", {"call_id": "c", "state": "yes"}, "state"),
     ("forked", {"session": "s", "started": [1]}, "started"),
     ("imported", {"calls": [INTENT]}, "calls"),
+    ("observation", {"text": "x", "of_turn": "t"}, "observed"),
+    ("observation", {"call_id": "c", "of_turn": "t", "of_call": "c"}, "observed"),
     ("imported", {"calls": [INTENT | {"turn": "t", "resume_policy": "maybe"}]}, "calls"),
     ("turn_worker_started", {"stream_id": ["x"]}, "stream_id"),
     ("turn_worker_started", {"stream_id": 5}, "stream_id"),

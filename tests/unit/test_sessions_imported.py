@@ -58,6 +58,22 @@ def test_a_call_whose_turn_is_not_here_is_told_all_the_same(source: Log) -> None
     assert untold(left, source.state.last_seq, copy.events) == {}
 
 
+def test_what_became_of_such_a_call_can_be_said(source: Log) -> None:
+    """It has no turn here that a result could be of."""
+    left, copy = source.events[1:], Log()
+    lacks = untold(left, source.state.last_seq, copy.events)
+    copy.add("imported", lacks, leaf=False)
+    (reason,) = resume(copy.events)["reasons"]
+    assert "an observation with of_turn and of_call" in reason["message"]
+    copy.add("observation", {"of_turn": "t", "of_call": "another", "text": "no"})
+    assert resume(copy.events)["status"] == "blocked"
+    copy.add("observation", {"of_turn": "t", "of_call": "paid", "text": "the receipt is there"})
+    assert resume(copy.events)["status"] == "ok"
+    assert untold(left, source.state.last_seq, copy.events) == {}, "what is settled stays settled"
+    copy.add("imported", lacks, leaf=False)
+    assert resume(copy.events)["status"] == "blocked", "it ran there again, or may have"
+
+
 def test_the_end_that_was_lost_may_have_been_its_start(source: Log) -> None:
     left = source.events[:2]
     assert untold(left, 2, left) == {}

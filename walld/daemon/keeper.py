@@ -120,7 +120,9 @@ class Keeper:
             # Resolved, or its owner is back, while the file was made: it must not outlive this.
             # Also where it is tried again: nobody knows of the file until then.
             if stream.gone or old is None:
+                self._in_vain[stream.no] = stream, (begin.uid, session, name)
                 await self._remove(begin.uid, session, name)
+                del self._in_vain[stream.no]
             return
         self._in_vain.pop(stream.no, None)
         known = KeptFacts(stream.no, last_seq, wal_until, begin.at_ms, has_ended)

@@ -278,7 +278,12 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _Field("failed", _FLAG, "true or false", False),
         _Field("files", _or_null(_is_file_table), "paths, each with 64 hex digits or null", False),
     ),
-    "observation": (_optional_name("call_id"), _Field("text", _is_text, "a text", False)),
+    "observation": (
+        _optional_name("call_id"),
+        _Field("text", _is_text, "a text", False),
+        _name("of_turn", required=False),
+        _name("of_call", required=False),
+    ),
     "artifact": (
         _Field("sha256", is_sha256, "64 hex digits"),
         _Field("size", _is_count(0), "a number from 0"),
@@ -313,8 +318,18 @@ def _check_submitted(payload: dict[str, Any]) -> Problem | None:
     return _bad("turn_submitted", "message_id", "nothing", "a text that is not empty")
 
 
+def _check_observation(payload: dict[str, Any]) -> Problem | None:
+    """Of a call of this session (call_id), or of one that `forked` or `imported` names."""
+    given = [name for name in ("call_id", "of_turn", "of_call") if payload.get(name) is not None]
+    if given in ([], ["call_id"], ["of_turn", "of_call"]):
+        return None
+    limit = "call_id | of_turn, of_call | none of them"
+    return _bad("observation", "what was observed", ", ".join(given), limit)
+
+
 _MORE: Final[dict[str, Callable[[dict[str, Any]], Problem | None]]] = {
     "message_edit": _check_edit,
+    "observation": _check_observation,
     "compaction": _check_compaction,
     "turn_submitted": _check_submitted,
 }

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from walld.sessions.account import account_of
 from walld.sessions.events import Event, check_payload
+from walld.sessions.losses import settled_elsewhere
 from walld.sessions.resume import resume
 from walld.sessions.workspace import fingerprint_then
 
@@ -32,18 +33,19 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
     What is settled in the copy stays settled. last_seq: the highest that the source gave.
     """
     there = {_key(tool): tool for tool in resume(copy)["tools"]}
-    settled, intents = set(), {}
+    settled, intents = set[str](), {}
     for account in account_of(copy).tools:
         intents[account.turn, account.call_id] = account.intent.id
         if account.state.closed:
             settled.add(account.intent.id)
+    elsewhere = settled_elsewhere(copy)
     came = {(one.turn, one.call_id): one.intent.id for one in account_of(source).tools}
     started: list[str] = []
     calls: list[dict[str, Any]] = []
     for tool in resume(source, last_seq=last_seq)["tools"]:
         key, is_unknown = _key(tool), tool["outcome"] == "unknown"
         told = there.get(key)
-        if told is None and came.get(key) in settled:
+        if told is None and (came.get(key) in settled or key in elsewhere):
             continue
         if told is not None and _is_as_strict(told, tool):
             continue

@@ -21,7 +21,13 @@ from walld.sessions.account import Account, ToolAccount
 from walld.sessions.events import Event, check_payload
 from walld.sessions.tools import ToolState
 
-__all__ = ["CAME_FROM", "calls_elsewhere", "may_have_started", "started_elsewhere"]
+__all__ = [
+    "CAME_FROM",
+    "calls_elsewhere",
+    "may_have_started",
+    "settled_elsewhere",
+    "started_elsewhere",
+]
 
 CAME_FROM: Final = frozenset(("forked", "imported"))
 """Events that tell what a session lacks of the one it came from."""
@@ -60,7 +66,7 @@ def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:
     seq that came from there.
     """
     found: dict[str, int] = {}
-    for event in _tellers(events):
+    for event in _sound(events):
         for one in event.payload.get("started", ()):
             found[one] = max(found.get(one, 0), _until(event))
     return found
@@ -69,24 +75,40 @@ def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:
 def calls_elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
     """Calls that may have run in what this session came from, and whose intents are not here.
 
-    What was told of one last counts: more had happened there by then.
+    What was told of one last counts: more had happened there by then. An observation behind it that
+    names the call settles it.
     """
-    found: dict[tuple[str, str], ToolAccount] = {}
-    for event in _tellers(events):
+    return [call for call in _elsewhere(events).values() if not call.state.closed]
+
+
+def settled_elsewhere(events: Sequence[Event]) -> set[tuple[str | None, str]]:
+    """(turn, call_id) of those of which an observation said what became of them."""
+    return {
+        (call.turn, call.call_id) for call in _elsewhere(events).values() if call.state.closed
+    }
+
+
+def _elsewhere(events: Sequence[Event]) -> dict[tuple[object, object], ToolAccount]:
+    found: dict[tuple[object, object], ToolAccount] = {}
+    for event in _sound(events):
+        settled = found.get((event.payload.get("of_turn"), event.payload.get("of_call")))
+        if settled is not None:
+            settled.state.seqs["observed"] = event.seq
         for call in event.payload.get("calls", ()):
             names = (call["tool"], call["side_effect"], call["resume_policy"])
             state = ToolState("started", *names, {"intended": event.seq, "started": event.seq})
             intent = msgspec.structs.replace(event, turn=call["turn"], payload=call)
             found[call["turn"], call["call_id"]] = ToolAccount(intent, state)
-    return list(found.values())
+    return found
 
 
-def _tellers(events: Sequence[Event]) -> list[Event]:
-    """Events that tell what is left behind."""
+def _sound(events: Sequence[Event]) -> list[Event]:
+    """Events that tell what is left behind, and those that may tell what became of it."""
     return [
         event
         for event in events
-        if event.type in CAME_FROM and check_payload(event.type, event.payload) is None
+        if (event.type in CAME_FROM or event.type == "observation")
+        and check_payload(event.type, event.payload) is None
     ]
 
 

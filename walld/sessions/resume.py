@@ -47,6 +47,7 @@ _ASKS: Final = {
     "ask_user": "the user must say whether it may run",
     "never": "it may have run and must not run again: record what became of it",
 }
+_BY: Final = " (its intent is not in this session: an observation with of_turn and of_call)"
 
 
 def resume(
@@ -69,16 +70,18 @@ def resume(
     account = account_of(events)
     compared = compare(fingerprint_then(events), workspace, _has_written(account, events))
     doubtful = may_have_started(account, events, last_seq)
-    unsettled = [*open_tools(account, doubtful), *calls_elsewhere(events)]
+    elsewhere = calls_elsewhere(events)
+    unsettled = [*open_tools(account, doubtful), *elsewhere]
     tools = [_judged(tool, compared, tool.intent.id in doubtful) for tool in unsettled]
     reasons = [
         _reason(
             _code(tool),
-            f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}",
+            f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}"
+            + (_BY if call in elsewhere else ""),
             turn=tool["turn"],
             call_id=tool["call_id"],
         )
-        for tool in tools
+        for tool, call in zip(tools, unsettled, strict=True)
         if tool["may"] in _ASKS
     ]
     if compared.changed:
