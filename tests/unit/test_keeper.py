@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,22 @@ async def kept_and_gone_on(home: Home) -> None:
             await virtual.crash()
 
 
+def unreadable(path: str, failing: list[bool]) -> Callable[[Virtual], None]:
+    """A daemon whose disk does not give that file, for as long as the list is not empty."""
+
+    def plant(virtual: Virtual) -> None:
+        whole = virtual.disk.open
+
+        def planted(named: str) -> RealFile:
+            if named == path and failing:
+                raise OSError(5, "planted", named)
+            return whole(named)
+
+        virtual.disk.open = planted  # type: ignore[method-assign]
+
+    return plant
+
+
 def test_what_no_start_could_read_is_not_written_over(tmp_path: Path) -> None:
     """It is the beginning of a reply that the log goes on with, and waits for it."""
 
@@ -194,18 +211,7 @@ def test_what_no_start_could_read_is_not_written_over(tmp_path: Path) -> None:
         await kept_and_gone_on(home)
         path, failing = f"partials/{UID}/s/r", [True]
         before = (home.data / path).read_bytes()
-
-        def plant(virtual: Virtual) -> None:
-            whole = virtual.disk.open
-
-            def planted(named: str) -> RealFile:
-                if named == path and failing:
-                    raise OSError(5, "planted", named)
-                return whole(named)
-
-            virtual.disk.open = planted  # type: ignore[method-assign]
-
-        async with living(home, plant) as virtual:
+        async with living(home, unreadable(path, failing)) as virtual:
             virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
             await anyio.sleep(20)
             assert text_of(await recovered(virtual, "r")) == b" behind"
@@ -215,6 +221,23 @@ def test_what_no_start_could_read_is_not_written_over(tmp_path: Path) -> None:
             await anyio.sleep(20)
             assert text_of(await recovered(virtual, "r")) == b"before behind"
             assert not virtual.engine.orphans
+
+    run(main)
+
+
+def test_what_no_start_could_read_goes_with_the_rest_of_its_reply(tmp_path: Path) -> None:
+    """Resolved while its beginning cannot be read: it is not to come back when it can."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        await kept_and_gone_on(home)
+        async with living(home, unreadable(f"partials/{UID}/s/r", [True])) as virtual:
+            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            assert await asked(virtual, wire.Resolve(1, "r", 2)) is True
+            await anyio.sleep(20)
+            assert home.holds(b"before") == []
+        async with living(home) as virtual:
+            assert await recovered(virtual, "r") is None
 
     run(main)
 

@@ -311,7 +311,7 @@ class Engine:
         self.registry.remove(stream)
         self.orphans.pop(stream.no, None)
         seq = stream.next_seq - 1
-        kept = self.kept.by_no.get(stream.no)
+        kept = self.kept.of_stream(stream)
         if kept is not None:
             self.unwanted.append(kept)
             facts = self.kept.facts(*kept)

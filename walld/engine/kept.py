@@ -8,9 +8,12 @@ look-ups go from id to name, never back.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from walld_client.paths import path_name
+
+if TYPE_CHECKING:
+    from walld.engine.stream import Stream
 
 __all__ = ["Kept", "KeptFacts"]
 
@@ -68,6 +71,18 @@ class Kept:
         stream = path_name(stream_id)
         session = self._streams.get((uid, stream))
         return None if session is None else (session, stream)
+
+    def of_stream(self, stream: Stream) -> tuple[int, str, str] | None:
+        """Names of the partial that goes with a stream; also of the beginning of one that a start
+        found, where that could not be read.
+        """
+        names = self.by_no.get(stream.no)
+        if names is not None or stream.restored_seq < 0:
+            return names
+        begin = stream.begin
+        where = self.where(begin.uid, begin.stream_id)
+        unread = where is not None and self.facts(begin.uid, *where) is None
+        return (begin.uid, *where) if where is not None and unread else None
 
     def facts(self, uid: int, session: str, stream: str) -> KeptFacts | None:
         """What is known of one; None until it was read, or where it is gone."""

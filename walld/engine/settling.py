@@ -88,7 +88,7 @@ class Settling:
         stream.gone = True
         engine.registry.remove(stream)
         engine.orphans.pop(stream.no, None)
-        kept = engine.kept.by_no.get(stream.no)
+        kept = engine.kept.of_stream(stream)
         if kept is not None:
             engine.unwanted.append(kept)
         engine.registry.leaves(stream)

@@ -83,9 +83,7 @@ def calls_elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
 
 def settled_elsewhere(events: Sequence[Event]) -> set[tuple[str | None, str]]:
     """(turn, call_id) of those of which an observation said what became of them."""
-    return {
-        (call.turn, call.call_id) for call in _elsewhere(events).values() if call.state.closed
-    }
+    return {(call.turn, call.call_id) for call in _elsewhere(events).values() if call.state.closed}
 
 
 def _elsewhere(events: Sequence[Event]) -> dict[tuple[object, object], ToolAccount]:
