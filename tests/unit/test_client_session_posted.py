@@ -262,6 +262,40 @@ def test_a_post_of_a_signal_handler_waits_for_the_post_it_interrupted(
     client.close()
 
 
+def test_one_of_a_signal_handler_that_does_not_fit_is_logged(
+    daemon: FakeDaemon,
+    ledger: FakeLedger,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = walld_client.connect(daemon.path)
+    session = client.session("S")
+    monkeypatch.setattr(carrier, "OUTBOX_ENTRIES_MAX", 0)
+    with client._outbox._carrier.mutex, client._outbox._carrier:
+        session.append("a", {"n": 0}, wait=False)
+    assert "posted by a signal handler is lost: 0 entries" in caplog.text
+    client.close()
+
+
+def test_two_threads_post_first(daemon: FakeDaemon, ledger: FakeLedger) -> None:
+    """What each of them posts is there before what either asks."""
+    for number in range(30):
+        client = walld_client.connect(daemon.path)
+        session, gate = client.session(f"S{number}"), threading.Barrier(2)
+
+        def post(n: int, session: walld_client.Session = session, gate: Any = gate) -> None:
+            gate.wait()
+            session.append("a", {"n": n}, wait=False)
+
+        threads = [threading.Thread(target=post, args=(n,)) for n in (0, 1)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert len(session.events()) == 2
+        client.close()
+
+
 def test_an_exception_in_the_middle_of_a_post_loses_nothing(
     daemon: FakeDaemon, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

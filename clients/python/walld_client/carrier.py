@@ -35,12 +35,13 @@ from walld_client.connection import NOSIGNAL
 from walld_client.errors import Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN, OUTBOX_BYTES_MAX, OUTBOX_ENTRIES_MAX
 from walld_client.lock import Lock, Reentered
+from walld_client.posted import Posted
 from walld_client.query import unreachable
 from walld_client.requests import CANNOT_KNOW, Conversation
 from walld_client.wire import framing
-from walld_client.wire.messages import Answer, Append, Error, NewEntry, ToQuery
+from walld_client.wire.messages import Answer, Error, ToQuery
 
-__all__ = ["Carrier", "Posted"]
+__all__ = ["Carrier"]
 
 _READ_BYTES = 64 * 1024
 _CHUNK_BYTES = 64 * 1024
@@ -54,21 +55,6 @@ _GIVE_UP_SECONDS = 1.0
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _messages = msgspec.msgpack.Decoder(ToQuery)
 _log = logging.getLogger("walld")
-
-
-class Posted:
-    """An entry that was posted. doubtful: it was sent once, and nobody knows whether it arrived."""
-
-    __slots__ = ("doubtful", "entry", "session_id")
-
-    def __init__(self, session_id: str, entry: NewEntry) -> None:
-        self.session_id = session_id
-        self.entry = entry
-        self.doubtful = False
-
-    def request(self, request_id: int) -> Append:
-        """The append of it alone."""
-        return Append(request_id, self.session_id, [self.entry])
 
 
 class _GivenUp(Unavailable):
@@ -130,11 +116,16 @@ class Carrier(Lock):
             with self.mutex, self:
                 full = self._hold(posted)
         except Reentered:  # said as soon as the call is done that this one interrupted
-            self.deferred.append(partial(self.post, posted))
+            self.deferred.append(partial(self._post_late, posted))
             return ""
         if not full:
             self._look_after()
         return full
+
+    def _post_late(self, posted: Posted) -> None:
+        full = self.post(posted)
+        if full:  # its call has returned: there is nobody to raise it to
+            _log.warning("an entry posted by a signal handler is lost: %s", full)
 
     def go_on(self, *, hurry: bool = False) -> tuple[int, int, float | None]:
         """Hear and send what can be. Returns what to poll until there is more to do."""
@@ -168,7 +159,6 @@ class Carrier(Lock):
             os.close(self._socket.detach())
             self._socket = None
         self.renew()
-        self._kept.clear()
         self._lose()
         self._kept.clear()
 
@@ -317,7 +307,7 @@ class Carrier(Lock):
         elif isinstance(message, Error):
             posted = self._answered(message.id)
             if posted is not None:
-                _refused(posted, message)
+                posted.is_refused(message)
         elif isinstance(message, Answer) and message.last:
             posted = self._answered(message.id)
             if posted is not None:
@@ -334,10 +324,10 @@ class Carrier(Lock):
 
     def _not_taken(self, error: Error) -> None:
         """It says nothing of the entry, and the daemon hangs up behind it. Raises."""
-        posted = self._on_its_way.get(error.id)
+        posted, now = self._on_its_way.get(error.id), time.monotonic()
         if posted is None or error.code in ("recovering", "behind"):
             raise Unavailable(f"walld cannot take it now: {error.message}")
-        session_id, now = posted.session_id, time.monotonic()
+        session_id = posted.session_id
         if now < self._failing.setdefault(session_id, now) + _GIVE_UP_SECONDS:
             raise Unavailable(f"walld cannot take it now: {error.message}")
         self._lose()
@@ -381,17 +371,3 @@ class Carrier(Lock):
         self._unsent = memoryview(b"")
         self._greeting, self._rest = None, b""
         self._bytes = sum(len(posted.entry.payload) for posted in self._kept)
-
-
-def _refused(posted: Posted, error: Error) -> None:
-    """Nobody waits for the answer, so a refusal is told to the log."""
-    if posted.doubtful and error.code == "duplicate_id":
-        return  # it had arrived
-    _log.warning(
-        "an entry of type %r posted to session %r is not appended: code %s, got %s, limit %s",
-        posted.entry.type,
-        posted.session_id,
-        error.code,
-        error.got,
-        error.limit,
-    )

@@ -20,9 +20,10 @@ import weakref
 from collections.abc import Callable
 
 from walld_client import process
-from walld_client.carrier import Carrier, Posted
+from walld_client.carrier import Carrier
 from walld_client.errors import Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
+from walld_client.posted import Posted
 from walld_client.steps import Done, Steps
 from walld_client.wire.messages import NewEntry
 
@@ -40,47 +41,44 @@ class Outbox:
 
     def __init__(self, locate: Callable[[], str]) -> None:
         self._locate = locate
-        self._carrier: Carrier | None = None
+        self._carrier = self._made()
         process.register(self)
 
     def __len__(self) -> int:
-        return 0 if self._carrier is None else len(self._carrier)
+        return len(self._carrier)
 
     def post(self, session_id: str, entry: NewEntry) -> None:
         """Send it, or keep it for later. Unavailable where so much waits that it does not fit."""
-        full = self._carried().post(Posted(session_id, entry))
+        full = self._carrier.post(Posted(session_id, entry))
         if full:
             raise Unavailable(full)
 
-    def _carried(self) -> Carrier:
-        carrier = self._carrier
-        if carrier is None:
-            carrier = self._carrier = Carrier(self._locate)
-            _carriers.add(carrier)
-            # The keeper holds on to it until all is sent.
-            weakref.finalize(self, carrier.let_go).atexit = False
+    def _made(self) -> Carrier:
+        """Before anybody posts: made by the first post, two of two threads would each have one."""
+        carrier = Carrier(self._locate)
+        _carriers.add(carrier)
+        # The keeper holds on to it until all is sent.
+        weakref.finalize(self, carrier.let_go).atexit = False
         return carrier
 
     def settle(self, timeout: float) -> None:
         """Wait until all that was posted is answered. Unavailable where that takes longer."""
         carrier = self._carrier
-        if carrier is not None and not _waited(carrier, _is_answered, timeout):
+        if not _waited(carrier, _is_answered, timeout):
             raise carrier.failure or Unavailable(
                 f"{len(carrier)} entries that were posted are not answered within {timeout} s"
             )
 
     def close(self, timeout: float) -> bool:
         """Wait for the kernel to take it all, and let go. What is left is lost, and said so."""
-        carrier, self._carrier = self._carrier, None
-        if carrier is None:
-            return True
+        carrier, self._carrier = self._carrier, self._made()
         _waited(carrier, _is_handed_over, timeout)
         _carriers.discard(carrier)
         return not _told(carrier.close())
 
     def forked(self) -> None:
         """In the child of a fork: all of it is the parent's."""
-        self._carrier = None
+        self._carrier = self._made()
 
 
 def delivered(outbox: Outbox, timeout: float) -> Steps[None]:

@@ -1,0 +1,42 @@
+"""An entry that was posted: appended without waiting.
+
+Owns: its request, and what is said of one that is refused. Refuses: sending it (`carrier.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from walld_client.wire.messages import Append, Error, NewEntry
+
+__all__ = ["Posted"]
+
+_log = logging.getLogger("walld")
+
+
+class Posted:
+    """doubtful: it was sent once, and nobody knows whether it arrived."""
+
+    __slots__ = ("doubtful", "entry", "session_id")
+
+    def __init__(self, session_id: str, entry: NewEntry) -> None:
+        self.session_id = session_id
+        self.entry = entry
+        self.doubtful = False
+
+    def request(self, request_id: int) -> Append:
+        """The append of it alone."""
+        return Append(request_id, self.session_id, [self.entry])
+
+    def is_refused(self, error: Error) -> None:
+        """Nobody waits for the answer, so a refusal is told to the log."""
+        if self.doubtful and error.code == "duplicate_id":
+            return  # it had arrived
+        _log.warning(
+            "an entry of type %r posted to session %r is not appended: code %s, got %s, limit %s",
+            self.entry.type,
+            self.session_id,
+            error.code,
+            error.got,
+            error.limit,
+        )
