@@ -136,6 +136,33 @@ def test_a_daemon_starts_on_it_and_serves_what_was_taken(
         daemon.kill()
 
 
+def test_what_it_could_not_take_is_not_proven_never_to_have_been(
+    made: DamagedDirectory, tmp_path: Path, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The new log is whole: it would prove that there was nothing of what the old one has lost."""
+    two_replies(made)
+    made.flip(2, 0)
+    assert salvage(made.path, new, capsys)[0] == 1
+    note = new / "quarantine" / "salvage"
+    assert [path.name for path in note.parent.iterdir()] == [note.name]
+    assert "lost: stream s1 of session chat" in note.read_text()
+    assert find(str(new)).doubts
+    daemon = DaemonProcess(tmp_path)
+    daemon.start()
+    try:
+        with pytest.raises(walld_client.Unavailable):
+            daemon.reader.recover("of nobody")
+        note.unlink()
+        daemon.restart()
+        assert daemon.reader.recover("of nobody") is None
+    finally:
+        daemon.kill()
+    again = tmp_path / "again"
+    note.write_text("before\n")
+    assert main(["salvage", str(new), "--to", str(again)]) == 0
+    assert (again / "quarantine" / "salvage").read_text() == "before\n"
+
+
 def test_records_of_a_bad_batch_that_verify_are_taken(
     made: DamagedDirectory, new: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +219,7 @@ def test_whole_records_of_a_torn_tail_are_taken(
     assert code == 1
     assert texts(new) == {"s1": "first"}
     assert account["missing"][0]["verdict"] == "torn"
+    assert list((new / "quarantine").iterdir()) == [], "nobody was told that it is safe"
 
 
 def test_a_gap_that_an_agent_left_itself_is_no_damage(

@@ -159,6 +159,23 @@ class _Salvage:
         self._account.tombstones_doubted = gathering.tombstones_doubted
         self._copy_quarantine()
         self._account.missing = [one for one in report.damage if self._is_missing(one)]
+        self._note_missing()
+
+    def _note_missing(self) -> None:
+        """In the new directory, whose log is whole: its daemon is not to prove from that log that
+        there is nothing of a reply, while this says what was lost of the old one (P11).
+        """
+        synced = [one for one in self._account.missing if one.verdict != "torn"]
+        said = [line.strip() for one in synced for line in fsck.about(one)]
+        of_sessions = set(self._sessions.unread)
+        said += [f"unreadable: {why}" for why in self._account.unread if why not in of_sessions]
+        if not said:
+            return
+        path, before = f"{QUARANTINE_DIR}/salvage", b""
+        if path in self._account.quarantined:  # the old directory was made by salvage itself
+            before = self._content(path) or b""
+        text = "salvage could not take:\n" + "\n".join(map(escaped_line, said)) + "\n"
+        self._target.replace(path, before + text.encode("utf-8", "backslashreplace"))
 
     # --- replies --------------------------------------------------------------------------------
 
