@@ -156,7 +156,7 @@ def test_what_it_could_not_take_is_not_proven_never_to_have_been(
         daemon.restart()
         assert daemon.reader.recover("of nobody") is None
     finally:
-        daemon.kill()
+        daemon.close()
     again = tmp_path / "again"
     note.write_text("before\n")
     assert main(["salvage", str(new), "--to", str(again)]) == 0
