@@ -4,55 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
-from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of, until
+from asking import UID, orphaned, refused, replies, say
+from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.daemon import peers
-from walld.daemon.sessions import Sessions
-
-UID = os.getuid()
-
-
-async def refused(virtual: Virtual, request: Any, seconds: float = 60.0) -> wire.Error:
-    """The Error a request gets; the connection goes on."""
-    with Peer(virtual, "query") as peer:
-        peer.send(request)
-        error = await peer.hear(wire.Error, seconds)
-        assert error.id == request.id
-        peer.send(wire.Status(99))
-        await peer.hear(wire.Answer)
-        return error
-
-
-async def replies(virtual: Virtual, which: str, **given: Any) -> list[wire.Recovered]:
-    answer = await asked(virtual, wire.Recover(1, which, **given))
-    return msgspec.convert(answer, list[wire.Recovered])
-
-
-async def say(virtual: Virtual, stream_id: str, text: bytes, session: str = "s") -> Peer:
-    """An agent of one reply, written."""
-    agent = Peer(virtual)
-    agent.send(wire.Start(1, 0, stream_id, session), wire.Token(1, 1, text))
-    await agent.drain()
-    return agent
-
-
-async def orphaned(virtual: Virtual, *stream_ids: str) -> None:
-    """Their owners are gone and their partials are made."""
-    for stream_id in stream_ids:
-        virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
-    virtual.daemon.background.wake()
-    await until(lambda: not virtual.engine.orphans)
-
 
 # --- what is answered -----------------------------------------------------------------------------
 
@@ -156,162 +120,6 @@ def test_requests_on_one_connection_are_answered_in_order(tmp_path: Path) -> Non
                     await anyio.sleep(0.001)
                 found = [(await reader.hear(wire.Answer)).id for _ in range(50)]
                 assert found == list(range(1, 51))
-
-    run(main)
-
-
-# --- partials that come and go meanwhile ----------------------------------------------------------
-
-
-def test_what_is_resolved_while_all_are_read_is_left_out(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            agents = [await say(virtual, f"r{n}", b"%d" % n) for n in range(5)]
-            await orphaned(virtual, *(f"r{n}" for n in range(5)))
-            virtual.background.seconds = 0.1
-            with Peer(virtual, "query") as reader, Peer(virtual, "query") as resolver:
-                reader.send(wire.Recover(1, "all"))
-                await anyio.sleep(0.05)
-                resolver.send(wire.Resolve(1, "r4"))
-                answer = await reader.hear(wire.Answer)
-                found = msgspec.msgpack.decode(answer.chunk, type=list[wire.Recovered])
-                assert {r.stream_id for r in found} >= {f"r{n}" for n in range(4)}
-            for agent in agents:
-                agent.socket.close()
-
-    run(main)
-
-
-@pytest.mark.parametrize("which", ["latest", "all"])
-def test_also_where_nothing_but_its_name_is_known(tmp_path: Path, which: str) -> None:
-    """After a start under a new log the partials of the old one are known by name alone."""
-
-    async def main() -> None:
-        home = Home(tmp_path)
-        async with living(home) as virtual:
-            agents = [await say(virtual, f"r{n}", b"%d" % n) for n in range(5)]
-            await orphaned(virtual, *(f"r{n}" for n in range(5)))
-            for agent in agents:
-                agent.socket.close()
-        shutil.rmtree(home.data / "wal")
-        (home.data / "LOCK").unlink()
-        async with living(home) as again:
-            again.background.seconds = 0.1
-            with Peer(again, "query") as reader, Peer(again, "query") as resolver:
-                reader.send(wire.Recover(1, which, "s"))
-                await anyio.sleep(0.05)
-                resolver.send(wire.Resolve(1, "r4"), wire.Resolve(2, "r0"))
-                heard = await reader.hear(wire.Answer | wire.Error)  # type: ignore[arg-type]
-                assert isinstance(heard, wire.Answer), heard
-
-    run(main)
-
-
-def test_resolved_by_two_at_once_is_resolved_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            with await say(virtual, "r", b"x"):
-                await orphaned(virtual, "r")
-                virtual.background.seconds = virtual.worker.seconds = 0.1
-                with Peer(virtual, "query") as one, Peer(virtual, "query") as two:
-                    one.send(wire.Resolve(1, "r"))
-                    two.send(wire.Resolve(1, "r"))
-                    said = [await peer.hear(wire.Answer) for peer in (one, two)]
-                    assert msgspec.msgpack.decode(said[0].chunk) is True
-                    assert isinstance(msgspec.msgpack.decode(said[1].chunk), bool)
-                assert await recovered(virtual, "r") is None
-
-    run(main)
-
-
-def test_numbers_of_another_log_hide_nothing(tmp_path: Path) -> None:
-    """The log was removed and began anew, with its numbers; what was kept is still there."""
-
-    async def main() -> None:
-        home = Home(tmp_path)
-        async with living(home) as virtual:
-            with await say(virtual, "old", b"from the old log"):
-                await orphaned(virtual, "old")
-        shutil.rmtree(home.data / "wal")
-        (home.data / "LOCK").unlink()
-        async with living(home) as again:
-            with await say(again, "new", b"from the new log"):
-                found = await replies(again, "all")
-                assert sorted(reply.stream_id for reply in found) == ["new", "old"]
-                await orphaned(again, "new")
-                found = await replies(again, "all", session_id="s")
-                assert sorted(reply.stream_id for reply in found) == ["new", "old"]
-
-    run(main)
-
-
-# --- who may resolve ------------------------------------------------------------------------------
-
-
-def test_only_an_orphan_is_resolved_and_only_as_it_was_read(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            with await say(virtual, "r", b"x") as agent:
-                error = await refused(virtual, wire.Resolve(1, "r"))
-                assert (error.code, error.got, error.limit) == ("refused", "alive", "gone")
-                agent.send(wire.Token(1, 2, b"y"))
-                await agent.drain()
-                virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
-                error = await refused(virtual, wire.Resolve(2, "r", 1))
-                assert (error.code, error.got, error.limit) == ("refused", "1", "2")
-                await orphaned(virtual)
-                error = await refused(virtual, wire.Resolve(3, "r", 1))
-                assert (error.code, error.got, error.limit) == ("refused", "1", "2")
-                assert await asked(virtual, wire.Resolve(4, "r", 2)) is True
-                assert await asked(virtual, wire.Resolve(5, "r", 2)) is False
-                assert await asked(virtual, wire.Resolve(6, "never was")) is False
-
-    run(main)
-
-
-def test_an_orphan_that_is_not_kept_yet_is_resolved_too(tmp_path: Path) -> None:
-    async def main() -> None:
-        home = Home(tmp_path)
-        async with living(home) as virtual:
-            virtual.background.seconds = 0.5
-            with await say(virtual, "r", b"the words"):
-                virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
-                virtual.daemon.background.wake()
-                await anyio.sleep(0.2)
-                assert await asked(virtual, wire.Resolve(1, "r", 1)) is True
-                assert await recovered(virtual, "r") is None
-                virtual.background.seconds = 0.0
-                await anyio.sleep(5)
-                assert home.holds(b"the words") == [], "the file being made must not outlive it"
-
-    run(main)
-
-
-def test_also_where_the_file_cannot_be_removed_at_once(tmp_path: Path) -> None:
-    refused: list[str] = []
-
-    async def main() -> None:
-        home = Home(tmp_path)
-        async with living(home) as virtual:
-            unlink = virtual.disk.unlink
-
-            def refuse(path: str) -> None:
-                if path.startswith("partials/") and not path.endswith(".tmp") and not refused:
-                    refused.append(path)
-                    raise OSError(5, "planted", path)
-                unlink(path)
-
-            vars(virtual.disk)["unlink"] = refuse
-            virtual.background.seconds = 0.5
-            with await say(virtual, "r", b"the words"):
-                virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
-                virtual.daemon.background.wake()
-                await anyio.sleep(0.2)
-                assert await asked(virtual, wire.Resolve(1, "r", 1)) is True
-                virtual.background.seconds = 0.0
-                await anyio.sleep(20)
-                assert refused
-                assert home.holds(b"the words") == []
 
     run(main)
 
@@ -605,92 +413,5 @@ def test_the_ack_that_says_so_comes_before_drained(tmp_path: Path) -> None:
                     said += agent.heard()
                 assert isinstance(said[0], wire.Ack)
                 assert said[0].streams == [(1, 1, -1)]
-
-    run(main)
-
-
-def test_an_append_waits_for_room_and_is_refused_where_none_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "LEDGER_BYTES_MAX", 4000)
-    payload = b'{"role":"user","content":"' + b"x" * 1000 + b'"}'
-
-    def append(number: int, *idents: str) -> wire.Append:
-        return wire.Append(
-            number, "s", [wire.NewEntry("message", payload, ident) for ident in idents]
-        )
-
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            for number in range(1, 20):  # each waits for the checkpoint of those before it
-                assert await asked(virtual, append(number, f"a{number}", f"b{number}"))
-            error = await refused(virtual, append(50, *"abcd"))
-            assert error.code == "ledger_full"
-
-    run(main)
-
-
-# --- appends that nobody waits for ----------------------------------------------------------------
-
-
-def entry(ident: str) -> wire.NewEntry:
-    return wire.NewEntry("n", b"{}", ident, once=True)
-
-
-def test_an_append_that_is_to_be_asked_again_is_not_overtaken(tmp_path: Path) -> None:
-    """What was sent behind it comes again behind it, on another connection."""
-
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            never = wire.Seen(os.urandom(16), 1, 1)
-            with Peer(virtual, "query") as peer:
-                first = wire.Append(1, "s", [entry("a")], seen=[never])
-                peer.send(first, wire.Append(2, "s", [entry("b")]))
-                error = await peer.hear(wire.Error)
-                assert (error.code, error.id) == ("behind", 1)
-                peer_said = peer.heard()
-                await until(lambda: peer.heard() == [] and peer.ended)
-                assert peer_said == []
-            assert await asked(virtual, wire.Events(1, "s")) in (None, [])
-
-    run(main)
-
-
-def test_nor_is_one_whose_session_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its file may be read a moment later: what came behind it would stand before it."""
-
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            opened, fails = Sessions.open, [True]
-
-            async def fail(self: Sessions, *args: Any, **kwargs: Any) -> Any:
-                if kwargs and fails and fails.pop():
-                    raise OSError(5, "Input/output error", "events.jsonl")
-                return await opened(self, *args, **kwargs)
-
-            monkeypatch.setattr(Sessions, "open", fail)
-            with Peer(virtual, "query") as peer:
-                peer.send(*(wire.Append(n, "s", [entry(f"e{n}")]) for n in (1, 2)))
-                error = await peer.hear(wire.Error)
-                assert (error.code, error.id) == ("unreadable", 1)
-                await until(lambda: peer.heard() == [] and peer.ended)
-            assert await asked(virtual, wire.Events(1, "s")) in (None, [])
-
-    run(main)
-
-
-def test_what_was_sent_together_is_answered_each_and_in_order(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with living(Home(tmp_path)) as virtual:
-            with Peer(virtual, "query") as peer:
-                entries = [entry("a"), wire.NewEntry("n", b"{}", "a"), entry("c")]
-                peer.send(*(wire.Append(n, "s", [one]) for n, one in enumerate(entries, 1)))
-                peer.send(wire.Events(4, "s"))
-                said = [await peer.hear(wire.Answer | wire.Error) for _ in range(4)]
-            assert [one.id for one in said] == [1, 2, 3, 4]
-            assert said[1].code == "duplicate_id"
-            assert len(msgspec.msgpack.decode(said[3].chunk)) == 2
 
     run(main)

@@ -1,0 +1,103 @@
+"""Appends on a query connection: they wait for room, and none overtakes another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from asking import refused
+from virtual_daemon import Home, Peer, asked, living, run, until
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.daemon.sessions import Sessions
+
+
+def test_an_append_waits_for_room_and_is_refused_where_none_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LEDGER_BYTES_MAX", 4000)
+    payload = b'{"role":"user","content":"' + b"x" * 1000 + b'"}'
+
+    def append(number: int, *idents: str) -> wire.Append:
+        return wire.Append(
+            number, "s", [wire.NewEntry("message", payload, ident) for ident in idents]
+        )
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            for number in range(1, 20):  # each waits for the checkpoint of those before it
+                assert await asked(virtual, append(number, f"a{number}", f"b{number}"))
+            error = await refused(virtual, append(50, *"abcd"))
+            assert error.code == "ledger_full"
+
+    run(main)
+
+
+# --- appends that nobody waits for ----------------------------------------------------------------
+
+
+def entry(ident: str) -> wire.NewEntry:
+    return wire.NewEntry("n", b"{}", ident, once=True)
+
+
+def test_an_append_that_is_to_be_asked_again_is_not_overtaken(tmp_path: Path) -> None:
+    """What was sent behind it comes again behind it, on another connection."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            never = wire.Seen(os.urandom(16), 1, 1)
+            with Peer(virtual, "query") as peer:
+                first = wire.Append(1, "s", [entry("a")], seen=[never])
+                peer.send(first, wire.Append(2, "s", [entry("b")]))
+                error = await peer.hear(wire.Error)
+                assert (error.code, error.id) == ("behind", 1)
+                peer_said = peer.heard()
+                await until(lambda: peer.heard() == [] and peer.ended)
+                assert peer_said == []
+            assert await asked(virtual, wire.Events(1, "s")) in (None, [])
+
+    run(main)
+
+
+def test_nor_is_one_whose_session_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file may be read a moment later: what came behind it would stand before it."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            opened, fails = Sessions.open, [True]
+
+            async def fail(self: Sessions, *args: Any, **kwargs: Any) -> Any:
+                if kwargs and fails and fails.pop():
+                    raise OSError(5, "Input/output error", "events.jsonl")
+                return await opened(self, *args, **kwargs)
+
+            monkeypatch.setattr(Sessions, "open", fail)
+            with Peer(virtual, "query") as peer:
+                peer.send(*(wire.Append(n, "s", [entry(f"e{n}")]) for n in (1, 2)))
+                error = await peer.hear(wire.Error)
+                assert (error.code, error.id) == ("unreadable", 1)
+                await until(lambda: peer.heard() == [] and peer.ended)
+            assert await asked(virtual, wire.Events(1, "s")) in (None, [])
+
+    run(main)
+
+
+def test_what_was_sent_together_is_answered_each_and_in_order(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, "query") as peer:
+                entries = [entry("a"), wire.NewEntry("n", b"{}", "a"), entry("c")]
+                peer.send(*(wire.Append(n, "s", [one]) for n, one in enumerate(entries, 1)))
+                peer.send(wire.Events(4, "s"))
+                said = [await peer.hear(wire.Answer | wire.Error) for _ in range(4)]
+            assert [one.id for one in said] == [1, 2, 3, 4]
+            assert said[1].code == "duplicate_id"
+            assert len(msgspec.msgpack.decode(said[3].chunk)) == 2
+
+    run(main)
