@@ -94,6 +94,8 @@ QUEUE_HIGH_SHARE: Final = 0.75
 UNSYNCED_BYTES_MAX: Final = 8 * MIB
 LEDGER_BYTES_MAX: Final = 8 * MIB
 """Lines of sessions, all together, that are not in their files yet."""
+LEDGER_FAILING_BYTES_MAX: Final = 512 * KIB
+"""Of one session whose file cannot be written: the rest is for those whose files can."""
 LEDGER_PAYLOAD_BYTES_MAX: Final = 256 * KIB
 """Payload of one entry of a session: what is longer is an artifact."""
 LEDGER_DEPTH_MAX: Final = 200

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 from asking import refused
@@ -14,6 +15,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon.sessions import Sessions
+from walld.ledger.store import LedgerStore
 
 
 def test_an_append_waits_for_room_and_is_refused_where_none_comes(
@@ -33,6 +35,47 @@ def test_an_append_waits_for_room_and_is_refused_where_none_comes(
                 assert await asked(virtual, append(number, f"a{number}", f"b{number}"))
             error = await refused(virtual, append(50, *"abcd"))
             assert error.code == "ledger_full"
+
+    run(main)
+
+
+def test_a_session_whose_file_cannot_be_written_takes_no_room_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LEDGER_FAILING_BYTES_MAX", 2000)
+    payload = b'{"role":"user","content":"' + b"x" * 100 + b'"}'
+    failing, write = [True], LedgerStore.append
+
+    def fail(self: LedgerStore, uid: int, session_id: str, *args: Any, **kwargs: Any) -> None:
+        if session_id == "hurt" and failing:
+            raise OSError(5, "planted", session_id)
+        write(self, uid, session_id, *args, **kwargs)
+
+    monkeypatch.setattr(LedgerStore, "append", fail)
+
+    def append(session_id: str, number: int) -> wire.Append:
+        one = wire.NewEntry("message", payload, f"a{number}")
+        return wire.Append(number, session_id, [one])
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            virtual.daemon.background.wake()
+            for number in range(1, 8):
+                assert await asked(virtual, append("hurt", number))
+            await anyio.sleep(limits.CHECKPOINT_SECONDS + 5)
+            with Peer(virtual, "query") as peer:
+                for number in range(8, 40):
+                    peer.send(append("hurt", number))
+                    answer = await peer.hear(wire.Answer | wire.Error)
+                    if isinstance(answer, wire.Error):
+                        break
+            assert (answer.code, answer.limit) == ("ledger_full", "2000")
+            assert await asked(virtual, append("good", 1))
+            failing.clear()
+            await anyio.sleep(5)
+            assert await asked(virtual, append("hurt", 50))
+            lines = await asked(virtual, wire.Events(60, "hurt"))
+            assert len(lines) == number
 
     run(main)
 

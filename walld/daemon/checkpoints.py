@@ -113,14 +113,17 @@ class Checkpoints:
         try:
             await self._write(key, begun)
         except (OSError, FormatError) as error:
-            self._not_written(key, error)
+            self._not_written(key, begun.ledger, error)
         except Exception:
             _log.exception("a bug: session %s stays in the log", _named(key))
             self._not_before[key] = anyio.current_time() + limits.CHECKPOINT_SECONDS
         else:
             self._said.pop(key, None)
+            begun.ledger.is_failing = False
 
-    def _not_written(self, key: tuple[int, str], error: OSError | FormatError) -> None:
+    def _not_written(
+        self, key: tuple[int, str], ledger: Ledger, error: OSError | FormatError
+    ) -> None:
         """Its lines stay where they are. A full disk is the trouble of all, anything else its own.
 
         Said once for as long as it lasts.
@@ -132,6 +135,7 @@ class Checkpoints:
         if isinstance(error, OSError) and error.errno in _FULL:
             self._retry_at = again_at
         else:
+            ledger.is_failing = True
             self._not_before[key] = again_at
 
     def _is_due(self, ledger: Ledger, now: float) -> bool:

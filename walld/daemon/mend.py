@@ -132,7 +132,7 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     verdict = log.verdict()
     uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
     if is_forgotten:
-        uncopied.add(0)
+        uncopied.add(0)  # what stood in no segment, as in `damage.report`
     for facts in log.segments:
         is_residue = any(hole.reason == "residue" for hole in facts.holes)
         if is_residue and facts.segment_id not in uncopied:

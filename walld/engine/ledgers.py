@@ -60,6 +60,7 @@ class Ledger:
     __slots__ = (
         "chain",
         "closing",
+        "is_failing",
         "made_seq",
         "pending",
         "pending_bytes",
@@ -90,6 +91,8 @@ class Ledger:
         self.closing: list[Stream] = []
         """Streams that a checkpoint is at: they go once it is durable."""
         self.touched = 0.0
+        self.is_failing = False
+        """Its file could not be written when that was tried last."""
         self.made_seq = 0
         """Of the newest line that the daemon made by itself."""
 
@@ -151,7 +154,7 @@ class Ledgers:
             text = "the session has moved on: read what is new, then append again"
             raise Refusal("stale", text, expected_seq, state.last_seq)
         if process is not None:
-            self._check_room(entries)
+            self._check_room(ledger, entries)
         chain, undos = ledger.chain, []
         placed: list[wire.Placed] = []
         lines: list[Pending] = []
@@ -184,9 +187,13 @@ class Ledgers:
                     self._advance(ledger, turn_id, kind, process)
         return placed
 
-    def _check_room(self, entries: list[wire.NewEntry]) -> None:
+    def _check_room(self, ledger: Ledger, entries: list[wire.NewEntry]) -> None:
         """Memory is bounded (P10); a full disk takes what ends something alone (P7)."""
         size = sum(len(entry.payload) for entry in entries)
+        own, limit = ledger.pending_bytes + size, limits.LEDGER_FAILING_BYTES_MAX
+        if ledger.is_failing and own > limit:
+            text = "as much as may waits for the session's file, which cannot be written"
+            raise Refusal("ledger_full", text, own, limit)
         if self.pending_bytes + size > limits.LEDGER_BYTES_MAX:
             text = "lines that wait for their session's file fill the memory for them; try again"
             raise Refusal("ledger_full", text, self.pending_bytes + size, limits.LEDGER_BYTES_MAX)
