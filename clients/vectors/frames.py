@@ -236,6 +236,7 @@ def _about_sessions() -> Vectors:
     yield "append_full", wire.Append(12, "chat-7", [entry, full], 0, "synced", seen), None
     yield "append_nothing", wire.Append(13, "..", []), None
     yield "append_unowned", wire.Append(28, "chat-7", [full], unowned=True), None
+    yield "append_in_order", wire.Append(29, "chat-7", [entry], in_order=True), None
     yield "events", wire.Events(14, "chat-7"), None
     yield "events_page", wire.Events(15, "chat-7", 2**32, 2048, 1000, seen), None
     yield "project", wire.Project(16, "chat-7", "state"), None

@@ -69,7 +69,7 @@ def test_a_session_whose_file_cannot_be_written_takes_no_room_of_others(
                     answer = await peer.hear(wire.Answer | wire.Error)
                     if isinstance(answer, wire.Error):
                         break
-            assert (answer.code, answer.limit) == ("ledger_full", "2000")
+            assert (answer.code, answer.limit) == ("unwritable", "2000")
             assert await asked(virtual, append("good", 1))
             failing.clear()
             await anyio.sleep(5)
@@ -94,7 +94,7 @@ def test_an_append_that_is_to_be_asked_again_is_not_overtaken(tmp_path: Path) ->
         async with living(Home(tmp_path)) as virtual:
             never = wire.Seen(os.urandom(16), 1, 1)
             with Peer(virtual, "query") as peer:
-                first = wire.Append(1, "s", [entry("a")], seen=[never])
+                first = wire.Append(1, "s", [entry("a")], seen=[never], in_order=True)
                 peer.send(first, wire.Append(2, "s", [entry("b")]))
                 error = await peer.hear(wire.Error)
                 assert (error.code, error.id) == ("behind", 1)
@@ -122,7 +122,7 @@ def test_nor_is_one_whose_session_cannot_be_read(
 
             monkeypatch.setattr(Sessions, "open", fail)
             with Peer(virtual, "query") as peer:
-                peer.send(*(wire.Append(n, "s", [entry(f"e{n}")]) for n in (1, 2)))
+                peer.send(*(wire.Append(n, "s", [entry(f"e{n}")], in_order=True) for n in (1, 2)))
                 error = await peer.hear(wire.Error)
                 assert (error.code, error.id) == ("unreadable", 1)
                 await until(lambda: peer.heard() == [] and peer.ended)

@@ -55,8 +55,9 @@ _IN_TURN = (
 """What takes turns. Not what waits for the disk; not what must be answered meanwhile."""
 _CHANGES = (wire.Append, wire.Delete, wire.Fork, wire.PutArtifact, wire.Resolve)
 """Done also where nobody hears the answer."""
-_NOT_NOW = ("recovering", "behind", "unreadable", "internal")
-"""What says nothing of an append itself: it is asked again."""
+_OF_NOW = ("recovering", "behind", "ledger_full", "disk_full")
+_OF_SESSION = ("unreadable", "internal", "unwritable")
+"""What an append is refused for that says nothing of itself: it is asked again."""
 _READ_BYTES = 64 * 1024
 _encoder = msgspec.msgpack.Encoder()
 
@@ -178,8 +179,7 @@ class Requests:
             await self._answer_taken(caller, taken)
             taken.clear()
             if isinstance(request, wire.Append):
-                await self._say(caller, request.id, found)
-                self._end_where_refused(caller, found.code)
+                await self._refuse(caller, request, found)
             elif isinstance(request, wire.Error):
                 await self._say(caller, request.id, request)
             elif not caller.is_deaf or isinstance(request, _CHANGES):
@@ -222,14 +222,17 @@ class Requests:
             named = partial(self._sessions.named, placed=placed)
             await self._say(caller, request.id, await self._outcome(caller, request, named))
 
-    def _end_where_refused(self, caller: Caller, code: str) -> None:
-        """An append that is to be asked again: what was sent behind it must not come before it.
+    async def _refuse(self, caller: Caller, request: wire.Append, why: wire.Error) -> None:
+        """One in order that is to be asked again: what was sent behind it must not come before it.
 
-        Of one who has hung up nobody asks again, and what came behind it is better than nothing.
+        Who hears that closes at once, so it is asked before whether he is still there. Of one who
+        has hung up nobody asks again, and what came behind it is better than nothing.
         """
         if self._callers.has_hung_up(caller.connection):
-            _log.warning("an append of a process that has hung up is refused: code %s", code)
-        elif code in _NOT_NOW:
+            _log.warning("an append of a process that has hung up is refused: code %s", why.code)
+            return
+        await self._say(caller, request.id, why)
+        if request.in_order and why.code in (*_OF_NOW, *_OF_SESSION):
             raise _Over
 
     async def _answer(self, connection: Connection, request: Any) -> object:

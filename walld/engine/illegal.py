@@ -99,6 +99,7 @@ LEDGER_CODES: Final = frozenset(
         "unknown_target",
         "unknown_tool",
         "unknown_turn",
+        "unwritable",
     }
 )
 """Of a request about a session: what it names, or its entries, cannot be."""

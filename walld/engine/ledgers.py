@@ -193,7 +193,7 @@ class Ledgers:
         own, limit = ledger.pending_bytes + size, limits.LEDGER_FAILING_BYTES_MAX
         if ledger.is_failing and own > limit:
             text = "as much as may waits for the session's file, which cannot be written"
-            raise Refusal("ledger_full", text, own, limit)
+            raise Refusal("unwritable", text, own, limit)
         if self.pending_bytes + size > limits.LEDGER_BYTES_MAX:
             text = "lines that wait for their session's file fill the memory for them; try again"
             raise Refusal("ledger_full", text, self.pending_bytes + size, limits.LEDGER_BYTES_MAX)

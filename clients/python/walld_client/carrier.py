@@ -37,7 +37,7 @@ from walld_client.limits import BACKOFF_SECONDS_MIN, OUTBOX_BYTES_MAX, OUTBOX_EN
 from walld_client.lock import Lock, Reentered
 from walld_client.posted import Posted
 from walld_client.query import unreachable
-from walld_client.requests import CANNOT_KNOW, Conversation
+from walld_client.requests import Conversation
 from walld_client.wire import framing
 from walld_client.wire.messages import Answer, Error, ToQuery
 
@@ -52,6 +52,9 @@ _RETRY_SECONDS = 1.0
 """Between attempts to reach a daemon that is away: each may cost a moment."""
 _GIVE_UP_SECONDS = 1.0
 """How long a session may fail: an error that passes costs no entry."""
+_OF_NOW = ("recovering", "behind", "ledger_full", "disk_full")
+_OF_SESSION = ("unreadable", "internal", "unwritable")
+"""What an entry is refused for that is sent again: it says nothing of the entry."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _messages = msgspec.msgpack.Decoder(ToQuery)
 _log = logging.getLogger("walld")
@@ -302,7 +305,7 @@ class Carrier(Lock):
     def _heard(self, message: msgspec.Struct) -> None:
         if isinstance(message, Error) and message.id == 0:
             raise Unavailable(f"walld ended the connection: {message.message}")
-        if isinstance(message, Error) and message.code in CANNOT_KNOW:
+        if isinstance(message, Error) and message.code in (*_OF_NOW, *_OF_SESSION):
             self._not_taken(message)
         elif isinstance(message, Error):
             posted = self._answered(message.id)
@@ -325,7 +328,7 @@ class Carrier(Lock):
     def _not_taken(self, error: Error) -> None:
         """It says nothing of the entry, and the daemon hangs up behind it. Raises."""
         posted, now = self._on_its_way.get(error.id), time.monotonic()
-        if posted is None or error.code in ("recovering", "behind"):
+        if posted is None or error.code in _OF_NOW:
             raise Unavailable(f"walld cannot take it now: {error.message}")
         session_id = posted.session_id
         if now < self._failing.setdefault(session_id, now) + _GIVE_UP_SECONDS:

@@ -26,7 +26,7 @@ class Posted:
 
     def request(self, request_id: int) -> Append:
         """The append of it alone."""
-        return Append(request_id, self.session_id, [self.entry])
+        return Append(request_id, self.session_id, [self.entry], in_order=True)
 
     def is_refused(self, error: Error) -> None:
         """Nobody waits for the answer, so a refusal is told to the log."""

@@ -61,7 +61,7 @@ export const TAGGED = {
   Append: [
     54,
     "id int, session_id str, entries [NewEntry], expected_seq int? = nil, level str = written, " +
-      "seen [Seen] = [], unowned bool = false",
+      "seen [Seen] = [], unowned bool = false, in_order bool = false",
   ],
   Events: [
     55,

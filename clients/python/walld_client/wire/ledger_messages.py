@@ -72,7 +72,9 @@ class Append(Message, tag=54, frozen=True):
 
     expected_seq: highest seq the caller knows; another one is an Error "stale" whose limit is the
     present one. level: what is waited for, "taken" | "written" | "synced". unowned: who asks does
-    not work on the turns in it, and none of them is interrupted when it ends.
+    not work on the turns in it, and none of them is interrupted when it ends. in_order: others come
+    behind it without waiting for its answer, and are not to overtake it: an Error that says nothing
+    of it, but of this moment or of its session, ends the connection.
     """
 
     id: RequestId
@@ -82,6 +84,7 @@ class Append(Message, tag=54, frozen=True):
     level: str = "written"
     seen: list[Seen] = []
     unowned: bool = False
+    in_order: bool = False
 
 
 class Events(Message, tag=55, frozen=True):
