@@ -166,10 +166,11 @@ def test_a_session_that_fails_holds_up_no_other(
     assert [event["payload"]["n"] for event in ledger.sessions["hurt"]] == [4]
 
 
+@pytest.mark.parametrize("code", ["unreadable", "unwritable", "behind", "ledger_full", "disk_full"])
 def test_one_that_fails_for_a_moment_loses_nothing_and_keeps_its_order(
-    client: Coloured, ledger: FakeLedger, caplog: pytest.LogCaptureFixture
+    client: Coloured, ledger: FakeLedger, caplog: pytest.LogCaptureFixture, code: str
 ) -> None:
-    refusing = refuse(ledger, "S", "unreadable")
+    refusing = refuse(ledger, "S", code)
     session = client.session("S")
     for n in range(3):
         session.append("a", {"n": n}, wait=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from virtual_daemon import Home, Peer, asked, living, run, until
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.daemon import requests
 from walld.daemon.sessions import Sessions
 from walld.ledger.store import LedgerStore
 
@@ -102,6 +104,53 @@ def test_an_append_that_is_to_be_asked_again_is_not_overtaken(tmp_path: Path) ->
                 await until(lambda: peer.heard() == [] and peer.ended)
                 assert peer_said == []
             assert await asked(virtual, wire.Events(1, "s")) in (None, [])
+
+    run(main)
+
+
+def test_nor_where_who_asks_closes_as_soon_as_it_hears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks again on another connection, and is not to be taken for one that is gone."""
+    send = requests._send
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, "query") as peer:
+
+                async def heard(own: socket.socket, data: bytes) -> None:
+                    await send(own, data)
+                    if b"behind" in data:
+                        peer.socket.close()
+
+                monkeypatch.setattr(requests, "_send", heard)
+                never = wire.Seen(os.urandom(16), 1, 1)
+                first = wire.Append(1, "s", [entry("a")], seen=[never], in_order=True)
+                peer.send(first, wire.Append(2, "s", [entry("b")], in_order=True))
+                await anyio.sleep(5)
+            assert await asked(virtual, wire.Events(1, "s")) in (None, [])
+
+    run(main)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_one_that_finds_no_room_ends_its_connection_where_order_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_order: bool
+) -> None:
+    """A client that waits for each answer goes on with its connection."""
+    monkeypatch.setattr(limits, "LEDGER_BYTES_MAX", 10)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, "query") as peer:
+                long = wire.NewEntry("n", b'{"a":"%s"}' % (b"x" * 50), "a")
+                peer.send(wire.Append(1, "s", [long], in_order=in_order), wire.Status(2))
+                error = await peer.hear(wire.Error)
+                assert (error.code, error.id) == ("ledger_full", 1)
+                if in_order:
+                    await until(lambda: peer.heard() == [] and peer.ended)
+                else:
+                    await peer.hear(wire.Answer)
 
     run(main)
 
