@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from session_log import INTENT, Log
 
-from walld.sessions.imported import untold, untold_files
+from walld.sessions.imported import settled_there, untold, untold_files
+from walld.sessions.pending import pending
 from walld.sessions.resume import resume
 
 NEVER = {"side_effect": "external-write", "resume_policy": "never-rerun"}
@@ -42,19 +43,53 @@ def test_a_call_whose_start_was_not_taken_has_started(source: Log) -> None:
     assert untold(source.events, 3, copy.events) == {}, "what is settled stays settled"
 
 
+@pytest.mark.parametrize("word", ["approval:denied", "decision:deny", "observation"])
+def test_what_was_said_here_before_it_started_there_settles_nothing(source: Log, word: str) -> None:
+    copy = Log()
+    copy.submit("t")
+    copy.tool("t", "paid", **NEVER)
+    kind, _, state = word.partition(":")
+    said = {"approval": {"state": state}, "decision": {"verdict": state}, "observation": {}}[kind]
+    name = "observation" if kind == "observation" else f"tool_{kind}"
+    copy.add(name, {"call_id": "paid"} | said, turn="t")
+    lacks = untold(source.events, source.state.last_seq, copy.events)
+    assert lacks == {"started": ["e2"]}
+    copy.add("imported", lacks, leaf=False)
+    (tool,) = resume(copy.events)["tools"]
+    assert (tool["outcome"], tool["may"]) == ("unknown", "never")
+    settles = "tool_finished" if kind == "approval" else "observation"
+    copy.add(settles, {"call_id": "paid"}, turn="t")
+    assert resume(copy.events)["status"] == "ok"
+    assert untold(source.events, source.state.last_seq, copy.events) == {}
+
+
+def test_one_of_a_turn_that_is_completed_here_can_be_settled(source: Log) -> None:
+    copy = Log()
+    copy.submit("t")
+    copy.tool("t", "paid", **NEVER)
+    copy.add("turn_completed", {}, turn="t")
+    lacks = untold(source.events, source.state.last_seq, copy.events)
+    assert lacks == {"started": ["e2"]}
+    copy.add("imported", lacks, leaf=False)
+    assert resume(copy.events)["status"] == "blocked"
+    copy.add("tool_finished", {"call_id": "paid"}, turn="t")
+    assert resume(copy.events)["status"] == "ok"
+    assert untold(source.events, source.state.last_seq, copy.events) == {}
+
+
 def test_a_call_whose_turn_is_not_here_is_told_all_the_same(source: Log) -> None:
     """Its submission was lost; the lines behind it can be no entries of this session."""
     source.tool("t", "waits", "approval:asked")
     source.tool("t", "harmless")
     left, copy = source.events[1:], Log()
     lacks = untold(left, source.state.last_seq, copy.events)
-    paid, waits = lacks["calls"]
+    waits, paid = lacks["calls"]
     assert paid == {"turn": "t", "call_id": "paid", "tool": INTENT["tool"], **NEVER}
     assert (waits["call_id"], waits["resume_policy"]) == ("waits", "require-user-confirmation")
     copy.add("imported", lacks, leaf=False)
     gate = resume(copy.events)
     assert gate["status"] == "blocked"
-    assert [tool["may"] for tool in gate["tools"]] == ["never", "ask_user"]
+    assert [tool["may"] for tool in gate["tools"]] == ["ask_user", "never"]
     assert untold(left, source.state.last_seq, copy.events) == {}
 
 
@@ -63,15 +98,30 @@ def test_what_became_of_such_a_call_can_be_said(source: Log) -> None:
     left, copy = source.events[1:], Log()
     lacks = untold(left, source.state.last_seq, copy.events)
     copy.add("imported", lacks, leaf=False)
+    (waits,) = pending(copy.events)
+    assert (waits["action"], waits["turn"], waits["call_id"]) == ("settle_tool", "t", "paid")
     (reason,) = resume(copy.events)["reasons"]
     assert "an observation with of_turn and of_call" in reason["message"]
     copy.add("observation", {"of_turn": "t", "of_call": "another", "text": "no"})
     assert resume(copy.events)["status"] == "blocked"
     copy.add("observation", {"of_turn": "t", "of_call": "paid", "text": "the receipt is there"})
-    assert resume(copy.events)["status"] == "ok"
+    assert (resume(copy.events)["status"], pending(copy.events)) == ("ok", [])
     assert untold(left, source.state.last_seq, copy.events) == {}, "what is settled stays settled"
     copy.add("imported", lacks, leaf=False)
     assert resume(copy.events)["status"] == "blocked", "it ran there again, or may have"
+
+
+def test_what_became_of_such_a_call_comes_with_the_next_import(source: Log) -> None:
+    copy = Log()
+    copy.add("imported", untold(source.events[1:], 3, copy.events), leaf=False)
+    assert settled_there(source.events[1:], source.state.last_seq, copy.events) == []
+    source.add("tool_finished", {"call_id": "paid", "failed": True}, turn="t")
+    (said,) = settled_there(source.events[1:], source.state.last_seq, copy.events)
+    assert (said["of_turn"], said["of_call"]) == ("t", "paid")
+    assert "failed" in said["text"]
+    copy.add("observation", said)
+    assert resume(copy.events)["status"] == "ok"
+    assert settled_there(source.events[1:], source.state.last_seq, copy.events) == [], "said once"
 
 
 def test_the_end_that_was_lost_may_have_been_its_start(source: Log) -> None:
@@ -85,7 +135,8 @@ def test_files_that_a_tool_wrote_are_known_though_its_end_was_not_taken(source: 
     copy = Log()
     copy.add("lifecycle", {"fingerprint": {"head": "h", "dirty": False, "files": {"y": B}}})
     fingerprint = untold_files(source.events[1:], copy.events)
-    assert fingerprint == {"head": "h", "dirty": False, "files": {"x": A, "y": B}}
+    told = {"head": "h", "dirty": False, "files": {"x": A, "y": B}, "written": True}
+    assert fingerprint == told
     copy.add("lifecycle", {"fingerprint": fingerprint})
     assert untold_files(source.events[1:], copy.events) is None
     now = {"head": "h", "dirty": False, "files": {"x": B, "y": B}}

@@ -38,7 +38,7 @@ from walld.errors import WalldError
 from walld.escape import escaped_line
 from walld.foreign.detect import read
 from walld.foreign.entries import Foreign, Imported, kept_line
-from walld.sessions.imported import untold, untold_files
+from walld.sessions.imported import settled_there, untold, untold_files
 
 __all__ = ["run"]
 
@@ -157,6 +157,10 @@ class _Import:
             Foreign("imported", {name: piece}, new_entry_id(), leaf=False)
             for name, listed in lacks.items()
             for piece in in_pieces(listed)
+        ]
+        wanted += [
+            Foreign("observation", said, new_entry_id(), leaf=False)
+            for said in settled_there(imported.events, imported.last_seq, events)
         ]
         if (files := untold_files(imported.events, events)) is not None:
             wanted.append(Foreign("lifecycle", {"fingerprint": files}, new_entry_id(), leaf=False))

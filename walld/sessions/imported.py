@@ -10,20 +10,29 @@ count as one that never did.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.account import account_of
-from walld.sessions.events import Event, check_payload
-from walld.sessions.losses import settled_elsewhere
-from walld.sessions.resume import resume
+from walld.sessions.account import ToolAccount, account_of
+from walld.sessions.events import UNKNOWN, Event, check_payload
+from walld.sessions.losses import (
+    calls_elsewhere,
+    settled_elsewhere,
+    settled_seq,
+    started_elsewhere,
+)
+from walld.sessions.resume import has_written, resume
 from walld.sessions.workspace import fingerprint_then
 
-__all__ = ["untold", "untold_files"]
+__all__ = ["settled_there", "untold", "untold_files"]
 
 _MAY: Final = ("replay", "rerun_after_check", "ask_user", "never")
 """From what may be done at once to what may not."""
 _MUST_ASK: Final = "require-user-confirmation"
+_FROM_LAX: Final = (
+    *("replay-from-event", "rerun-after-check"),
+    *(_MUST_ASK, "never-rerun", UNKNOWN),
+)
 
 
 def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dict[str, list[Any]]:
@@ -32,35 +41,62 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
 
     What is settled in the copy stays settled. last_seq: the highest that the source gave.
     """
-    there = {_key(tool): tool for tool in resume(copy)["tools"]}
-    settled, intents = set[str](), {}
-    for account in account_of(copy).tools:
-        intents[account.turn, account.call_id] = account.intent.id
-        if account.state.closed:
-            settled.add(account.intent.id)
-    elsewhere = settled_elsewhere(copy)
-    came = {(one.turn, one.call_id): one.intent.id for one in account_of(source).tools}
+    there = {tool["intent"] or _key(tool): tool for tool in resume(copy)["tools"]}
+    here = {one.intent.id: one for one in account_of(copy).tools}
+    came = {event.id for event in source}
+    own_words = {event.seq: event for event in copy if event.id not in came}
+    told_before, settled = started_elsewhere([*own_words.values()]), settled_elsewhere(copy)
     started: list[str] = []
     calls: list[dict[str, Any]] = []
     for tool in resume(source, last_seq=last_seq)["tools"]:
-        key, is_unknown = _key(tool), tool["outcome"] == "unknown"
-        told = there.get(key)
-        if told is None and (came.get(key) in settled or key in elsewhere):
-            continue
+        intent, is_unknown = tool["intent"], tool["outcome"] == "unknown"
+        both = [one for one in (there.get(intent), there.get(_key(tool))) if one is not None]
+        told = max(both, key=lambda one: _MAY.index(one["may"]), default=None)
+        own = here.get(intent)
         if told is not None and _is_as_strict(told, tool):
             continue
-        if is_unknown and told is not None and told["outcome"] != "unknown":
-            started.append(intents[key])
+        if own is not None and not is_unknown and "approved" in own.state.seqs:
+            continue  # somebody approved it here
+        known = _key(tool) in settled if own is None else _knows(own, told_before, own_words)
+        if told is None and known:
+            continue
+        if is_unknown and own is not None and not (told and told["outcome"] == "unknown"):
+            started.append(intent)
         elif is_unknown or tool["may"] == "ask_user":
             names = ("turn", "call_id", "tool", "side_effect", "resume_policy")
             call = {name: tool[name] for name in names}
             calls.append(call if is_unknown else call | {"resume_policy": _MUST_ASK})
+    # Where a call id was given twice the last that is told counts.
+    calls.sort(key=lambda call: _FROM_LAX.index(call["resume_policy"]))
     return {name: one for name, one in (("started", started), ("calls", calls)) if one}
 
 
+def settled_there(
+    source: Sequence[Event], last_seq: int, copy: Sequence[Event]
+) -> list[dict[str, Any]]:
+    """Payloads of observations: of calls whose intents are not in the copy, and that the source
+    knows to be done with by now.
+    """
+    open_there = {_key(tool) for tool in resume(source, last_seq=last_seq)["tools"]}
+    outcomes = {
+        (one.turn, one.call_id): one.state.outcome
+        for one in account_of(source).tools
+        if one.state.closed and (one.turn, one.call_id) not in open_there
+    }
+    return [
+        {
+            "of_turn": call.turn,
+            "of_call": call.call_id,
+            "text": f"where it came from: {outcomes[call.turn, call.call_id]}",
+        }
+        for call in calls_elsewhere(copy)
+        if (call.turn, call.call_id) in outcomes
+    ]
+
+
 def untold_files(source: Sequence[Event], copy: Sequence[Event]) -> dict[str, Any] | None:
-    """A fingerprint for the copy that knows the files which tools of the source wrote; None where
-    it knows them.
+    """A fingerprint for the copy that knows the files which tools of the source wrote, and that
+    they wrote; None where it knows.
     """
     taken = {event.id for event in copy if event.type == "tool_finished"}
     wrote = {
@@ -70,14 +106,34 @@ def untold_files(source: Sequence[Event], copy: Sequence[Event]) -> dict[str, An
         if check_payload(event.type, event.payload) is None
         for path in event.payload.get("files") or ()
     }
-    if not wrote:
+    if not wrote and _has_written(copy) >= _has_written(source):
         return None
     then, now = fingerprint_then(source) or {}, fingerprint_then(copy) or {}
     known = now.get("files", {})
     files = {path: then["files"][path] for path in sorted(wrote & set(then.get("files", ())))}
-    if all(path in known and known[path] == digest for path, digest in files.items()):
+    knows = all(path in known and known[path] == digest for path, digest in files.items())
+    if knows and _has_written(copy):
         return None
-    return {**now, "files": known | files}
+    # Nobody looked at the workspace when this is said: what was written is not seen by it.
+    return {**now, "files": known | files, "written": True}
+
+
+def _has_written(events: Sequence[Event]) -> bool:
+    return has_written([*account_of(events).tools, *calls_elsewhere(events)], events)
+
+
+def _knows(own: ToolAccount, told: Mapping[str, int], own_words: Container[int]) -> bool:
+    """It is settled in the copy by who knew that it may have run: a start, or what told of one,
+    stands before; or it has a result. A word that came from the source settles nothing there.
+
+    told: by intent, where an import told the copy. own_words: seqs of what was said here.
+    """
+    state = own.state
+    if state.outcome in ("done", "failed") and state.seqs.keys() & {"finished", "failed"}:
+        return True
+    since = state.seqs.get("started") or told.get(own.intent.id)
+    said = settled_seq(state)
+    return since is not None and said > since and said in own_words
 
 
 def _key(tool: dict[str, Any]) -> tuple[str, str]:

@@ -5,8 +5,9 @@ Refuses: what may be done with such a call (`resume.py`).
 
 A call starts behind its intent, in a turn that has not ended: a turn that ended before a loss
 proves that it did not start there. A denial behind the loss, or behind the fork or import that
-names the call, settles it: who denies it does not run it. An approval does not: who gave it may not
-know what is lost. In a fork of a damaged session it is not known where the loss lay: a call of it
+names the call, settles it: who denies it does not run it. So does an observation; one that was
+there before says nothing of a start elsewhere. An approval does not: who gave it may not know what
+is lost. In a fork of a damaged session it is not known where the loss lay: a call of it
 that is open may have started.
 """
 
@@ -26,13 +27,14 @@ __all__ = [
     "calls_elsewhere",
     "may_have_started",
     "settled_elsewhere",
+    "settled_seq",
     "started_elsewhere",
 ]
 
 CAME_FROM: Final = frozenset(("forked", "imported"))
 """Events that tell what a session lacks of the one it came from."""
 
-_RAN: Final = frozenset(("finished", "failed", "observed"))
+_HAS_RESULT: Final = frozenset(("finished", "failed"))
 
 
 class _Lost(NamedTuple):
@@ -52,13 +54,23 @@ def may_have_started(account: Account, events: Sequence[Event], last_seq: int = 
     return {
         tool.intent.id
         for tool in account.tools
-        if _RAN.isdisjoint(tool.state.seqs)
+        if _HAS_RESULT.isdisjoint(tool.state.seqs)
         and (
-            tool.state.seqs.get("denied", 0) <= left_out.get(tool.intent.id, -1)
-            or any(_may_start_in(one, tool, account) for one in lost)
-            or (tool.intent.seq <= copied and not _is_done(tool, account))
+            settled_seq(tool.state) <= left_out.get(tool.intent.id, -1)
+            or (
+                "observed" not in tool.state.seqs
+                and (
+                    any(_may_start_in(one, tool, account) for one in lost)
+                    or (tool.intent.seq <= copied and not _is_done(tool, account))
+                )
+            )
         )
     }
+
+
+def settled_seq(state: ToolState) -> int:
+    """Where somebody last said what became of a call that gave no result, 0 where nobody did."""
+    return max(state.seqs.get("denied", 0), state.seqs.get("observed", 0))
 
 
 def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:
@@ -146,6 +158,9 @@ def _copied_with_losses(events: Sequence[Event]) -> int:
 
 
 def _until(event: Event) -> int:
-    """The last seq that was copied with what the event tells of."""
+    """The last seq that was copied with what the event tells of.
+
+    Where it came with an import its `until` counts the lines of elsewhere.
+    """
     copied = event.payload.get("until")
-    return copied if isinstance(copied, int) else event.seq
+    return max(copied, event.seq) if isinstance(copied, int) else event.seq

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from walld.sessions.account import Account, ToolAccount, account_of
 from walld.sessions.events import Event
-from walld.sessions.losses import may_have_started
+from walld.sessions.losses import calls_elsewhere, may_have_started
 
 __all__ = ["open_tools", "pending"]
 
@@ -42,7 +42,8 @@ def _is_completed(account: Account, turn_id: str | None) -> bool:
 def pending(events: Sequence[Event]) -> list[dict[str, Any]]:
     """In order of seq. action: approve | decide_tool | run_tool | settle_tool | answer_turn.
 
-    settle_tool: it started, or may have, and has no result: somebody has to look what became of it.
+    settle_tool: it started, or may have, and has no result: somebody has to look what became of it;
+    its seq is that of its intent, or of what told of a call whose intent is not here.
     answer_turn: a turn that was submitted and has not ended.
     """
     account = account_of(events)
@@ -59,13 +60,13 @@ def pending(events: Sequence[Event]) -> list[dict[str, Any]]:
         if not turn.state.ended
     ]
     doubtful = may_have_started(account, events)
-    for tool in open_tools(account, doubtful):
+    for tool in [*open_tools(account, doubtful), *calls_elsewhere(events)]:
         state, is_doubtful = tool.state.state, tool.intent.id in doubtful
         found.append(
             {
                 "action": "settle_tool" if is_doubtful else _ACTIONS.get(state, "settle_tool"),
                 "seq": tool.intent.seq,
-                "since_ms": tool.at_ms[state],
+                "since_ms": tool.at_ms.get(state, tool.intent.at_ms),
                 "turn": tool.turn,
                 "call_id": tool.call_id,
                 "tool": tool.state.tool,

@@ -31,7 +31,7 @@ from walld.sessions.losses import calls_elsewhere, may_have_started
 from walld.sessions.pending import open_tools
 from walld.sessions.workspace import Compared, compare, fingerprint_then
 
-__all__ = ["may_do", "resume"]
+__all__ = ["has_written", "may_do", "resume"]
 
 _BOUNDARIES: Final = {
     "intended": "intended",
@@ -63,16 +63,20 @@ def resume(
     workspace: {"head", "dirty", "changes", "files"} as it is now (`workspace.py`; the last two are
     {path: sha256}), None where nobody looked.
     boundary: before_intent | intended | approved | started | finished | observed | idle.
-    tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never.
+    tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never;
+    intent: the id of the entry, since call ids may be counted anew; None where it is not here.
     budget: instead of that of the last budget event. breaks: where the file is damaged.
     last_seq: the highest that was given, as far as is known.
     """
     account = account_of(events)
-    compared = compare(fingerprint_then(events), workspace, _has_written(account, events))
-    doubtful = may_have_started(account, events, last_seq)
     elsewhere = calls_elsewhere(events)
+    written = has_written([*account.tools, *elsewhere], events)
+    compared = compare(fingerprint_then(events), workspace, written)
+    doubtful = may_have_started(account, events, last_seq)
     unsettled = [*open_tools(account, doubtful), *elsewhere]
     tools = [_judged(tool, compared, tool.intent.id in doubtful) for tool in unsettled]
+    for tool in tools[len(tools) - len(elsewhere) :]:
+        tool["intent"] = None
     reasons = [
         _reason(
             _code(tool),
@@ -148,6 +152,7 @@ def _judged(tool: ToolAccount, compared: Compared, may_have_started: bool) -> di
     return {
         "turn": tool.turn,
         "call_id": tool.call_id,
+        "intent": tool.intent.id,
         "tool": tool.state.tool,
         "state": tool.state.state,
         "outcome": "unknown" if may_have_started else tool.state.outcome,
@@ -161,16 +166,17 @@ def _reason(code: str, message: str, **more: Any) -> dict[str, Any]:
     return {"code": code, "message": message, **more}
 
 
-def _has_written(account: Account, events: Sequence[Event]) -> bool:
-    """Whether a call may have written to the workspace since the last fingerprint."""
-    since = 0
+def has_written(tools: Sequence[ToolAccount], events: Sequence[Event]) -> bool:
+    """Whether one of the calls may have written to the workspace since the last fingerprint."""
+    since, already = 0, False
     for event in events:
-        if event.type == "lifecycle" and isinstance(event.payload.get("fingerprint"), dict):
-            since = event.seq
-    return any(
+        taken = event.payload.get("fingerprint") if event.type == "lifecycle" else None
+        if isinstance(taken, dict):
+            since, already = event.seq, taken.get("written") is True
+    return already or any(
         tool.state.side_effect == "workspace-write"
         and max(tool.state.seqs.get(name, 0) for name in ("started", "finished", "failed")) > since
-        for tool in account.tools
+        for tool in tools
     )
 
 
