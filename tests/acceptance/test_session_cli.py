@@ -174,7 +174,7 @@ def test_import_export_and_again(
     assert b"1 artifacts that these lines name stay here" in said
     own = tmp_path / "own.jsonl"
     own.write_bytes(exported)
-    for new in (len(exported.splitlines()), 0):
+    for new in (len(exported.splitlines()) - 1, 0):
         code, out, _ = cli("session", "import", str(own), "--session", "copy", "--json")
         assert (code, json.loads(out)["new"], json.loads(out)["format"]) == (0, new, "walld")
 
@@ -336,16 +336,16 @@ def test_the_gate_of_an_import_knows_what_its_file_lacks(
     turn.tool_started("p")
     session.message("user", "after")
     exported = daemon.cli("session", "export", "source", "--socket", daemon.socket_path).stdout
-    lines = exported.splitlines(keepends=True)
-    for lost in (0, 2, 3):
-        own.write_bytes(b"".join(lines[:lost] + lines[lost + 1 :]))
+    head, *lines = exported.splitlines(keepends=True)
+    for lost in (0, 2, 3, 4):  # the last: cut between two lines
+        own.write_bytes(b"".join([head, *lines[:lost], *lines[lost + 1 :]]))
         code, out, err = cli("session", "import", str(own), "--session", f"no {lost}", "--json")
         assert (code, json.loads(out)["missing"]) == (0, [[lost + 1, lost + 1]]), err
         assert gate_of(daemon, f"no {lost}") == ("blocked", [("p", "never")]), lost
         fork = daemon.reader.session(f"no {lost}").fork(None, f"fork {lost}")
         assert gate_of(daemon, fork.session_id) == ("blocked", [("p", "never")]), lost
     code, out, _ = cli("session", "import", str(own), "--session", "said")
-    assert "missing in the file: seqs 4 to 4" in out
+    assert "missing in the file: seqs 5 to 5" in out
     said = [one["content"] for one in daemon.reader.session("no 2").messages() or ()]
     assert said == ["pay", "after"]
 

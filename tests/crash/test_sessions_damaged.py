@@ -332,7 +332,7 @@ def test_an_export_says_that_the_end_is_lost(daemon: DaemonProcess, tmp_path: Pa
     for copy in ("copy", "of repaired"):
         exported = daemon.cli("session", "export", "s", "--socket", daemon.socket_path).stdout
         own.write_bytes(exported)
-        assert exported.splitlines()[-1] == b'{"walld": 1, "last_seq": 3}'
+        assert exported.splitlines()[0] == b'{"walld": 1, "last_seq": 3}'
         words = ("session", "import", str(own), "--session", copy, "--json")
         done = daemon.cli(*words, "--socket", daemon.socket_path)
         assert done.returncode == 0, done.stderr

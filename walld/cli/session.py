@@ -33,7 +33,7 @@ from walld.cli.session_view import render_tree
 from walld.cli.show import as_json
 from walld.escape import escaped, escaped_line
 from walld.foreign.export import to_otel
-from walld.ledger.line import LEDGER_VERSION, line_seq
+from walld.ledger.line import LEDGER_VERSION
 from walld.sessions.artifacts import artifacts_of
 
 __all__ = ["run"]
@@ -132,21 +132,16 @@ def _events(asking: Asking, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _print_lines(lines: Iterator[bytes]) -> int:
-    """As they are kept, byte for byte; on a terminal, what it would act on is escaped. Gives the
-    last seq.
-    """
+def _print_lines(lines: Iterator[bytes]) -> None:
+    """As they are kept, byte for byte; on a terminal, what it would act on is escaped."""
     sys.stdout.flush()
     is_terminal = sys.stdout.isatty()
-    last = b""
     for line in lines:
-        last = line
         if is_terminal:
             print(escaped_line(line.decode("utf-8", "backslashreplace").removesuffix("\n")))
         else:
             sys.stdout.buffer.write(line)
     sys.stdout.flush()
-    return line_seq(last) if last else 0
 
 
 def _said(
@@ -215,16 +210,16 @@ def _export(asking: Asking, options: argparse.Namespace) -> int:
 
 
 def _export_lines(asking: Asking, session_id: str) -> int:
-    """The lines; where the session lost what stood behind the last, one more says how far it went.
+    """First how far the session went, then its lines: who reads fewer knows what is missing.
 
-    How far is asked first: what comes meanwhile is not taken for lost.
+    How far is asked before: what comes meanwhile is not taken for lost.
     """
     state = asking.view(session_id, "state")
     found = asking.lines(session_id)
     if state is None or found is None:
         return _no_session(session_id)
-    if _print_lines(found) < state["last_seq"]:
-        print(json.dumps({"walld": LEDGER_VERSION, "last_seq": state["last_seq"]}))
+    print(json.dumps({"walld": LEDGER_VERSION, "last_seq": state["last_seq"]}))
+    _print_lines(found)
     say_breaks(asking, session_id)
     if left := asking.view(session_id, "audit")["artifacts"]:
         complain(

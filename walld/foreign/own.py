@@ -73,7 +73,7 @@ class _Reading:
         self._missing: list[list[int]] = []
 
     def given(self, last_seq: object) -> None:
-        """An export of a session that lost its end says how far it went."""
+        """An export says how far its session went: it may have been cut."""
         if _is_seq(last_seq):
             self._until = max(self._until, last_seq)
 
