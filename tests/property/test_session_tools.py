@@ -11,7 +11,7 @@ from session_log import Log
 
 from walld.sessions.audit import audit
 from walld.sessions.events import Event
-from walld.sessions.fork import forked, started_behind
+from walld.sessions.fork import check_copy, forked, started_behind
 from walld.sessions.pending import pending
 from walld.sessions.resume import resume
 from walld.sessions.state import SessionState
@@ -344,8 +344,12 @@ def test_what_ran_is_not_run_again_in_a_fork(log: Log, data: st.DataObject) -> N
     for _ in range(2):
         at = data.draw(st.sampled_from([None, *(event.id for event in events)]))
         copies = forked(events, at, whole := data.draw(st.booleans()))
-        if not copies or (whole and lost):
+        if not copies:
             return
+        state = SessionState()
+        for copy in copies:
+            assert whole or check_copy(state, copy) is None
+            state.apply(copy)
         started = started_behind(events, copies, last_seq)
         said = {"session": "s", "at": at, "started": started}
         if lost:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 from session_log import Log, contents
+from walld_client.wire import messages as wire
 
+from walld.daemon.forking import forked_lines
+from walld.engine.entries import event_line, events_of
 from walld.sessions.fork import BEFORE_FIRST, forked
 from walld.sessions.messages import messages
 from walld.sessions.path import path_events
 from walld.sessions.refusals import BadArgument
+from walld.sessions.resume import resume
 from walld.sessions.tree import labels_of
 
 
@@ -128,3 +133,23 @@ def test_an_entry_that_was_no_leaf_is_one_where_it_is_forked() -> None:
     log.say("user", "a")
     at = log.add("message", {"role": "user", "content": "aside"}, leaf=False)
     assert contents(messages(forked(log.events, at=at))) == ["a", "aside"]
+
+
+@pytest.mark.parametrize("lost", range(1, 7))
+def test_all_of_a_damaged_session_is_forked_whatever_is_lost(lost: int) -> None:
+    """What stands there without that which it was about tells the same in the copy."""
+    log = Log()
+    log.submit("t")
+    log.add("label", {"target": "e1", "text": "x"})
+    log.tool("t", "c", "approval:granted", "started")
+    log.add("leaf", {"target": "e1"})
+    left = [event for event in log.events if event.seq != lost]
+    chain = b"\0" * 16
+    lines = [event_line(event, json.dumps(event.payload).encode(), chain) for event in left]
+    request = wire.Fork(1, "s", "new", whole=True)
+    made = events_of(forked_lines(lines, request, 0, 5, log.state.last_seq))
+    assert [event.id for event in made if event.type != "forked"][: len(left)] == [
+        event.id for event in left
+    ]
+    ours, theirs = resume(made)["tools"], resume(left, last_seq=log.state.last_seq)["tools"]
+    assert [one["may"] for one in ours] == [one["may"] for one in theirs]

@@ -48,7 +48,7 @@ def forked_lines(
     for entry in _entries(lines, request, until):
         event = entry_event(state, entry, None, at_ms)
         problem = check_copy(state, event)
-        if problem is not None:
+        if problem is not None and not request.whole:
             raise Refusal(problem.code, problem.message, problem.got, problem.limit)
         line = event_line(event, entry.payload, chain)
         state.apply(event)

@@ -4,7 +4,8 @@ Owns: which events are copied, and how they hang together there. Refuses: the `f
 itself and the lines (the daemon), artifacts (they are not copied: the same bytes serve both).
 
 Invariants: the source is not touched. The copies tell the same messages as the path they were
-copied from, could each be appended in their order (but for `check_copy`), and are numbered from 1.
+copied from, could each be appended in their order (but for `check_copy`, and but for copies of all
+there is: those tell what the source tells, damaged or not), and are numbered from 1.
 Nobody owns them: who worked on a turn of the source does not work on its copy. A call that ran, or
 may have run, behind the entry at which the source was forked is no call that never started: the
 `forked` event names its intent.
@@ -38,8 +39,9 @@ _RAN: Final = frozenset(("started", "finished", "failed", "observed"))
 def forked(events: Sequence[Event], at: str | None = None, whole: bool = False) -> list[Event]:
     """Copies of the path to entry `at` (None: to the leaf), or of all events, with their labels.
 
-    Raises BadArgument for an `at` that is not there. whole: nothing is left out, and whoever wants
-    `at` to be the leaf hangs the `forked` event there.
+    Raises BadArgument for an `at` that is not there. whole: nothing is left out, also what damage
+    has left without that which it was about, and whoever wants `at` to be the leaf hangs the
+    `forked` event there.
     """
     found = places(events)
     if at not in (None, BEFORE_FIRST) and at not in found.by_id:
