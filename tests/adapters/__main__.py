@@ -75,6 +75,7 @@ GROUPS = {
         ("pydantic-ai-slim", "openai", "anthropic"),
         (
             "test_pydantic_ai.py",
+            "test_pydantic_ai_ends.py",
             "test_pydantic_ai_store.py",
         ),
         ("pydantic-ai-slim[openai,anthropic]",),

@@ -87,14 +87,14 @@ def pydantic_ai(walld: walld_client.Client) -> None:
     adapter, said = map(
         importlib.import_module, ("walld_client.adapters.pydantic_ai", "pydantic_ai.messages")
     )
-    recording = importlib.import_module("walld_client.adapters.recording")
+    board = importlib.import_module("walld_client.adapters.model_call").Board
     first = {"text": said.TextPart("a"), "arguments": said.ToolCallPart("f", "{", "a")}
     deltas = {
         "text": lambda: said.TextPartDelta(content_delta=" word"),
         "arguments": lambda: said.ToolCallPartDelta(args_delta="x"),
     }
     for name, make in deltas.items():
-        run = adapter._Run(recording.Opener(walld, "bench"), stream_runs=False)
+        run = adapter._Run(board(walld, "bench"), stream_runs=False)
         run._begin(None, SimpleNamespace(model=None, messages=[]))
         begun = said.PartStartEvent(index=0, part=first[name])
         events = [begun, *(said.PartDeltaEvent(index=0, delta=make()) for _ in range(CHUNKS))]

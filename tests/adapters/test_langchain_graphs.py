@@ -73,9 +73,12 @@ def test_a_tool_that_waits_for_a_human(
     assert calls(walld, ids[0]) == [("unknown", None)] * 2
 
 
-@pytest.mark.parametrize("shape", ["alone", "in a list"])
+@pytest.mark.parametrize(
+    ("shape", "form"),  # LangGraph refuses a list of Commands with dicts
+    [("alone", "objects"), ("in a list", "objects"), ("alone", "dicts")],
+)
 def test_a_tool_that_answers_by_a_command(
-    walld: walld_client.Client, agent: Callable[..., Any], shape: str
+    walld: walld_client.Client, agent: Callable[..., Any], shape: str, form: str
 ) -> None:
     """The result is what the model is told."""
 
@@ -84,7 +87,9 @@ def test_a_tool_that_answers_by_a_command(
         """The weather of a city."""
         other = messages.HumanMessage("beside it")
         told = [other, messages.ToolMessage(f"4 in {city}", tool_call_id=call_id)]
-        command = types.Command(update={"messages": told})
+        said = {"role": "tool", "content": f"4 in {city}", "tool_call_id": call_id}
+        update: list[Any] = told if form == "objects" else [other, said]
+        command = types.Command(update={"messages": update})
         return command if shape == "alone" else [command]
 
     ids: list[str] = []

@@ -15,6 +15,7 @@ import pytest
 import walld_client
 from daemon_process import DaemonProcess, until
 
+from adapters.answers import answer, told
 from adapters.replay import Replay
 from adapters.trial import wants
 
@@ -188,6 +189,38 @@ def test_cancelled_in_a_tool(walld: walld_client.Client, replay: Replay, way: st
         return await it.close()
 
     assert asyncio.run(main()).keeps() == 0
+
+
+def test_a_stream_that_another_task_reads_on(walld: walld_client.Client, replay: Replay) -> None:
+    """The task that read its first words is cancelled: the stream is not, and no word is lost."""
+    said: list[str] = []
+
+    async def main() -> Program:
+        it = Program(walld, replay)
+        has_read = asyncio.Event()
+        chunks = it.model("text:frames:ms5").astream("hello", it.config)
+
+        async def first() -> None:
+            async for chunk in chunks:
+                if chunk.content:
+                    said.append(chunk.content)
+                    break
+            has_read.set()
+            await asyncio.Event().wait()
+
+        reads = asyncio.ensure_future(first())
+        await has_read.wait()
+        await cancel(reads)
+        assert it.statuses() == ["live"]
+        said.extend([chunk.content async for chunk in chunks])
+        return await it.close()
+
+    it = asyncio.run(main())
+    reply = walld.recover(stream_id=it.ids[0])
+    assert reply is not None
+    assert (reply.status, reply.text) == ("complete", "".join(said))
+    assert reply.text == told(answer("chat", "text"))["text"]
+    assert it.keeps() == 0
 
 
 @pytest.mark.parametrize("scenario", ["text", "tool"])

@@ -91,6 +91,47 @@ def test_a_body_without_its_terminal_event(
         assert reply.error.kind == "no_terminal_event"
 
 
+@pytest.mark.parametrize("scenario", ["text", "tool"])
+@each_way
+def test_a_whole_answer_of_a_router(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str, scenario: str
+) -> None:
+    trial = programs.run(**spec(provider, colour, scenario), routed=True).done()
+    assert trial.raised is None, trial.lines
+    reply = kept_by.orphan(trial.words("stream")[0][0])
+    assert kept(reply) == trial.told == joined(told(answer(WIRE[provider], scenario)))
+    assert (reply.status, reply.error, reply.partial) == ("complete", None, False)
+
+
+@each_way
+def test_a_cut_answer_of_a_router(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str
+) -> None:
+    """What has made up the finish reason is the stream that the Router's reads."""
+    frames = answer(WIRE[provider], "text")
+    last = max(at for at, frame in enumerate(frames, 1) if frame.said)
+    trial = programs.run(**spec(provider, colour, f"text:eof{last}"), routed=True).done()
+    reply = kept_by.orphan(trial.words("stream")[0][0])
+    assert kept(reply) == trial.told
+    assert reply.status == "errored"
+
+
+@pytest.mark.parametrize("scenario", ["text", "text:eof"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_router_that_falls_back(
+    programs: Nursery, kept_by: DaemonProcess, colour: str, scenario: str
+) -> None:
+    """In the middle of a stream: the one that it falls back to is judged."""
+    frames = answer("chat", "text")
+    last = max(at for at, frame in enumerate(frames, 1) if frame.said)
+    instead = scenario + (str(last) if scenario != "text" else "")
+    one = spec("openai", colour, "text:frames:err1")
+    trial = programs.run(**one, routed=True, instead=instead).done()
+    reply = kept_by.orphan(trial.words("stream")[0][0])
+    assert kept(reply) == trial.told == joined(told(frames))
+    assert reply.status == ("complete" if scenario == "text" else "errored")
+
+
 def _choice(index: int, text: str | None, reason: str | None = None) -> bytes:
     delta = {} if text is None else {"content": text}
     one = {"index": index, "delta": delta, "finish_reason": reason}

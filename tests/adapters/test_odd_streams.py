@@ -5,6 +5,7 @@ What is recorded is what the program got, however the network has cut the body.
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -55,7 +56,7 @@ def read(walld: walld_client.Client, replay: Replay) -> Iterator[Read]:
                     yield event.delta
         else:
             for chunk in sdk.chat.completions.create(model=model, messages=MESSAGES, stream=True):
-                for choice in getattr(chunk, "choices", None) or ():
+                for choice in chunk.choices or ():
                     yield choice.delta.content or ""
 
     def until_the_end(wire: str, model: str) -> tuple[str, str, str | None]:
@@ -65,6 +66,8 @@ def read(walld: walld_client.Client, replay: Replay) -> Iterator[Read]:
                 text += piece
         except Exception as error:
             raised = type(error).__name__
+        if raised is not None:
+            gc.collect()  # a stream is closed with the frames of a program that raised in it
         return ids[-1], text, raised
 
     with http:
@@ -80,6 +83,10 @@ ODD = {
     "a retry time alone": b"retry: 3000\n\n",
     "data without a word": b"data:\n\n",
     "a comment": b": still here\n\n",
+    "an error that is a name alone": b"event: error\n\n",
+    "an error without a word": b"event: error\ndata:\n\n",
+    "an error that is null": b"event: error\ndata: null\n\n",
+    "an error that is a list": b"event: error\ndata: []\n\n",
     "an error that says no error": b'event: error\ndata: {"message": "slow down"}\n\n',
 }
 

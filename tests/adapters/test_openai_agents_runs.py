@@ -82,10 +82,16 @@ def guarded() -> Any:
     """A tool that asks before it runs."""
 
     def weather(city: str) -> str:
-        """The weather of a city."""
-        return f"4 degrees in {city}"
+        """The weather of a city, of one user."""
+        return f"{user.get('nobody')} in {city}"
 
     return agents.function_tool(weather, needs_approval=True)
+
+
+def approved(state: Any) -> Any:
+    for one in state.get_interruptions():
+        state.approve(one)
+    return state
 
 
 async def go(agent: Any, hooks: Any, what: str, said: Any = "hello") -> Any:
@@ -177,15 +183,45 @@ def test_a_run_that_was_approved(
         hooks = hooks_of(walld, f"approved, {what}")
         agent = agent_of("chat", "tool", guarded())
         first = await go(agent, hooks, what)
-        state = first.to_state()
-        for one in first.interruptions:
-            state.approve(one)
-        await go(agent, hooks, what, state)
+        await go(agent, hooks, what, approved(first.to_state()))
 
     loop.run(main())
     replies = walld.recover_all(f"approved, {what}")
-    assert results(replies) == ["4 degrees in Oslo", "4 degrees in Rome"]
+    assert results(replies) == ["nobody in Oslo", "nobody in Rome"]
     assert [reply.status for reply in replies] == ["complete", "complete"]
+
+
+@each_way
+@each_wire
+def test_a_run_that_goes_on_from_json_beside_another(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+    what: str,
+) -> None:
+    """Its calls equal those that another user's run waits with: that one gets its own alone."""
+    gone, waits = f"{wire} {what} gone", f"{wire} {what} waits"
+
+    async def main() -> None:
+        hooks = hooks_of(walld, user.get)
+        agent = agent_of(wire, "tool", guarded())
+        user.set(gone)
+        text = (await go(agent, hooks, what)).to_state().to_string()
+        gc.collect()
+        user.set(waits)
+        second = await go(agent, hooks, what)
+        user.set(gone)
+        await go(agent, hooks, what, approved(await agents.RunState.from_string(agent, text)))
+        assert results(walld.recover_all(gone)) == [None, None]
+        assert results(walld.recover_all(waits)) == [None, None]
+        user.set(waits)
+        await go(agent, hooks, what, approved(second.to_state()))
+
+    loop.run(main())
+    gc.collect()
+    assert results(walld.recover_all(gone)) == [None, None]
+    assert results(walld.recover_all(waits)) == [f"{waits} in Oslo", f"{waits} in Rome"]
 
 
 @each_way

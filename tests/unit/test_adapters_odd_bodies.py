@@ -65,6 +65,11 @@ WIRES = {
     "responses": [CREATED, HELLO],
     "messages": [STARTED, TEXT],
 }
+ENDS = {
+    "chat": b"data: " + json.dumps(STOP).encode() + b"\n\n" + DONE,
+    "responses": b'data: {"type": "response.completed", "response": {"id": "r"}}\n\n',
+    "messages": b'data: {"type": "message_stop"}\n\n',
+}
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -88,6 +93,37 @@ def test_an_error_that_is_a_text(wire: str) -> None:
     said = recorded(*WIRES[wire], b"event: error\ndata: upstream died\n\n")
     about = {"kind": "provider_error", "detail": None}
     assert said == [("token", "hello"), ("error", "upstream died", about)]
+
+
+def with_an_error(wire: str, data: str) -> list[bytes]:
+    """The frames of a whole answer, with one that is an error in the middle."""
+    frames = [b"data: " + json.dumps(one).encode() + b"\n\n" for one in WIRES[wire]]
+    return [*frames, f"event: error\n{data}\n".encode(), frames[-1], ENDS[wire]]
+
+
+FAILED = [("token", "hello"), ("error", "the provider reported an error")]
+
+
+@pytest.mark.parametrize(
+    "data", ["", "data:\n", "data\n", "data: null\n", "data: []\n", "data: 0\n"]
+)
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_error_that_says_nothing(wire: str, data: str) -> None:
+    """What comes in one chunk behind it is not the program's, which has raised."""
+    said = recorded(b"".join(with_an_error(wire, data)))
+    assert [one[:2] for one in said] == FAILED
+
+
+@pytest.mark.parametrize("data", ["", "data: null\n"])
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_error_that_says_nothing_and_is_read_beyond(wire: str, data: str) -> None:
+    """The SDK of openai raises on no data, and a program may pass over what it makes of `null`."""
+    said = recorded(*with_an_error(wire, data))
+    if data and wire != "messages":
+        assert [one[:2] for one in said].count(("token", "hello")) == 2
+        assert said[-1][0] == "end"
+    else:
+        assert [one[:2] for one in said] == FAILED
 
 
 def test_an_error_that_is_a_text_and_comes_first() -> None:

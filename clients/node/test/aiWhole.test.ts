@@ -70,6 +70,67 @@ test("an answer of no known shape is handed on as it is", async () => {
   assert.equal((await client.recover("odd"))!.text, "x");
 });
 
+/** What throws where somebody looks at it. */
+function trap(name: string): object {
+  return Object.defineProperty({}, name, {
+    enumerable: true,
+    get() {
+      throw new Error("not to be read");
+    },
+  });
+}
+
+test("a part that cannot be read keeps nothing behind it out, whole or in a prompt", async () => {
+  const client = shared.client();
+  const reply = client.reply("odd parts");
+  const middleware = walldMiddleware(reply);
+  const called = ["a", "b"].map((id) => ({ type: "tool-call", toolCallId: id, toolName: "w", input: "{}" }));
+  const texts = [{ type: "text", text: "the beginning" }, null, trap("type"), { type: "text", text: " and the end" }];
+  const odd = Object.defineProperties({ content: [...texts, ...called] }, {
+    finishReason: Object.getOwnPropertyDescriptor(trap("finishReason"), "finishReason")!,
+  });
+  const asked = (prompt: unknown[]) =>
+    middleware.wrapGenerate({ doGenerate: () => Promise.resolve(odd), params: { prompt } });
+  assert.equal(await asked([]), odd);
+  const told = (toolCallId: string) => ({
+    type: "tool-result", toolCallId, toolName: "w", output: { type: "text", value: toolCallId },
+  });
+  await asked([trap("role"), { role: "tool", content: [told("a"), trap("type"), null, told("b")] }]);
+  const found = (await client.recover("odd parts"))!;
+  assert.equal(found.text, "the beginning and the end".repeat(2));
+  const tools = found.segments.filter((one) => one.kind === "tool" && one.step === 0);
+  assert.deepEqual(tools.map((one) => one.result), ["a", "b"]);
+  assert.ok(reply.end() > 0);
+});
+
+test("a provider's result keeps its class, its getters and its private fields", async () => {
+  const client = shared.client();
+  const words = () => ReadableStream.from([{ type: "finish", finishReason: { unified: "stop", raw: "stop" } }]);
+  class Result {
+    readonly #id = "r-1";
+    stream: ReadableStream<unknown> = words();
+    get id(): string {
+      return this.#id;
+    }
+  }
+  const given = [
+    new Result(),
+    Object.freeze(new Result()),
+    { stream: words(), get id() { return "r-1"; } },
+    Object.assign(trap("response"), { stream: words(), id: "r-1" }),
+  ];
+  for (const [at, one] of given.entries()) {
+    const reply = client.reply(`result ${at}`);
+    const options = { doStream: () => Promise.resolve(one), params: { prompt: [] } };
+    const got = await walldMiddleware(reply).wrapStream(options);
+    if (at !== 1) assert.equal(got.id, "r-1");
+    assert.equal(got instanceof Result, at < 2);
+    for await (const _ of got.stream) void _;
+    assert.equal((await client.recover(reply.sessionId))!.finishReason, "stop");
+    assert.ok(reply.end() > 0);
+  }
+});
+
 test("a call that a stream was cut behind, and that a whole answer repeats, is said again", async (t) => {
   const client = shared.client();
   const replay = await Replay.started(t);

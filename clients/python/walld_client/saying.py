@@ -97,8 +97,11 @@ def release(link: Link, stream: Stream) -> int:
     except Reentered:
         link.deferred.append(partial(release, link, stream))
     if is_early:
-        text = "has not ended; call end(), cancel() or error() first"
-        raise ValueError(f"reply {stream.stream_id!r} {text}")
+        raise ValueError(
+            f"reply {stream.stream_id!r} has not ended; call end(), cancel() or error() first"
+            " (one that a framework's adapter opened ends with its run, or with the last result of"
+            " its tools: release it then)"
+        )
     return seq
 
 

@@ -1,7 +1,8 @@
 """A program on LiteLLM, with walld's tee around what it returns.
 
 Spec: base (URL), socket, provider (openai | anthropic), model, colour (sync | async), walld (bool),
-first (the model whose stream comes before it into the same reply, and is read whole), n (choices).
+first (the model whose stream comes before it into the same reply, and is read whole), n (choices),
+routed (bool: by a Router), instead (the model that the Router falls back to).
 """
 
 from __future__ import annotations
@@ -35,12 +36,28 @@ def said(chunk: Any, tell: Any, ids: dict[int, str]) -> None:
             tell("arguments", call.function.arguments, ids[call.index])
 
 
+def asked(spec: dict[str, Any], about: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """Who is asked, in either colour, and what."""
+    if not spec.get("routed"):
+        return litellm.completion, litellm.acompletion, about
+    where = {name: about[name] for name in ("api_base", "api_key", "max_retries")}
+    models = {"m": about["model"], "instead": f"{spec['provider']}/{spec.get('instead')}"}
+    listed = [
+        {"model_name": name, "litellm_params": {"model": model, **where}}
+        for name, model in models.items()
+    ]
+    router = litellm.Router(model_list=listed, fallbacks=[{"m": ["instead"]}], num_retries=0)
+    what = {"model": "m", "messages": MESSAGES, "stream": True}
+    return router.completion, router.acompletion, what
+
+
 async def main(spec: dict[str, Any], tell: Any) -> None:
     walld = walld_client.connect(spec["socket"])
     about: dict[str, Any] = {"model": f"{spec['provider']}/{spec['model']}", "api_key": "x"}
     about |= {"api_base": spec["base"] + ("/v1" if spec["provider"] == "openai" else "")}
     about |= {"messages": MESSAGES, "stream": True, "max_retries": 0, "num_retries": 0}
     about |= {"n": spec["n"]} if "n" in spec else {}
+    completion, acompletion, what = asked(spec, about)
     ids: dict[int, str] = {}
     reply = walld.reply("s", auto_release=False)
     tell("stream", reply.stream_id)
@@ -55,11 +72,11 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
                     else:
                         list(tee(litellm.completion(**other), reply))
             if spec["colour"] == "async":
-                stream = await litellm.acompletion(**about)
+                stream = await acompletion(**what)
                 async for chunk in tee(stream, reply) if spec["walld"] else stream:
                     said(chunk, tell, ids)
             else:
-                stream = litellm.completion(**about)
+                stream = completion(**what)
                 for chunk in tee(stream, reply) if spec["walld"] else stream:
                     said(chunk, tell, ids)
             reply.end()

@@ -73,7 +73,7 @@ export function walldMiddleware(reply: Reply): WalldMiddleware {
     async wrapStream({ doStream, params }) {
       const [request, result] = await asked(recorder, params, doStream);
       if (typeof result?.stream?.getReader !== "function") return result; // the SDK says what it thinks of it
-      return { ...result, stream: tapped(result.stream, recorder, request) };
+      return withStream(result, tapped(result.stream, recorder, request));
     },
     async wrapGenerate({ doGenerate, params }) {
       const [request, result] = await asked(recorder, params, doGenerate);
@@ -193,17 +193,45 @@ function record(recorder: Recorder, part: Part): void {
 
 /** An answer that came at once. It is whole, so any reason is its terminal marker. */
 function recordWhole(recorder: Recorder, result: WholeResult): void {
+  each(recorder, () => result.content, (part: Part & { text?: string }) => {
+    if (part.type === "text") recorder.text(part.text!);
+    else if (part.type === "reasoning") recorder.reasoning(part.text!);
+    else record(recorder, part);
+  });
+  let reason: Reason = {};
   try {
-    for (const part of result.content as (Part & { text?: string })[]) {
-      if (part.type === "text") recorder.text(part.text!);
-      else if (part.type === "reasoning") recorder.reasoning(part.text!);
-      else record(recorder, part);
+    reason = (result?.finishReason ?? {}) as Reason;
+    reason = { raw: reason.raw, unified: reason.unified! };
+  } catch (error) {
+    recorder.missed(error); // it came whole all the same
+  }
+  recorder.finish(reason.raw ?? reason.unified ?? "unknown");
+}
+
+/** Each part by itself: one of no kind that is known keeps nothing behind it out. */
+function each<T>(recorder: Recorder, parts: () => unknown, say: (part: T) => void): void {
+  try {
+    for (const part of parts() as Iterable<T>) {
+      try {
+        say(part);
+      } catch (error) {
+        recorder.missed(error);
+      }
     }
   } catch (error) {
-    recorder.missed(error); // no answer of a kind that is known
+    recorder.missed(error); // nothing that has parts
   }
-  const { unified, raw } = (result?.finishReason ?? {}) as Reason;
-  recorder.finish(raw ?? unified ?? "unknown");
+}
+
+/** `result` with another stream, all else as the provider made it: its getters and its class. */
+function withStream<T extends StreamResult>(result: T, stream: ReadableStream<unknown>): T {
+  const own = { value: stream, writable: true, enumerable: true, configurable: true };
+  const kind: unknown = Object.getPrototypeOf(result);
+  const isPlain = kind === Object.prototype || kind === null;
+  // Of an instance no copy has the private fields: it is the instance that gets the stream.
+  if (!isPlain && Reflect.defineProperty(result, "stream", own)) return result;
+  const fields = { ...Object.getOwnPropertyDescriptors(result), stream: own };
+  return Object.create(kind as object | null, fields) as T;
 }
 
 /**
@@ -218,13 +246,14 @@ function reasonOf(reason: Part["finishReason"]): string | null {
 /** Results of the program's own tools: the next request tells the model of them. */
 function recordResults(recorder: Recorder, prompt: unknown): void {
   if (!Array.isArray(prompt)) return;
-  for (const message of prompt as ({ role?: string; content?: unknown } | null | undefined)[]) {
-    if (message?.role !== "tool" || !Array.isArray(message.content)) continue;
-    for (const part of message.content as ((Part & { output?: Output | null }) | null | undefined)[]) {
-      if (part?.type !== "tool-result" || !part.output) continue;
+  each(recorder, () => prompt, (message: { role?: string; content?: unknown } | null | undefined) => {
+    if (message?.role !== "tool" || !Array.isArray(message.content)) return;
+    const parts = message.content;
+    each(recorder, () => parts, (part: (Part & { output?: Output | null }) | null | undefined) => {
+      if (part?.type !== "tool-result" || !part.output) return;
       const { type, value, reason } = part.output;
       const failed = String(type).startsWith("error") || type === "execution-denied";
       recorder.toolResultAsked(part.toolCallId!, part.toolName, value ?? reason, failed);
-    }
-  }
+    });
+  });
 }

@@ -8,9 +8,11 @@ that speaks none of them (an MCP server's, say) gives no items and has no fold: 
 Only an error that comes first is told from a stranger's by the URL (`is_answer`).
 
 An event that is named `error` is the provider's, whatever its data are: an object of no type, a
-text. SDKs raise on it; openai's does not where it says nothing of an `error`: that is a complaint,
-behind which the answer may go on. They raise on what is no JSON too (`is_torn`), openai's also on
-an event without data. What comes in the same chunk behind that is taken once the program reads on.
+text, nothing. SDKs raise on it; openai's does not where data say nothing of an `error`: that is a
+complaint, behind which the answer may go on. They raise on what is no JSON too (`is_torn`),
+openai's also on an event without data; and of an error that is `null`, a list or a number openai's
+makes no chunk, at which programs raise. What comes in the same chunk behind that is taken once the
+program reads on.
 
 JSON is decoded by msgspec, which refuses half a character (`\ud83d` alone). The vendors send
 those where an emoji is cut over two chunks; such an event is decoded once more by `json`, which
@@ -43,6 +45,7 @@ _SHAPES: Final[dict[type[Fold], type[msgspec.Struct]]] = {
 _DONE: Final = b"[DONE]"
 _UNREAD: Final = (b"", b"ping")
 """Events of Messages whose data the SDK does not look at."""
+_NAMELESS: Final = "the provider reported an error"
 
 
 class _Hint(msgspec.Struct):
@@ -171,10 +174,15 @@ class Body:
             if type(self.fold) is ResponsesFold and error.get("type") == "error":
                 return self._item(payload)
             if not error.get("error") and type(self.fold) is not MessagesFold:
-                self.complaint = failure_of(error, "the provider reported an error")
+                self.complaint = failure_of(error, _NAMELESS)
                 self._stops_all = True
                 return None
             error = error.get("error") or error
+        elif payload and not error and type(self.fold) is not MessagesFold:
+            self.complaint = Failure(_NAMELESS, "provider_error")
+            self.is_torn = self._stops_all = True
+            return None
+        error = error or {"message": _NAMELESS}  # without data it is one by its name
         return self._item(json.dumps({"type": "error", "error": error}).encode())
 
     def _recognise(self, payload: bytes) -> bool:

@@ -216,9 +216,12 @@ class WalldCallback(BaseCallbackHandler):
     def on_tool_end(self, output: Any, *, run_id: UUID, **_: Any) -> None:
         """A tool has answered."""
         call_id = getattr(output, "tool_call_id", None) or self._tools.get(run_id)
-        output = _answer_in(output, call_id)
-        failed = getattr(output, "status", None) == "error"
-        self._ended(run_id, call_id, getattr(output, "content", output), failed)
+        told = _answer_in(output, call_id)
+        if told is None:
+            failed = getattr(output, "status", None) == "error"
+            self._ended(run_id, call_id, getattr(output, "content", output), failed)
+        else:
+            self._ended(run_id, call_id, _of(told, "content"), _of(told, "status") == "error")
 
     @safely
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
@@ -291,15 +294,21 @@ def _is_control_flow(error: BaseException) -> bool:
 
 
 def _answer_in(output: Any, call_id: str | None) -> Any:
-    """Of LangGraph's `Command`, alone or among others, the message that answers this call."""
+    """Of LangGraph's `Command`, alone or among others, the message that answers this call: an
+    object, or a dict as LangGraph takes them too. None: it is no such thing.
+    """
     for command in output if isinstance(output, list) else [output]:
         update = getattr(command, "update", None)
         # Of a tool node whose input is a list of messages it is a list of them too.
         for value in update.values() if isinstance(update, dict) else [update]:
             for one in value if isinstance(value, list) else [value]:
-                if call_id is not None and getattr(one, "tool_call_id", None) == call_id:
+                if call_id is not None and _of(one, "tool_call_id") == call_id:
                     return one
-    return output
+    return None
+
+
+def _of(message: Any, name: str) -> Any:
+    return message.get(name) if isinstance(message, dict) else getattr(message, name, None)
 
 
 # --- attached by the environment -----------------------------------------------------------------

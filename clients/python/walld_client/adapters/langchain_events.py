@@ -35,6 +35,7 @@ _ADDS = {
     "server_tool_call_chunk": "args",
 }
 """What deltas and blocks that come in pieces have their piece in."""
+_MODELS = "langchain_core.language_models."
 _CALLS = ("tool_call", "invalid_tool_call", "tool_call_chunk", "server_tool_call_chunk")
 
 
@@ -72,13 +73,17 @@ class Answer(Chunks):
         self._blocks_by_index: dict[Any, _Block] = {}
 
     def watch(self) -> None:
-        """Of a cancel in `ainvoke` LangChain tells nobody: the task of the answer does."""
+        """Of a cancel in `ainvoke` LangChain tells nobody: the task it made for the answer does.
+
+        Of one in a stream it tells; and a task of the program's may end without the stream, which
+        another one reads on.
+        """
         self.is_watched = True
         try:
             task = asyncio.current_task()
         except RuntimeError:  # no event loop in this thread
             return
-        if task is not None:
+        if task is not None and _is_for_an_answer(task):
             # Weak on both sides: neither keeps the other, nor LangChain's run.
             self._task, self._on_done = ref(task), partial(_task_ended, ref(self))
             task.add_done_callback(self._on_done)
@@ -226,6 +231,12 @@ class Answer(Chunks):
             self._refused((), beside)
         if "function_call" not in self._ids:
             self._function(beside)
+
+
+def _is_for_an_answer(task: asyncio.Task[Any]) -> bool:
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    module = "" if frame is None else frame.f_globals.get("__name__")
+    return str(module).startswith(_MODELS)
 
 
 def _task_ended(answer: ref[Answer], task: asyncio.Task[Any]) -> None:

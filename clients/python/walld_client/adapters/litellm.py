@@ -8,6 +8,8 @@ importing litellm, which takes seconds and is not needed.
 - LiteLLM makes up a last chunk with a finish reason for a stream that was cut without a word. The
   stream knows what the provider has said; a reason that it has not said is not recorded, and the
   reply is errored, kind `no_terminal_event`.
+- What a `Router` gives knows nothing of that itself: the stream that it reads does, or that of the
+  fallback. A wrapper of an unknown kind is believed.
 - Of several choices (`n` > 1) it hands on the first finish reason alone, as choice 0's, whosever it
   was: that is the end of all of them, for nobody can tell one that was cut behind it.
 - Signatures and redacted thinking of Anthropic's models stand in `thinking_blocks`, whose text is
@@ -39,6 +41,18 @@ def tee(stream: Any, reply: ReplyBase) -> Any:
     return stream if isinstance(reply, NullMixin) else _LiteLlmTee(stream, reply)
 
 
+def _innermost(stream: Any) -> Any:
+    """The stream that reads the provider: a Router's read others, which their generators hold."""
+    while True:
+        reads = getattr(stream, "completion_stream", None)
+        frame = getattr(reads, "gi_frame", None) or getattr(reads, "ag_frame", None)
+        have = {} if frame is None else frame.f_locals
+        inner = have.get("fallback_response") or have.get("model_response")
+        if not hasattr(inner, "received_finish_reason"):
+            return stream
+        stream = inner
+
+
 class _LiteLlmTee(Tee):
     """A `CustomStreamWrapper` and its recording."""
 
@@ -60,8 +74,11 @@ class _LiteLlmTee(Tee):
 
     def _is_said(self) -> bool:
         """False for a finish reason that LiteLLM has made up."""
-        said = getattr(self._stream, "received_finish_reason", "")
-        early = getattr(self._stream, "intermittent_finish_reason", None)
+        stream = _innermost(self._stream)
+        if not getattr(stream, "sent_last_chunk", False):
+            return True  # it hands on what another one has said
+        said = getattr(stream, "received_finish_reason", "")
+        early = getattr(stream, "intermittent_finish_reason", None)
         return said is not None or early is not None
 
     def _beside(self, block: Any) -> None:

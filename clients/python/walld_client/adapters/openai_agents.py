@@ -94,6 +94,8 @@ class WalldHooks(RunHooks[Any]):
     def _llm_ended(self, context: Any, response: Any) -> None:
         run = self._run_of(context)
         run.asked = list(response.output)
+        for item in run.asked:
+            _give_own_id(item)
         if run.is_teed:
             return
         run.is_told_whole = True
@@ -119,7 +121,7 @@ class WalldHooks(RunHooks[Any]):
         runs = list(self._runs.values())
         item, usage = getattr(context, "tool_call", None), getattr(context, "usage", None)
         found = [run for run in runs if any(one is item for one in run.asked)]
-        found = found or [run for run in runs if item in run.asked]
+        found = found or [run for run in runs if any(_has_id_of(item, one) for one in run.asked)]
         found = found or [run for run in runs if run.usage is usage]
         return (found[0].key,) if len(found) == 1 else ()
 
@@ -256,6 +258,19 @@ class _Run:
         if call is not None:
             call.broke(error)
         self._board.run_ended(self.key)
+
+
+def _give_own_id(item: Any) -> None:
+    """The same call id, as a str that no other call has. A parser may give one str to all."""
+    call_id = getattr(item, "call_id", None)
+    if type(call_id) is str:
+        item.call_id = call_id.encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass")
+
+
+def _has_id_of(item: Any, asked: Any) -> bool:
+    """Is `item` the call that was asked for, or a copy of it? Of a character Python has one str."""
+    call_id = getattr(item, "call_id", None)
+    return type(call_id) is str and len(call_id) > 1 and call_id is getattr(asked, "call_id", None)
 
 
 def _is_made_up(response: Any) -> bool:

@@ -10,6 +10,9 @@ Owns: Pydantic AI's events to calls on a reply. Refuses: when a reply ends (`mod
   what they are, one answer each, recorded whole when it is there. With `stream_runs=True`
   Pydantic AI asks for streams there too, as it does for every capability that looks at events: what
   a killed `run()` had got so far is then kept, and a model that cannot be streamed fails.
+- A streamed answer ends when the program has read all of it, and not only where it leaves the block
+  (`run_stream`): the stream knows by then what the provider has said. One that asks for tools goes
+  on, as always.
 - Tools are seen where they run, and their results in the events, or in the next request. An
   exception that ends the run is the result of the tool that raised it.
 - Tools that wait for somebody (`DeferredToolRequests`) have their results in the reply that asked
@@ -30,6 +33,7 @@ from typing import Any
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
 from pydantic_ai.messages import ToolReturn
+from pydantic_ai.result import AgentStream
 from pydantic_ai.tools import DeferredToolRequests
 from walld_client.adapters.model_call import Board, ModelCall, safely
 from walld_client.adapters.pydantic_ai_deferred import Tools, defer, take_up
@@ -190,11 +194,13 @@ class _Run(AbstractCapability[Any]):
     ) -> AsyncIterator[Any]:
         """Each event is recorded before it is handed on."""
         is_new = True
+        answer = _answer_in(stream)
         try:
             async for event in stream:
                 self._event(event, is_new)
                 is_new = False
                 yield event
+            self._read(answer)
         except BaseException as error:  # told here first; the request is cancelled behind it
             self._broke(error)
             raise
@@ -219,13 +225,21 @@ class _Run(AbstractCapability[Any]):
     @safely
     def _broke(self, error: BaseException) -> None:
         call, self._call = self._call, None
-        if call is not None:
+        if call is not None and not call.is_over:
             call.broke(error)
+
+    @safely
+    def _read(self, answer: AgentStream[Any, Any] | None) -> None:
+        """The program has read all of it."""
+        call = self._call
+        if answer is None or call is None or call.is_over or answer.cancelled:
+            return
+        _end(call, answer.response)
 
     @safely
     def _ended(self, response: Any) -> None:
         call, self._call = self._call, None
-        if call is None:
+        if call is None or call.is_over:
             return
         if not self._was_streamed:
             for index, part in enumerate(response.parts):
@@ -233,8 +247,8 @@ class _Run(AbstractCapability[Any]):
         if self._was_streamed and getattr(response, "state", None) in _LEFT:
             call.cancel("the program left the stream before its end")
             return
-        if self._was_streamed and not _has_finished(response):
-            call.fail()
+        if self._was_streamed:
+            _end(call, response)
             return
         if response.finish_reason is not None:
             call.finish(str(response.finish_reason))
@@ -248,7 +262,8 @@ class _Run(AbstractCapability[Any]):
             if call is None:
                 return
             if is_new and self._was_streamed:  # a second stream of one request
-                call.fail(_ANOTHER_ATTEMPT)
+                if not call.is_over:
+                    call.fail(_ANOTHER_ATTEMPT)
                 self._call = call = call.again()
                 self._ids.clear()
             self._was_streamed = True
@@ -295,6 +310,28 @@ class _Run(AbstractCapability[Any]):
                 call.tool_arguments(arguments, call_id=self._ids[index])
             else:
                 call.event("tool_arguments", {"call_id": self._ids[index], "merge": arguments})
+
+
+def _answer_in(stream: Any) -> AgentStream[Any, Any] | None:
+    """Whose events these are, if a model's: the generators that they come through hold it. Nothing
+    public tells a capability what the provider's last word was before the program goes on.
+    """
+    while (frame := getattr(stream, "ag_frame", None)) is not None:
+        have = frame.f_locals
+        if isinstance(answer := have.get("self"), AgentStream):
+            return answer
+        stream = have.get("stream")
+    return None
+
+
+def _end(call: ModelCall, response: Any) -> None:
+    """A streamed answer is at its end: it was whole, or cut without a word."""
+    if not _has_finished(response):
+        call.fail()
+        return
+    if response.finish_reason is not None:
+        call.finish(str(response.finish_reason))
+    call.done()
 
 
 def _has_finished(response: Any) -> bool:

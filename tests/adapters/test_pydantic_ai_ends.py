@@ -1,0 +1,184 @@
+"""Pydantic AI: a streamed answer that the program has read, before it leaves the block.
+
+In this process, because when the reply ends is what it is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess
+from walld_client import PartialReply
+
+from adapters.answers import WIRES, answer, told
+from adapters.replay import Replay
+from adapters.trial import wants
+
+wants("pydantic-ai-slim")
+pydantic_ai = importlib.import_module("pydantic_ai")
+capability = importlib.import_module("walld_client.adapters.pydantic_ai").WalldCapability
+program = importlib.import_module("adapters.programs.pydantic_agents")
+
+each_wire = pytest.mark.parametrize("wire", WIRES)
+Agents = Callable[..., Any]
+
+
+class Recorded:
+    """The replies of an agent, in the order of their beginning."""
+
+    def __init__(self, walld: walld_client.Client) -> None:
+        self.walld = walld
+        self.ids: list[str] = []
+        self.capability = capability(walld, "s", on_reply=self.ids.append)
+
+    def __getitem__(self, at: int) -> PartialReply:
+        found = self.walld.recover(stream_id=self.ids[at])
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def recorded(kept_by: DaemonProcess) -> Iterator[Recorded]:
+    client = walld_client.connect(kept_by.socket_path)
+    yield Recorded(client)
+    client.close()
+
+
+@pytest.fixture
+def agent_of(replay: Replay, recorded: Recorded) -> Any:
+    """An agent for a block, behind which its HTTP client is closed."""
+
+    @asynccontextmanager
+    async def made(wire: str, model: str, **about: Any) -> AsyncIterator[Any]:
+        one = program.model_of({"provider": wire, "base": replay.url, "model": model})
+        try:
+            yield pydantic_ai.Agent(one, capabilities=[recorded.capability], **about)
+        finally:
+            await one.client.close()
+
+    return made
+
+
+async def read(stream: Any) -> str:
+    return "".join([text async for text in stream.stream_text(delta=True, debounce_by=None)])
+
+
+@each_wire
+def test_released_in_the_block(recorded: Recorded, agent_of: Agents, wire: str) -> None:
+    """Whole once all of it is read, so that the program may save and release there."""
+
+    async def main() -> None:
+        async with agent_of(wire, "text") as agent, agent.run_stream("hello") as stream:
+            text = await read(stream)
+            reply = recorded[0]
+            assert reply.text == text == told(answer(wire, "text"))["text"]
+            assert (reply.status, reply.partial, reply.error) == ("complete", False, None)
+            assert reply.finish_reason
+            assert recorded.walld.release(recorded.ids[0])
+
+    asyncio.run(main())
+    assert len(recorded.ids) == 1
+
+
+@each_wire
+def test_cut_and_read_to_its_end(recorded: Recorded, agent_of: Agents, wire: str) -> None:
+    frames = answer(wire, "text")
+    last = max(at for at, frame in enumerate(frames, 1) if frame.said)
+
+    async def main() -> None:
+        async with (
+            agent_of(wire, f"text:eof{last}") as agent,
+            agent.run_stream("hello") as stream,
+        ):
+            await read(stream)
+            reply = recorded[0]
+            assert (reply.status, reply.error.kind) == ("errored", "no_terminal_event")
+
+    asyncio.run(main())
+    assert recorded[0].status == "errored"
+
+
+@each_wire
+def test_left_early_in_the_block(recorded: Recorded, agent_of: Agents, wire: str) -> None:
+    """It is live until the program leaves the block, and then it was left."""
+
+    async def main() -> None:
+        async with (
+            agent_of(wire, "text:frames:ms5") as agent,
+            agent.run_stream("hello") as stream,
+        ):
+            async for _ in stream.stream_text(delta=True, debounce_by=None):
+                break
+            assert recorded[0].status == "live"
+
+    asyncio.run(main())
+    assert (recorded[0].status, recorded[0].error) == ("cancelled", None)
+
+
+@each_wire
+def test_an_error_of_the_program_behind_a_whole_answer(
+    recorded: Recorded, agent_of: Agents, wire: str
+) -> None:
+    async def main() -> None:
+        async with agent_of(wire, "text") as agent, agent.run_stream("hello") as stream:
+            await read(stream)
+            raise RuntimeError("could not be saved")
+
+    with pytest.raises(RuntimeError, match="could not be saved"):
+        asyncio.run(main())
+    assert (recorded[0].status, recorded[0].error) == ("complete", None)
+
+
+@each_wire
+def test_an_answer_that_asks_for_tools_goes_on(
+    recorded: Recorded, agent_of: Agents, wire: str
+) -> None:
+    """Its finish is told when it is read; it ends with its tools."""
+
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"4 degrees in {city}"
+
+    async def main() -> None:
+        async with agent_of(wire, "tool", tools=[weather]) as agent, agent.iter("hello") as run:
+            async for node in run:
+                if not agent.is_model_request_node(node):
+                    continue
+                async with node.stream(run.ctx) as stream:
+                    async for _ in stream:
+                        pass
+                    reply = recorded[-1]
+                    asks = any(one.kind == "tool" for one in reply.segments)
+                    assert reply.finish_reason
+                    assert reply.status == ("live" if asks else "complete")
+                    if asks:
+                        with pytest.raises(ValueError, match="ends with its run"):
+                            recorded.walld.release(recorded.ids[0])
+
+    asyncio.run(main())
+    assert [recorded[at].status for at in range(2)] == ["complete", "complete"]
+    results = [one.result for one in recorded[0].segments if one.kind == "tool"]
+    assert results == ["4 degrees in Oslo", "4 degrees in Rome"]
+
+
+@each_wire
+def test_a_stream_without_a_block(recorded: Recorded, replay: Replay, wire: str) -> None:
+    """`run_stream_sync` without `with`: over once it is read, and not when it is collected."""
+    model = program.model_of({"provider": wire, "base": replay.url, "model": "text"})
+    agent = pydantic_ai.Agent(model, capabilities=[recorded.capability])
+    with asyncio.Runner() as runner:
+        asyncio.set_event_loop(runner.get_loop())  # the caller's, which it runs in
+        stream = agent.run_stream_sync("hello")
+        text = "".join(stream.stream_text(delta=True, debounce_by=None))
+        assert (recorded[0].status, recorded[0].text) == ("complete", text)
+        assert recorded[0].finish_reason
+        with stream:
+            pass
+        runner.run(model.client.close())
+    asyncio.set_event_loop(None)
