@@ -101,6 +101,51 @@ def test_a_partial_that_cannot_be_read_hides_no_other(stopped: DaemonProcess) ->
     assert stopped.reader.resolve("one")
 
 
+@needs_strace
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("what", ["partial", "segment"])
+def test_a_reply_that_could_not_be_read_shares_its_number_with_no_later_one(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, what: str, *, ends: bool
+) -> None:
+    """Neither is taken for the other by the next start, and the end of the one ends no other."""
+    daemon = make_daemon()
+    daemon.start()
+    if what == "segment":  # one that nothing older holds is set aside
+        older = make_agent(daemon)
+        older.do("r = client.reply('session-old', stream_id='old'); r.token('live'); r.drain(20)")
+        daemon.restart()
+        older.do("r.token('again'); r.drain(20)")
+    agent = make_agent(daemon)
+    agent.do("r = client.reply('session-one', stream_id='one'); r.token('says one')")
+    agent.do("r.drain(20)")
+    if what == "partial":
+        agent.kill()
+        until(place(daemon, "one").exists, "its partial")
+        until(lambda: not daemon.wal_holds(b"says"), "a log that has let go of it")
+        daemon.kill()
+        failing(daemon, place(daemon, "one"))
+    else:
+        daemon.kill()
+        agent.kill()
+        failing(daemon, max((daemon.data / "wal").iterdir()))
+    daemon.start()
+    later = make_agent(daemon)
+    later.do("r = client.reply('session-two', stream_id='two'); r.token('says two'); r.drain(20)")
+    other = make_agent(daemon)
+    other.do("r = client.reply('session-three', stream_id='three'); r.token('says three')")
+    other.do("r.drain(20)")
+    if ends:
+        later.do("r.end(); r.drain(20)")
+    daemon.kill()
+    later.kill()
+    other.kill()
+    daemon.wrapper = []
+    daemon.start()
+    assert orphans(daemon) == says("one", "three") | ({} if ends else says("two"))
+    daemon.restart()
+    assert orphans(daemon) == says("one", "three") | ({} if ends else says("two"))
+
+
 def a_directory(path: Path, _aside: Path) -> None:
     path.unlink()
     path.mkdir()

@@ -168,7 +168,7 @@ def test_verdicts_of_settled_rows() -> None:
     meaning = {row.field: row.meaning for row in fields("Settled row")}
     assert meaning["verdict"] == (
         f"{verdict.TORN} torn, {verdict.CORRUPT} corrupt, {verdict.STRANDED} stranded, "
-        f'{verdict.RENEWED} renewed: see "Rules for a writer"'
+        f'{verdict.RENEWED} renewed, {verdict.LEAPT} leapt: see "Rules for a writer"'
     )
 
 

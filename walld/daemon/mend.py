@@ -28,6 +28,8 @@ from walld.wal.scan import LogScan, list_segments
 from walld.wal.verdict import RENEWED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from walld.disk.base import Disk, File
     from walld.wal.index import StreamRecords
     from walld.wal.ranges import Range
@@ -36,6 +38,11 @@ if TYPE_CHECKING:
 __all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
 _log = logging.getLogger("walld.mend")
+
+EPOCH_STREAMS_BITS = 36
+"""No daemon begins so many streams in its life: at 10,000 a second it would take 79 days."""
+_EPOCH_MAX = 1 << 27
+"""A stream's number has 64 bits."""
 
 
 @dataclass(slots=True)
@@ -95,6 +102,7 @@ class Mended:
     undurable: set[tuple[int, str, str]]
     """Partials that power may take: what the log has of those is kept once more."""
     last_stream_no: int
+    """The highest number that a stream may have."""
     scanned_bytes: int
     not_synced: NotSynced
     lost: dict[int, list[Range]]
@@ -105,9 +113,10 @@ class Mended:
     """Why "nothing there" cannot be proven; None where it can."""
 
 
-def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
+def mend(disk: Disk, store: PartialStore, log_uuid: bytes, epoch: int = 1) -> Mended:
     """Look at everything on disk. Only for the owner of the directory; blocks, raises OSError.
 
+    epoch: the owner's: it is in no number that was given before.
     A segment shorter than its header is the residue of a start that was killed: it is renamed, so
     that the next scan does not meet it again.
     """
@@ -143,7 +152,8 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     partials = found.facts
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
     streams = _told(disk, index, list(segments.values()), kept, uncopied)
-    failed = resync(disk, log_uuid, _tails(log, segments, verdict.synced_no))
+    failed = resync(disk, log_uuid, _tails(log, segments, verdict))
+    doubt = _doubt(disk, verdict, uncopied) or found.doubt
     return Mended(
         verdict,
         streams,
@@ -153,13 +163,24 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         partials,
         found.unread,
         found.undurable,
-        index.last_no,
+        _last_stream_no(index, kept, epoch, is_all=doubt is None),
         sum(facts.size for facts in log.segments),
-        _not_synced(log, segments, failed, verdict.synced_no, index),
+        _not_synced(log, segments, failed, verdict, index),
         damage.streams_lost(disk, log_uuid, verdict, partials.values()),
         has_copies(disk),
-        _doubt(disk, verdict, uncopied) or found.doubt,
+        doubt,
     )
+
+
+def _last_stream_no(index: LogIndex, kept: Iterable[int], epoch: int, *, is_all: bool) -> int:
+    """The highest number that a stream may have. is_all: everything that was kept could be read.
+
+    Else a number may be that of a reply nobody sees now, and there may be nothing to tell how far
+    they went. So they go on where no daemon before this one can have come: each begins at most
+    here, and gives fewer than 1 << EPOCH_STREAMS_BITS.
+    """
+    last_no = max([index.last_no, *kept])
+    return last_no if is_all else max(last_no, min(epoch, _EPOCH_MAX) << EPOCH_STREAMS_BITS)
 
 
 def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:
@@ -175,14 +196,16 @@ def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:
     )
 
 
-def _tails(log: LogScan, segments: dict[int, FoundSegment], synced_no: int) -> dict[int, list[int]]:
+def _tails(
+    log: LogScan, segments: dict[int, FoundSegment], verdict: Verdict
+) -> dict[int, list[int]]:
     """Segment id -> offsets of the batches that no header calls synced; 0 is its own header."""
     tails: dict[int, list[int]] = {}
     for facts in log.segments:
         found = segments.get(facts.segment_id)
         batches = found.batches if found is not None else []
         all_of_it = sorted([*batches, *((no, offset) for no, offset, _ in facts.apart)])
-        tail = [offset for no, offset in all_of_it if no > synced_no]
+        tail = [offset for no, offset in all_of_it if no > verdict.synced_up_to(no)]
         if facts.header is not None and len(tail) == len(all_of_it):
             tail.insert(0, 0)
         tails[facts.segment_id] = tail
@@ -193,7 +216,7 @@ def _not_synced(
     log: LogScan,
     segments: dict[int, FoundSegment],
     failed: list[int],
-    synced_no: int,
+    verdict: Verdict,
     index: LogIndex,
 ) -> NotSynced:
     """What stands in the tails of segments that could not be made durable."""
@@ -205,8 +228,9 @@ def _not_synced(
             continue
         found = segments.get(facts.segment_id)
         if found is not None:
-            unsynced.update(no for no, _ in found.batches if no > synced_no)
-        own = {no for no, _, kind in facts.apart if no > synced_no and kind == BatchKind.SETTLED}
+            unsynced.update(no for no, _ in found.batches if no > verdict.synced_up_to(no))
+        apart = [no for no, _, kind in facts.apart if kind == BatchKind.SETTLED]
+        own = {no for no in apart if no > verdict.synced_up_to(no)}
         if own:
             unsynced |= own
             settled.update(dict.fromkeys(facts.settled))
