@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from asking import refused
 from virtual_daemon import (
     Home,
     Peer,
@@ -238,6 +239,32 @@ def test_what_no_start_could_read_goes_with_the_rest_of_its_reply(tmp_path: Path
             assert home.holds(b"before") == []
         async with living(home) as virtual:
             assert await recovered(virtual, "r") is None
+
+    run(main)
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_what_was_resolved_is_not_served_while_its_file_is_still_there(
+    tmp_path: Path, *, unread: bool
+) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        await kept_and_gone_on(home)
+        failing = [True] * unread
+        async with living(home, unreadable(f"partials/{UID}/s/r", failing)) as virtual:
+            failing.clear()
+            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            virtual.background.seconds = 1.0
+            assert await asked(virtual, wire.Resolve(1, "r", 2)) is True
+            assert home.holds(b"before") != []
+            if unread:
+                for question in (wire.Recover(1, "all", "s"), wire.HasPartial(1, "s")):
+                    assert (await refused(virtual, question)).code == "unreadable"
+            else:
+                assert await recovered(virtual, "r") is None
+                assert await asked(virtual, wire.HasPartial(1, "s")) is False
+            await anyio.sleep(20)
+            assert home.holds(b"before") == []
 
     run(main)
 

@@ -48,7 +48,7 @@ def restore(
     for no in partials.keys() & mended.dead:  # killed between its tombstone and the file's unlink
         names = partials[no][0]
         engine.unwanted.append(names)
-        engine.kept.remove(names[0], names[2])
+        engine.kept.remove(*names)
     engine.damaged_seqs = mended.lost
     corrupt_until = max((damage.last_no for damage in verdict.corrupt), default=0)
     for no, found in mended.streams.items():
