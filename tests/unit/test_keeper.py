@@ -188,6 +188,18 @@ async def kept_and_gone_on(home: Home) -> None:
             await virtual.crash()
 
 
+async def kept_and_in_the_log(home: Home) -> None:
+    """The partial of "r" says as much as the log, which a reply that goes on holds."""
+    async with living(home) as virtual:
+        with Peer(virtual) as other, Peer(virtual) as agent:
+            other.send(wire.Start(1, 0, "other", "s"), wire.Token(1, 1, b"goes on"))
+            await other.drain("synced")
+            agent.send(START, wire.Token(1, 1, b"before"))
+            await agent.drain("synced")
+            await orphaned(virtual)
+            await virtual.crash()
+
+
 def unreadable(path: str, failing: list[bool]) -> Callable[[Virtual], None]:
     """A daemon whose disk does not give that file, for as long as the list is not empty."""
 
@@ -269,12 +281,36 @@ def test_what_was_resolved_is_not_served_while_its_file_is_still_there(
     run(main)
 
 
-def test_a_partial_whose_name_may_not_be_durable_is_made_once_more(tmp_path: Path) -> None:
-    """A start could not sync its directory: the log keeps what it has until that is done."""
+def test_what_stands_where_the_beginning_of_a_reply_was_is_not_joined_to_it(tmp_path: Path) -> None:
+    """Another's partial was put over it, while a daemon runs: its words are nobody else's."""
 
     async def main() -> None:
         home = Home(tmp_path)
         await kept_and_gone_on(home)
+        async with living(home) as virtual:
+            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "q", "s"), wire.Token(1, 1, b"another's"))
+                await agent.drain("synced")
+                await orphaned(virtual, "q")
+            partials = home.data / "partials" / str(UID) / "s"
+            (partials / "r").write_bytes((partials / "q").read_bytes())
+            error = await refused(virtual, wire.Recover(1, "all", None, "r"))
+            assert "it belongs in" in error.message
+
+    run(main)
+
+
+@pytest.mark.parametrize("went_on", [False, True])
+def test_a_partial_whose_name_may_not_be_durable_is_made_once_more(
+    tmp_path: Path, *, went_on: bool
+) -> None:
+    """A start could not sync its directory: the log keeps what it has until that is done."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        await (kept_and_gone_on(home) if went_on else kept_and_in_the_log(home))
+        says = b"before behind" if went_on else b"before"
         synced: list[str] = []
 
         def plant(virtual: Virtual) -> None:
@@ -290,14 +326,16 @@ def test_a_partial_whose_name_may_not_be_durable_is_made_once_more(tmp_path: Pat
             virtual.disk.sync_dir = planted  # type: ignore[method-assign]
 
         async with living(home, plant) as virtual:
-            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            assert text_of(await recovered(virtual, "r")) == says
             assert synced
             virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            made = len(synced)
             await anyio.sleep(20)
+            assert len(synced) > made
             assert synced[-1] == f"partials/{UID}/s"
             assert not virtual.engine.orphans
         async with living(home) as virtual:
-            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            assert text_of(await recovered(virtual, "r")) == says
             assert list((home.data / "quarantine").iterdir()) == []
 
     run(main)
