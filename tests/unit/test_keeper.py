@@ -24,7 +24,9 @@ from virtual_daemon import (
 )
 from walld_client.wire import messages as wire
 
+from walld.cli.offline import find
 from walld.disk.real import RealFile
+from walld.partials.gone import GONE_PATH
 
 UID = os.getuid()
 START = wire.Start(1, 0, "r", "s")
@@ -251,6 +253,45 @@ def test_what_no_start_could_read_goes_with_the_rest_of_its_reply(tmp_path: Path
             assert home.holds(b"before") == []
         async with living(home) as virtual:
             assert await recovered(virtual, "r") is None
+
+    run(main)
+
+
+def test_what_was_resolved_stays_so_though_its_tombstone_goes_while_it_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    """Power took the unlink of its file back; a start that cannot read that cannot tell."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        await kept_and_in_the_log(home)
+        path, gone = home.data / f"partials/{UID}/s/r", home.data / GONE_PATH
+        content = path.read_bytes()
+        async with living(home) as virtual:
+            assert await asked(virtual, wire.Resolve(1, "r")) is True
+            await anyio.sleep(1)
+            await virtual.crash()
+        assert not path.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        async with living(home, unreadable(f"partials/{UID}/s/r", [True])) as virtual:
+            assert gone.exists()
+            await orphaned(virtual, "other")
+            assert await asked(virtual, wire.Resolve(1, "other")) is True
+            await anyio.sleep(100)
+            assert home.holds(b"before") == [f"partials/{UID}/s/r"]
+            assert sum(file.stat().st_size for file in (home.data / "wal").iterdir()) < 200
+        assert find(str(home.data)).replies == []
+        async with living(home) as virtual:
+            assert await recovered(virtual, "r") is None
+            await anyio.sleep(20)
+            assert not path.exists()
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"later"))
+                await agent.drain("synced")
+        async with living(home) as virtual:
+            assert not gone.exists()
+            assert text_of(await recovered(virtual, "r")) == b"later"
 
     run(main)
 

@@ -21,6 +21,7 @@ from walld_client.wire import messages as wire
 from walld.cli import survey
 from walld.disk.base import Disk, File
 from walld.errors import FormatError
+from walld.partials.gone import read_gone
 from walld.partials.names import own_names, place_of
 from walld.partials.store import Partial, PartialFacts, unpack_partial
 from walld.wal import ranges
@@ -88,6 +89,9 @@ class Gathering:
         self.released: list[str] = []
         """Partials of replies that were released since."""
         self.damaged: list[survey.Damaged] = []
+        self._gone: list[ranges.Range] = []
+        with suppress(OSError):
+            self._gone = read_gone(disk, self.log_uuid)
         for found in survey.partials(disk):
             self._keep(found)
         for misplaced in [one for one in self.damaged if one.is_misplaced]:
@@ -121,7 +125,7 @@ class Gathering:
         no = found.facts.stream_no
         if found.facts.log_uuid != self.log_uuid:
             self.apart.append(found.path)
-        elif no in self._coverage.dead:
+        elif no in self._coverage.dead or ranges.contains(self._gone, no):
             self.released.append(found.path)
         else:
             self._kept[no] = found.path

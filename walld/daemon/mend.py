@@ -19,6 +19,7 @@ from walld.daemon import damage
 from walld.daemon.kept_found import find_partials
 from walld.daemon.resync import resync
 from walld.errors import FormatError
+from walld.partials.gone import GONE_PATH, note_gone, read_gone
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
 from walld.wal import ranges, records
 from walld.wal.files import SegmentFiles, has_copies
@@ -151,19 +152,20 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes, epoch: int = 1) -> Me
     found = find_partials(store, unsynced)
     partials = found.facts
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
+    gone = _gone(disk, log_uuid, index, kept, is_all=not found.unreadable)
     streams = _told(disk, index, list(segments.values()), kept, uncopied)
     failed = resync(disk, log_uuid, _tails(log, segments, verdict))
     doubt = _doubt(disk, verdict, uncopied) or found.doubt
     return Mended(
         verdict,
         streams,
-        set(index.dead),
+        index.dead.keys() | {no for no in kept if ranges.contains(gone, no)},
         _with_empty_ones(segments, log, uncopied),
         max(ids, default=0),
         partials,
         found.unread,
         found.undurable,
-        _last_stream_no(index, kept, epoch, is_all=doubt is None),
+        _last_stream_no(index, [*kept, *(last for _, last in gone)], epoch, doubt),
         sum(facts.size for facts in log.segments),
         _not_synced(log, segments, failed, verdict, index),
         damage.streams_lost(disk, log_uuid, verdict, partials.values()),
@@ -172,15 +174,39 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes, epoch: int = 1) -> Me
     )
 
 
-def _last_stream_no(index: LogIndex, kept: Iterable[int], epoch: int, *, is_all: bool) -> int:
-    """The highest number that a stream may have. is_all: everything that was kept could be read.
+def _last_stream_no(index: LogIndex, kept: list[int], epoch: int, doubt: str | None) -> int:
+    """The highest number that a stream may have. kept: numbers that stand elsewhere.
 
-    Else a number may be that of a reply nobody sees now, and there may be nothing to tell how far
-    they went. So they go on where no daemon before this one can have come: each begins at most
+    In doubt a number may be that of a reply nobody sees now, and there may be nothing to tell how
+    far they went. So they go on where no daemon before this one can have come: each begins at most
     here, and gives fewer than 1 << EPOCH_STREAMS_BITS.
     """
     last_no = max([index.last_no, *kept])
-    return last_no if is_all else max(last_no, min(epoch, _EPOCH_MAX) << EPOCH_STREAMS_BITS)
+    if doubt is None:
+        return last_no
+    return max(last_no, min(epoch, _EPOCH_MAX) << EPOCH_STREAMS_BITS)
+
+
+def _gone(
+    disk: Disk, log_uuid: bytes, index: LogIndex, kept: Iterable[int], *, is_all: bool
+) -> list[Range]:
+    """Numbers of streams that an earlier start found done with while it could not read a partial.
+
+    is_all: this one could. Else those that it finds done with are written down too, before any
+    tombstone goes with its segment; once all is read, and nothing of them lies there, it ends.
+    """
+    try:
+        earlier = read_gone(disk, log_uuid)
+        if not is_all:
+            found = ranges.merged([*earlier, *((no, no) for no in index.dead)])
+            if found != earlier:
+                note_gone(disk, log_uuid, found)
+        elif earlier and not any(ranges.contains(earlier, no) for no in kept):
+            disk.unlink(GONE_PATH)
+    except OSError as error:
+        _log.error("%s: %s; a reply that was resolved may come back", GONE_PATH, error)
+        return []
+    return earlier
 
 
 def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:
