@@ -24,6 +24,7 @@ from walld.engine.peer import Connection, Process
 from walld.engine.sealed import Carry, Sealed
 from walld.engine.segments import Segment
 from walld.engine.stream import Stream
+from walld.partials.gone import GONE_PATH
 from walld.partials.store import PartialFacts, Stray
 from walld.wal import records
 from walld.wal.layout import (
@@ -78,6 +79,8 @@ class LogDisk(BytesDisk):
         return super().list_dir(path) if path == "wal" else []
 
     def open(self, path: str) -> BytesFile:
+        if path == GONE_PATH:
+            raise FileNotFoundError(path)
         file = super().open(path)
         file.sync = lambda: None  # type: ignore[method-assign]
         return file

@@ -276,6 +276,26 @@ def test_a_damaged_partial_is_kept_with_a_note(
     assert f"from: partials/{UID}/chat/s1" in (new / f"{name}.note").read_text()
 
 
+def test_a_partial_in_anothers_place_is_taken_under_its_own_names(
+    made: DamagedDirectory, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.segment()
+    made.partial(1, begin("s1", "own"), text(1, "a"))
+    copied = made.partial(2, begin("s2"), text(1, "b"))
+    partials = made.path / "partials" / str(UID)
+    (partials / "own").rename(partials / "elsewhere")
+    shutil.copy(copied, partials / "elsewhere/s2")
+    code, account = salvage(made.path, new, capsys)
+    assert [(one["session_id"], one["stream_id"]) for one in account["taken"]] == [
+        ("own", "s1"),
+        ("chat", "s2"),
+    ]
+    copy = f"partials+{UID}+elsewhere+s2"
+    assert account["quarantined"] == [f"quarantine/{copy}"], "its own place is not empty"
+    assert code == 1
+    assert (new / "partials" / str(UID) / "own/s1").exists()
+
+
 def test_a_partial_of_another_log_is_taken_as_it_is(
     made: DamagedDirectory, new: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 import walld_client
 from agents.process import Obedient
 from daemon_process import DaemonProcess, environment, until
+from walld_client import offline
 
 MakeDaemon = Callable[..., DaemonProcess]
 MakeAgent = Callable[..., Obedient]
@@ -100,6 +101,51 @@ def test_a_partial_that_cannot_be_read_hides_no_other(stopped: DaemonProcess) ->
     assert stopped.reader.resolve("one")
 
 
+@needs_strace
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("what", ["partial", "segment"])
+def test_a_reply_that_could_not_be_read_shares_its_number_with_no_later_one(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, what: str, *, ends: bool
+) -> None:
+    """Neither is taken for the other by the next start, and the end of the one ends no other."""
+    daemon = make_daemon()
+    daemon.start()
+    if what == "segment":  # one that nothing older holds is set aside
+        older = make_agent(daemon)
+        older.do("r = client.reply('session-old', stream_id='old'); r.token('live'); r.drain(20)")
+        daemon.restart()
+        older.do("r.token('again'); r.drain(20)")
+    agent = make_agent(daemon)
+    agent.do("r = client.reply('session-one', stream_id='one'); r.token('says one')")
+    agent.do("r.drain(20)")
+    if what == "partial":
+        agent.kill()
+        until(place(daemon, "one").exists, "its partial")
+        until(lambda: not daemon.wal_holds(b"says"), "a log that has let go of it")
+        daemon.kill()
+        failing(daemon, place(daemon, "one"))
+    else:
+        daemon.kill()
+        agent.kill()
+        failing(daemon, max((daemon.data / "wal").iterdir()))
+    daemon.start()
+    later = make_agent(daemon)
+    later.do("r = client.reply('session-two', stream_id='two'); r.token('says two'); r.drain(20)")
+    other = make_agent(daemon)
+    other.do("r = client.reply('session-three', stream_id='three'); r.token('says three')")
+    other.do("r.drain(20)")
+    if ends:
+        later.do("r.end(); r.drain(20)")
+    daemon.kill()
+    later.kill()
+    other.kill()
+    daemon.wrapper = []
+    daemon.start()
+    assert orphans(daemon) == says("one", "three") | ({} if ends else says("two"))
+    daemon.restart()
+    assert orphans(daemon) == says("one", "three") | ({} if ends else says("two"))
+
+
 def a_directory(path: Path, _aside: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -155,19 +201,25 @@ def test_what_is_no_file_in_the_place_of_one(
     assert stopped.reader.recover("session-one") is None
 
 
+@pytest.mark.parametrize("runs", [False, True])
 def test_a_partial_in_the_place_of_another_is_neither_served_nor_resolved(
-    stopped: DaemonProcess,
+    stopped: DaemonProcess, *, runs: bool
 ) -> None:
     one, two = place(stopped, "one"), place(stopped, "two")
     was = {path: path.read_bytes() for path in (one, two)}
+    if runs:
+        stopped.start()
     one.write_bytes(was[two])
     two.write_bytes(was[one])
     found = walld("fsck", stopped.data)
     assert found.returncode == 2, found.stdout
     assert "it belongs in" in found.stdout
-    stopped.start()
-    with pytest.raises(walld_client.Unavailable):
-        stopped.reader.resolve("one")
+    if runs:
+        with pytest.raises(walld_client.Unavailable):
+            stopped.reader.resolve("one")
+    else:
+        stopped.start()
+        assert not stopped.reader.resolve("one"), "set aside"
     with pytest.raises(walld_client.Unavailable):
         stopped.reader.recover("session-two")
     assert orphans(stopped) == says("three")
@@ -197,3 +249,52 @@ def test_a_copy_of_a_partial_does_not_outlive_its_resolve(
     stopped.restart()
     assert orphans(stopped) == says("two", "three")
     assert not path.exists()
+
+
+def test_a_partial_that_was_moved_hides_nothing_of_what_the_log_has(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """It is of its own stream by its number, and stands elsewhere: the log is what counts."""
+    daemon = make_daemon()
+    daemon.start()
+    alive = make_agent(daemon)
+    alive.do("r = client.reply('other'); r.token('holds its segment'); r.drain(20)")
+    agent = make_agent(daemon)
+    agent.do("r = client.reply('session-one', stream_id='one'); r.token('says one'); r.drain(20)")
+    agent.kill()
+    until(place(daemon, "one").exists, "its partial")
+    daemon.kill()
+    assert daemon.wal_holds(b"says one")
+    elsewhere = place(daemon, "one").parent.parent / "elsewhere"
+    elsewhere.mkdir(0o700)
+    place(daemon, "one").rename(elsewhere / "one")
+    place(daemon, "one").parent.rmdir()
+    for _ in range(2):
+        daemon.start()
+        assert daemon.reader.recover("session-one").text == "says one"
+        with pytest.raises(walld_client.Unavailable):
+            daemon.reader.recover("elsewhere")
+        daemon.kill()
+
+
+def test_a_damaged_partial_of_an_id_like_a_notes_is_never_nothing(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    daemon = make_daemon()
+    daemon.start()
+    agent = make_agent(daemon)
+    agent.do("r = client.reply('s', stream_id='x.note'); r.token('says'); r.drain(20)")
+    agent.kill()
+    path = daemon.data / "partials" / str(os.geteuid()) / "s/x.note"
+    until(path.exists, "its partial")
+    until(lambda: not daemon.wal_holds(b"says"), "a log that has let go of it")
+    daemon.kill()
+    content = bytearray(path.read_bytes())
+    content[50] ^= 1
+    path.write_bytes(content)
+    daemon.start()
+    with pytest.raises(walld_client.Unavailable):
+        daemon.reader.recover("s")
+    daemon.kill()
+    assert offline.has_partial(str(daemon.data), os.geteuid(), "s") is None
+    assert walld("recover", "s", "--data", daemon.data).returncode not in (0, 3)

@@ -23,6 +23,7 @@ from walld.cli import run as cli_run
 from walld.cli import survey
 from walld.disk.owner import lock_record
 from walld.errors import FormatError
+from walld.partials.names import place_of
 from walld.partials.store import PartialFacts, pack_partial
 from walld.wal.layout import segment_name
 from walld.wal.records import Begin, decode_items
@@ -113,4 +114,4 @@ def _partial(raw: bytes) -> dict[str, bytes]:
     begin = items[0] if items and isinstance(items[0], Begin) else None
     uid = begin.uid % (1 << 32) if begin is not None else 0
     facts = PartialFacts(shapes.LOG, 7, 1, 2, 0, 9, "agent_lost")
-    return {f"partials/{uid}/s/r": pack_partial(uid, facts, raw)}
+    return {f"partials/{uid}/s/r": pack_partial(uid, facts, raw, place_of("s", "r"))}

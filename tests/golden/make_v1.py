@@ -10,9 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
 from walld.disk.real import RealDisk
+from walld.partials.names import place_of
 from walld.partials.store import Partial, PartialFacts, pack_partial
 from walld.wal.encode import Batch, BatchBuilder, settled_batches
 from walld.wal.layout import (
@@ -97,8 +99,8 @@ def partials() -> dict[str, Partial]:
     whole = PartialFacts(LOG, 1, AT_MS, AT_MS + 99, 0, 8, "agent_lost")
     live = PartialFacts(LOG, 2**40, AT_MS, AT_MS + 1, 5, 2**32 - 1, None)
     return {
-        "whole.partial": Partial(1000, whole, ARRAY),
-        "empty.partial": Partial(0, live, b""),
+        "whole.partial": Partial(1000, whole, ARRAY, place_of(path_name("chat/7"), "st-1")),
+        "empty.partial": Partial(0, live, b"", bytes(16)),
     }
 
 
@@ -129,7 +131,8 @@ def read_log(case: Path) -> dict[str, Any]:
 def partial_facts(partial: Partial) -> dict[str, Any]:
     """A partial as JSON."""
     facts = partial.facts._asdict() | {"log_uuid": partial.facts.log_uuid.hex()}
-    return {"uid": partial.uid, **facts, "body": partial.body.hex()}
+    place, body = partial.place.hex(), partial.body.hex()
+    return {"uid": partial.uid, **facts, "place": place, "body": body}
 
 
 def main() -> None:

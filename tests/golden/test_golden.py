@@ -26,7 +26,7 @@ def test_the_files_are_those_that_were_written_then() -> None:
     for path in sorted(V1.rglob("*")):
         if path.is_file():
             whole.update(f"{path.relative_to(V1)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "460cbf59dc24c3de9baf2af7f37ac8b4f28fe5f450df59d4de099b5659d3bbc8"
+    assert whole.hexdigest() == "c551360b4394022c378e7f4acbc68d8e7023aa8308ce82bbafe6f8f0ef8ebab8"
 
 
 def test_the_cases_are_all_there() -> None:

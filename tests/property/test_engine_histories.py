@@ -314,9 +314,7 @@ class Machine(RuleBasedStateMachine):
 
     def unlinks(self, index: int = 0, size: int = 0) -> None:
         self.world.unlink()
-        while self.engine.unwanted:
-            uid, _, name = self.engine.unwanted.pop()
-            self.engine.kept.remove(uid, name)
+        self.engine.unwanted.clear()
 
     def settles(self, index: int, size: int) -> None:
         """All is written and synced."""

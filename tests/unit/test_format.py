@@ -90,7 +90,7 @@ PARTIAL_FIELDS = tuple(name for name in store.PartialFacts._fields if name != "g
 def test_fields_have_the_names_and_order_of_the_code(title: str, names: tuple[str, ...]) -> None:
     own = {"magic", "version", "reserved", "header_bytes", "header_crc"}
     if title == "Partial":
-        own |= {"gaps", "uid", "body_bytes", "body_crc"}
+        own |= {"gaps", "uid", "place", "body_bytes", "body_crc"}
     assert tuple(row.field for row in fields(title) if row.field not in own) == names
 
 
@@ -168,7 +168,7 @@ def test_verdicts_of_settled_rows() -> None:
     meaning = {row.field: row.meaning for row in fields("Settled row")}
     assert meaning["verdict"] == (
         f"{verdict.TORN} torn, {verdict.CORRUPT} corrupt, {verdict.STRANDED} stranded, "
-        f'{verdict.RENEWED} renewed: see "Rules for a writer"'
+        f'{verdict.RENEWED} renewed, {verdict.LEAPT} leapt: see "Rules for a writer"'
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from asking import refused
 from virtual_daemon import (
     Home,
     Peer,
@@ -23,7 +24,9 @@ from virtual_daemon import (
 )
 from walld_client.wire import messages as wire
 
+from walld.cli.offline import find
 from walld.disk.real import RealFile
+from walld.partials.gone import GONE_PATH
 
 UID = os.getuid()
 START = wire.Start(1, 0, "r", "s")
@@ -187,6 +190,18 @@ async def kept_and_gone_on(home: Home) -> None:
             await virtual.crash()
 
 
+async def kept_and_in_the_log(home: Home) -> None:
+    """The partial of "r" says as much as the log, which a reply that goes on holds."""
+    async with living(home) as virtual:
+        with Peer(virtual) as other, Peer(virtual) as agent:
+            other.send(wire.Start(1, 0, "other", "s"), wire.Token(1, 1, b"goes on"))
+            await other.drain("synced")
+            agent.send(START, wire.Token(1, 1, b"before"))
+            await agent.drain("synced")
+            await orphaned(virtual)
+            await virtual.crash()
+
+
 def unreadable(path: str, failing: list[bool]) -> Callable[[Virtual], None]:
     """A daemon whose disk does not give that file, for as long as the list is not empty."""
 
@@ -242,12 +257,101 @@ def test_what_no_start_could_read_goes_with_the_rest_of_its_reply(tmp_path: Path
     run(main)
 
 
-def test_a_partial_whose_name_may_not_be_durable_is_made_once_more(tmp_path: Path) -> None:
-    """A start could not sync its directory: the log keeps what it has until that is done."""
+def test_what_was_resolved_stays_so_though_its_tombstone_goes_while_it_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    """Power took the unlink of its file back; a start that cannot read that cannot tell."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        await kept_and_in_the_log(home)
+        path, gone = home.data / f"partials/{UID}/s/r", home.data / GONE_PATH
+        content = path.read_bytes()
+        async with living(home) as virtual:
+            assert await asked(virtual, wire.Resolve(1, "r")) is True
+            await anyio.sleep(1)
+            await virtual.crash()
+        assert not path.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        async with living(home, unreadable(f"partials/{UID}/s/r", [True])) as virtual:
+            assert gone.exists()
+            await orphaned(virtual, "other")
+            assert await asked(virtual, wire.Resolve(1, "other")) is True
+            await anyio.sleep(100)
+            assert home.holds(b"before") == [f"partials/{UID}/s/r"]
+            assert sum(file.stat().st_size for file in (home.data / "wal").iterdir()) < 200
+        assert find(str(home.data)).replies == []
+        async with living(home) as virtual:
+            assert await recovered(virtual, "r") is None
+            await anyio.sleep(20)
+            assert not path.exists()
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"later"))
+                await agent.drain("synced")
+        async with living(home) as virtual:
+            assert not gone.exists()
+            assert text_of(await recovered(virtual, "r")) == b"later"
+
+    run(main)
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_what_was_resolved_is_not_served_while_its_file_is_still_there(
+    tmp_path: Path, *, unread: bool
+) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        await kept_and_gone_on(home)
+        failing = [True] * unread
+        async with living(home, unreadable(f"partials/{UID}/s/r", failing)) as virtual:
+            failing.clear()
+            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            virtual.background.seconds = 1.0
+            assert await asked(virtual, wire.Resolve(1, "r", 2)) is True
+            assert home.holds(b"before") != []
+            if unread:
+                for question in (wire.Recover(1, "all", "s"), wire.HasPartial(1, "s")):
+                    assert (await refused(virtual, question)).code == "unreadable"
+            else:
+                assert await recovered(virtual, "r") is None
+                assert await asked(virtual, wire.HasPartial(1, "s")) is False
+            await anyio.sleep(20)
+            assert home.holds(b"before") == []
+
+    run(main)
+
+
+def test_what_stands_where_the_beginning_of_a_reply_was_is_not_joined_to_it(tmp_path: Path) -> None:
+    """Another's partial was put over it, while a daemon runs: its words are nobody else's."""
 
     async def main() -> None:
         home = Home(tmp_path)
         await kept_and_gone_on(home)
+        async with living(home) as virtual:
+            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "q", "s"), wire.Token(1, 1, b"another's"))
+                await agent.drain("synced")
+                await orphaned(virtual, "q")
+            partials = home.data / "partials" / str(UID) / "s"
+            (partials / "r").write_bytes((partials / "q").read_bytes())
+            error = await refused(virtual, wire.Recover(1, "all", None, "r"))
+            assert "it belongs in" in error.message
+
+    run(main)
+
+
+@pytest.mark.parametrize("went_on", [False, True])
+def test_a_partial_whose_name_may_not_be_durable_is_made_once_more(
+    tmp_path: Path, *, went_on: bool
+) -> None:
+    """A start could not sync its directory: the log keeps what it has until that is done."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        await (kept_and_gone_on(home) if went_on else kept_and_in_the_log(home))
+        says = b"before behind" if went_on else b"before"
         synced: list[str] = []
 
         def plant(virtual: Virtual) -> None:
@@ -263,14 +367,16 @@ def test_a_partial_whose_name_may_not_be_durable_is_made_once_more(tmp_path: Pat
             virtual.disk.sync_dir = planted  # type: ignore[method-assign]
 
         async with living(home, plant) as virtual:
-            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            assert text_of(await recovered(virtual, "r")) == says
             assert synced
             virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            made = len(synced)
             await anyio.sleep(20)
+            assert len(synced) > made
             assert synced[-1] == f"partials/{UID}/s"
             assert not virtual.engine.orphans
         async with living(home) as virtual:
-            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            assert text_of(await recovered(virtual, "r")) == says
             assert list((home.data / "quarantine").iterdir()) == []
 
     run(main)

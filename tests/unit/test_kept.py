@@ -29,7 +29,7 @@ def test_keys_hold_the_uid() -> None:
     assert kept.of_session(1002, "s") == []
     assert kept.all_names(1001) == [(1001, "s", "r")]
     assert sorted(kept.all_names()) == [(1000, "s", "r"), (1001, "s", "r")]
-    kept.remove(1001, "r")
+    kept.remove(1001, "s", "r")
     assert kept.facts_of(1000, "r") == FACTS
 
 
@@ -48,8 +48,8 @@ def test_removed_is_removed_from_every_table() -> None:
     kept = Kept()
     kept.add(1000, "s", "r", FACTS)
     kept.add(1000, "s", "q", None)
-    kept.remove(1000, "r")
-    kept.remove(1000, "r")
+    kept.remove(1000, "s", "r")
+    kept.remove(1000, "s", "r")
     assert (kept.of_session(1000, "s"), kept.by_no, len(kept)) == (["q"], {}, 1)
-    kept.remove(1000, "q")
+    kept.remove(1000, "s", "q")
     assert (kept.of_session(1000, "s"), kept.all_names()) == ([], [])

@@ -17,7 +17,8 @@ from engine_world import LOG, KeptAlone, LogDisk, World
 from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
-from walld.daemon.mend import mend
+from walld.daemon.damage import report
+from walld.daemon.mend import EPOCH_STREAMS_BITS, mend
 from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
@@ -186,6 +187,52 @@ def test_a_damaged_partial_is_set_aside_with_a_note(
     with caplog.at_level(logging.ERROR):
         run(main)
     assert "partials/1000/s/r" in caplog.text
+
+
+def test_a_damaged_partial_that_cannot_be_set_aside_is_never_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No file in quarantine tells of it: it lies where it lay, and the next start tries again."""
+
+    def no_room(*_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    made = DamagedDirectory(tmp_path / "data")
+    path = made.partial(1, begin(), said(1, "x"))
+    made.close()
+    path.write_bytes(path.read_bytes()[:-1])
+    with RealDisk(str(made.path)) as disk:
+        store = PartialStore(disk)
+        with monkeypatch.context() as patch:
+            patch.setattr(PartialStore, "quarantine", no_room)
+            mended = mend(disk, store, DIRECTORY_LOG, 2)
+        assert mended.doubt is not None
+        assert mended.last_stream_no == 2 << EPOCH_STREAMS_BITS
+        assert path.exists()
+        assert mend(disk, store, DIRECTORY_LOG).doubt is not None
+        assert not path.exists()
+
+
+def test_a_spoiled_segment_that_cannot_be_read_again_is_held(tmp_path: Path) -> None:
+    """Whether batches stood in it nobody knows: it is not unlinked as one that power left empty."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 0, begin(), flags=Flag.BEGIN))
+    made.segment()
+    made.batch(row(1, 1, 1, said(1, "x")))
+    made.file().write_bytes(b"x" * 200)
+    made.close()
+    with RealDisk(str(made.path)) as disk:
+        scan = LogScan(disk, DIRECTORY_LOG)
+        assert len(list(scan)) == 1
+        verdict = scan.verdict()
+        assert [item.reason for item in verdict.torn] == ["segment header"]
+        files = SegmentFiles(disk, DIRECTORY_LOG)
+        made.file().rename(made.path / "away")
+        assert report(files, verdict) == {2}
+        (made.path / "away").rename(made.file())
+        assert report(files, verdict) == set()
+        assert list((made.path / "quarantine").iterdir()) != []
 
 
 def test_the_earlier_partial_of_a_moved_reply_goes(tmp_path: Path) -> None:

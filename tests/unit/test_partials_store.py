@@ -12,12 +12,15 @@ import pytest
 from damaged_directory import begin
 from hypothesis import given
 from hypothesis import strategies as st
+from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
+from walld.daemon.damage import kept_aside
 from walld.disk.medium import PROFILES, Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
 from walld.errors import FormatError, Misplaced
+from walld.partials.names import place_of
 from walld.partials.store import (
     PARTIAL_HEADER_BYTES,
     PARTIALS_DIR,
@@ -31,6 +34,7 @@ from walld.partials.store import (
 from walld.wal.records import Happened, Item, encode_item, join_items
 
 FACTS = PartialFacts(bytes(range(16)), 7, 1_700_000_000_123, 1_700_000_009_456, 0, 41, "agent_lost")
+PLACE = place_of("session", "stream")
 ODD_IDS = [
     ".",
     "..",
@@ -61,11 +65,11 @@ def files(disk: RealDisk) -> list[str]:
 def test_what_is_written_is_read(disk: RealDisk) -> None:
     store = PartialStore(disk)
     store.write(1000, "session", "stream", FACTS, b"body")
-    assert store.read(1000, "session", "stream") == Partial(1000, FACTS, b"body")
+    assert store.read(1000, "session", "stream") == Partial(1000, FACTS, b"body", PLACE)
     assert store.read_facts(1000, "session", "stream") == FACTS
     longer = FACTS._replace(last_seq=50, lost_reason=None)
     store.write(1000, "session", "stream", longer, b"")
-    assert store.read(1000, "session", "stream") == Partial(1000, longer, b"")
+    assert store.read(1000, "session", "stream") == Partial(1000, longer, b"", PLACE)
     assert files(disk) == [
         "partials",
         "partials/1000",
@@ -150,7 +154,7 @@ def test_what_a_crash_left_is_swept(disk: RealDisk) -> None:
 
 
 def test_every_flipped_bit_is_noticed() -> None:
-    whole = pack_partial(1000, FACTS, b"a body")
+    whole = pack_partial(1000, FACTS, b"a body", PLACE)
     for bit in range(len(whole) * 8):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -159,11 +163,11 @@ def test_every_flipped_bit_is_noticed() -> None:
 
 
 def test_every_length_but_its_own_is_refused() -> None:
-    whole = pack_partial(1000, FACTS, b"a body")
+    whole = pack_partial(1000, FACTS, b"a body", PLACE)
     for length in range(len(whole)):
         with pytest.raises(FormatError):
             unpack_partial(whole[:length], "p")
-    with pytest.raises(FormatError, match="is 119, expected 118"):
+    with pytest.raises(FormatError, match="is 135, expected 134"):
         unpack_partial(whole + b"x", "p")
 
 
@@ -181,7 +185,7 @@ def test_errors_name_the_file_the_offset_and_both_numbers(disk: RealDisk) -> Non
     with pytest.raises(FormatError) as caught:
         store.read(1, "a", "x")
     whole = PARTIAL_HEADER_BYTES + 4
-    for part in ("partials/1/a/x", f"is {whole - 1}, expected {whole}", "offset 96"):
+    for part in ("partials/1/a/x", f"is {whole - 1}, expected {whole}", "offset 112"):
         assert part in str(caught.value)
     with pytest.raises(FormatError):
         store.read_facts(1, "a", "x")
@@ -220,7 +224,7 @@ def test_quarantine_keeps_the_bytes_and_says_where_they_came_from(disk: RealDisk
 
 def test_a_reason_that_does_not_fit_is_our_bug() -> None:
     with pytest.raises(AssertionError):
-        pack_partial(1, FACTS._replace(lost_reason="x" * 25), b"")
+        pack_partial(1, FACTS._replace(lost_reason="x" * 25), b"", PLACE)
 
 
 class Tracing(RealDisk):
@@ -319,6 +323,42 @@ def test_whose_a_partial_is_its_items_say(disk: RealDisk) -> None:
     store.write(uid, "before", "r", FACTS, join_items([encode_item(one) for one in moves]))
     with pytest.raises(FormatError, match="no Begin"):
         store.read_reply(uid, "before", "r")
+
+
+def test_a_file_in_anothers_place_is_misplaced_by_its_header_alone(disk: RealDisk) -> None:
+    """Damage that may have taken a Move makes no exception; nor does a body that says nothing."""
+    store, root = PartialStore(disk), Path(disk.root)
+    items: list[Item] = [begin("r", "s", 1000)]
+    body = join_items([encode_item(one) for one in items])
+    for gap_word, content, where in (
+        ("dropped", body, "in partials/1000/s/r"),
+        ("corrupt", body, "in partials/1000/s/r"),
+        ("dropped", b"x", "somewhere else"),
+    ):
+        store.write(1000, "s", "r", FACTS._replace(gap_word=gap_word), content)
+        for session, name in (("t", "r"), ("s", "q")):
+            path = root / "partials/1000" / session / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes((root / "partials/1000/s/r").read_bytes())
+            for read in (store.read_facts, store.read_named, store.read_reply):
+                with pytest.raises(Misplaced, match=f"{session}/{name}: it belongs {where}:"):
+                    read(1000, session, name)
+
+
+def test_what_is_kept_is_never_named_like_a_note(disk: RealDisk) -> None:
+    """An id may end in .note; a note that is written takes no place of what is kept."""
+    store, root = PartialStore(disk), Path(disk.root)
+    for session, names in (("s", ("x.note", "x", "x.note.2")), ("sessions", (".note",))):
+        for name in names:
+            store.write(1, session, name, FACTS, name.encode())
+            path = f"partials/1/{session}/{path_name(name)}"
+            kept = store.quarantine(path, "why")
+            assert not kept.endswith(".note")
+            assert unpack_partial((root / kept).read_bytes(), kept).body == name.encode()
+            assert (root / f"{kept}.note").read_text() == f"from: {path}\nreason: why\n"
+    kept_names = {path.name for path in (root / "quarantine").iterdir()}
+    assert len(kept_names) == 8
+    assert kept_aside(disk) == 4
 
 
 def test_what_stands_in_the_way_is_told(disk: RealDisk, tmp_path: Path) -> None:

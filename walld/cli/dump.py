@@ -187,6 +187,7 @@ def _partial(disk: RealDisk, name: str, path: str, named: _Named) -> Iterator[Ro
         key: value.hex() if isinstance(value, bytes) else value
         for key, value in partial.facts._asdict().items()
     }
+    facts["place"] = partial.place.hex()
     yield {"what": "partial", "depth": 0, "path": path, "uid": partial.uid, **facts}
     if named is not None:
         yield from _items(partial.body, 0, {})

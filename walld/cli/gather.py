@@ -21,14 +21,16 @@ from walld_client.wire import messages as wire
 from walld.cli import survey
 from walld.disk.base import Disk, File
 from walld.errors import FormatError
-from walld.partials.store import PartialFacts, PartialStore
+from walld.partials.gone import read_gone
+from walld.partials.names import own_names, place_of
+from walld.partials.store import Partial, PartialFacts, unpack_partial
 from walld.wal import ranges
 from walld.wal.doubtful import doubtful_batch
 from walld.wal.files import SegmentFiles
 from walld.wal.index import OFFSET_BITS, LogIndex
 from walld.wal.layout import segment_seed
 from walld.wal.losses import Coverage
-from walld.wal.records import Begin, Happened, Item, decode_body
+from walld.wal.records import Begin, Happened, Item, decode_body, decode_items
 from walld.wal.scan import LogScan, ScannedBatch
 from walld.wal.verdict import CORRUPT, TORN, Damage
 
@@ -81,14 +83,20 @@ class Gathering:
         if self.log_uuid is not None:
             for segment_id, offset in _bad_batches(log):
                 self._doubt(self.log_uuid, segment_id, offset)
-        self._kept: dict[int, tuple[int, str, str]] = {}
+        self._kept: dict[int, str] = {}
         self.apart: list[str] = []
         """Partials of another log, whose stream numbers mean nothing in this one."""
         self.released: list[str] = []
         """Partials of replies that were released since."""
         self.damaged: list[survey.Damaged] = []
+        self._gone: list[ranges.Range] = []
+        with suppress(OSError):
+            self._gone = read_gone(disk, self.log_uuid)
         for found in survey.partials(disk):
             self._keep(found)
+        for misplaced in [one for one in self.damaged if one.is_misplaced]:
+            if self._take_misplaced(misplaced.path):
+                self.damaged.remove(misplaced)
 
     def _take(self, segment_id: int, batch: ScannedBatch) -> None:
         self._index.take(batch)
@@ -117,11 +125,39 @@ class Gathering:
         no = found.facts.stream_no
         if found.facts.log_uuid != self.log_uuid:
             self.apart.append(found.path)
-        elif no in self._coverage.dead:
+        elif no in self._coverage.dead or ranges.contains(self._gone, no):
             self.released.append(found.path)
         else:
-            self._kept[no] = found.uid, found.session_name, found.stream_name
+            self._kept[no] = found.path
             self._coverage.has(no, found.facts.first_seq, found.facts.last_seq)
+
+    def _take_misplaced(self, path: str) -> bool:
+        """One that stands under another's names is taken where nothing stands under its own."""
+        try:
+            partial, items = self._read_partial(path)
+        except (OSError, FormatError):
+            return False
+        no = partial.facts.stream_no
+        names = own_names(items)
+        if names is None or names[0] != partial.uid or partial.facts.log_uuid != self.log_uuid:
+            return False
+        is_hurt = partial.facts.gap_word == "corrupt"  # damage may have taken its Move
+        if partial.place != place_of(*names[1:]) and not is_hurt:
+            return False
+        if no in self._kept or no in self._coverage.dead:
+            return False
+        self._kept[no] = path
+        self._coverage.has(no, partial.facts.first_seq, partial.facts.last_seq)
+        return True
+
+    def _read_partial(self, path: str) -> tuple[Partial, list[Item]]:
+        """Whosever it is: `survey.partials` has looked at its names."""
+        file = self._disk.open(path)
+        try:
+            partial = unpack_partial(file.read_at(file.size(), 0), path)
+        finally:
+            file.close()
+        return partial, decode_items(partial.body)
 
     @property
     def count(self) -> int:
@@ -150,7 +186,7 @@ class Gathering:
         kept = self._kept.get(no)
         if kept is not None:
             try:
-                partial, items = PartialStore(self._disk).read_reply(*kept)
+                partial, items = self._read_partial(kept)
                 found.items += items
                 found.facts = partial.facts
             except FileNotFoundError:

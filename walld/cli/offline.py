@@ -15,6 +15,7 @@ this directory would say the same.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from walld_client.wire import messages as wire
@@ -24,8 +25,10 @@ from walld.daemon import peers
 from walld.daemon.damage import kept_aside
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
+from walld.partials.gone import read_gone
 from walld.partials.store import PARTIALS_DIR, Partial, PartialStore, Stray
 from walld.replies.fold import fold
+from walld.wal import ranges
 from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Flag
 from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, decode_items
 from walld.wal.scan import LogScan, list_segments
@@ -78,6 +81,7 @@ class _Reading:
         self._apart: list[_Stream] = []
         """Partials of another log: their stream numbers mean nothing in this one."""
         self._gone: set[int] = set()
+        self._gone_before: list[ranges.Range] = []
         self._doubts: list[str] = []
         self._damaged = False
         self._boot_id = peers.boot_id()
@@ -127,6 +131,8 @@ class _Reading:
 
     def _read_partials(self, log_uuid: bytes | None) -> None:
         store, strays = PartialStore(self._disk), list[Stray]()
+        with suppress(OSError):
+            self._gone_before = read_gone(self._disk, log_uuid)
         for uid, sessions in store.tree(strays).items():
             for session_name, stream_names in sessions.items():
                 for stream_name in stream_names:
@@ -145,7 +151,9 @@ class _Reading:
         facts = partial.facts
         if facts.log_uuid != log_uuid:
             self._apart.append(_Stream([partial.body], facts.lost_reason, facts.gap_word))
-        elif facts.stream_no not in self._gone:
+        elif facts.stream_no not in self._gone and not ranges.contains(
+            self._gone_before, facts.stream_no
+        ):
             stream = self._streams.setdefault(facts.stream_no, _Stream())
             stream.arrays.insert(0, partial.body)
             stream.lost_reason, stream.gap_word = facts.lost_reason, facts.gap_word

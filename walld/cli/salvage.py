@@ -31,6 +31,7 @@ from walld.disk.base import Disk
 from walld.disk.real import RealDisk
 from walld.errors import ConfigError, FormatError
 from walld.escape import escaped_line
+from walld.partials.names import name_aside
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.wal import ranges
@@ -265,7 +266,7 @@ class _Salvage:
         """A damaged partial, with the note that a start would write."""
         content = self._content(path)
         if content is not None:
-            kept = f"{QUARANTINE_DIR}/{path.replace('/', '+')}"
+            kept = f"{QUARANTINE_DIR}/{name_aside(path)}"
             note = f"from: {path}\nreason: {why}\n"
             self._target.replace(f"{kept}.note", note.encode("utf-8", "backslashreplace"))
             self._target.replace(kept, content)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from walld.cli.progress import Progress
 from walld.disk.owner import LOCK_BYTES, LOCK_NAME, parse_lock
-from walld.errors import FormatError
+from walld.errors import FormatError, Misplaced
 from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import (
@@ -87,6 +87,8 @@ class Damaged:
 
     path: str
     why: str
+    is_misplaced: bool = False
+    """It verifies, and is another's."""
 
 
 @dataclass(slots=True)
@@ -205,7 +207,8 @@ def partials(disk: Disk) -> Iterator[Kept | Damaged]:
                 except FileNotFoundError:
                     continue  # resolved since it was listed
                 except FormatError as error:
-                    yield Damaged(path, str(error).removeprefix(f"{path}: "))
+                    why = str(error).removeprefix(f"{path}: ")
+                    yield Damaged(path, why, isinstance(error, Misplaced))
                     continue
                 except OSError as error:
                     yield Damaged(path, f"cannot be read: {error.strerror}")

@@ -113,7 +113,7 @@ class Keeper:
             return
         if old is not None and old[1] != session:
             await self._thread.run(lambda: self._store.remove_named(*old))
-            self._engine.kept.remove(old[0], old[2])
+            self._engine.kept.remove(*old)
         moved_on = stream.has_waiting or stream.carrying or tuple(stream.where) != was
         moved_on = moved_on or self._is_on_its_way(stream)
         if stream.gone or stream.lost_reason is None or moved_on:
@@ -147,7 +147,7 @@ class Keeper:
             if (found.log_uuid, found.stream_no) != (self._engine.log_uuid, stream.no):
                 raise FormatError("/".join((PARTIALS_DIR, *map(str, names))) + ": of another reply")
         except FileNotFoundError:
-            kept.remove(names[0], name)
+            kept.remove(*names)
         except FormatError as error:
             await self._move_aside(names, str(error))
         else:
@@ -160,7 +160,7 @@ class Keeper:
         path = "/".join((PARTIALS_DIR, *map(str, names)))
         kept = await self._thread.run(partial(self._store.quarantine, path, why))
         _log.error("%s; moved to %s", why, kept)
-        self._engine.kept.remove(names[0], names[2])
+        self._engine.kept.remove(*names)
         self._engine.set_aside += 1
 
     def _is_on_its_way(self, stream: Stream) -> bool:
@@ -251,7 +251,7 @@ class Keeper:
             kept = await self._thread.run(partial(self._set_aside, names, why))
             if kept is not None:
                 _log.error("%s; moved to %s", why, kept)
-                self._engine.kept.remove(names[0], names[2])
+                self._engine.kept.remove(*names)
                 self._engine.set_aside += 1
 
     def _set_aside(self, names: tuple[int, str, str], why: str) -> str | None:
@@ -288,4 +288,4 @@ class Keeper:
 
     async def _remove(self, uid: int, session: str, name: str) -> None:
         await self._thread.run(lambda: self._store.remove_named(uid, session, name))
-        self._engine.kept.remove(uid, name)
+        self._engine.kept.remove(uid, session, name)

@@ -115,8 +115,8 @@ def _set_aside(store: PartialStore, found: KeptFound, path: str, why: str) -> bo
 def _part_doubles(store: PartialStore, found: KeptFound) -> None:
     """Of several that are of one stream at most one goes on: its resolve must leave none behind.
 
-    A copy under another name is damage. Where a daemon was killed between the partial of a moved
-    reply and the removal of the earlier one, that one holds nothing that the later does not.
+    Where a daemon was killed between the partial of a moved reply and the removal of the earlier
+    one, that one holds nothing that the later does not.
     """
     by_no: dict[tuple[bytes, int], list[_Names]] = {}
     for names, facts in found.facts.items():
@@ -125,10 +125,14 @@ def _part_doubles(store: PartialStore, found: KeptFound) -> None:
         if len(doubles) == 1:
             continue
         whole = [names for names in doubles if _is_of_its_place(store, found, names)]
-        whole.sort(key=lambda names: found.facts[names].last_seq)
+        whole.sort(key=lambda names: (found.facts[names].last_seq, found.facts[names].made_at_ms))
         for names in whole[:-1]:
             if found.facts[names].last_seq < found.facts[whole[-1]].last_seq:
                 _remove(store, found, names)
+            elif _set_aside(
+                store, found, _path(names), f"{_path(names)}: another is of its stream"
+            ):
+                del found.facts[names]
 
 
 def _is_of_its_place(store: PartialStore, found: KeptFound, names: _Names) -> bool:

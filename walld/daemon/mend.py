@@ -19,6 +19,7 @@ from walld.daemon import damage
 from walld.daemon.kept_found import find_partials
 from walld.daemon.resync import resync
 from walld.errors import FormatError
+from walld.partials.gone import GONE_PATH, note_gone, read_gone
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
 from walld.wal import ranges, records
 from walld.wal.files import SegmentFiles, has_copies
@@ -28,6 +29,8 @@ from walld.wal.scan import LogScan, list_segments
 from walld.wal.verdict import RENEWED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from walld.disk.base import Disk, File
     from walld.wal.index import StreamRecords
     from walld.wal.ranges import Range
@@ -36,6 +39,11 @@ if TYPE_CHECKING:
 __all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
 _log = logging.getLogger("walld.mend")
+
+EPOCH_STREAMS_BITS = 36
+"""No daemon begins so many streams in its life: at 10,000 a second it would take 79 days."""
+_EPOCH_MAX = 1 << 27
+"""A stream's number has 64 bits."""
 
 
 @dataclass(slots=True)
@@ -95,6 +103,7 @@ class Mended:
     undurable: set[tuple[int, str, str]]
     """Partials that power may take: what the log has of those is kept once more."""
     last_stream_no: int
+    """The highest number that a stream may have."""
     scanned_bytes: int
     not_synced: NotSynced
     lost: dict[int, list[Range]]
@@ -105,9 +114,10 @@ class Mended:
     """Why "nothing there" cannot be proven; None where it can."""
 
 
-def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
+def mend(disk: Disk, store: PartialStore, log_uuid: bytes, epoch: int = 1) -> Mended:
     """Look at everything on disk. Only for the owner of the directory; blocks, raises OSError.
 
+    epoch: the owner's: it is in no number that was given before.
     A segment shorter than its header is the residue of a start that was killed: it is renamed, so
     that the next scan does not meet it again.
     """
@@ -142,24 +152,61 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     found = find_partials(store, unsynced)
     partials = found.facts
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
+    gone = _gone(disk, log_uuid, index, kept, is_all=not found.unreadable)
     streams = _told(disk, index, list(segments.values()), kept, uncopied)
-    failed = resync(disk, log_uuid, _tails(log, segments, verdict.synced_no))
+    failed = resync(disk, log_uuid, _tails(log, segments, verdict))
+    doubt = _doubt(disk, verdict, uncopied) or found.doubt
     return Mended(
         verdict,
         streams,
-        set(index.dead),
+        index.dead.keys() | {no for no in kept if ranges.contains(gone, no)},
         _with_empty_ones(segments, log, uncopied),
         max(ids, default=0),
         partials,
         found.unread,
         found.undurable,
-        index.last_no,
+        _last_stream_no(index, [*kept, *(last for _, last in gone)], epoch, doubt),
         sum(facts.size for facts in log.segments),
-        _not_synced(log, segments, failed, verdict.synced_no, index),
+        _not_synced(log, segments, failed, verdict, index),
         damage.streams_lost(disk, log_uuid, verdict, partials.values()),
         has_copies(disk),
-        _doubt(disk, verdict, uncopied) or found.doubt,
+        doubt,
     )
+
+
+def _last_stream_no(index: LogIndex, kept: list[int], epoch: int, doubt: str | None) -> int:
+    """The highest number that a stream may have. kept: numbers that stand elsewhere.
+
+    In doubt a number may be that of a reply nobody sees now, and there may be nothing to tell how
+    far they went. So they go on where no daemon before this one can have come: each begins at most
+    here, and gives fewer than 1 << EPOCH_STREAMS_BITS.
+    """
+    last_no = max([index.last_no, *kept])
+    if doubt is None:
+        return last_no
+    return max(last_no, min(epoch, _EPOCH_MAX) << EPOCH_STREAMS_BITS)
+
+
+def _gone(
+    disk: Disk, log_uuid: bytes, index: LogIndex, kept: Iterable[int], *, is_all: bool
+) -> list[Range]:
+    """Numbers of streams that an earlier start found done with while it could not read a partial.
+
+    is_all: this one could. Else those that it finds done with are written down too, before any
+    tombstone goes with its segment; once all is read, and nothing of them lies there, it ends.
+    """
+    try:
+        earlier = read_gone(disk, log_uuid)
+        if not is_all:
+            found = ranges.merged([*earlier, *((no, no) for no in index.dead)])
+            if found != earlier:
+                note_gone(disk, log_uuid, found)
+        elif earlier and not any(ranges.contains(earlier, no) for no in kept):
+            disk.unlink(GONE_PATH)
+    except OSError as error:
+        _log.error("%s: %s; a reply that was resolved may come back", GONE_PATH, error)
+        return []
+    return earlier
 
 
 def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:
@@ -175,14 +222,16 @@ def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:
     )
 
 
-def _tails(log: LogScan, segments: dict[int, FoundSegment], synced_no: int) -> dict[int, list[int]]:
+def _tails(
+    log: LogScan, segments: dict[int, FoundSegment], verdict: Verdict
+) -> dict[int, list[int]]:
     """Segment id -> offsets of the batches that no header calls synced; 0 is its own header."""
     tails: dict[int, list[int]] = {}
     for facts in log.segments:
         found = segments.get(facts.segment_id)
         batches = found.batches if found is not None else []
         all_of_it = sorted([*batches, *((no, offset) for no, offset, _ in facts.apart)])
-        tail = [offset for no, offset in all_of_it if no > synced_no]
+        tail = [offset for no, offset in all_of_it if no > verdict.synced_up_to(no)]
         if facts.header is not None and len(tail) == len(all_of_it):
             tail.insert(0, 0)
         tails[facts.segment_id] = tail
@@ -193,7 +242,7 @@ def _not_synced(
     log: LogScan,
     segments: dict[int, FoundSegment],
     failed: list[int],
-    synced_no: int,
+    verdict: Verdict,
     index: LogIndex,
 ) -> NotSynced:
     """What stands in the tails of segments that could not be made durable."""
@@ -205,8 +254,9 @@ def _not_synced(
             continue
         found = segments.get(facts.segment_id)
         if found is not None:
-            unsynced.update(no for no, _ in found.batches if no > synced_no)
-        own = {no for no, _, kind in facts.apart if no > synced_no and kind == BatchKind.SETTLED}
+            unsynced.update(no for no, _ in found.batches if no > verdict.synced_up_to(no))
+        apart = [no for no, _, kind in facts.apart if kind == BatchKind.SETTLED]
+        own = {no for no in apart if no > verdict.synced_up_to(no)}
         if own:
             unsynced |= own
             settled.update(dict.fromkeys(facts.settled))

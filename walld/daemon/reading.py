@@ -248,7 +248,7 @@ class Reader:
 
         def run() -> tuple[Order, wire.Recovered] | None:
             try:
-                (_, facts, _), items = self._store.read_reply(uid, session, name)
+                kept, items = self._store.read_reply(uid, session, name)
             except FileNotFoundError:
                 return None
             except OSError as error:
@@ -264,7 +264,7 @@ class Reader:
                 # One damaged file must not hide the others; it makes "nothing" unproven.
                 _log.error("%s; the others are served", error)
                 return None
-            begin = items[0]
+            begin, facts = items[0], kept.facts
             assert isinstance(begin, records.Begin), (uid, session, name)
             reply = fold(
                 begin,

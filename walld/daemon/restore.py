@@ -39,16 +39,16 @@ def restore(
     """Give the engine what `mend` found. watch: the living process of an owner, None if gone."""
     verdict = mended.verdict
     sealing = engine.sealing
-    sealing.written_no = sealing.synced_no = sealing.told_synced_no = verdict.last_batch_no
-    sealing.reached_no = verdict.last_batch_no
-    sealing.next_batch = verdict.last_batch_no + 1
+    sealing.written_no = sealing.synced_no = sealing.told_synced_no = verdict.reserved_no
+    sealing.reached_no = verdict.reserved_no
+    sealing.next_batch = verdict.reserved_no + 1
     _segments(engine, mended, now)
     partials = _kept(engine, mended)
-    engine.registry.last_no = max(mended.last_stream_no, max(partials, default=0))
+    engine.registry.last_no = mended.last_stream_no
     for no in partials.keys() & mended.dead:  # killed between its tombstone and the file's unlink
         names = partials[no][0]
         engine.unwanted.append(names)
-        engine.kept.remove(names[0], names[2])
+        engine.kept.remove(*names)
     engine.damaged_seqs = mended.lost
     corrupt_until = max((damage.last_no for damage in verdict.corrupt), default=0)
     for no, found in mended.streams.items():
@@ -86,7 +86,7 @@ def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str
     for (uid, session, name), facts in mended.partials.items():
         known = None
         if facts.log_uuid == engine.log_uuid:
-            wal_until = mended.verdict.last_batch_no
+            wal_until = mended.verdict.reserved_no
             known = KeptFacts(facts.stream_no, facts.last_seq, wal_until, facts.begun_at_ms)
             by_no[facts.stream_no] = ((uid, session, name), facts.last_seq)
         engine.kept.add(uid, session, name, known)

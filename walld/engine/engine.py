@@ -315,6 +315,7 @@ class Engine:
         if kept is not None:
             self.unwanted.append(kept)
             facts = self.kept.facts(*kept)
+            self.kept.remove(*kept)
             self.segments.buried(facts.wal_until if facts is not None else 0, now)
         if stream.records == 0 and not stream.building and kept is None:
             stream.written_seq = stream.synced_seq = seq

@@ -50,11 +50,11 @@ class Kept:
         if facts is not None:
             self.by_no[facts.stream_no] = (uid, session, stream)
 
-    def remove(self, uid: int, stream: str) -> None:
-        """The file is gone."""
-        session = self._streams.pop((uid, stream), None)
-        if session is None:
+    def remove(self, uid: int, session: str, stream: str) -> None:
+        """The file is gone, or is to go: nobody is told of it any more."""
+        if self._streams.get((uid, stream)) != session:
             return
+        del self._streams[uid, stream]
         names = self._sessions[uid, session]
         facts = names.pop(stream)
         if facts is not None:

@@ -91,6 +91,7 @@ class Settling:
         kept = engine.kept.of_stream(stream)
         if kept is not None:
             engine.unwanted.append(kept)
+            engine.kept.remove(*kept)
         engine.registry.leaves(stream)
         tombstone = Tombstone(stream.no, stream.next_seq - 1, Flag.RELEASED, stream)
         if together is None:

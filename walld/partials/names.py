@@ -1,14 +1,16 @@
-"""Whose a partial is: what its items say against the names it stands under.
+"""Whose a partial is: what its header and its items say against the names it stands under.
 
-Owns: that check. Refuses: files (`store.py`), what else the items mean (`replies/`).
+Owns: that check, and the name it gets in quarantine/. Refuses: files (`store.py`), what else the
+items mean (`replies/`).
 
-A partial's header has its uid and no other name, so that a file which was moved, copied or written
-back to another's place verifies there. Served, it would be somebody else's reply; resolved, it
-would take that one with it.
+A file may be moved, copied or written back to another's place. Served there, it would be somebody
+else's reply; resolved, it would take that one with it; counted there, it would hide what the log
+still has of its own. So the header, which is all that a start reads, has the hash of its names.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from walld_client.paths import path_name
@@ -18,9 +20,32 @@ from walld.errors import FormatError, Misplaced
 from walld.wal.records import Begin, Happened
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from walld.wal.records import Item
 
-__all__ = ["check_names"]
+__all__ = ["PLACE_BYTES", "check_names", "misplaced", "name_aside", "own_names", "place_of"]
+
+PLACE_BYTES = 16
+
+
+def place_of(session_name: str, stream_name: str) -> bytes:
+    """What the header of the partial of these names has to say."""
+    return sha256(f"{session_name}/{stream_name}".encode("ascii")).digest()[:PLACE_BYTES]
+
+
+def name_aside(path: str, taken: Container[str] = ()) -> str:
+    """The name of a partial in quarantine/.
+
+    An id may end in ".note": what is kept of it must not pass for the note about another file, nor
+    the note about that be written over it.
+    """
+    base = path.replace("/", "+")
+    name, copy = base, 1
+    while name in taken or name.endswith(".note"):
+        copy += 1
+        name = f"{base}.{copy}"
+    return name
 
 
 def check_names(path: str, items: list[Item], *, is_hurt: bool) -> None:
@@ -29,17 +54,31 @@ def check_names(path: str, items: list[Item], *, is_hurt: bool) -> None:
     is_hurt: damage took some of it, maybe the Move: its session's name is then all that tells of
     that, and is believed.
     """
+    found = own_names(items)
+    if found is None:
+        raise FormatError(f"{path}: its first item is no Begin: nothing says whose it is")
+    _, uid, session, stream = path.split("/")
+    if found != (int(uid), session if not is_hurt else found[1], stream):
+        raise misplaced(path, found)
+
+
+def own_names(items: list[Item]) -> tuple[int, str, str] | None:
+    """Uid, session name and stream name by the items, None where they do not begin with a Begin."""
     begin = items[0] if items else None
     if not isinstance(begin, Begin):
-        raise FormatError(f"{path}: its first item is no Begin: nothing says whose it is")
+        return None
     session_id = begin.session_id
     for item in items:
         if isinstance(item, Happened) and isinstance(item.event, wire.Move):
             session_id = item.event.session_id
-    _, uid, session, stream = path.split("/")
-    found = (str(begin.uid), path_name(session_id), path_name(begin.stream_id))
-    if found != (uid, session if not is_hurt else found[1], stream):
-        raise Misplaced(
-            f"{path}: it belongs in {path.split('/')[0]}/{'/'.join(found)}: it was moved or "
-            "copied; it is kept, `walld dump` shows what it holds"
-        )
+    return begin.uid, path_name(session_id), path_name(begin.stream_id)
+
+
+def misplaced(path: str, names: tuple[int, str, str] | None) -> Misplaced:
+    """The error about it. names: by its items; None where those do not tell."""
+    where = "/".join(map(str, names)) if names is not None else None
+    belongs = f"in {path.split('/')[0]}/{where}" if where is not None else "somewhere else"
+    return Misplaced(
+        f"{path}: it belongs {belongs}: it was moved or copied; it is kept, `walld dump` shows "
+        "what it holds"
+    )

@@ -22,7 +22,14 @@ from zlib import crc32
 from walld_client.paths import path_name
 
 from walld.errors import FormatError
-from walld.partials.names import check_names
+from walld.partials.names import (
+    PLACE_BYTES,
+    check_names,
+    misplaced,
+    name_aside,
+    own_names,
+    place_of,
+)
 from walld.wal.layout import QUARANTINE_DIR
 from walld.wal.records import decode_items
 
@@ -48,14 +55,14 @@ __all__ = [
 PARTIALS_DIR = "partials"
 PARTIAL_MAGIC = b"walldprt"
 PARTIAL_VERSION = 1
-PARTIAL_HEADER_BYTES = 112
+PARTIAL_HEADER_BYTES = 128
 LOST_REASON_BYTES_MAX = 24
 GAP_WORDS = ("dropped", "torn", "corrupt", "unknown")
 
 _KINDS = {"file": "a file", "dir": "a directory", "other": "a link or a special file"}
 """Entries, for people."""
 
-_header = struct.Struct("<8sHHI16sQQQQII24sQI")  # + u32 header CRC
+_header = struct.Struct("<8sHHI16sQQQQII24s16sQI")  # + u32 header CRC
 _crc = struct.Struct("<I")
 
 assert _header.size + _crc.size == PARTIAL_HEADER_BYTES
@@ -81,11 +88,15 @@ class PartialFacts(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """A partial as read back. `body` is one record body: Begin first, then the merged items."""
+    """A partial as read back. `body` is one record body: Begin first, then the merged items.
+
+    place: which names it was made for (`names.py`).
+    """
 
     uid: int
     facts: PartialFacts
     body: bytes
+    place: bytes
 
 
 class Stray(NamedTuple):
@@ -101,15 +112,17 @@ class _Header(NamedTuple):
 
     uid: int
     facts: PartialFacts
+    place: bytes
     body_bytes: int
     body_crc: int
 
 
-def pack_partial(uid: int, facts: PartialFacts, body: bytes) -> bytes:
-    """The bytes of a partial file."""
+def pack_partial(uid: int, facts: PartialFacts, body: bytes, place: bytes) -> bytes:
+    """The bytes of a partial file. place: `names.place_of` its names."""
     reason = (facts.lost_reason or "").encode("ascii")
     assert len(reason) <= LOST_REASON_BYTES_MAX, (facts.lost_reason, LOST_REASON_BYTES_MAX)
     assert len(facts.log_uuid) == 16, facts.log_uuid
+    assert len(place) == PLACE_BYTES, place
     fixed = _header.pack(
         PARTIAL_MAGIC,
         PARTIAL_VERSION,
@@ -123,6 +136,7 @@ def pack_partial(uid: int, facts: PartialFacts, body: bytes) -> bytes:
         facts.first_seq,
         facts.last_seq,
         reason,
+        place,
         len(body),
         crc32(body),
     )
@@ -135,7 +149,7 @@ def unpack_partial(data: bytes, path: str) -> Partial:
     body = data[PARTIAL_HEADER_BYTES:]
     if crc32(body) != header.body_crc:
         raise _damaged(path, PARTIAL_HEADER_BYTES, "body CRC", crc32(body), header.body_crc)
-    return Partial(header.uid, header.facts, body)
+    return Partial(header.uid, header.facts, body, header.place)
 
 
 class PartialStore:
@@ -148,13 +162,16 @@ class PartialStore:
         self, uid: int, session_id: str, stream_id: str, facts: PartialFacts, body: bytes
     ) -> None:
         """Keep a partial; an older one of the stream is replaced. Durable when it returns (T1)."""
-        path = _path(uid, path_name(session_id), path_name(stream_id))
-        content = pack_partial(uid, facts, body)
+        session_name, stream_name = path_name(session_id), path_name(stream_id)
+        path = _path(uid, session_name, stream_name)
+        content = pack_partial(uid, facts, body, place_of(session_name, stream_name))
         self._disk.make_dir(path.rpartition("/")[0])
         self._disk.replace(path, content)
 
     def read(self, uid: int, session_id: str, stream_id: str) -> Partial:
-        """A partial by its ids. FileNotFoundError where there is none; FormatError if damaged."""
+        """A partial by its ids. FileNotFoundError where there is none; FormatError if damaged,
+        Misplaced where it is of others.
+        """
         return self.read_named(uid, path_name(session_id), path_name(stream_id))
 
     def read_named(self, uid: int, session_name: str, stream_name: str) -> Partial:
@@ -166,6 +183,8 @@ class PartialStore:
         finally:
             file.close()
         _check_uid(path, partial.uid, uid)
+        if partial.place != place_of(session_name, stream_name):
+            raise misplaced(path, _own_names(partial.body))
         return partial
 
     def read_reply(
@@ -182,14 +201,16 @@ class PartialStore:
         return partial, items
 
     def read_facts(self, uid: int, session_name: str, stream_name: str) -> PartialFacts:
-        """What the header says; the body is neither read nor checked."""
+        """What the header says; the body is neither read nor checked. Raises as `read` does."""
         path = _path(uid, session_name, stream_name)
         file = self._disk.open(path)
         try:
             header = _read_header(file)
+            _check_uid(path, header.uid, uid)
+            if header.place != place_of(session_name, stream_name):
+                raise misplaced(path, _own_names(file.read_at(file.size(), PARTIAL_HEADER_BYTES)))
         finally:
             file.close()
-        _check_uid(path, header.uid, uid)
         return header.facts
 
     def remove(self, uid: int, session_id: str, stream_id: str) -> bool:
@@ -289,12 +310,7 @@ class PartialStore:
         """
         self._disk.make_dir(QUARANTINE_DIR)
         taken = {entry.name for entry in self._disk.list_dir(QUARANTINE_DIR)}
-        base = path.replace("/", "+")
-        name, copy = base, 1
-        while name in taken:
-            copy += 1
-            name = f"{base}.{copy}"
-        new_path = f"{QUARANTINE_DIR}/{name}"
+        new_path = f"{QUARANTINE_DIR}/{name_aside(path, taken)}"
         note = f"from: {path}\nreason: {reason}\n"
         self._disk.replace(f"{new_path}.note", note.encode("utf-8", "backslashreplace"))
         self._disk.rename(path, new_path)
@@ -338,9 +354,8 @@ def _unpack_header(data: bytes, size: int, path: str) -> _Header:
         raise _damaged(path, 0, "length", len(data), PARTIAL_HEADER_BYTES)
     at = _header.size
     fixed, expected = bytes(data[:at]), _crc.unpack_from(data, at)[0]
-    magic, version, gaps, header_bytes, *fields, reason, body_bytes, body_crc = _header.unpack(
-        fixed
-    )
+    magic, version, gaps, header_bytes, *fields = _header.unpack(fixed)
+    *fields, reason, place, body_bytes, body_crc = fields
     if magic == PARTIAL_MAGIC and version != PARTIAL_VERSION:
         raise _damaged(path, 8, "version", version, PARTIAL_VERSION)
     if crc32(fixed) != expected:
@@ -362,7 +377,15 @@ def _unpack_header(data: bytes, size: int, path: str) -> _Header:
         lost_reason,
         gap_word,
     )
-    return _Header(uid, facts, body_bytes, body_crc)
+    return _Header(uid, facts, place, body_bytes, body_crc)
+
+
+def _own_names(body: bytes) -> tuple[int, str, str] | None:
+    """Of the partial with this body, as far as that can be read."""
+    try:
+        return own_names(decode_items(body))
+    except FormatError:
+        return None
 
 
 def _check_uid(path: str, got: int, expected: int) -> None:

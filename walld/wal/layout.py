@@ -177,6 +177,9 @@ class Settled(NamedTuple):
     verdict 4 (renewed): a start could not sync these batches; what is needed of them was written
     again before this row was, so they are not missed. segment_id and offset are 0.
 
+    verdict 5 (leapt): these numbers may have been in use in what a start could not read, up to
+    segment_id; it gave none of them. offset is 0.
+
     verdict 3 (stranded): the last good copy of these batches is in segment_id, though a later
     segment begins before them. They are not missed once that segment was unlinked. offset is 0.
     """

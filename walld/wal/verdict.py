@@ -14,6 +14,8 @@ Invariants
   written down is `settled` from then on.
 - V3 What cannot be read, or is of another version or log, is neither torn nor corrupt: it may be
   whole, so it is kept, and judged again at the next start.
+- V4 No number is given again that may be in use in what cannot be read: who goes on from here leaps
+  over as many as fit into it, and writes that down, since numbers it never gave are not missing.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from walld import limits
 from walld.wal import ranges
-from walld.wal.layout import SEGMENT_HEADER_BYTES, Settled
+from walld.wal.layout import BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES, Settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CORRUPT",
+    "LEAPT",
     "RENEWED",
     "TORN",
     "Damage",
@@ -56,8 +60,16 @@ Reason = Literal[
 _KEPT: frozenset[Reason] = frozenset({"unreadable", "version", "foreign"})
 """Neither torn nor corrupt (V3)."""
 
-TORN, CORRUPT, STRANDED, RENEWED = 1, 2, 3, 4
+TORN, CORRUPT, STRANDED, RENEWED, LEAPT = 1, 2, 3, 4, 5
 """Verdicts of `layout.Settled` rows."""
+SEGMENT_BATCHES_BITS = 20
+"""No segment has so many batches: as many headers alone would not fit into it."""
+_LEAP_NO_MAX = 1 << 39
+"""No leap ends above: an index has 40 bits for a batch number."""
+
+assert (limits.SEGMENT_BYTES_MAX + limits.BATCH_BYTES_MAX) >> SEGMENT_BATCHES_BITS < (
+    BATCH_HEADER_BYTES
+)
 
 
 @dataclass(slots=True)
@@ -111,7 +123,7 @@ class Damage(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """last_batch_no: highest number in use, the next is one more. synced_no: W as the log says."""
+    """last_batch_no: highest number that is known to be in use. synced_no: W as the log says."""
 
     last_batch_no: int
     synced_no: int
@@ -127,6 +139,26 @@ class Verdict:
     wrong; but they must not be missed when their segment is unlinked."""
     not_kept: list[Damage] = field(default_factory=list)
     """Of `corrupt`: what this start could not put into quarantine/. The next one meets it again."""
+    leap: Settled | None = None
+    """Numbers behind `last_batch_no` that may be in use all the same (V4)."""
+    leaps: list[tuple[int, int, int]] = field(default_factory=list)
+    """(first, last, synced_no) of numbers over which an earlier start has leapt: up to which of
+    them what that start could not read was synced."""
+
+    @property
+    def reserved_no(self) -> int:
+        """The next number is one more."""
+        return self.leap.last_no if self.leap is not None else self.last_batch_no
+
+    def synced_up_to(self, number: int) -> int:
+        """The highest batch that is known to have been synced with or before a later one.
+
+        What was written behind a leap tells nothing of the numbers that it leapt over.
+        """
+        for first, last, synced_no in self.leaps:
+            if first <= number <= last:
+                return synced_no
+        return self.synced_no
 
     @property
     def is_clean(self) -> bool:
@@ -147,6 +179,7 @@ class Verdict:
             for item in self.superseded
             if item.reason == "segment header"
         ]
+        found += [self.leap] if self.leap is not None else []
         return found + self.stranded
 
 
@@ -171,11 +204,12 @@ class _Judge:
         rows = [row for facts in segments for row in facts.settled]
         oldest_id = segments[0].segment_id if segments else 0
         known = ranges.merged(
-            (row.first_no, row.last_no)
+            (row.first_no if row.verdict != LEAPT else self._leapt(row), row.last_no)
             for row in rows
             if row.first_no and (row.verdict != STRANDED or row.segment_id < oldest_id)
         )
-        self._places = {(row.segment_id, row.offset) for row in rows if row.verdict != STRANDED}
+        nowhere = STRANDED, LEAPT
+        self._places = {(row.segment_id, row.offset) for row in rows if row.verdict not in nowhere}
         self._base_no = _base_no(segments, self._places)
         self._absent = ranges.without([(self._base_no + 1, self._last_no)], good)
         self._missing = ranges.without(self._absent, known)
@@ -186,6 +220,37 @@ class _Judge:
         for item in ranges.without(self._missing, ranges.merged(explained)):
             self._report([item], 0, Hole(0, 0, 0, "missing"))
         self._strand()
+        self._leap()
+
+    def _leapt(self, row: Settled) -> int:
+        """The first number of a leap that is not missed: below stands what can be read by now."""
+        older = [facts for facts in self._segments if facts.segment_id <= row.segment_id]
+        synced_no = max((facts.synced_no for facts in older), default=0)
+        self.verdict.leaps.append((row.first_no, row.last_no, synced_no))
+        return max([row.first_no, *(_evident_no(facts) + 1 for facts in older)])
+
+    def _leap(self) -> None:
+        """Leap over what the segments that cannot be read may hold (V4).
+
+        All that is older than a whole segment has numbers up to those in it, unless it was begun to
+        write some again. Each one behind it holds less than 1 << SEGMENT_BATCHES_BITS.
+        """
+        is_unread, base_id, base_no = False, 0, 0
+        for facts in reversed(self._segments):
+            is_kept = any(hole.reason in _KEPT for hole in facts.holes)
+            is_unread |= is_kept
+            if facts.header is not None and not facts.header.again:
+                base_id, base_no = facts.segment_id, _evident_no(facts)
+                if is_kept:
+                    base_id, base_no = facts.segment_id - 1, facts.header.prev_batch_no
+                break
+        if not is_unread:
+            return
+        newest_id = self._segments[-1].segment_id
+        last_no = base_no + (newest_id - base_id << SEGMENT_BATCHES_BITS)
+        first_no = self.verdict.last_batch_no + 1
+        last_no = max(min(last_no, _LEAP_NO_MAX), first_no)
+        self.verdict.leap = Settled(newest_id, 0, first_no, last_no, LEAPT)
 
     def _decide(self, index: int, segment_id: int, hole: Hole) -> list[Range]:
         """Put one hole where it belongs. Returns the missing numbers it explains."""
@@ -203,7 +268,9 @@ class _Judge:
             self.verdict.settled.append(place)
         elif first <= last:
             self.verdict.superseded.append(place._replace(first_no=first, last_no=last))
-        elif 0 < hole.next_no <= self._synced_no and not self._is_again(index, hole.next_no):
+        elif 0 < hole.next_no <= self._proven(hole.next_no) and not self._is_again(
+            index, hole.next_no
+        ):
             # A sync covers the whole file: what stands before a synced batch was synced with it.
             self.verdict.corrupt.append(place)
         else:
@@ -252,14 +319,23 @@ class _Judge:
 
     def _report(self, lost: list[Range], segment_id: int, hole: Hole) -> None:
         """Missing numbers: corrupt up to W, torn above it."""
-        for first, last in lost:
+        leapt = ranges.merged((first, last) for first, last, _ in self.verdict.leaps)
+        inside = [piece for item in leapt for piece in ranges.cut(lost, *item)]
+        for first, last in sorted([*inside, *ranges.without(lost, leapt)]):
             place = Damage(segment_id, hole.offset, hole.length, first, last, hole.reason)
-            if first <= self._synced_no:
-                split = min(last, self._synced_no)
+            synced_no = self._proven(first)
+            if first <= synced_no:
+                split = min(last, synced_no)
                 self.verdict.corrupt.append(place._replace(last_no=split))
                 first = split + 1
             if first <= last:
                 self.verdict.torn.append(place._replace(first_no=first))
+
+    def _proven(self, number: int) -> int:
+        """W for that number."""
+        if not any(first <= number <= last for first, last, _ in self.verdict.leaps):
+            return self._synced_no
+        return self.verdict.synced_up_to(number)
 
 
 def _evident_no(facts: SegmentFacts) -> int:

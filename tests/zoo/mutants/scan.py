@@ -41,8 +41,7 @@ MUTANTS = (
     Mutant(
         "what is missing above W is called corrupt",
         WAL + "verdict.py",
-        "            if first <= self._synced_no:\n"
-        "                split = min(last, self._synced_no)\n",
+        "            if first <= synced_no:\n                split = min(last, synced_no)\n",
         "            if first <= self._last_no:\n"
         "                split = min(last, self._last_no)\n",
         "V1",
@@ -50,10 +49,8 @@ MUTANTS = (
     Mutant(
         "what is missing up to W is called torn",
         WAL + "verdict.py",
-        "            if first <= self._synced_no:\n"
-        "                split = min(last, self._synced_no)\n",
-        "            if last < self._base_no:\n"
-        "                split = min(last, self._synced_no)\n",
+        "            if first <= synced_no:\n                split = min(last, synced_no)\n",
+        "            if last < self._base_no:\n                split = min(last, synced_no)\n",
         "V1",
     ),
 )

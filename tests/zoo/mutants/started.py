@@ -10,7 +10,7 @@ MUTANTS = (
     Mutant(
         "a start believes what an earlier daemon may have failed to sync",
         DAEMON + "mend.py",
-        "    failed = resync(disk, log_uuid, _tails(log, segments, verdict.synced_no))\n",
+        "    failed = resync(disk, log_uuid, _tails(log, segments, verdict))\n",
         "    failed = resync(disk, log_uuid, {})\n",
         "P4",
     ),

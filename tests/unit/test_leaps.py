@@ -1,0 +1,152 @@
+"""Numbers that may be in use where nothing could be read are not given again (V4).
+
+A start that could not read a segment, or a partial, goes on far behind whatever may stand there;
+what it leapt over is not missed, and what is damaged of it is said once it can be read.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from damaged_directory import AT_MS, DamagedDirectory, begin, row, text
+from damaged_directory import LOG as DIRECTORY_LOG
+from wal_files import LOG, BytesDisk, LogWriter
+
+from walld.daemon.mend import EPOCH_STREAMS_BITS, mend
+from walld.disk.real import RealDisk
+from walld.partials.store import PartialFacts, PartialStore
+from walld.wal.encode import settled_batches
+from walld.wal.layout import Flag
+from walld.wal.scan import LogScan
+from walld.wal.verdict import LEAPT, SEGMENT_BATCHES_BITS, Verdict
+
+FULL = 1 << SEGMENT_BATCHES_BITS
+
+
+def judged(log: LogWriter, *unreadable: int) -> Verdict:
+    disk = BytesDisk(log.files)
+    disk.unreadable = set(unreadable)
+    scan = LogScan(disk, LOG)
+    for _ in scan:
+        pass
+    return scan.verdict()
+
+
+def restart(log: LogWriter, *unreadable: int) -> Verdict:
+    """A start that cannot read some of it, and a batch that says all before it is synced."""
+    verdict = judged(log, *unreadable)
+    log.segment(next_no=verdict.reserved_no + 1)
+    for batch in settled_batches(log.next_no, verdict.rows()):
+        log.put(batch, verdict.synced_no)
+    log.batch(b"new")
+    log.batch(b"new")
+    return verdict
+
+
+def three_segments() -> LogWriter:
+    """Two batches each."""
+    log = LogWriter()
+    for _ in range(3):
+        log.segment()
+        log.batch(b"x")
+        log.batch(b"x")
+    return log
+
+
+def cut(log: LogWriter, segment_id: int, size: int) -> None:
+    file = log.files[segment_id]
+    assert isinstance(file, bytearray)
+    del file[size:]
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "bound"),
+    [((3,), 4 + FULL), ((2, 3), 2 + 2 * FULL), ((1, 2, 3), 3 * FULL)],
+)
+def test_no_batch_number_is_given_that_an_unread_segment_may_hold(
+    unreadable: tuple[int, ...], bound: int
+) -> None:
+    log = three_segments()
+    verdict = restart(log, *unreadable)
+    assert verdict.reserved_no == bound
+    assert log.next_no > bound
+    for still in ((), unreadable, unreadable[:1]):
+        again = judged(log, *still)
+        assert (again.torn, again.corrupt, again.leap) == ([], [], None), still
+    numbers = [batch.batch_no for _, batch in LogScan(BytesDisk(log.files), LOG)]
+    assert numbers[:6] == [1, 2, 3, 4, 5, 6], "all of it, once it can be read"
+    assert len(numbers) == len(set(numbers)) == 8
+
+
+def test_what_is_behind_an_unread_segment_says_how_far_it_went() -> None:
+    log = three_segments()
+    assert judged(log, 1, 2).leap is None
+    log.segment(next_no=5, again=True)
+    assert judged(log, 2).leap is None
+    leap = judged(log, 3).leap
+    assert leap is not None, "begun to write again: what the third holds may go further"
+    assert leap[1:] == (0, 5 + 0, 4 + 2 * FULL, LEAPT)
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_damage_to_what_was_leapt_over_is_judged_by_what_was_synced_there(*, synced: bool) -> None:
+    """V1: what a crash tore is torn, though later batches are synced."""
+    log = three_segments()
+    if synced:
+        log.batch(b"y", synced_no=6)
+    last = log.places[5]
+    whole = bytes(log.files[3])
+    restart(log, 3)
+    log.files[3] = bytearray(whole)
+    if synced:
+        log.flip(3, (last.offset + last.length - 1) * 8)
+    else:
+        cut(log, 3, last.offset + last.length - 1)
+    verdict = judged(log)
+    found = verdict.corrupt if synced else verdict.torn
+    assert [(item.first_no, item.last_no) for item in found] == [(6, 6)]
+    assert len(verdict.corrupt) + len(verdict.torn) == 1
+    assert verdict.synced_up_to(6) == (6 if synced else 5)
+    assert verdict.synced_up_to(verdict.last_batch_no) == verdict.synced_no > FULL
+    restart(log)
+    assert judged(log).is_clean, "and once"
+
+
+def test_a_stream_of_an_unread_partial_keeps_its_number(tmp_path: Path) -> None:
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    path = made.partial(7, begin(), text(1, "a"))
+    made.close()
+    with RealDisk(str(made.path)) as disk:
+        store = PartialStore(disk)
+        assert mend(disk, store, DIRECTORY_LOG, 5).last_stream_no == 7
+        path.rename(path.with_name("other"))
+        leapt = mend(disk, store, DIRECTORY_LOG, 6).last_stream_no
+        assert leapt == 6 << EPOCH_STREAMS_BITS, "set aside: somebody may put it back"
+        assert mend(disk, store, DIRECTORY_LOG, 7).last_stream_no > leapt
+        for kept in (made.path / "quarantine").iterdir():
+            kept.unlink()
+        assert mend(disk, store, DIRECTORY_LOG, 8).last_stream_no == 0
+        mend_all(disk, store, leapt + 3)
+        assert mend(disk, store, DIRECTORY_LOG, 9).last_stream_no == leapt + 3
+
+
+def mend_all(disk: RealDisk, store: PartialStore, stream_no: int) -> None:
+    """A reply of a daemon that had leapt."""
+    facts = PartialFacts(DIRECTORY_LOG, stream_no, AT_MS, AT_MS, 0, 1, "agent_lost")
+    store.write(os.geteuid(), "s", "r", facts, b"")
+
+
+def test_so_do_those_of_a_log_with_damage(tmp_path: Path) -> None:
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "x"), flags=Flag.BEGIN))
+    made.batch(row(2, 0, 1, begin("s2"), text(1, "x"), flags=Flag.BEGIN))
+    made.batch(row(1, 2, 2, text(2, "y")))
+    made.flip(2, -1)
+    made.close()
+    with RealDisk(str(made.path)) as disk:
+        mended = mend(disk, PartialStore(disk), DIRECTORY_LOG, 3)
+    assert mended.last_stream_no == 3 << EPOCH_STREAMS_BITS
