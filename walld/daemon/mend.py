@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk, File
     from walld.wal.index import StreamRecords
     from walld.wal.ranges import Range
-    from walld.wal.verdict import Verdict
+    from walld.wal.verdict import Damage, Verdict
 
 __all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
@@ -46,6 +46,11 @@ class Found:
     begin: records.Begin | None = None
     moved_to: str | None = None
     terminal: bool = False
+
+    @property
+    def is_reply(self) -> bool:
+        """Not lines of a session, and not without a name."""
+        return self.begin is not None and bool(self.begin.producer)
 
 
 @dataclass(slots=True)
@@ -99,6 +104,12 @@ class Mended:
     not_synced: NotSynced
     lost: dict[int, list[Range]]
     """Seqs that damage to synced batches has cost, by stream number."""
+    feared: dict[int, int]
+    """The seq that a reply must be feared to have got to, by stream number: its end may be lost."""
+    unnoted: list[Damage]
+    """What could not be kept in quarantine/, or noted there."""
+    unnoted_log: bool
+    """The log is gone as a whole, and that could not be noted there."""
     met_damage: bool
     """An earlier daemon has copied damaged bytes of the log aside, and gone on without them."""
     doubt: str | None
@@ -113,7 +124,8 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     """
     names = [entry.name for entry in disk.list_dir("")]
     # A first start makes wal/ before partials/: here somebody took it away.
-    is_forgotten = WAL_DIR not in names and PARTIALS_DIR in names and not damage.note_no_log(disk)
+    is_gone = WAL_DIR not in names and PARTIALS_DIR in names
+    unnoted_log = is_gone and not _noted_as_gone(disk)
     disk.make_dir(WAL_DIR)
     disk.make_dir(PARTIALS_DIR)
     disk.make_dir(QUARANTINE_DIR)
@@ -131,7 +143,8 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         segment.batches.append((batch.batch_no, batch.offset))
     verdict = log.verdict()
     uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
-    if is_forgotten:
+    unnoted = list(verdict.unsettled)
+    if unnoted_log:
         uncopied.add(0)  # what stood in no segment, as in `damage.report`
     for facts in log.segments:
         is_residue = any(hole.reason == "residue" for hole in facts.holes)
@@ -144,6 +157,10 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
     streams = _told(disk, index, list(segments.values()), kept, uncopied)
     failed = resync(disk, log_uuid, _tails(log, segments, verdict.synced_no))
+    lost, tails = damage.streams_lost(disk, log_uuid, verdict, partials.values())
+    feared = {no: seq for no, seq in tails.items() if no in streams and streams[no].is_reply}
+    if feared:  # known from what is damaged alone, until these replies are kept: no row before that
+        verdict.unsettled = list(verdict.corrupt)
     return Mended(
         verdict,
         streams,
@@ -156,10 +173,24 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         index.last_no,
         sum(facts.size for facts in log.segments),
         _not_synced(log, segments, failed, verdict.synced_no, index),
-        damage.streams_lost(disk, log_uuid, verdict, partials.values()),
+        lost,
+        feared,
+        unnoted,
+        unnoted_log,
         has_copies(disk),
         _doubt(disk, verdict, uncopied) or found.doubt,
     )
+
+
+def _noted_as_gone(disk: Disk) -> bool:
+    text = "%s/ holds no log, and there was one: whatever stood there is lost; a new log begins"
+    _log.error(text, WAL_DIR)
+    try:
+        damage.note_no_log(disk)
+    except OSError as error:
+        _log.error("cannot note it in quarantine: %s", error)
+        return False
+    return True
 
 
 def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:

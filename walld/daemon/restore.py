@@ -50,7 +50,6 @@ def restore(
         engine.unwanted.append(names)
         engine.kept.remove(names[0], names[2])
     engine.damaged_seqs = mended.lost
-    corrupt_until = max((damage.last_no for damage in verdict.corrupt), default=0)
     for no, found in mended.streams.items():
         partial = partials.get(no)
         if found.begin is not None and not found.begin.producer:
@@ -60,8 +59,8 @@ def restore(
             partial is None or partial[1] < found.index.last_seq or partial[0] in mended.undurable
         ):
             stream = _stream(engine, no, found, boot, watch)
-            last_batch = max(stream.where, default=0) >> OFFSET_BITS
-            stream.tail_is_lost = not stream.terminal and corrupt_until > last_batch
+            kept_seq = -1 if partial is None else partial[1]
+            stream.feared_seq = max(mended.feared.get(no, -1), kept_seq)
     _live_bytes(engine, mended)
 
 

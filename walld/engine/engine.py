@@ -109,7 +109,7 @@ class Engine:
         stream = producer.streams.get(start.stream)
         if stream is not None and stream.begin.stream_id == start.stream_id:
             stream.connection = connection
-            stream.tail_is_lost = False  # its producer says what is missing, or sends it again
+            stream.attested(resume.synced)
             self.registry.own(stream, connection.process)
             self.orphans.pop(stream.no, None)
             for first_seq, last_seq in self.damaged_seqs.pop(stream.no, ()):
@@ -137,6 +137,8 @@ class Engine:
                 if not resume.released:
                     self.count_lost(connection.uid, start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)
+                if start.stream in producer.streams and not resume.released:
+                    producer.streams[start.stream].attested(resume.synced)
 
     def _done_with(self, connection: Connection, resume: wire.Resume) -> None:
         """A stream that is not here any more is acknowledged whole.
