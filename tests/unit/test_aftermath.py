@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from damaged_directory import DamagedDirectory, begin, ended, row, text
-from virtual_daemon import Home, living, recovered, run, until
+from virtual_daemon import Home, asked, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
 from walld.cli import main
@@ -178,5 +178,35 @@ def test_the_reserve_has_the_room_for_a_note(
     async def main_walld() -> None:
         async with living(Home(tmp_path)):
             assert [path.name for path in (made.path / "quarantine").iterdir()] == ["batches-3-4"]
+
+    run(main_walld)
+
+
+@pytest.mark.parametrize("later", [0, 2])
+def test_a_reply_begun_anew_is_one_with_what_can_be_read_again(tmp_path: Path, later: int) -> None:
+    """Its segment could not be read at one start, so its producer, which was alive, resumed it."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    first = text(1, "a ", "b ", "c ")
+    made.batch(row(1, 0, 3, begin(), first, flags=Flag.BEGIN))
+    again = begin()
+    made.batch(row(9, 0, 0, again, flags=Flag.BEGIN))
+    if later:
+        made.batch(row(9, 4, 5, text(4, "d ", "e ")))
+    made.batch()
+    made.close()
+
+    async def main_walld() -> None:
+        home = Home(tmp_path)
+        for _ in range(3):
+            async with living(home) as virtual:
+                reply = await recovered(virtual, "s1")
+                assert text_of(reply) == (b"a b c d e " if later else b"a b c ")
+                assert gaps(reply) == []
+        async with living(home) as virtual:
+            await until(lambda: not virtual.engine.orphans)
+            assert await asked(virtual, wire.Resolve(1, "s1"))
+        async with living(home) as virtual:
+            assert await recovered(virtual, "s1") is None
 
     run(main_walld)

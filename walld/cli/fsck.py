@@ -20,6 +20,7 @@ from walld.cli.log_lines import LogLines
 from walld.cli.session_damage import sessions_told
 from walld.cli.session_survey import SessionFound
 from walld.cli.show import as_json
+from walld.daemon.damage import log_is_gone
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
@@ -133,8 +134,8 @@ def inspect(disk: Disk, directory: str) -> Report:
     lock = survey.log_of(disk)
     report.lock = lock.trouble
     worst.append(_WORDS.index(lock.verdict))
-    if not any(entry.name == WAL_DIR for entry in disk.list_dir("")):
-        report.notes.append(f"{WAL_DIR}/ is missing: a start would take the log as new")
+    if log_is_gone(disk, had_log=lock.had_log):
+        report.notes.append(f"{WAL_DIR}/ holds no log, and there was one: a new one would begin")
         worst.append(CORRUPT)
     log = LogScan(disk, lock.log_uuid)
     lines, beginnings = LogLines(), Beginnings()

@@ -21,7 +21,7 @@ from walld_client.wire import messages as wire
 
 from walld.cli.survey import log_of
 from walld.daemon import peers
-from walld.daemon.damage import coverage_of, gap_word, kept_aside
+from walld.daemon.damage import coverage_of, gap_word, kept_aside, log_is_gone
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, Partial, PartialFacts, PartialStore, Stray
@@ -107,7 +107,10 @@ class _Reading:
         return Found(apart + replies, self._doubts)
 
     def _read_log(self) -> bytes | None:
-        scan = LogScan(self._disk, log_of(self._disk).log_uuid)
+        lock = log_of(self._disk)
+        if log_is_gone(self._disk, had_log=lock.had_log):
+            self._doubts.append(f"{WAL_DIR}/ holds no log, and there was one")
+        scan = LogScan(self._disk, lock.log_uuid)
         for _, batch in scan:
             for record in batch.records:
                 stream_no = record.stream_no

@@ -59,11 +59,15 @@ TAIL_WAIT_SECONDS = 0.05
 
 @dataclass(slots=True)
 class Lock:
-    """Which log it is. trouble: what is wrong with LOCK; a copy may have none, that is clean."""
+    """Which log it is. trouble: what is wrong with LOCK; a copy may have none, that is clean.
+
+    had_log: it says that a segment was durable once.
+    """
 
     log_uuid: bytes | None
     trouble: str | None = None
     verdict: Literal["clean", "torn", "corrupt"] = "clean"
+    had_log: bool = False
 
 
 @dataclass(slots=True)
@@ -132,9 +136,9 @@ def log_of(disk: Disk) -> Lock:
         text = "no whole record stands in LOCK: power was lost at its making, or damage"
         return Lock(told, text, "torn")
     if told in (None, found[1]) or any(_log_uuid(disk, one) == found[1] for one in ids):
-        return Lock(found[1])
+        return Lock(found[1], had_log=found[2])
     text = f"LOCK names the log {found[1].hex()}, every segment the log {(told or b'').hex()}"
-    return Lock(told, text, "corrupt")
+    return Lock(told, text, "corrupt", found[2])
 
 
 def _log_uuid(disk: Disk, segment_id: int) -> bytes | None:

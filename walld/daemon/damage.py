@@ -18,6 +18,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from walld.ledger.names import SESSIONS_DIR
+from walld.partials.store import PARTIALS_DIR
 from walld.wal.doubtful import doubtful_at
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.losses import Coverage
@@ -38,6 +39,7 @@ __all__ = [
     "gap_word",
     "keep",
     "kept_aside",
+    "log_is_gone",
     "note_no_log",
     "report",
     "streams_lost",
@@ -80,6 +82,19 @@ def keep(files: SegmentFiles, damage: Damage) -> None:
         files.copy_aside(damage.segment_id, damage.offset, damage.length)
     else:
         files.note_missing(damage.first_no, damage.last_no, damage.reason)
+
+
+def log_is_gone(disk: Disk, *, had_log: bool) -> bool:
+    """Somebody took all of it away: "nothing there" is not proven. had_log: LOCK says so.
+
+    What was cut short at its birth has been a segment too. Without the word of LOCK, a wal/ that is
+    missing where partials/ is there: a first start makes them in that order.
+    """
+    names = {entry.name for entry in disk.list_dir("")}
+    if WAL_DIR not in names:
+        return had_log or PARTIALS_DIR in names
+    ends = (".wal", ".residue")
+    return had_log and not any(entry.name.endswith(ends) for entry in disk.list_dir(WAL_DIR))
 
 
 def note_no_log(disk: Disk) -> None:

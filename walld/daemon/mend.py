@@ -17,6 +17,7 @@ from walld_client.wire import messages as wire
 
 from walld.daemon import damage
 from walld.daemon.kept_found import find_partials
+from walld.daemon.rejoin import rejoin
 from walld.daemon.resync import resync
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
@@ -110,22 +111,23 @@ class Mended:
     """What could not be kept in quarantine/, or noted there."""
     unnoted_log: bool
     """The log is gone as a whole, and that could not be noted there."""
+    joined: list[tuple[int, int]]
+    """(stream number, last seq) of what is kept under a later number now, and gets a tombstone."""
     met_damage: bool
     """An earlier daemon has copied damaged bytes of the log aside, and gone on without them."""
     doubt: str | None
     """Why "nothing there" cannot be proven; None where it can."""
 
 
-def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
+def mend(disk: Disk, store: PartialStore, log_uuid: bytes, *, had_log: bool = False) -> Mended:
     """Look at everything on disk. Only for the owner of the directory; blocks, raises OSError.
+
+    had_log: LOCK says that a segment was durable once, so at least one must be there.
 
     A segment shorter than its header is the residue of a start that was killed: it is renamed, so
     that the next scan does not meet it again.
     """
-    names = [entry.name for entry in disk.list_dir("")]
-    # A first start makes wal/ before partials/: here somebody took it away.
-    is_gone = WAL_DIR not in names and PARTIALS_DIR in names
-    unnoted_log = is_gone and not _noted_as_gone(disk)
+    unnoted_log = damage.log_is_gone(disk, had_log=had_log) and not _noted_as_gone(disk)
     disk.make_dir(WAL_DIR)
     disk.make_dir(PARTIALS_DIR)
     disk.make_dir(QUARANTINE_DIR)
@@ -156,6 +158,11 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
     partials = found.facts
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
     streams = _told(disk, index, list(segments.values()), kept, uncopied)
+    bodies = _Bodies(disk, list(segments.values()))
+    try:
+        joined = rejoin(store, log_uuid, streams, found, bodies.read)
+    finally:
+        bodies.close()
     failed = resync(disk, log_uuid, _tails(log, segments, verdict.synced_no))
     lost, tails = damage.streams_lost(disk, log_uuid, verdict, partials.values())
     feared = {no: seq for no, seq in tails.items() if no in streams and streams[no].is_reply}
@@ -177,6 +184,7 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes) -> Mended:
         feared,
         unnoted,
         unnoted_log,
+        joined,
         has_copies(disk),
         _doubt(disk, verdict, uncopied) or found.doubt,
     )

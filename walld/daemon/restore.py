@@ -13,8 +13,10 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from walld.engine.kept import KeptFacts
+from walld.engine.sealed import Tombstone
 from walld.engine.segments import Segment
 from walld.engine.stream import OFFSET_BITS, Stream
+from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +51,9 @@ def restore(
         names = partials[no][0]
         engine.unwanted.append(names)
         engine.kept.remove(names[0], names[2])
+    for no, seq in mended.joined:
+        engine.sealing.bury(Tombstone(no, seq, Flag.RELEASED, None))
+        engine.commit.offered(now)
     engine.damaged_seqs = mended.lost
     for no, found in mended.streams.items():
         partial = partials.get(no)

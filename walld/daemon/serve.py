@@ -221,7 +221,9 @@ class Daemon:
     async def _start(self) -> None:
         """Read the log, restore, open a new segment, let agents in."""
         begun = time.perf_counter()
-        job = partial(mend, self._disk, self._store, self.owner.log_uuid)
+        job = partial(
+            mend, self._disk, self._store, self.owner.log_uuid, had_log=self.owner.had_log
+        )
         mended: Mended = await self._worker.run(job)
         now = anyio.current_time()
 
