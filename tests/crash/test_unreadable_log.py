@@ -54,3 +54,38 @@ def test_what_was_acknowledged_and_cannot_be_read_is_a_gap(
     until(is_back, "the agent, and a gap of what it was told is synced")
     agent.kill()
     until(is_back, "the same of a reply that nobody goes on with")
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("getdents64", ""),
+        ("getdents64", "wal"),
+        ("getdents64", "partials"),
+        ("getdents64", "quarantine"),
+        ("fsync", "wal"),
+        ("fsync", "partials"),
+        ("pread64", "LOCK"),
+    ],
+)
+def test_one_error_of_the_kernel_is_no_reason_not_to_start(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, call: str, name: str
+) -> None:
+    """P9: it is read again; what cannot be synced is written once more elsewhere."""
+    daemon = make_daemon()
+    daemon.start()
+    agent = make_agent(daemon)
+    agent.do("r = client.reply('s', stream_id='r'); r.token('kept'); r.drain(20, level='synced')")
+    agent.kill()
+    daemon.kill()
+    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e"]
+    daemon.wrapper += [f"inject={call}:error=EIO:when=1", "-P", str(daemon.data / name)]
+    daemon.start()
+    reply = daemon.reader.recover("s")
+    assert reply is not None
+    assert reply.text == "kept"
+    daemon.wrapper = []
+    daemon.restart()
+    assert daemon.reader.recover("s") == reply
+    assert daemon.reader.recover("nobody's") is None

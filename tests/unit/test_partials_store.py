@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from walld_client.wire import messages as wire
 
+from walld.daemon.kept_found import find_partials
 from walld.disk.medium import PROFILES, Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
@@ -341,3 +342,25 @@ def test_what_stands_in_the_way_is_told(disk: RealDisk, tmp_path: Path) -> None:
         "partials/1/s/linked",
         "partials/2",
     ]
+
+
+def test_a_directory_that_cannot_be_synced_is_told_of(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power may take the names in it: what the log has of those is kept once more."""
+    store = PartialStore(disk)
+    store.write(7, "s", "r", FACTS, b"\x90")
+    sync_dir = RealDisk.sync_dir
+
+    def failing(disk: RealDisk, path: str) -> None:
+        if path == "partials/7/s":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        sync_dir(disk, path)
+
+    monkeypatch.setattr(RealDisk, "sync_dir", failing)
+    unsynced: list[Stray] = []
+    store.sweep_temporary(unsynced)
+    assert [stray.path for stray in unsynced] == ["partials/7/s"]
+    assert find_partials(store, unsynced).undurable == {(7, "s", "r")}
+    with pytest.raises(OSError, match="Input/output"):
+        store.sweep_temporary()

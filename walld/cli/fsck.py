@@ -172,7 +172,7 @@ def inspect(disk: Disk, directory: str) -> Report:
     if beginnings.absent(kept) and (gone := lost_beginnings(disk, log.log_uuid)):
         report.damage.append(_without_beginning(gone))
         worst.append(CORRUPT)
-    _beside(disk, report)
+    worst += [CORRUPT] * _beside(disk, report)
     report.state = _WORDS[max(worst)]
     return report
 
@@ -223,12 +223,15 @@ def _read_partials(
     return begins
 
 
-def _beside(disk: Disk, report: Report) -> None:
+def _beside(disk: Disk, report: Report) -> bool:
+    """True where somebody must look at what lies there."""
     found = survey.beside(disk)
     report.quarantine_files = found.quarantined
     report.quarantine_bytes = found.quarantined_bytes
     report.residues = found.residues
     report.temporary = [*found.temporary, *session_survey.temporary(disk)]
+    report.notes += found.trouble
+    return bool(found.trouble)
 
 
 # --- what is lost ---------------------------------------------------------------------------------
@@ -317,7 +320,7 @@ def _lines(report: Report) -> Iterator[str]:
     if report.lock:
         yield f"  LOCK: {escaped_line(report.lock)}"
     for note in report.notes:
-        yield f"  {note}"
+        yield f"  {escaped_line(note)}"
     if report.quarantine_files:
         yield f"  quarantine: {report.quarantine_files} files, {report.quarantine_bytes} bytes"
     if report.residues:

@@ -138,7 +138,12 @@ class _Reading:
 
     def _read_partials(self, log_uuid: bytes | None) -> None:
         store, strays = PartialStore(self._disk), list[Stray]()
-        for uid, sessions in store.tree(strays).items():
+        try:
+            tree = store.tree(strays)
+        except OSError as error:
+            self._doubts.append(f"{PARTIALS_DIR}: {error}")
+            tree = {}
+        for uid, sessions in tree.items():
             for session_name, stream_names in sessions.items():
                 for stream_name in stream_names:
                     try:

@@ -123,9 +123,14 @@ def _is_spoiled(files: SegmentFiles, damage: Damage) -> bool:
 def kept_aside(disk: Disk) -> int:
     """Files in quarantine/ that nobody has moved away: they may tell of any reply.
 
-    Not counted: notes about another file, files never finished, and what was a session's file.
+    Not counted: notes about another file, files never finished, and what was a session's file. It
+    counts as one where it cannot be listed.
     """
-    names = (entry.name for entry in disk.list_dir(QUARANTINE_DIR))
+    try:
+        names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
+    except OSError as error:
+        _log.error("%s/: cannot be listed: %s", QUARANTINE_DIR, error.strerror or error)
+        return 1
     none = (".", f"{SESSIONS_DIR}+")
     return sum(not (name.startswith(none) or name.endswith(".note")) for name in names)
 

@@ -25,6 +25,7 @@ __all__ = ["LOCK_BYTES", "LOCK_NAME", "Owner", "holding", "lock_record", "parse_
 
 LOCK_NAME = "LOCK"
 LOCK_BYTES = 128
+_READ_TRIES = 3
 _NO_DEVICE = 0
 """Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs."""
 _LOCK = re.compile(rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(written\n)?")
@@ -80,7 +81,7 @@ class Owner:
             _take(self._fd, self.path)
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise FormatError(f"{self.path}: is no regular file: remove it")
-            raw = os.pread(self._fd, LOCK_BYTES, 0)
+            raw = self._read()
             told = parse_lock(raw, self.path)
             self.had_log = told is not None and told[2]
             self.epoch = max(epoch, told[0] if told else 0) + 1
@@ -101,6 +102,13 @@ class Owner:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+    def _read(self) -> bytes:
+        """An error of the kernel is read again before it is believed."""
+        for _ in range(_READ_TRIES - 1):
+            with suppress(OSError):
+                return os.pread(self._fd, LOCK_BYTES, 0)
+        return os.pread(self._fd, LOCK_BYTES, 0)
 
     def _write(self, record: bytes) -> None:
         done = 0

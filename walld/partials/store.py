@@ -269,7 +269,10 @@ class PartialStore:
                     self._disk.sync_dir(uid_path)
             except OSError as error:
                 _note(unsynced, uid_path, error)
-        self._disk.sync_dir(PARTIALS_DIR)
+        try:
+            self._disk.sync_dir(PARTIALS_DIR)
+        except OSError as error:
+            _note(unsynced, PARTIALS_DIR, error)
         return swept
 
     def _sweep(self, session_path: str) -> int:
