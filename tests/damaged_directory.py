@@ -16,6 +16,7 @@ from walld_client.wire import messages as wire
 from walld.disk.owner import lock_record
 from walld.disk.real import RealDisk
 from walld.partials.store import PartialFacts, PartialStore
+from walld.replies.merge import seqs_of
 from walld.wal.encode import BatchBuilder, settled_batches
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import Flag, Settled
@@ -107,11 +108,12 @@ class DamagedDirectory:
         self.offset += len(sealed)
 
     def partial(
-        self, stream_no: int, *items: Item, last_seq: int = 9, log_uuid: bytes = LOG
+        self, stream_no: int, *items: Item, last_seq: int | None = None, log_uuid: bytes = LOG
     ) -> Path:
         (first, *_) = items
         assert isinstance(first, Begin)
-        facts = PartialFacts(log_uuid, stream_no, AT_MS, AT_MS, 0, last_seq, "agent_lost")
+        until = seqs_of(items[-1])[1] if last_seq is None else last_seq
+        facts = PartialFacts(log_uuid, stream_no, AT_MS, AT_MS, 0, until, "agent_lost")
         body = join_items([encode_item(one) for one in items])
         store = PartialStore(self.disk)
         store.write(first.uid, first.session_id, first.stream_id, facts, body)

@@ -53,7 +53,8 @@ class _Owner:
         self.log_uuid = os.urandom(16) if newest is None else newest.log_uuid
         if told and ids:
             self.log_uuid = told[1]
-        self._record = lock_record(self.epoch, self.log_uuid)
+        self.had_log = self._marked = bool(told and told[2])
+        self._record = lock_record(self.epoch, self.log_uuid, has_log=self.had_log)
         self._file.write_at(self._record, 0)
         self._file.sync()
         disk.sync_dir("")
@@ -61,6 +62,15 @@ class _Owner:
     def is_owner(self) -> bool:
         """Nobody froze it here."""
         return self._file.read_at(LOCK_BYTES, 0) == self._record
+
+    def synced(self) -> None:
+        """As `Owner.synced`."""
+        if not self._marked:
+            self._marked = True
+            self._record = lock_record(self.epoch, self.log_uuid, has_log=True)
+            with suppress(OSError):
+                self._file.write_at(self._record, 0)
+                self._file.sync()
 
     def close(self) -> None:
         """Nothing to close."""

@@ -19,6 +19,7 @@ from walld.cli.offline import find
 from walld.daemon import peers
 from walld.disk.real import RealDisk
 from walld.partials.store import PartialFacts, PartialStore
+from walld.replies.merge import seqs_of
 from walld.wal.encode import BatchBuilder
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import Flag
@@ -98,8 +99,9 @@ class Directory:
         self.offset += len(sealed)
 
     def partial(self, stream_no, items, stream_id="s1", session_id="chat", uid=1000, log=LOG):
+        last_seq = seqs_of(items[-1])[1]
         facts = PartialFacts(
-            log, stream_no, 1_700_000_000_000, 1_700_000_001_000, 0, 9, "agent_lost"
+            log, stream_no, 1_700_000_000_000, 1_700_000_001_000, 0, last_seq, "agent_lost"
         )
         body = join_items([encode_item(item) for item in items])
         PartialStore(self.disk).write(uid, session_id, stream_id, facts, body)

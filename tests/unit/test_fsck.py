@@ -27,7 +27,7 @@ from damaged_directory import (
 
 from walld.cli import main, survey
 from walld.daemon.mend import mend
-from walld.disk.base import Disk
+from walld.disk.base import Disk, Entry
 from walld.disk.real import RealDisk, RealFile
 from walld.partials.store import PartialStore
 from walld.wal.layout import Flag, Settled
@@ -471,3 +471,39 @@ def test_a_lock_that_cannot_be_read_is_said(
     assert "LOCK cannot be read" in report["lock"]
     assert report["segments"] == 2
     assert not report["damage"]
+
+
+@pytest.mark.parametrize("name", ["18446744073709551615.wal", "00000000000000000009.wal"])
+def test_what_is_called_like_a_segment_and_is_none_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    made = two_replies(DamagedDirectory(tmp_path / "data"))
+    made.close()
+    if name.startswith("0"):
+        (made.path / "wal" / name).mkdir()
+    else:
+        (made.path / "wal" / name).write_bytes(b"what")
+    assert main(["fsck", str(made.path)]) == 2
+    assert f"wal/{name}: is no segment" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["partials", "quarantine"])
+def test_a_directory_that_cannot_be_listed_is_told_of(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    made = two_replies(DamagedDirectory(tmp_path / "data"))
+    made.close()
+    list_dir = RealDisk.list_dir
+
+    def failing(disk: RealDisk, path: str) -> list[Entry]:
+        if path == name:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return list_dir(disk, path)
+
+    monkeypatch.setattr(RealDisk, "list_dir", failing)
+    assert main(["fsck", str(made.path)]) == 2
+    assert f"{name}" in capsys.readouterr().out
+    assert main(["recover", "nobody's", "--data", str(made.path)]) == 1, "nothing is not proven"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from damaged_directory import LOG, DamagedDirectory, begin, row, text
-from virtual_daemon import Home, Peer, living, recovered, run
+from virtual_daemon import Home, Peer, living, recovered, run, until
+from walld_client import offline
 from walld_client.wire import messages as wire
 
 from walld.cli import main
@@ -66,6 +67,7 @@ def test_what_lay_in_synced_batches_that_are_gone_is_never_nothing(
                 assert refused.code == "unreadable"
                 assert "tell of damage" in refused.message
                 assert virtual.daemon.state.gap_word == "corrupt"
+                await until(lambda: not virtual.daemon.reclaimer._aftermath.holds_segments)
             assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
         for path in quarantine.iterdir():
             path.unlink()
@@ -86,8 +88,64 @@ def test_a_log_that_is_gone_as_a_whole_is_never_nothing(
             mended = mend(disk, PartialStore(disk), LOG)
             assert mended.doubt is not None
             assert mended.met_damage
-    assert caplog.text.count("wal/ is missing") == 1
+    assert caplog.text.count("wal/ holds no log") == 1
     assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
+
+
+async def _say_one_thing(home: Home) -> None:
+    """And have it synced, so that LOCK knows of a log."""
+    async with living(home) as virtual:
+        with Peer(virtual) as agent:
+            agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"one"))
+            await agent.drain("synced")
+
+
+@pytest.mark.parametrize("gone", [("wal",), ("wal", "partials"), ("wal/*",)])
+def test_a_log_that_was_synced_once_cannot_be_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], gone: tuple[str, ...]
+) -> None:
+    """P11: LOCK knows of it, whatever else was removed."""
+
+    async def main_walld() -> None:
+        home = Home(tmp_path)
+        await _say_one_thing(home)
+        for name in gone:
+            if name == "wal/*":
+                for path in (home.data / "wal").iterdir():
+                    path.unlink()
+            else:
+                shutil.rmtree(home.data / name)
+        if "partials" not in gone:
+            shutil.rmtree(home.data / "partials")
+            (home.data / "partials").mkdir()
+        if gone == ("wal/*",):
+            uid = os.getuid()
+            assert offline.has_partial(str(home.data), uid, "s") is None
+            assert main(["recover", "s", "--data", str(home.data)]) == 1
+        if gone != ("wal", "partials"):
+            assert main(["fsck", str(home.data)]) == 2
+            assert "there was one" in capsys.readouterr().out
+        for _ in range(2):
+            async with living(home) as virtual:
+                assert virtual.daemon.state.doubt is not None
+                assert (home.data / "quarantine" / "wal").exists()
+
+    run(main_walld)
+
+
+def test_a_first_start_that_was_killed_has_lost_nothing(tmp_path: Path) -> None:
+    """LOCK is there, and no segment: none was ever synced."""
+
+    async def main_walld() -> None:
+        home = Home(tmp_path)
+        async with living(home):
+            pass
+        for path in (home.data / "wal").iterdir():
+            path.unlink()
+        async with living(home) as virtual:
+            assert virtual.daemon.state.doubt is None
+
+    run(main_walld)
 
 
 def test_the_note_says_which_batches_are_gone(tmp_path: Path) -> None:
@@ -116,10 +174,11 @@ def test_a_note_that_a_full_disk_has_no_room_for_is_written_by_the_next_start(
             patch.setattr(RealDisk, "replace", no_room)
             mended = mend(disk, PartialStore(disk), LOG)
         assert mended.verdict.corrupt
-        assert mended.verdict.rows() == []
+        assert [damage.first_no for damage in mended.unnoted] == [3]
         assert mended.doubt is not None
         assert made.file(2).exists(), "its bytes stand nowhere else"
         mended = mend(disk, PartialStore(disk), LOG)
-    assert [(row.first_no, row.last_no) for row in mended.verdict.rows()] == [(3, 4)]
+    assert mended.unnoted == []
+    assert [(row.first_no, row.last_no) for row in mended.verdict.late_rows()] == [(3, 4)]
     assert not made.file(2).exists()
     assert [path.stat().st_size for path in (made.path / "quarantine").iterdir()] == [30]

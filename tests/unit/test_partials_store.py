@@ -16,6 +16,7 @@ from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
 from walld.daemon.damage import kept_aside
+from walld.daemon.kept_found import find_partials
 from walld.disk.medium import PROFILES, Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
@@ -99,7 +100,7 @@ def test_any_id_is_a_file_of_its_own(disk: RealDisk) -> None:
     assert all(len(names) == len(ODD_IDS) for names in tree[0].values())
     for session in ODD_IDS:
         for stream in ODD_IDS:
-            assert store.remove(0, session, stream)
+            assert store.remove_named(0, path_name(session), path_name(stream))
     assert files(disk) == ["partials"]
 
 
@@ -122,18 +123,18 @@ def test_remove_takes_empty_directories_and_no_others(disk: RealDisk) -> None:
     store = PartialStore(disk)
     for session, stream in [("a", "x"), ("a", "y"), ("b", "x")]:
         store.write(1, session, stream, FACTS, b"")
-    assert store.remove(1, "a", "x")
-    assert not store.remove(1, "a", "x")
-    assert not store.remove(2, "a", "x")
+    assert store.remove_named(1, path_name("a"), path_name("x"))
+    assert not store.remove_named(1, path_name("a"), path_name("x"))
+    assert not store.remove_named(2, path_name("a"), path_name("x"))
     assert files(disk)[-4:] == [
         "partials/1/a",
         "partials/1/a/y",
         "partials/1/b",
         "partials/1/b/x",
     ]
-    assert store.remove(1, "a", "y")
+    assert store.remove_named(1, path_name("a"), path_name("y"))
     assert files(disk) == ["partials", "partials/1", "partials/1/b", "partials/1/b/x"]
-    assert store.remove(1, "b", "x")
+    assert store.remove_named(1, path_name("b"), path_name("x"))
     assert files(disk) == ["partials"]
     with pytest.raises(FileNotFoundError):
         store.read(1, "b", "x")
@@ -265,7 +266,7 @@ def test_every_new_name_is_synced_before_write_returns(tmp_path: Path) -> None:
             "sync_dir partials/1/a",
         ]
         disk.calls.clear()
-        store.remove(1, "a", "x")
+        store.remove_named(1, path_name("a"), path_name("x"))
         assert disk.calls == ["unlink partials/1/a/x", "sync_dir partials"]
 
 
@@ -381,3 +382,25 @@ def test_what_stands_in_the_way_is_told(disk: RealDisk, tmp_path: Path) -> None:
         "partials/1/s/linked",
         "partials/2",
     ]
+
+
+def test_a_directory_that_cannot_be_synced_is_told_of(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power may take the names in it: what the log has of those is kept once more."""
+    store = PartialStore(disk)
+    store.write(7, "s", "r", FACTS, b"\x90")
+    sync_dir = RealDisk.sync_dir
+
+    def failing(disk: RealDisk, path: str) -> None:
+        if path == "partials/7/s":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        sync_dir(disk, path)
+
+    monkeypatch.setattr(RealDisk, "sync_dir", failing)
+    unsynced: list[Stray] = []
+    store.sweep_temporary(unsynced)
+    assert [stray.path for stray in unsynced] == ["partials/7/s"]
+    assert find_partials(store, unsynced).undurable == {(7, "s", "r")}
+    with pytest.raises(OSError, match="Input/output"):
+        store.sweep_temporary()

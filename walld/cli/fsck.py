@@ -20,6 +20,7 @@ from walld.cli.log_lines import LogLines
 from walld.cli.session_damage import sessions_told
 from walld.cli.session_survey import SessionFound
 from walld.cli.show import as_json
+from walld.daemon.damage import log_is_gone
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
@@ -133,8 +134,8 @@ def inspect(disk: Disk, directory: str) -> Report:
     lock = survey.log_of(disk)
     report.lock = lock.trouble
     worst.append(_WORDS.index(lock.verdict))
-    if not any(entry.name == WAL_DIR for entry in disk.list_dir("")):
-        report.notes.append(f"{WAL_DIR}/ is missing: a start would take the log as new")
+    if log_is_gone(disk, had_log=lock.had_log):
+        report.notes.append(f"{WAL_DIR}/ holds no log, and there was one: a new one would begin")
         worst.append(CORRUPT)
     log = LogScan(disk, lock.log_uuid)
     lines, beginnings = LogLines(), Beginnings()
@@ -171,7 +172,7 @@ def inspect(disk: Disk, directory: str) -> Report:
     if beginnings.absent(kept) and (gone := lost_beginnings(disk, log.log_uuid)):
         report.damage.append(_without_beginning(gone))
         worst.append(CORRUPT)
-    _beside(disk, report)
+    worst += [CORRUPT] * _beside(disk, report)
     report.state = _WORDS[max(worst)]
     return report
 
@@ -222,12 +223,15 @@ def _read_partials(
     return begins
 
 
-def _beside(disk: Disk, report: Report) -> None:
+def _beside(disk: Disk, report: Report) -> bool:
+    """True where somebody must look at what lies there."""
     found = survey.beside(disk)
     report.quarantine_files = found.quarantined
     report.quarantine_bytes = found.quarantined_bytes
     report.residues = found.residues
     report.temporary = [*found.temporary, *session_survey.temporary(disk)]
+    report.notes += found.trouble
+    return bool(found.trouble)
 
 
 # --- what is lost ---------------------------------------------------------------------------------
@@ -316,7 +320,7 @@ def _lines(report: Report) -> Iterator[str]:
     if report.lock:
         yield f"  LOCK: {escaped_line(report.lock)}"
     for note in report.notes:
-        yield f"  {note}"
+        yield f"  {escaped_line(note)}"
     if report.quarantine_files:
         yield f"  quarantine: {report.quarantine_files} files, {report.quarantine_bytes} bytes"
     if report.residues:

@@ -57,6 +57,11 @@ class Gathered:
     unread: list[str] = field(default_factory=list)
 
     @property
+    def kept_seq(self) -> int:
+        """How far its partial says that it got."""
+        return 0 if self.facts is None else self.facts.last_seq
+
+    @property
     def begin(self) -> Begin | None:
         """Who it is; None where that is lost."""
         return next((item for item in self.items if isinstance(item, Begin)), None)
@@ -97,6 +102,7 @@ class Gathering:
         for misplaced in [one for one in self.damaged if one.is_misplaced]:
             if self._take_misplaced(misplaced.path):
                 self.damaged.remove(misplaced)
+        self._feared = self._coverage.tails_lost(self.verdict.corrupt)
 
     def _take(self, segment_id: int, batch: ScannedBatch) -> None:
         self._index.take(batch)
@@ -224,6 +230,10 @@ class Gathering:
             file = self._files[segment_id] = self._disk.open(SegmentFiles.path(segment_id))
         return file
 
+    def feared_seq(self, stream_no: int) -> int:
+        """The seq that it must be feared to have got to, by the log; 0 where its end is there."""
+        return self._feared.get(stream_no, 0)
+
     def gap_word(self, stream_no: int) -> str | None:
         """What missing seqs of it are put down to by the log; None where the log lost nothing."""
         words = {
@@ -232,6 +242,7 @@ class Gathering:
             for word, first_no, last_no in self._words
             if gap.may_be_of(first_no, last_no)
         }
+        words |= {"corrupt"} if stream_no in self._feared else set()
         return next((word for word in ("corrupt", "torn") if word in words), None)
 
     def close(self) -> None:

@@ -22,16 +22,18 @@ from walld_client.wire import messages as wire
 
 from walld.cli.survey import log_of
 from walld.daemon import peers
-from walld.daemon.damage import kept_aside
+from walld.daemon.damage import coverage_of, gap_word, kept_aside, log_is_gone
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.gone import read_gone
-from walld.partials.store import PARTIALS_DIR, Partial, PartialStore, Stray
+from walld.partials.store import PARTIALS_DIR, Partial, PartialFacts, PartialStore, Stray
 from walld.replies.fold import fold
 from walld.wal import ranges
+from walld.wal.files import has_copies
 from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Flag
 from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, decode_items
 from walld.wal.scan import LogScan, list_segments
+from walld.wal.verdict import Damage
 
 __all__ = ["Found", "find"]
 
@@ -49,11 +51,14 @@ class Found:
 
 @dataclass(slots=True)
 class _Stream:
-    """Arrays of items that were read of one stream. lost_reason, gap_word: from its partial."""
+    """Arrays of items that were read of one stream. kept: what the header of its partial says.
+
+    feared_seq: it must be feared to have got there.
+    """
 
     arrays: list[bytes] = field(default_factory=list)
-    lost_reason: str | None = None
-    gap_word: str | None = None
+    kept: PartialFacts | None = None
+    feared_seq: int = 0
 
 
 def find(data: str) -> Found:
@@ -83,13 +88,15 @@ class _Reading:
         self._gone: set[int] = set()
         self._gone_before: list[ranges.Range] = []
         self._doubts: list[str] = []
-        self._damaged = False
+        self._gap_word = "dropped"
+        self._corrupt: list[Damage] = []
         self._boot_id = peers.boot_id()
 
     def found(self) -> Found:
         """Segments first, then partials, then the replies they tell."""
         log_uuid = self._read_log()
         self._read_partials(log_uuid)
+        self._fear_for_tails(log_uuid)
         if kept := kept_aside(self._disk):
             # As a daemon has it: they stand against "nothing there" until somebody moves them away.
             self._doubts.append(f"{kept} files in {QUARANTINE_DIR}/ tell of damage")
@@ -104,7 +111,10 @@ class _Reading:
         return Found(apart + replies, self._doubts)
 
     def _read_log(self) -> bytes | None:
-        scan = LogScan(self._disk, log_of(self._disk).log_uuid)
+        lock = log_of(self._disk)
+        if log_is_gone(self._disk, had_log=lock.had_log):
+            self._doubts.append(f"{WAL_DIR}/ holds no log, and there was one")
+        scan = LogScan(self._disk, lock.log_uuid)
         for _, batch in scan:
             for record in batch.records:
                 stream_no = record.stream_no
@@ -116,7 +126,8 @@ class _Reading:
                     body = batch.body(record.offset, record.body_bytes)
                     stream.arrays.append(body[BODY_CRC_BYTES:])
         verdict = scan.verdict()
-        self._damaged = not verdict.is_clean
+        self._gap_word = gap_word(verdict, met_damage=has_copies(self._disk))
+        self._corrupt = verdict.corrupt
         # A file whose very header is lost may have held anything, also where it cost no number.
         headless = [damage for damage in verdict.torn if damage.reason == "segment header"]
         for name, damages in (
@@ -133,7 +144,12 @@ class _Reading:
         store, strays = PartialStore(self._disk), list[Stray]()
         with suppress(OSError):
             self._gone_before = read_gone(self._disk, log_uuid)
-        for uid, sessions in store.tree(strays).items():
+        try:
+            tree = store.tree(strays)
+        except OSError as error:
+            self._doubts.append(f"{PARTIALS_DIR}: {error}")
+            tree = {}
+        for uid, sessions in tree.items():
             for session_name, stream_names in sessions.items():
                 for stream_name in stream_names:
                     try:
@@ -150,13 +166,22 @@ class _Reading:
     def _add_partial(self, partial: Partial, log_uuid: bytes | None) -> None:
         facts = partial.facts
         if facts.log_uuid != log_uuid:
-            self._apart.append(_Stream([partial.body], facts.lost_reason, facts.gap_word))
+            self._apart.append(_Stream([partial.body], facts))
         elif facts.stream_no not in self._gone and not ranges.contains(
             self._gone_before, facts.stream_no
         ):
             stream = self._streams.setdefault(facts.stream_no, _Stream())
             stream.arrays.insert(0, partial.body)
-            stream.lost_reason, stream.gap_word = facts.lost_reason, facts.gap_word
+            stream.kept = facts
+
+    def _fear_for_tails(self, log_uuid: bytes | None) -> None:
+        """Ends of replies that may have stood in batches that were synced and are lost."""
+        if self._corrupt:
+            kept = [stream.kept for stream in self._streams.values() if stream.kept is not None]
+            coverage = coverage_of(self._disk, log_uuid, kept)
+            for stream_no, seq in coverage.tails_lost(self._corrupt).items():
+                if stream_no in self._streams:
+                    self._streams[stream_no].feared_seq = seq
 
     def _folded(self, stream: _Stream, where: str) -> list[wire.Recovered]:
         """The reply, in a list; none and a doubt where these bytes do not tell one."""
@@ -181,14 +206,19 @@ class _Reading:
     def _reply(self, begin: Begin, items: list[Item], stream: _Stream) -> wire.Recovered:
         owner_alive = self._is_alive(begin)
         another_boot = begin.owner.boot_id != self._boot_id
-        gap_word = stream.gap_word or ("unknown" if self._damaged else "dropped")
+        reason, word, known_seq = None, self._gap_word, stream.feared_seq
+        if stream.kept is not None:
+            reason, known_seq = stream.kept.lost_reason, max(known_seq, stream.kept.last_seq)
+            if stream.kept.gap_word == "corrupt" or not stream.feared_seq:
+                word = stream.kept.gap_word
         return fold(
             begin,
             (item for item in items if isinstance(item, (Text, Happened))),
             owner_alive=owner_alive,
             live=owner_alive,
-            lost_reason=stream.lost_reason or ("host_restart" if another_boot else "agent_lost"),
-            gap_verdicts=lambda _first, _last: gap_word,
+            lost_reason=reason or ("host_restart" if another_boot else "agent_lost"),
+            gap_verdicts=lambda _first, _last: word,
+            known_seq=known_seq,
         )
 
     def _is_alive(self, begin: Begin) -> bool:

@@ -147,7 +147,9 @@ class _Salvage:
             with Progress("writing replies", gathering.count, PROGRESS_REPLIES_MIN) as bar:
                 for number, found in enumerate(gathering.streams()):
                     bar.reached(number)
-                    self._stream(found, log_uuid, gathering.gap_word(found.stream_no), hurt)
+                    no = found.stream_no
+                    known_seq = max(gathering.feared_seq(no), found.kept_seq)
+                    self._stream(found, log_uuid, gathering.gap_word(no), hurt, known_seq)
         finally:
             gathering.close()
         self._sessions.log.judged(report.synced_batch, met_damage=report.met_damage)
@@ -180,8 +182,13 @@ class _Salvage:
 
     # --- replies --------------------------------------------------------------------------------
 
-    def _stream(self, found: Gathered, log_uuid: bytes, word: str | None, hurt: set[int]) -> None:
-        """One stream: a partial, or quarantine where nobody could ask for it."""
+    def _stream(
+        self, found: Gathered, log_uuid: bytes, word: str | None, hurt: set[int], known_seq: int
+    ) -> None:
+        """One stream: a partial, or quarantine where nobody could ask for it.
+
+        known_seq: it is known, or must be feared, to have got there.
+        """
         no = found.stream_no
         self._account.unread += [f"stream {no}: {why}" for why in found.unread]
         begin = found.begin
@@ -201,7 +208,8 @@ class _Salvage:
         seqs = [seqs_of(item) for item in items]
         if no in hurt:
             self._has[no] = ranges.merged(seqs)
-        taken = Taken(begin.uid, session_of(begin, items), begin.stream_id, no, seqs[-1][1])
+        last_seq = max(seqs[-1][1], known_seq)
+        taken = Taken(begin.uid, session_of(begin, items), begin.stream_id, no, last_seq)
         taken.segments = sorted(found.segments)
         taken.from_partial = found.facts is not None
         taken.from_bad_batches = found.doubtful

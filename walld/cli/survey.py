@@ -24,6 +24,7 @@ from walld.wal.layout import (
     QUARANTINE_DIR,
     SEGMENT_HEADER_BYTES,
     WAL_DIR,
+    parse_segment_name,
     segment_name,
     unpack_segment_header,
 )
@@ -59,11 +60,15 @@ TAIL_WAIT_SECONDS = 0.05
 
 @dataclass(slots=True)
 class Lock:
-    """Which log it is. trouble: what is wrong with LOCK; a copy may have none, that is clean."""
+    """Which log it is. trouble: what is wrong with LOCK; a copy may have none, that is clean.
+
+    had_log: it says that a segment was durable once.
+    """
 
     log_uuid: bytes | None
     trouble: str | None = None
     verdict: Literal["clean", "torn", "corrupt"] = "clean"
+    had_log: bool = False
 
 
 @dataclass(slots=True)
@@ -99,6 +104,8 @@ class Beside:
     quarantined_bytes: int = 0
     residues: int = 0
     temporary: list[str] = field(default_factory=list)
+    trouble: list[str] = field(default_factory=list)
+    """What somebody must look at: it cannot be read, or it is no segment and is called like one."""
 
 
 def check_directory(disk: Disk) -> None:
@@ -134,9 +141,9 @@ def log_of(disk: Disk) -> Lock:
         text = "no whole record stands in LOCK: power was lost at its making, or damage"
         return Lock(told, text, "torn")
     if told in (None, found[1]) or any(_log_uuid(disk, one) == found[1] for one in ids):
-        return Lock(found[1])
+        return Lock(found[1], had_log=found[2])
     text = f"LOCK names the log {found[1].hex()}, every segment the log {(told or b'').hex()}"
-    return Lock(told, text, "corrupt")
+    return Lock(told, text, "corrupt", found[2])
 
 
 def _log_uuid(disk: Disk, segment_id: int) -> bytes | None:
@@ -198,7 +205,12 @@ def _wait_for_tail(disk: Disk, log: LogScan) -> None:
 def partials(disk: Disk) -> Iterator[Kept | Damaged]:
     """Every partial, read whole, one at a time; or what is wrong with it."""
     store, strays = PartialStore(disk), list[Stray]()
-    for uid, sessions in store.tree(strays).items():
+    try:
+        tree = store.tree(strays)
+    except OSError as error:
+        yield Damaged(PARTIALS_DIR, f"cannot be read: {error.strerror}")
+        return
+    for uid, sessions in tree.items():
         for session_name, stream_names in sessions.items():
             for stream_name in stream_names:
                 path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
@@ -223,11 +235,20 @@ def partials(disk: Disk) -> Iterator[Kept | Damaged]:
 def beside(disk: Disk) -> Beside:
     """What else lies there."""
     found = Beside()
-    for entry in disk.list_dir(QUARANTINE_DIR):
+    try:
+        quarantined = disk.list_dir(QUARANTINE_DIR)
+    except OSError as error:
+        found.trouble.append(f"{QUARANTINE_DIR}/ cannot be read: {error.strerror}")
+        quarantined = []
+    for entry in quarantined:
         if not _is_temporary(entry.name):
             found.quarantined += not entry.name.endswith(".note")
             found.quarantined_bytes += entry.size
-    found.residues = sum(entry.name.endswith(".residue") for entry in disk.list_dir(WAL_DIR))
+    for entry in entries(disk, WAL_DIR):
+        found.residues += entry.name.endswith(".residue")
+        is_segment = entry.kind == "file" and parse_segment_name(entry.name) is not None
+        if entry.name.endswith(".wal") and not is_segment:
+            found.trouble.append(f"{WAL_DIR}/{entry.name}: is no segment, and nobody reads it")
     folders = ["", WAL_DIR, QUARANTINE_DIR, PARTIALS_DIR]
     for depth in (1, 2):
         folders += [

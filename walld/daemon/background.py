@@ -2,11 +2,13 @@
 
 Owns: the round in which the daemon's background work takes turns, and when the next one begins.
 Refuses: the work itself (`keeper.py`: partials; `checkpoints.py`, `turns.py`: sessions;
-`reclaimer.py`: room in the log), and hurry: until a partial is synced the segment serves it.
+`aftermath.py`: damage; `reclaimer.py`: room in the log), and hurry: until a partial is synced the
+segment serves it.
 
     turns of the dead are interrupted; replies of turns go to their sessions
     partials nobody wants are removed; each orphan is kept, queries first
     sessions whose lines have waited are checkpointed
+    what a start found damaged is noted and settled, where that had to wait
     long indexes are folded; the oldest segment is emptied, a piece a round; the dead are unlinked
     every ten minutes partials past their retention age go
 
@@ -29,6 +31,7 @@ from walld.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from walld.daemon.aftermath import Aftermath
     from walld.daemon.checkpoints import Checkpoints
     from walld.daemon.keeper import Keeper
     from walld.daemon.reading import Reader
@@ -58,6 +61,7 @@ class Background:
         reader: Reader,
         checkpoints: Checkpoints,
         turns: Turns,
+        aftermath: Aftermath,
     ) -> None:
         self._engine = engine
         self._keeper = keeper
@@ -65,6 +69,7 @@ class Background:
         self._reader = reader
         self._checkpoints = checkpoints
         self._turns = turns
+        self._aftermath = aftermath
         self._retained_at = 0.0
         self._wanted = anyio.Event()
         self._failing: dict[str, str] = {}
@@ -97,6 +102,7 @@ class Background:
             ("partials are removed", self._keeper.remove_unwanted),
             ("replies are kept", self._keep_orphans),
             ("sessions are written", self._checkpoint),
+            ("damage is settled", self._aftermath.finish),
             ("long indexes are folded", self._reclaimer.thin_out),
             ("the oldest segment is emptied", self._empty_oldest),
             ("segments are unlinked", self._reclaimer.unlink),

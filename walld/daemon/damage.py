@@ -8,6 +8,8 @@ Invariants
 - K4 Nothing damaged goes or is skipped in silence (P9): its bytes are copied before their segment
   goes, and where no bytes are left a note says which batches were there; what it cost is said by
   stream and seqs, and is `lost_acked` to who was told of a sync.
+- K5 Whoever reads a directory is told the same of it: a daemon, and the command line without one
+  (`coverage_of`, `gap_word`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from walld.ledger.names import SESSIONS_DIR
+from walld.partials.store import PARTIALS_DIR
 from walld.wal.doubtful import doubtful_at
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.losses import Coverage
@@ -31,7 +34,16 @@ if TYPE_CHECKING:
     from walld.wal.ranges import Range
     from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["kept_aside", "note_no_log", "report", "streams_lost"]
+__all__ = [
+    "coverage_of",
+    "gap_word",
+    "keep",
+    "kept_aside",
+    "log_is_gone",
+    "note_no_log",
+    "report",
+    "streams_lost",
+]
 
 _log = logging.getLogger("walld.mend")
 _SAID_MAX = 100
@@ -42,20 +54,17 @@ def report(files: SegmentFiles, verdict: Verdict) -> set[int]:
     """Say what is damaged, and copy it out of segments that will be unlinked in their turn.
 
     Returns the segments where that failed: they must be set aside whole (K4). 0: of batches that
-    stood in none. What failed gets no settled row (`Verdict.not_kept`).
+    stood in none. What failed gets no settled row yet (`aftermath.py` tries it again).
     """
     failed: set[int] = set()
     for damage in verdict.corrupt:
         _log.error("damage to synced bytes: %s", _described(damage))
         try:
-            if damage.segment_id and damage.length:
-                files.copy_aside(damage.segment_id, damage.offset, damage.length)
-            else:
-                files.note_missing(damage.first_no, damage.last_no, damage.reason)
+            keep(files, damage)
         except OSError as error:
             _log.error("cannot keep what is left of it in quarantine: %s", error)
             failed.add(damage.segment_id)
-            verdict.not_kept.append(damage)
+            verdict.unsettled.append(damage)
     for damage in (*verdict.torn, *verdict.unreadable):
         _log.warning("log damage: %s", _described(damage))
         if damage.reason == "segment header" and _is_spoiled(files, damage):
@@ -67,16 +76,31 @@ def report(files: SegmentFiles, verdict: Verdict) -> set[int]:
     return failed
 
 
-def note_no_log(disk: Disk) -> bool:
-    """Say that wal/ is missing, and write it down in quarantine/. False where that failed."""
-    _log.error("%s/ is missing: whatever stood there is lost; a new log begins", WAL_DIR)
-    try:
-        disk.make_dir(QUARANTINE_DIR)
-        disk.replace(f"{QUARANTINE_DIR}/{WAL_DIR}", b"wal/ was missing when walld started\n")
-    except OSError as error:
-        _log.error("cannot note it in quarantine: %s", error)
-        return False
-    return True
+def keep(files: SegmentFiles, damage: Damage) -> None:
+    """What is left of it goes to quarantine/, once; a note where that is nothing. OSError."""
+    if damage.segment_id and damage.length:
+        files.copy_aside(damage.segment_id, damage.offset, damage.length)
+    else:
+        files.note_missing(damage.first_no, damage.last_no, damage.reason)
+
+
+def log_is_gone(disk: Disk, *, had_log: bool) -> bool:
+    """Somebody took all of it away: "nothing there" is not proven. had_log: LOCK says so.
+
+    What was cut short at its birth has been a segment too. Without the word of LOCK, a wal/ that is
+    missing where partials/ is there: a first start makes them in that order.
+    """
+    names = {entry.name for entry in disk.list_dir("")}
+    if WAL_DIR not in names:
+        return had_log or PARTIALS_DIR in names
+    ends = (".wal", ".residue")
+    return had_log and not any(entry.name.endswith(ends) for entry in disk.list_dir(WAL_DIR))
+
+
+def note_no_log(disk: Disk) -> None:
+    """Write down in quarantine/ that the log is gone as a whole. OSError."""
+    disk.make_dir(QUARANTINE_DIR)
+    disk.replace(f"{QUARANTINE_DIR}/{WAL_DIR}", b"wal/ held no log when walld started\n")
 
 
 def _is_spoiled(files: SegmentFiles, damage: Damage) -> bool:
@@ -99,9 +123,14 @@ def _is_spoiled(files: SegmentFiles, damage: Damage) -> bool:
 def kept_aside(disk: Disk) -> int:
     """Files in quarantine/ that nobody has moved away: they may tell of any reply.
 
-    Not counted: notes about another file, files never finished, and what was a session's file.
+    Not counted: notes about another file, files never finished, and what was a session's file. It
+    counts as one where it cannot be listed.
     """
-    names = (entry.name for entry in disk.list_dir(QUARANTINE_DIR))
+    try:
+        names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
+    except OSError as error:
+        _log.error("%s/: cannot be listed: %s", QUARANTINE_DIR, error.strerror or error)
+        return 1
     none = (".", f"{SESSIONS_DIR}+")
     return sum(not (name.startswith(none) or name.endswith(".note")) for name in names)
 
@@ -111,22 +140,41 @@ def _described(damage: Damage) -> str:
     return f"{damage.reason}: {where}, batches {damage.first_no} to {damage.last_no}"
 
 
-def streams_lost(
-    disk: Disk, log_uuid: bytes, verdict: Verdict, partials: Iterable[PartialFacts]
-) -> dict[int, list[Range]]:
-    """Stream number -> seqs that damage to synced batches may have cost, and says so.
+def gap_word(verdict: Verdict, *, met_damage: bool) -> str:
+    """What a gap is put down to: what there is of damage, or else that it was dropped.
 
-    A second look at the log, and only where something is corrupt. A hole does not tell what stood
-    in it (`wal/losses.py`): what an agent itself had dropped just there is counted along.
+    met_damage: that an earlier daemon met and went past is seen in quarantine/ alone.
     """
-    if not verdict.corrupt:
-        return {}
+    if verdict.corrupt or met_damage:
+        return "corrupt"
+    if verdict.unreadable:
+        return "unknown"
+    return "torn" if verdict.torn else "dropped"
+
+
+def coverage_of(disk: Disk, log_uuid: bytes | None, partials: Iterable[PartialFacts]) -> Coverage:
+    """What stands of each stream, in the log and in partials of it. Another look at the log."""
     coverage = Coverage()
     for segment_id, batch in LogScan(disk, log_uuid):
         coverage.take(segment_id, batch)
     for facts in partials:
         if facts.log_uuid == log_uuid:
             coverage.has(facts.stream_no, facts.first_seq, facts.last_seq)
+    return coverage
+
+
+def streams_lost(
+    disk: Disk, log_uuid: bytes, verdict: Verdict, partials: Iterable[PartialFacts]
+) -> tuple[dict[int, list[Range]], dict[int, int]]:
+    """Stream number -> seqs that damage to synced batches may have cost, and says so; and the seq
+    that a stream must be feared to have got to (`Coverage.tails_lost`).
+
+    A second look at the log, and only where something is corrupt. A hole does not tell what stood
+    in it (`wal/losses.py`): what an agent itself had dropped just there is counted along.
+    """
+    if not verdict.corrupt:
+        return {}, {}
+    coverage = coverage_of(disk, log_uuid, partials)
     found: dict[int, list[Range]] = {}
     for damage in verdict.corrupt:
         doubtful = None
@@ -140,4 +188,4 @@ def streams_lost(
         _log.error("stream %d: lost to damage of synced bytes: seqs %s", no, seqs)
     if len(found) > _SAID_MAX:
         _log.error("and of %d streams more: see `walld fsck`", len(found) - _SAID_MAX)
-    return found
+    return found, coverage.tails_lost(verdict.corrupt)

@@ -63,7 +63,8 @@ def find_partials(store: PartialStore, unsynced: Iterable[Stray] = ()) -> KeptFo
             for name in names:
                 whose = uid, session, name
                 _take(store, found, whose)
-                if not doubted.isdisjoint((f"{PARTIALS_DIR}/{uid}", _path(whose, "session"))):
+                above = PARTIALS_DIR, f"{PARTIALS_DIR}/{uid}", _path(whose, "session")
+                if not doubted.isdisjoint(above):
                     found.undurable.add(whose)
     for stray in strays:
         if stray.may_pass:

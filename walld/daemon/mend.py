@@ -17,9 +17,10 @@ from walld_client.wire import messages as wire
 
 from walld.daemon import damage
 from walld.daemon.kept_found import find_partials
+from walld.daemon.rejoin import rejoin
 from walld.daemon.resync import resync
 from walld.errors import FormatError
-from walld.partials.gone import GONE_PATH, note_gone, read_gone
+from walld.partials.gone import done_with
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
 from walld.wal import ranges, records
 from walld.wal.files import SegmentFiles, has_copies
@@ -29,12 +30,10 @@ from walld.wal.scan import LogScan, list_segments
 from walld.wal.verdict import RENEWED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from walld.disk.base import Disk, File
     from walld.wal.index import StreamRecords
     from walld.wal.ranges import Range
-    from walld.wal.verdict import Verdict
+    from walld.wal.verdict import Damage, Verdict
 
 __all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
@@ -54,6 +53,11 @@ class Found:
     begin: records.Begin | None = None
     moved_to: str | None = None
     terminal: bool = False
+
+    @property
+    def is_reply(self) -> bool:
+        """Not lines of a session, and not without a name."""
+        return self.begin is not None and bool(self.begin.producer)
 
 
 @dataclass(slots=True)
@@ -108,22 +112,32 @@ class Mended:
     not_synced: NotSynced
     lost: dict[int, list[Range]]
     """Seqs that damage to synced batches has cost, by stream number."""
+    feared: dict[int, int]
+    """The seq that a reply must be feared to have got to, by stream number: its end may be lost."""
+    unnoted: list[Damage]
+    """What could not be kept in quarantine/, or noted there."""
+    unnoted_log: bool
+    """The log is gone as a whole, and that could not be noted there."""
+    joined: list[tuple[int, int]]
+    """(stream number, last seq) of what is kept under a later number now, and gets a tombstone."""
     met_damage: bool
     """An earlier daemon has copied damaged bytes of the log aside, and gone on without them."""
     doubt: str | None
     """Why "nothing there" cannot be proven; None where it can."""
 
 
-def mend(disk: Disk, store: PartialStore, log_uuid: bytes, epoch: int = 1) -> Mended:
+def mend(
+    disk: Disk, store: PartialStore, log_uuid: bytes, epoch: int = 1, *, had_log: bool = False
+) -> Mended:
     """Look at everything on disk. Only for the owner of the directory; blocks, raises OSError.
 
-    epoch: the owner's: it is in no number that was given before.
+    epoch: the owner's: it is in no number that was given before. had_log: LOCK says that a segment
+    was durable once, so at least one must be there.
+
     A segment shorter than its header is the residue of a start that was killed: it is renamed, so
     that the next scan does not meet it again.
     """
-    names = [entry.name for entry in disk.list_dir("")]
-    # A first start makes wal/ before partials/: here somebody took it away.
-    is_forgotten = WAL_DIR not in names and PARTIALS_DIR in names and not damage.note_no_log(disk)
+    unnoted_log = damage.log_is_gone(disk, had_log=had_log) and not _noted_as_gone(disk)
     disk.make_dir(WAL_DIR)
     disk.make_dir(PARTIALS_DIR)
     disk.make_dir(QUARANTINE_DIR)
@@ -141,7 +155,8 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes, epoch: int = 1) -> Me
         segment.batches.append((batch.batch_no, batch.offset))
     verdict = log.verdict()
     uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
-    if is_forgotten:
+    unnoted = list(verdict.unsettled)
+    if unnoted_log:
         uncopied.add(0)  # what stood in no segment, as in `damage.report`
     for facts in log.segments:
         is_residue = any(hole.reason == "residue" for hole in facts.holes)
@@ -152,10 +167,19 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes, epoch: int = 1) -> Me
     found = find_partials(store, unsynced)
     partials = found.facts
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
-    gone = _gone(disk, log_uuid, index, kept, is_all=not found.unreadable)
+    gone = done_with(disk, log_uuid, index.dead, kept, is_all=not found.unreadable)
     streams = _told(disk, index, list(segments.values()), kept, uncopied)
+    bodies = _Bodies(disk, list(segments.values()))
+    try:
+        joined = rejoin(store, log_uuid, streams, found, bodies.read)
+    finally:
+        bodies.close()
     failed = resync(disk, log_uuid, _tails(log, segments, verdict))
     doubt = _doubt(disk, verdict, uncopied) or found.doubt
+    lost, tails = damage.streams_lost(disk, log_uuid, verdict, partials.values())
+    feared = {no: seq for no, seq in tails.items() if no in streams and streams[no].is_reply}
+    if feared:  # known from what is damaged alone, until these replies are kept: no row before that
+        verdict.unsettled = list(verdict.corrupt)
     return Mended(
         verdict,
         streams,
@@ -168,7 +192,11 @@ def mend(disk: Disk, store: PartialStore, log_uuid: bytes, epoch: int = 1) -> Me
         _last_stream_no(index, [*kept, *(last for _, last in gone)], epoch, doubt),
         sum(facts.size for facts in log.segments),
         _not_synced(log, segments, failed, verdict, index),
-        damage.streams_lost(disk, log_uuid, verdict, partials.values()),
+        lost,
+        feared,
+        unnoted,
+        unnoted_log,
+        joined,
         has_copies(disk),
         doubt,
     )
@@ -187,26 +215,15 @@ def _last_stream_no(index: LogIndex, kept: list[int], epoch: int, doubt: str | N
     return max(last_no, min(epoch, _EPOCH_MAX) << EPOCH_STREAMS_BITS)
 
 
-def _gone(
-    disk: Disk, log_uuid: bytes, index: LogIndex, kept: Iterable[int], *, is_all: bool
-) -> list[Range]:
-    """Numbers of streams that an earlier start found done with while it could not read a partial.
-
-    is_all: this one could. Else those that it finds done with are written down too, before any
-    tombstone goes with its segment; once all is read, and nothing of them lies there, it ends.
-    """
+def _noted_as_gone(disk: Disk) -> bool:
+    text = "%s/ holds no log, and there was one: whatever stood there is lost; a new log begins"
+    _log.error(text, WAL_DIR)
     try:
-        earlier = read_gone(disk, log_uuid)
-        if not is_all:
-            found = ranges.merged([*earlier, *((no, no) for no in index.dead)])
-            if found != earlier:
-                note_gone(disk, log_uuid, found)
-        elif earlier and not any(ranges.contains(earlier, no) for no in kept):
-            disk.unlink(GONE_PATH)
+        damage.note_no_log(disk)
     except OSError as error:
-        _log.error("%s: %s; a reply that was resolved may come back", GONE_PATH, error)
-        return []
-    return earlier
+        _log.error("cannot note it in quarantine: %s", error)
+        return False
+    return True
 
 
 def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:

@@ -35,6 +35,7 @@ from walld.wal.layout import Flag
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from walld.daemon.aftermath import Aftermath
     from walld.daemon.flusher import Flusher
     from walld.daemon.mend import NotSynced
     from walld.daemon.reading import Reader
@@ -68,6 +69,7 @@ class Reclaimer:
         files: SegmentFiles,
         reader: Reader,
         thread: Worker,
+        aftermath: Aftermath,
         reclaim_seconds: float,
         release_hold_seconds: float,
     ) -> None:
@@ -78,6 +80,7 @@ class Reclaimer:
         self._files = files
         self._reader = reader
         self._thread = thread
+        self._aftermath = aftermath
         self._reclaim = reclaim_seconds
         self._hold = release_hold_seconds
         self._evacuating: tuple[Segment, Iterator[Stream]] | None = None
@@ -242,7 +245,7 @@ class Reclaimer:
     async def unlink(self) -> None:
         """Remove segments nobody needs, one after the other (K1)."""
         engine = self._engine
-        while True:
+        while not self._aftermath.holds_segments:
             segment = engine.segments.can_unlink(engine.sealing.synced_no)
             if segment is None or self._is_held(segment):
                 return

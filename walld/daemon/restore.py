@@ -13,8 +13,10 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from walld.engine.kept import KeptFacts
+from walld.engine.sealed import Tombstone
 from walld.engine.segments import Segment
 from walld.engine.stream import OFFSET_BITS, Stream
+from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,8 +51,10 @@ def restore(
         names = partials[no][0]
         engine.unwanted.append(names)
         engine.kept.remove(*names)
+    for no, seq in mended.joined:
+        engine.sealing.bury(Tombstone(no, seq, Flag.RELEASED, None))
+        engine.commit.offered(now)
     engine.damaged_seqs = mended.lost
-    corrupt_until = max((damage.last_no for damage in verdict.corrupt), default=0)
     for no, found in mended.streams.items():
         partial = partials.get(no)
         if found.begin is not None and not found.begin.producer:
@@ -60,8 +64,8 @@ def restore(
             partial is None or partial[1] < found.index.last_seq or partial[0] in mended.undurable
         ):
             stream = _stream(engine, no, found, boot, watch)
-            last_batch = max(stream.where, default=0) >> OFFSET_BITS
-            stream.tail_is_lost = not stream.terminal and corrupt_until > last_batch
+            kept_seq = -1 if partial is None else partial[1]
+            stream.feared_seq = max(mended.feared.get(no, -1), kept_seq)
     _live_bytes(engine, mended)
 
 

@@ -49,7 +49,11 @@ def resync(disk: Disk, log_uuid: bytes, tails: dict[int, list[int]]) -> list[int
         except OSError as error:
             _log.error("segment %d: sync at start: %s", segment_id, error.strerror or error)
             failed.append(segment_id)
-    disk.sync_dir(WAL_DIR)
+    try:
+        disk.sync_dir(WAL_DIR)
+    except OSError as error:  # their names may go with power, and what was never called synced
+        _log.error("%s/: sync at start: %s", WAL_DIR, error.strerror or error)
+        return list(tails)
     return failed
 
 

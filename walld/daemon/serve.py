@@ -20,7 +20,6 @@ import os
 import socket
 import sys
 import time
-import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ import anyio
 from walld import __version__, limits
 from walld.daemon import itself, peers
 from walld.daemon import listener as sockets
+from walld.daemon.aftermath import Aftermath
 from walld.daemon.background import Background
 from walld.daemon.checkpoints import Checkpoints
 from walld.daemon.connections import Connections
@@ -39,6 +39,7 @@ from walld.daemon.keeper import Keeper
 from walld.daemon.mend import Mended, mend
 from walld.daemon.metrics import Metrics
 from walld.daemon.notify import Notifier, listen_fds
+from walld.daemon.owning import own
 from walld.daemon.processes import Processes
 from walld.daemon.reading import Reader
 from walld.daemon.reclaimer import Reclaimer
@@ -55,7 +56,6 @@ from walld.daemon.syncer import Syncer
 from walld.daemon.turns import Turns
 from walld.daemon.workers import ThreadWorker, Worker
 from walld.daemon.writer import Writer
-from walld.disk.owner import Owner
 from walld.disk.real import RealDisk
 from walld.engine.commit import GroupCommit
 from walld.engine.engine import Engine
@@ -65,8 +65,6 @@ from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 from walld.partials.store import PartialStore
 from walld.wal.files import SegmentFiles
-from walld.wal.scan import good_headers, list_segments
-from walld.wal.whose import proven_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -74,6 +72,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from walld.daemon.settings import Settings
+    from walld.disk.owner import Owner
     from walld.engine.peer import Connection, Process
     from walld.wal.records import Owner as StreamOwner
 
@@ -125,8 +124,9 @@ class Daemon:
             engine.counters, state.gauges, version=__version__, backend=settings.backend
         )
         # To disk.
+        reserve = Reserve(disk)
         self.writer = writer = Writer(
-            engine, files, Reserve(disk), owner, metrics, make_worker(), self._replaced
+            engine, files, reserve, owner, metrics, make_worker(), self._replaced
         )
         self.syncer = syncer = Syncer(
             engine, connections, files, writer, metrics, make_worker(), self._synced
@@ -139,15 +139,21 @@ class Daemon:
         reader = Reader(engine, files, store, worker)
         keeper = Keeper(engine, flusher, store, reader, worker, settings.retention_seconds)
         hold = settings.release_hold_seconds
+        self._aftermath = aftermath = Aftermath(
+            engine, writer, files, reserve, worker, self._replaced
+        )
+        reclaim = settings.reclaim_seconds
         self.reclaimer = Reclaimer(
-            engine, flusher, writer, syncer, files, reader, worker, settings.reclaim_seconds, hold
+            engine, flusher, writer, syncer, files, reader, worker, aftermath, reclaim, hold
         )
         stores = (LedgerStore(disk), SnapshotStore(disk), ArtifactStore(disk))
         files_of = Files(*stores, make_worker(), make_worker())
         sessions = Sessions(engine, flusher, files_of, self._boot, processes.of_owner)
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)
         self._turns = turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
-        self.background = Background(engine, keeper, self.reclaimer, reader, checkpoints, turns)
+        self.background = Background(
+            engine, keeper, self.reclaimer, reader, checkpoints, turns, aftermath
+        )
         state.background = self.background
         recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
         asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
@@ -215,7 +221,10 @@ class Daemon:
     async def _start(self) -> None:
         """Read the log, restore, open a new segment, let agents in."""
         begun = time.perf_counter()
-        job = partial(mend, self._disk, self._store, self.owner.log_uuid, self.owner.epoch)
+        owner = self.owner
+        job = partial(
+            mend, self._disk, self._store, owner.log_uuid, owner.epoch, had_log=owner.had_log
+        )
         mended: Mended = await self._worker.run(job)
         now = anyio.current_time()
 
@@ -228,6 +237,7 @@ class Daemon:
                 await self._worker.run(partial(self._files.adopt, segment.segment_id))
             except OSError as error:  # no reason not to start (P9): it is told when it is asked for
                 _log.error("segment %d: cannot be opened: %s", segment.segment_id, error)
+        await self._aftermath.begin(mended)
         await self.writer.begin(mended.last_segment_id, mended.verdict)
         await self.syncer.sync_all()
         if mended.not_synced.segment_ids:
@@ -306,20 +316,6 @@ class Daemon:
         self.metrics.close()
 
 
-def _own(data: str, disk: RealDisk) -> Owner:
-    """Take the data directory. A log that is gone begins anew: its numbers do, so its name must."""
-    ids = list_segments(disk)
-    headers = list(good_headers(disk, ids))
-    known = frozenset(header.log_uuid for header in headers)
-    if headers:
-        log_uuid, epoch = headers[0].log_uuid, headers[0].epoch
-    else:
-        proven, epoch = proven_uuid(disk, ids), 0
-        known = frozenset() if proven is None else frozenset((proven,))
-        log_uuid = proven or uuid.uuid4().bytes
-    return Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known)
-
-
 def _run(backend: str, main: Callable[[], Awaitable[None]]) -> None:
     options = {"use_uvloop": True} if backend == "asyncio+uvloop" else {}
     anyio.run(main, backend=backend.partition("+")[0], backend_options=options)
@@ -360,7 +356,7 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
         importlib.import_module("trio")
     os.makedirs(settings.data, mode=0o700, exist_ok=True)
     disk = RealDisk(settings.data)
-    owner = _own(settings.data, disk)
+    owner = own(settings.data, disk)
     passed = [sockets.adopt(fd) for fd in listen_fds(os.environ, os.getpid())]
     bound: list[socket.socket] = []
     inode = 0

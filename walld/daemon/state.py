@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from walld import __version__
+from walld.daemon import damage
 from walld.engine.counters import Gauges
 from walld.wal.layout import QUARANTINE_DIR
 
@@ -60,10 +61,7 @@ class State:
         """What a gap is put down to: what the start found of damage, or else what was dropped."""
         if self._mended is None:
             return "dropped"
-        # Damage that an earlier daemon met and went past is seen in quarantine/ alone.
-        if self._mended.verdict.corrupt or self._mended.met_damage:
-            return "corrupt"
-        return "torn" if self._mended.verdict.torn else "dropped"
+        return damage.gap_word(self._mended.verdict, met_damage=self._mended.met_damage)
 
     @property
     def doubt(self) -> str | None:

@@ -132,7 +132,7 @@ class Syncer:
 
         def job() -> None:
             self._files.sync(ids)
-            self._writer.check_owner()
+            self._writer.has_synced()
 
         errand = self._thread.errand(job)
         return _Sync(target, ids, self._writer.generation, errand, self._written)

@@ -216,6 +216,11 @@ class Writer:
             text = "another daemon raised the epoch; stopping"
             raise DirectoryTaken(f"{self._owner.path}: {text}")
 
+    def has_synced(self) -> None:
+        """In the syncer's thread, behind each of its syncs."""
+        self.check_owner()
+        self._owner.synced()
+
     # --- a disk that fails ----------------------------------------------------------------------
 
     async def sync_failed(self, what: str, number: int | None, generation: int) -> None:

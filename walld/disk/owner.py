@@ -17,7 +17,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from walld.errors import DirectoryTaken, FormatError
 
@@ -25,9 +25,10 @@ __all__ = ["LOCK_BYTES", "LOCK_NAME", "Owner", "holding", "lock_record", "parse_
 
 LOCK_NAME = "LOCK"
 LOCK_BYTES = 128
+_READ_TRIES = 3
 _NO_DEVICE = 0
 """Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs."""
-_LOCK = re.compile(rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n")
+_LOCK = re.compile(rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(written\n)?")
 
 
 @contextmanager
@@ -80,17 +81,18 @@ class Owner:
             _take(self._fd, self.path)
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise FormatError(f"{self.path}: is no regular file: remove it")
-            raw = os.pread(self._fd, LOCK_BYTES, 0)
+            raw = self._read()
             told = parse_lock(raw, self.path)
+            self.had_log = told is not None and told[2]
             self.epoch = max(epoch, told[0] if told else 0) + 1
             self.log_uuid = told[1] if told else log_uuid
             if is_new or (known and self.log_uuid not in known):
                 self.log_uuid = log_uuid
-            self._record = lock_record(self.epoch, self.log_uuid)
-            done = 0
-            while done < len(self._record):
-                done += os.pwrite(self._fd, self._record[done:], done)
-            os.fsync(self._fd)
+            record = lock_record(self.epoch, self.log_uuid, has_log=self.had_log)
+            self._own = record[: record.index(b"log") + 36]
+            """Stands in LOCK while it is ours; what follows may change, also while it is read."""
+            self._marked = self.had_log
+            self._write(record)
             self._direct = self._opened_direct()
         except BaseException:
             os.close(self._fd)
@@ -101,17 +103,44 @@ class Owner:
         finally:
             os.close(directory)
 
+    def _read(self) -> bytes:
+        """An error of the kernel is read again before it is believed."""
+        for _ in range(_READ_TRIES - 1):
+            with suppress(OSError):
+                return os.pread(self._fd, LOCK_BYTES, 0)
+        return os.pread(self._fd, LOCK_BYTES, 0)
+
+    def _write(self, record: bytes) -> None:
+        done = 0
+        while done < len(record):
+            done += os.pwrite(self._fd, record[done:], done)
+        os.fsync(self._fd)
+
+    def synced(self) -> None:
+        """A segment is durable: from now on its absence is a loss, and LOCK says so. Once.
+
+        Where that fails it is for the next owner to say: no second sync of this file.
+        """
+        if self._marked or not self.is_owner():
+            return
+        self._marked = True
+        with suppress(OSError):
+            self._write(lock_record(self.epoch, self.log_uuid, has_log=True))
+
     def is_owner(self) -> bool:
         """False once another daemon has raised the epoch.
 
         Where another machine may be the one that did, its file server is asked: from its own cache
         a client reads what it wrote there itself, however long ago it has lost the lock.
         """
+        return self._read_back().startswith(self._own)
+
+    def _read_back(self) -> bytes:
         if self._direct < 0:
-            return os.pread(self._fd, LOCK_BYTES, 0) == self._record
+            return os.pread(self._fd, LOCK_BYTES, 0)
         with mmap.mmap(-1, mmap.PAGESIZE) as page:  # O_DIRECT wants it aligned
             os.preadv(self._direct, [page], 0)
-            return page[:LOCK_BYTES] == self._record
+            return page[:LOCK_BYTES]
 
     def _opened_direct(self) -> int:
         """LOCK without the page cache; -1 where the kernel is the only one that has it, or cannot.
@@ -142,19 +171,21 @@ class Owner:
             os.close(self._direct)
 
 
-def lock_record(epoch: int, log_uuid: bytes) -> bytes:
+def lock_record(epoch: int, log_uuid: bytes, *, has_log: bool = False) -> bytes:
     """What stands in LOCK (FORMAT.md)."""
-    return f"walld 1\nepoch {epoch}\nlog {log_uuid.hex()}\n".encode().ljust(LOCK_BYTES)
+    written = "written\n" if has_log else ""
+    return f"walld 1\nepoch {epoch}\nlog {log_uuid.hex()}\n{written}".encode().ljust(LOCK_BYTES)
 
 
-def parse_lock(raw: bytes, path: str) -> tuple[int, bytes] | None:
-    """Epoch and log uuid, None where no whole record stands there.
+def parse_lock(raw: bytes, path: str) -> tuple[int, bytes, bool] | None:
+    """Epoch, log uuid, and whether a segment was ever durable; None where no whole record stands
+    there.
 
     FormatError where it is one of another version.
     """
     found = _LOCK.match(raw)
     if found is not None:
-        return int(found[1]), bytes.fromhex(found[2].decode())
+        return int(found[1]), bytes.fromhex(found[2].decode()), found[3] is not None
     version = re.match(rb"walld ([0-9]+)\n", raw)
     if version is not None and version[1] != b"1":
         text = f"a LOCK of version {int(version[1])}, this walld reads 1: run the one that wrote it"

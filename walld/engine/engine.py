@@ -109,7 +109,7 @@ class Engine:
         stream = producer.streams.get(start.stream)
         if stream is not None and stream.begin.stream_id == start.stream_id:
             stream.connection = connection
-            stream.tail_is_lost = False  # its producer says what is missing, or sends it again
+            stream.attested(resume.synced)
             self.registry.own(stream, connection.process)
             self.orphans.pop(stream.no, None)
             for first_seq, last_seq in self.damaged_seqs.pop(stream.no, ()):
@@ -137,6 +137,8 @@ class Engine:
                 if not resume.released:
                     self.count_lost(connection.uid, start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)
+                if start.stream in producer.streams and not resume.released:
+                    producer.streams[start.stream].attested(resume.synced)
 
     def _done_with(self, connection: Connection, resume: wire.Resume) -> None:
         """A stream that is not here any more is acknowledged whole.
@@ -310,7 +312,6 @@ class Engine:
         self.sealing.dropped(stream.drop_waiting())
         self.registry.remove(stream)
         self.orphans.pop(stream.no, None)
-        seq = stream.next_seq - 1
         kept = self.kept.of_stream(stream)
         if kept is not None:
             self.unwanted.append(kept)
@@ -318,11 +319,11 @@ class Engine:
             self.kept.remove(*kept)
             self.segments.buried(facts.wal_until if facts is not None else 0, now)
         if stream.records == 0 and not stream.building and kept is None:
-            stream.written_seq = stream.synced_seq = seq
+            stream.written_seq = stream.synced_seq = stream.next_seq - 1
             self._moved(stream)
             return
         self.registry.leaves(stream)
-        self.sealing.bury(Tombstone(stream.no, seq, flag, stream))
+        self.sealing.bury(Tombstone(stream.no, stream.next_seq - 1, flag, stream))
         self.commit.offered(now)
 
     def bury(self, kept: KeptFacts, now: float) -> None:

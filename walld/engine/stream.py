@@ -85,6 +85,7 @@ class Stream:
         "carrying",
         "connection",
         "damaged",
+        "feared_seq",
         "fresh",
         "fresh_kind",
         "gone",
@@ -99,7 +100,6 @@ class Stream:
         "restored_seq",
         "sizes",
         "synced_seq",
-        "tail_is_lost",
         "terminal",
         "waiting",
         "waiting_bytes",
@@ -133,8 +133,9 @@ class Stream:
         """How far a start found it; a gap up to here is older than this daemon."""
         self.damaged = False
         """Some record of it did not verify and is left out: its gaps are put down to that."""
-        self.tail_is_lost = False
-        """Damage behind its last record may have held more of it: how much is not known."""
+        self.feared_seq = -1
+        """It must be feared to have got there: damage behind its last record may have held more of
+        it, or its producer was told that more is synced."""
         self.building: tuple[bytes, ...] = ()
         """Bodies in the batch that is being built: neither waiting nor placed."""
         self.carrying = False
@@ -162,7 +163,7 @@ class Stream:
     @property
     def known_seq(self) -> int:
         """The highest seq it is known, or must be feared, to have had."""
-        return self.next_seq if self.tail_is_lost else self.next_seq - 1
+        return max(self.next_seq - 1, self.feared_seq)
 
     @property
     def session_id(self) -> str:
@@ -178,6 +179,13 @@ class Stream:
     def key(self) -> tuple[int, str]:
         """(uid, stream_id): the name it has for its user."""
         return self.begin.uid, self.begin.stream_id
+
+    def attested(self, synced: int) -> None:
+        """Its producer, who was told that all up to there is synced, is back: whatever of that is
+        behind its last event is lost, a gap, and nothing else is to be feared.
+        """
+        self.feared_seq = synced
+        self.damaged |= synced >= self.next_seq
 
     # --- taking events in ---------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Which streams are done with, written down for partials that could not be read.
 
-Owns: the file partials/.gone (FORMAT.md). Refuses: when it is written and removed (`mend.py`).
+Owns: the file partials/.gone (FORMAT.md), when it is written and when it goes.
 
 A reply's tombstone stands in the log, and goes with its segment once its partial is gone. Whether a
 partial that cannot be read is gone nobody knows; its tombstone is not to be forgotten for that, or
@@ -9,6 +9,7 @@ the reply would come back with the file. Damaged or of another log the file says
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk
     from walld.wal.ranges import Range
 
-__all__ = ["GONE_PATH", "note_gone", "read_gone"]
+__all__ = ["GONE_PATH", "done_with", "read_gone"]
+
+_log = logging.getLogger("walld.mend")
 
 GONE_PATH = f"{PARTIALS_DIR}/.gone"
 _whole = re.compile(rb"(log ([0-9a-f]{32})\n(?:[0-9]{1,20} [0-9]{1,20}\n)*)crc ([0-9a-f]{8})\n")
@@ -46,8 +49,29 @@ def read_gone(disk: Disk, log_uuid: bytes | None) -> list[Range]:
     return ranges.merged((int(first), int(last)) for first, last in lines)
 
 
-def note_gone(disk: Disk, log_uuid: bytes, numbers: Iterable[Range]) -> None:
-    """Write them down, durably."""
+def done_with(
+    disk: Disk, log_uuid: bytes, dead: Iterable[int], kept: Iterable[int], *, is_all: bool
+) -> list[Range]:
+    """Numbers of streams that an earlier start found done with while it could not read a partial.
+
+    is_all: this one could. Else those that it finds done with (`dead`) are written down too, before
+    any tombstone goes with its segment; once all is read, and nothing of them lies there, it ends.
+    """
+    try:
+        earlier = read_gone(disk, log_uuid)
+        if not is_all:
+            found = ranges.merged([*earlier, *((no, no) for no in dead)])
+            if found != earlier:
+                _note(disk, log_uuid, found)
+        elif earlier and not any(ranges.contains(earlier, no) for no in kept):
+            disk.unlink(GONE_PATH)
+    except OSError as error:
+        _log.error("%s: %s; a reply that was resolved may come back", GONE_PATH, error)
+        return []
+    return earlier
+
+
+def _note(disk: Disk, log_uuid: bytes, numbers: Iterable[Range]) -> None:
     lines = [f"log {log_uuid.hex()}\n", *(f"{first} {last}\n" for first, last in numbers)]
     content = "".join(lines).encode()
     disk.replace(GONE_PATH, content + f"crc {crc32(content):08x}\n".encode())

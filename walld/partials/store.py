@@ -213,12 +213,8 @@ class PartialStore:
             file.close()
         return header.facts
 
-    def remove(self, uid: int, session_id: str, stream_id: str) -> bool:
-        """Remove a partial, durably; False where there was none."""
-        return self.remove_named(uid, path_name(session_id), path_name(stream_id))
-
     def remove_named(self, uid: int, session_name: str, stream_name: str) -> bool:
-        """The same by its names. Directories left empty go too (T2)."""
+        """Remove a partial, durably; False where there was none. Empty directories go too (T2)."""
         path = _path(uid, session_name, stream_name)
         try:
             self._disk.unlink(path)
@@ -233,15 +229,15 @@ class PartialStore:
         strays: takes what stands in the way: links, which nobody follows, whatever else is no
         directory, or no file, where one belongs, and directories that cannot be read.
         """
-        strays = [] if strays is None else strays
-        found: dict[int, dict[str, list[str]]] = {}
+        strays, found = [] if strays is None else strays, dict[int, dict[str, list[str]]]()
         for uid_path in self._inner(PARTIALS_DIR, "dir", strays):
             for session_path in self._inner(uid_path, "dir", strays):
                 streams = self._inner(session_path, "file", strays)
                 if streams:
                     _, uid, session = session_path.split("/")
-                    names = [path.rpartition("/")[2] for path in streams]
-                    found.setdefault(int(uid), {})[session] = names
+                    found.setdefault(int(uid), {})[session] = [
+                        path.rpartition("/")[2] for path in streams
+                    ]
         return found
 
     def _inner(self, path: str, kind: str, strays: list[Stray]) -> list[str]:
@@ -290,7 +286,10 @@ class PartialStore:
                     self._disk.sync_dir(uid_path)
             except OSError as error:
                 _note(unsynced, uid_path, error)
-        self._disk.sync_dir(PARTIALS_DIR)
+        try:
+            self._disk.sync_dir(PARTIALS_DIR)
+        except OSError as error:
+            _note(unsynced, PARTIALS_DIR, error)
         return swept
 
     def _sweep(self, session_path: str) -> int:
@@ -311,8 +310,8 @@ class PartialStore:
         self._disk.make_dir(QUARANTINE_DIR)
         taken = {entry.name for entry in self._disk.list_dir(QUARANTINE_DIR)}
         new_path = f"{QUARANTINE_DIR}/{name_aside(path, taken)}"
-        note = f"from: {path}\nreason: {reason}\n"
-        self._disk.replace(f"{new_path}.note", note.encode("utf-8", "backslashreplace"))
+        note = f"from: {path}\nreason: {reason}\n".encode("utf-8", "backslashreplace")
+        self._disk.replace(f"{new_path}.note", note)
         self._disk.rename(path, new_path)
         self._disk.sync_dir(QUARANTINE_DIR)
         self._close_up(path)

@@ -36,8 +36,15 @@ _COPY = re.compile(r"\d{20}\.\d+\.\d+|batches-\d+-\d+|wal")
 
 
 def has_copies(disk: Disk) -> bool:
-    """Some daemon has put aside what is left of damage to the log, and gone on without it."""
-    return any(_COPY.fullmatch(entry.name) for entry in disk.list_dir(QUARANTINE_DIR))
+    """Some daemon has put aside what is left of damage to the log, and gone on without it.
+
+    True also where that cannot be looked up: it may be so.
+    """
+    try:
+        entries = disk.list_dir(QUARANTINE_DIR)
+    except OSError:
+        return True
+    return any(_COPY.fullmatch(entry.name) for entry in entries)
 
 
 class SegmentGone(OSError):

@@ -5,7 +5,8 @@ Refuses: files, bodies, and what a hole means (`verdict.py`). Pure.
 
 A hole does not say what stood in it. The streams do: seqs that are missing between a record that
 stands before the hole and one that stands behind it were in it. What a stream said last of all
-leaves no such trace; it is known only that the stream had not ended (`Coverage.open_before`).
+leaves no such trace; it is known only that the stream had not ended: one event at least is feared
+to be lost (`Coverage.tails_lost`).
 
 Memory: four numbers a stream, four more for each gap; one for a stream that has a tombstone.
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from walld.wal.ranges import Range
     from walld.wal.scan import ScannedBatch
+    from walld.wal.verdict import Damage
 
 __all__ = ["Coverage", "Gap"]
 
@@ -50,11 +52,16 @@ class Gap(NamedTuple):
 class _Runs:
     """The seqs of one stream: runs of [first_seq, last_seq, batch of its first, of its last]."""
 
-    __slots__ = ("_runs", "has_ended")
+    __slots__ = ("_runs", "has_ended", "kept_seq", "stands_no")
 
     def __init__(self) -> None:
         self._runs: list[list[int]] = []
         self.has_ended = False
+        self.kept_seq = -1
+        """How far its partial goes."""
+        self.stands_no = 0
+        """Last batch with a record that stands where it first stood; where a carried one did is not
+        known."""
 
     def take(self, first_seq: int, last_seq: int, batch_no: int) -> None:
         runs = self._runs
@@ -82,9 +89,13 @@ class _Runs:
         return found
 
     @property
-    def last_no(self) -> int:
-        """Batch of the highest seq."""
-        return self._runs[-1][3]
+    def last_seq(self) -> int:
+        return self._runs[-1][1]
+
+    @property
+    def is_open(self) -> bool:
+        """There may be more of it than stands here: it has neither ended nor been kept so far."""
+        return not self.has_ended and self.kept_seq < self.last_seq
 
     def covered(self) -> list[Range]:
         return [(run[0], run[1]) for run in self._runs]
@@ -101,7 +112,7 @@ class Coverage:
         self._streams: dict[int, _Runs] = {}
         self._all_gaps: list[tuple[int, Gap]] | None = None
         self._open: list[int] | None = None
-        """Batch of the highest seq of each stream that has not ended, ascending."""
+        """Where the last record of each open stream stands, ascending."""
 
     def take(self, segment_id: int, batch: ScannedBatch) -> None:
         """One good batch's directory."""
@@ -113,22 +124,28 @@ class Coverage:
                 self.begins.pop(no, None)
             if no in self.dead:
                 continue
-            self.has(no, record.first_seq, record.last_seq, batch.batch_no)
+            runs = self.has(no, record.first_seq, record.last_seq, batch.batch_no)
+            assert runs is not None, no
+            if not flags & Flag.CARRIED:
+                runs.stands_no = max(runs.stands_no, batch.batch_no)
             if flags & Flag.BEGIN:
                 place = segment_id, batch.offset + record.offset, record.body_bytes
                 self.begins.setdefault(no, place)
             if flags & Flag.TERMINAL:
-                self._streams[no].has_ended = True
+                runs.has_ended = True
 
-    def has(self, stream_no: int, first_seq: int, last_seq: int, batch_no: int = 0) -> None:
+    def has(self, stream_no: int, first_seq: int, last_seq: int, batch_no: int = 0) -> _Runs | None:
         """These seqs of it are there; batch 0: in its partial, where a Begin stands too."""
         if stream_no in self.dead:
-            return
+            return None
         self._all_gaps = self._open = None
         runs = self._streams.get(stream_no)
         if runs is None:
             runs = self._streams[stream_no] = _Runs()
         runs.take(first_seq, last_seq, batch_no)
+        if not batch_no:
+            runs.kept_seq = max(runs.kept_seq, last_seq)
+        return runs
 
     @property
     def count(self) -> int:
@@ -164,9 +181,18 @@ class Coverage:
         return found
 
     def open_before(self, batch_no: int) -> int:
-        """Streams that had not ended, of which nothing stands from that batch on."""
+        """How many streams may have said more in that batch."""
         if self._open is None:
-            self._open = sorted(
-                runs.last_no for runs in self._streams.values() if not runs.has_ended
-            )
+            self._open = sorted(runs.stands_no for runs in self._streams.values() if runs.is_open)
         return bisect_left(self._open, batch_no)
+
+    def tails_lost(self, corrupt: Iterable[Damage]) -> dict[int, int]:
+        """Stream -> the seq it must be feared to have got to, of those that may have said more in
+        batches that were synced and are lost: one behind the last that is there.
+        """
+        until = max((damage.last_no for damage in corrupt), default=0)
+        return {
+            no: runs.last_seq + 1
+            for no, runs in self._streams.items()
+            if runs.is_open and runs.stands_no < until
+        }

@@ -137,8 +137,9 @@ class Verdict:
     stranded: list[Settled] = field(default_factory=list)
     """Batches that a later segment ought to hold again and does not. They are read, so nothing is
     wrong; but they must not be missed when their segment is unlinked."""
-    not_kept: list[Damage] = field(default_factory=list)
-    """Of `corrupt`: what this start could not put into quarantine/. The next one meets it again."""
+    unsettled: list[Damage] = field(default_factory=list)
+    """Of `corrupt`: what has no row yet, so that the next start meets it again: it is not noted in
+    quarantine/, or what it cost is known from these bytes alone."""
     leap: Settled | None = None
     """Numbers behind `last_batch_no` that may be in use all the same (V4)."""
     leaps: list[tuple[int, int, int]] = field(default_factory=list)
@@ -171,7 +172,7 @@ class Verdict:
             Settled(item.segment_id, item.offset, item.first_no, item.last_no, verdict)
             for verdict, damage in ((TORN, self.torn), (CORRUPT, self.corrupt))
             for item in damage
-            if item not in self.not_kept
+            if item not in self.unsettled
         ]
         # Without the segments that hold its batches nobody can tell what stood in it, and if any.
         found += [
@@ -181,6 +182,13 @@ class Verdict:
         ]
         found += [self.leap] if self.leap is not None else []
         return found + self.stranded
+
+    def late_rows(self) -> list[Settled]:
+        """What `rows` has left out, to be written down once that is no reason any more."""
+        return [
+            Settled(item.segment_id, item.offset, item.first_no, item.last_no, CORRUPT)
+            for item in self.unsettled
+        ]
 
 
 def judge(segments: Sequence[SegmentFacts], attested_no: int = 0) -> Verdict:

@@ -43,11 +43,16 @@ export function pathName(id: string): string {
   return `h~${createHash("sha256").update(id, "utf8").digest("hex").slice(0, 40)}`;
 }
 
+/** Its segments hold nothing. A daemon always leaves one: where there is none it was taken. */
 function walIsEmpty(wal: string): boolean {
-  return readdirSync(wal, { withFileTypes: true }).every((entry) =>
-    entry.isFile()
-      ? lstatSync(join(wal, entry.name)).size <= SEGMENT_HEADER_BYTES
-      : !entry.name.endsWith(".wal"),
+  const entries = readdirSync(wal, { withFileTypes: true });
+  return (
+    entries.some((entry) => entry.name.endsWith(".wal")) &&
+    entries.every((entry) =>
+      entry.isFile()
+        ? lstatSync(join(wal, entry.name)).size <= SEGMENT_HEADER_BYTES
+        : !entry.name.endsWith(".wal"),
+    )
   );
 }
 

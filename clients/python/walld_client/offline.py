@@ -52,13 +52,15 @@ def _answer(folder: str, partials: str) -> bool | None:
 
 
 def _wal_is_empty(wal: str) -> bool:
-    with os.scandir(wal) as entries:
-        return all(
-            entry.stat(follow_symlinks=False).st_size <= _SEGMENT_HEADER_BYTES
-            if entry.is_file(follow_symlinks=False)
-            else not entry.name.endswith(".wal")
-            for entry in entries
-        )
+    """Its segments hold nothing. A daemon always leaves one: where there is none it was taken."""
+    with os.scandir(wal) as found:
+        entries = list(found)
+    return any(entry.name.endswith(".wal") for entry in entries) and all(
+        entry.stat(follow_symlinks=False).st_size <= _SEGMENT_HEADER_BYTES
+        if entry.is_file(follow_symlinks=False)
+        else not entry.name.endswith(".wal")
+        for entry in entries
+    )
 
 
 def _holds_something(partials: str) -> bool:

@@ -1,0 +1,130 @@
+"""What a start has found of damage and could not finish: the rest of it, in the background.
+
+Owns: notes that a start had no room for, tried again; and the settled rows of corrupt batches,
+written once nothing is known from those batches alone. Refuses: what is damage (`wal/verdict.py`),
+how it is kept (`damage.py`).
+
+A reply that had not ended before a corrupt batch may have lost its end in it. That is told by where
+the hole stands, until the reply is kept with that word, released, or its producer is back and goes
+on. A row before that would let a later start call the rest whole.
+
+Invariants
+- K6 No segment goes and no row says "reported" before what proves the loss stands elsewhere: a note
+  in quarantine/, and a partial of each reply whose end is feared lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+
+from walld.daemon import damage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from walld.daemon.mend import Mended
+    from walld.daemon.reserve import Reserve
+    from walld.daemon.workers import Worker
+    from walld.daemon.writer import Writer
+    from walld.engine.engine import Engine
+    from walld.wal.files import SegmentFiles
+    from walld.wal.verdict import Damage, Verdict
+
+__all__ = ["Aftermath"]
+
+_log = logging.getLogger("walld.mend")
+_ROWS_MAX = 1000
+"""In one batch: between two the flusher may have numbered its own."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Aftermath:
+    """Of one start."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        writer: Writer,
+        files: SegmentFiles,
+        reserve: Reserve,
+        thread: Worker,
+        written: Callable[[], None],
+    ) -> None:
+        """written: called when rows are, so that they are synced like anything else."""
+        self._engine = engine
+        self._writer = writer
+        self._files = files
+        self._reserve = reserve
+        self._thread = thread
+        self._written = written
+        self._verdict: Verdict | None = None
+        self._unnoted: list[Damage] = []
+        self._unnoted_log = False
+        self._feared: Iterable[int] = ()
+        self._settled_no = 0
+
+    async def begin(self, mended: Mended) -> None:
+        """Before a new segment is opened: a note that found no room gets that of the reserve."""
+        self._verdict, self._feared = mended.verdict, mended.feared.keys()
+        self._unnoted, self._unnoted_log = mended.unnoted, mended.unnoted_log
+        if not self._is_unnoted:
+            return
+        try:
+            await self._thread.run(self._note_on_the_reserve)
+        except OSError as error:
+            _log.error("what is lost cannot be noted yet: %s; no segment goes before it is", error)
+
+    @property
+    def holds_segments(self) -> bool:
+        """K6: what stands in the log is all that tells of some loss."""
+        rest = self._is_unnoted or bool(self._verdict and self._verdict.unsettled)
+        return rest or self._engine.sealing.synced_no < self._settled_no
+
+    async def finish(self) -> None:
+        """A round of the background: whatever can be done of it now. OSError: tried again."""
+        if self._is_unnoted:
+            await self._thread.run(self._note)
+        verdict, engine = self._verdict, self._engine
+        if verdict is None or engine.disk_full or self._are_feared():
+            return
+        # What was kept is durable by now, and what producers have said since is in earlier batches.
+        while verdict.unsettled and not engine.sealing.is_building:
+            rows = verdict.late_rows()[:_ROWS_MAX]
+            self._settled_no = engine.sealing.next_batch
+            await self._writer.settle(rows)
+            del verdict.unsettled[: len(rows)]
+            engine.commit.written(anyio.current_time())
+            self._written()
+
+    @property
+    def _is_unnoted(self) -> bool:
+        return self._unnoted_log or bool(self._unnoted)
+
+    def _are_feared(self) -> bool:
+        """Some reply's end is known to be lost from the hole alone."""
+        streams = map(self._engine.registry.by_no.get, self._feared)
+        return any(
+            stream is not None and not stream.gone and stream.known_seq >= stream.next_seq
+            for stream in streams
+        )
+
+    def _note_on_the_reserve(self) -> None:
+        try:
+            self._note()
+        except OSError as error:
+            if error.errno not in _NO_ROOM or not self._reserve.spend():
+                raise
+            self._note()
+
+    def _note(self) -> None:
+        """In a thread. OSError where something is left."""
+        if self._unnoted_log:
+            damage.note_no_log(self._files.disk)
+            self._unnoted_log = False
+        while self._unnoted:
+            damage.keep(self._files, self._unnoted[-1])
+            self._unnoted.pop()

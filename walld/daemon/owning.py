@@ -1,0 +1,33 @@
+"""Taking the data directory: whose log it is, before anything of it is read.
+
+Owns: what a new owner is told of the log by its segments. Refuses: the lock (`disk/owner.py`),
+reading the log (`mend.py`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from walld.disk.owner import Owner
+from walld.wal.scan import good_headers, list_segments
+from walld.wal.whose import proven_uuid
+
+if TYPE_CHECKING:
+    from walld.disk.base import Disk
+
+__all__ = ["own"]
+
+
+def own(data: str, disk: Disk) -> Owner:
+    """Take the data directory. A log that is gone begins anew: its numbers do, so its name must."""
+    ids = list_segments(disk)
+    headers = list(good_headers(disk, ids))
+    known = frozenset(header.log_uuid for header in headers)
+    if headers:
+        log_uuid, epoch = headers[0].log_uuid, headers[0].epoch
+    else:
+        proven, epoch = proven_uuid(disk, ids), 0
+        known = frozenset() if proven is None else frozenset((proven,))
+        log_uuid = proven or uuid.uuid4().bytes
+    return Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known)
