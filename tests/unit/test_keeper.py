@@ -240,6 +240,34 @@ def test_what_no_start_could_read_is_not_written_over(tmp_path: Path) -> None:
     run(main)
 
 
+def test_what_no_start_could_list_is_not_written_over(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        await kept_and_gone_on(home)
+        failing = [True]
+
+        def plant(virtual: Virtual) -> None:
+            whole = virtual.disk.list_dir
+
+            def planted(named: str) -> Any:
+                if named == f"partials/{UID}/s" and failing:
+                    raise OSError(5, "planted", named)
+                return whole(named)
+
+            virtual.disk.list_dir = planted  # type: ignore[method-assign]
+
+        async with living(home, plant) as virtual:
+            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            await anyio.sleep(20)
+            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            failing.clear()
+        async with living(home) as virtual:
+            assert text_of(await recovered(virtual, "r")) == b"before behind"
+            assert list((home.data / "quarantine").iterdir()) == []
+
+    run(main)
+
+
 def test_what_no_start_could_read_goes_with_the_rest_of_its_reply(tmp_path: Path) -> None:
     """Resolved while its beginning cannot be read: it is not to come back when it can."""
 

@@ -132,7 +132,7 @@ class Keeper:
         """Nothing that is to go stands under its name, and nothing that no start could read.
 
         That may be its own beginning, which is gone on from once it can be read: OSError until
-        then. Another reply's is set aside.
+        then; also one in a directory that no start could list. Another reply's is set aside.
         """
         session, name = path_name(stream.session_id), path_name(stream.begin.stream_id)
         names = stream.begin.uid, session, name
@@ -140,13 +140,16 @@ class Keeper:
         if names in self._engine.unwanted or names in others:
             return False
         kept = self._engine.kept
-        if kept.where(names[0], stream.begin.stream_id) != names[1:] or kept.facts(*names):
+        if stream.no in self._in_vain or kept.facts(*names):
             return True
+        is_listed = kept.where(names[0], stream.begin.stream_id) == names[1:]
         try:
             found = await self._thread.run(partial(self._store.read_facts, *names))
             if (found.log_uuid, found.stream_no) != (self._engine.log_uuid, stream.no):
                 raise FormatError("/".join((PARTIALS_DIR, *map(str, names))) + ": of another reply")
         except FileNotFoundError:
+            if not is_listed:
+                return not stream.gone and stream.lost_reason is not None
             kept.remove(*names)
         except FormatError as error:
             await self._move_aside(names, str(error))
