@@ -13,6 +13,7 @@ import pytest
 import walld_client
 from daemon_process import DaemonProcess
 from damaged_directory import (
+    LOG,
     UID,
     DamagedDirectory,
     begin,
@@ -27,6 +28,8 @@ from walld_client.wire import messages as wire
 
 from walld.cli import main, survey
 from walld.cli.offline import find
+from walld.disk.real import RealDisk
+from walld.partials.gone import done_with
 from walld.wal.layout import Flag, Settled
 from walld.wal.records import Happened
 
@@ -294,6 +297,19 @@ def test_a_partial_in_anothers_place_is_taken_under_its_own_names(
     assert account["quarantined"] == [f"quarantine/{copy}"], "its own place is not empty"
     assert code == 1
     assert (new / "partials" / str(UID) / "own/s1").exists()
+
+
+def test_a_misplaced_partial_of_a_resolved_reply_is_not_taken(
+    made: DamagedDirectory, new: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Resolved while it could not be read: only partials/.gone says so by now."""
+    made.segment()
+    path = made.partial(7, begin(), text(1, "resolved"))
+    with RealDisk(str(made.path)) as disk:
+        assert done_with(disk, LOG, [7], [7], is_all=False) == []
+    path.rename(path.with_name("other"))
+    _, account = salvage(made.path, new, capsys)
+    assert account["taken"] == []
 
 
 def test_a_partial_of_another_log_is_taken_as_it_is(

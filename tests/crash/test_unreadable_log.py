@@ -57,6 +57,43 @@ def test_what_was_acknowledged_and_cannot_be_read_is_a_gap(
 
 
 @needs_strace
+def test_a_segment_begun_behind_one_that_could_not_be_read_may_be_unread_too(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """V4: what a third daemon writes then has numbers of its own, and is read with all the rest."""
+    daemon = make_daemon()
+
+    def newest() -> Path:
+        return max((daemon.data / "wal").glob("*.wal"))
+
+    def life(name: str, *, then: Callable[[Obedient], None] = Obedient.kill) -> Path:
+        """A daemon, an agent that says much to it, and the end of both."""
+        daemon.start()
+        agent = make_agent(daemon)
+        agent.do(f"r = client.reply('session-{name}', stream_id='{name}')")
+        for number in range(15):
+            agent.do(f"r.token('{number} '); r.drain(20, level='synced')")
+        segment = newest()
+        daemon.kill()
+        then(agent)
+        return segment
+
+    life("hold", then=lambda _agent: None)
+    second = life("b")
+    failing(daemon, second)
+    third = life("c")
+    failing(daemon, third)
+    life("d")
+    daemon.wrapper = []
+    daemon.start()
+    text = "".join(f"{number} " for number in range(15))
+    for name in "bcd":
+        reply = daemon.reader.recover(stream_id=name)
+        assert reply is not None, name
+        assert (reply.text, reply.gaps) == (text, [])
+
+
+@needs_strace
 @pytest.mark.parametrize(
     ("call", "name"),
     [

@@ -146,7 +146,11 @@ def refuse(ledger: FakeLedger, session_id: str, code: str) -> list[bool]:
 
 @pytest.mark.parametrize("code", ["unreadable", "internal"])
 def test_a_session_that_fails_holds_up_no_other(
-    client: Coloured, ledger: FakeLedger, caplog: pytest.LogCaptureFixture, code: str
+    client: Coloured,
+    ledger: FakeLedger,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
 ) -> None:
     """Left where it is the first entry would be sent for ever, and all posts behind it wait."""
     refusing = refuse(ledger, "hurt", code)
@@ -160,10 +164,49 @@ def test_a_session_that_fails_holds_up_no_other(
     client.session("hurt").append("a", {"n": 3}, wait=False)
     client.session("S").append("a", {"n": 4})
     assert "1 entries posted to session 'hurt'" in caplog.text
-    refusing.clear()
+    for name in ("_RETRY_SECONDS", "_HURRY_SECONDS"):
+        monkeypatch.setattr(carrier, name, 1000.0)  # nothing waits for another attempt
     client.session("hurt").append("a", {"n": 4}, wait=False)
-    client.session("S").append("a", {"n": 5})
-    assert [event["payload"]["n"] for event in ledger.sessions["hurt"]] == [4]
+    client.session("S").append("a", {"n": 5}, wait=False)
+    client.session("S").append("a", {"n": 6})
+    refusing.clear()
+    client.session("hurt").append("a", {"n": 5}, wait=False)
+    client.session("S").append("a", {"n": 7})
+    assert [event["payload"]["n"] for event in ledger.sessions["hurt"]] == [5]
+    assert numbers(ledger) == list(range(8))
+
+
+def test_who_waits_does_not_send_it_all_again_without_a_pause(
+    client: Coloured, ledger: FakeLedger, daemon: FakeDaemon
+) -> None:
+    """A daemon that is full or starts has other things to do."""
+    refuse(ledger, "S", "disk_full")
+    session = client.session("S")
+    session.append("a", {"n": 0}, wait=False)
+    with pytest.raises(walld_client.Unavailable, match="cannot be read"):
+        session.append("a", {"n": 1})
+    asked = [one for one in ledger.asked if isinstance(one, wire.Append)]
+    assert len(asked) < 200, "each 2 to 5 ms"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_session_that_answers_has_all_the_time_again(
+    daemon: FakeDaemon, ledger: FakeLedger, is_there: bool
+) -> None:
+    """Also where it answers that the entry is there."""
+    refusing = refuse(ledger, "S", "unreadable")
+    client, other = walld_client.connect(daemon.path), walld_client.connect(daemon.path)
+    session = client.session("S")
+    session.append("a", {"n": 0}, id="mine", wait=False)
+    carrier = client._outbox._carrier
+    daemon.until(lambda: carrier._failing)
+    refusing.clear()
+    if is_there:
+        other.session("S").append("a", {"n": 1}, id="mine")
+    session.append("a", {"n": 2})
+    assert carrier._failing == {}
+    client.close()
+    other.close()
 
 
 @pytest.mark.parametrize("code", ["unreadable", "unwritable", "behind", "ledger_full", "disk_full"])

@@ -20,7 +20,7 @@ from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
 from walld.wal.layout import Flag
 from walld.wal.scan import LogScan
-from walld.wal.verdict import LEAPT, SEGMENT_BATCHES_BITS, Verdict
+from walld.wal.verdict import _LEAP_NO_MAX, LEAPT, SEGMENT_BATCHES_BITS, Verdict
 
 FULL = 1 << SEGMENT_BATCHES_BITS
 
@@ -61,13 +61,11 @@ def cut(log: LogWriter, segment_id: int, size: int) -> None:
     del file[size:]
 
 
-@pytest.mark.parametrize(
-    ("unreadable", "bound"),
-    [((3,), 4 + FULL), ((2, 3), 2 + 2 * FULL), ((1, 2, 3), 3 * FULL)],
-)
+@pytest.mark.parametrize("unreadable", [(3,), (2, 3), (1, 2, 3)])
 def test_no_batch_number_is_given_that_an_unread_segment_may_hold(
-    unreadable: tuple[int, ...], bound: int
+    unreadable: tuple[int, ...],
 ) -> None:
+    bound = 4 * FULL
     log = three_segments()
     verdict = restart(log, *unreadable)
     assert verdict.reserved_no == bound
@@ -87,7 +85,32 @@ def test_what_is_behind_an_unread_segment_says_how_far_it_went() -> None:
     assert judged(log, 2).leap is None
     leap = judged(log, 3).leap
     assert leap is not None, "begun to write again: what the third holds may go further"
-    assert leap[1:] == (0, 5 + 0, 4 + 2 * FULL, LEAPT)
+    assert leap[1:] == (0, 5, 5 * FULL, LEAPT)
+
+
+@pytest.mark.parametrize("still", [(), (4,), (3, 4)])
+def test_nor_one_that_stands_behind_an_earlier_leap(still: tuple[int, ...]) -> None:
+    """What was written behind a leap cannot be read, and the reason of that leap can again."""
+    log = three_segments()
+    for _ in range(2):
+        log.batch(b"x")
+    restart(log, 3)
+    for _ in range(20):
+        log.batch(b"new")
+    restart(log, 4)
+    numbers = [batch.batch_no for _, batch in LogScan(BytesDisk(log.files), LOG)]
+    assert len(numbers) == len(set(numbers)) == 8 + 2 + 20 + 2, "none stands there twice"
+    verdict = judged(log, *still)
+    assert (verdict.torn, verdict.corrupt) == ([], [])
+
+
+def test_ids_beyond_what_numbers_can_follow_leap_from_the_last_whole_segment() -> None:
+    log = three_segments()
+    unread = log.segment(_LEAP_NO_MAX // FULL)
+    log.batch(b"x")
+    leap = judged(log, unread).leap
+    assert leap is not None
+    assert leap.last_no == 6 + (unread - 3) * FULL
 
 
 @pytest.mark.parametrize("synced", [False, True])

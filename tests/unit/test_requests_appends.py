@@ -76,8 +76,10 @@ def test_a_session_whose_file_cannot_be_written_takes_no_room_of_others(
             failing.clear()
             await anyio.sleep(5)
             assert await asked(virtual, append("hurt", 50))
+            more = [wire.NewEntry("message", payload, f"more{n}") for n in range(30)]
+            assert await asked(virtual, wire.Append(51, "hurt", more)), "all its room again"
             lines = await asked(virtual, wire.Events(60, "hurt"))
-            assert len(lines) == number
+            assert len(lines) == number + 30
 
     run(main)
 

@@ -84,7 +84,8 @@ def test_a_call_whose_turn_is_not_here_is_told_all_the_same(source: Log) -> None
     left, copy = source.events[1:], Log()
     lacks = untold(left, source.state.last_seq, copy.events)
     waits, paid = lacks["calls"]
-    assert paid == {"turn": "t", "call_id": "paid", "tool": INTENT["tool"], **NEVER}
+    named = {"turn": "t", "call_id": "paid", "tool": INTENT["tool"], "source_seq": 6, **NEVER}
+    assert paid == named
     assert (waits["call_id"], waits["resume_policy"]) == ("waits", "require-user-confirmation")
     copy.add("imported", lacks, leaf=False)
     gate = resume(copy.events)
@@ -111,6 +112,23 @@ def test_what_became_of_such_a_call_can_be_said(source: Log) -> None:
     assert resume(copy.events)["status"] == "blocked", "it ran there again, or may have"
 
 
+def test_a_call_whose_id_was_given_again_is_settled_by_its_name(source: Log) -> None:
+    """Any result would be of the later one."""
+    copy = Log()
+    copy.submit("t")
+    copy.tool("t", "paid", "approval:denied", **NEVER)
+    lacks = untold(source.events, source.state.last_seq, copy.events)
+    copy.tool("t", "paid", side_effect="none", resume_policy="replay-from-event")
+    copy.add("imported", lacks, leaf=False)
+    (reason,) = resume(copy.events)["reasons"]
+    assert "an observation with of_turn and of_call" in reason["message"]
+    copy.add("observation", {"call_id": "paid"}, turn="t")
+    assert resume(copy.events)["status"] == "blocked"
+    copy.add("observation", {"of_turn": "t", "of_call": "paid"})
+    assert resume(copy.events)["status"] == "ok"
+    assert untold(source.events, source.state.last_seq, copy.events) == {}
+
+
 def test_what_became_of_such_a_call_comes_with_the_next_import(source: Log) -> None:
     copy = Log()
     copy.add("imported", untold(source.events[1:], 3, copy.events), leaf=False)
@@ -119,6 +137,10 @@ def test_what_became_of_such_a_call_comes_with_the_next_import(source: Log) -> N
     (said,) = settled_there(source.events[1:], source.state.last_seq, copy.events)
     assert (said["of_turn"], said["of_call"]) == ("t", "paid")
     assert "failed" in said["text"]
+    older = Log()
+    older.submit("t")
+    older.tool("t", "paid", "approval:denied", **NEVER)
+    assert settled_there(older.events[:2], 2, copy.events) == [], "an older export"
     copy.add("observation", said)
     assert resume(copy.events)["status"] == "ok"
     assert settled_there(source.events[1:], source.state.last_seq, copy.events) == [], "said once"

@@ -150,7 +150,7 @@ class Gathering:
         is_hurt = partial.facts.gap_word == "corrupt"  # damage may have taken its Move
         if partial.place != place_of(*names[1:]) and not is_hurt:
             return False
-        if no in self._kept or no in self._coverage.dead:
+        if no in self._kept or no in self._coverage.dead or ranges.contains(self._gone, no):
             return False
         self._kept[no] = path
         self._coverage.has(no, partial.facts.first_seq, partial.facts.last_seq)

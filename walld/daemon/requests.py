@@ -232,6 +232,8 @@ class Requests:
             _log.warning("an append of a process that has hung up is refused: code %s", why.code)
             return
         await self._say(caller, request.id, why)
+        if caller.is_deaf:
+            return  # it has hung up just now
         if request.in_order and why.code in (*_OF_NOW, *_OF_SESSION):
             raise _Over
 

@@ -17,6 +17,7 @@ from walld.sessions.account import ToolAccount, account_of
 from walld.sessions.events import UNKNOWN, Event, check_payload
 from walld.sessions.losses import (
     calls_elsewhere,
+    observed_by_name,
     settled_elsewhere,
     settled_seq,
     started_elsewhere,
@@ -46,6 +47,7 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
     came = {event.id for event in source}
     own_words = {event.seq: event for event in copy if event.id not in came}
     told_before, settled = started_elsewhere([*own_words.values()]), settled_elsewhere(copy)
+    said = observed_by_name(copy)
     started: list[str] = []
     calls: list[dict[str, Any]] = []
     for tool in resume(source, last_seq=last_seq)["tools"]:
@@ -57,14 +59,14 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
             continue
         if own is not None and not is_unknown and "approved" in own.state.seqs:
             continue  # somebody approved it here
-        known = _key(tool) in settled if own is None else _knows(own, told_before, own_words)
+        known = _key(tool) in settled if own is None else _knows(own, said, told_before, own_words)
         if told is None and known:
             continue
         if is_unknown and own is not None and not (told and told["outcome"] == "unknown"):
             started.append(intent)
         elif is_unknown or tool["may"] == "ask_user":
             names = ("turn", "call_id", "tool", "side_effect", "resume_policy")
-            call = {name: tool[name] for name in names}
+            call = {name: tool[name] for name in names} | {"source_seq": last_seq}
             calls.append(call if is_unknown else call | {"resume_policy": _MUST_ASK})
     # Where a call id was given twice the last that is told counts.
     calls.sort(key=lambda call: _FROM_LAX.index(call["resume_policy"]))
@@ -91,6 +93,7 @@ def settled_there(
         }
         for call in calls_elsewhere(copy)
         if (call.turn, call.call_id) in outcomes
+        if call.intent.payload.get("source_seq", 0) <= last_seq  # no older export settles it
     ]
 
 
@@ -122,18 +125,24 @@ def _has_written(events: Sequence[Event]) -> bool:
     return has_written([*account_of(events).tools, *calls_elsewhere(events)], events)
 
 
-def _knows(own: ToolAccount, told: Mapping[str, int], own_words: Container[int]) -> bool:
+def _knows(
+    own: ToolAccount,
+    said: Mapping[tuple[object, object], int],
+    told: Mapping[str, int],
+    own_words: Container[int],
+) -> bool:
     """It is settled in the copy by who knew that it may have run: a start, or what told of one,
     stands before; or it has a result. A word that came from the source settles nothing there.
 
-    told: by intent, where an import told the copy. own_words: seqs of what was said here.
+    said: observations by name. told: by intent, where an import told the copy. own_words: seqs of
+    what was said here.
     """
     state = own.state
     if state.outcome in ("done", "failed") and state.seqs.keys() & {"finished", "failed"}:
         return True
     since = state.seqs.get("started") or told.get(own.intent.id)
-    said = settled_seq(state)
-    return since is not None and said > since and said in own_words
+    settled = settled_seq(own, said)
+    return since is not None and settled > since and settled in own_words
 
 
 def _key(tool: dict[str, Any]) -> tuple[str, str]:

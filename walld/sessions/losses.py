@@ -13,7 +13,7 @@ that is open may have started.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,6 +26,7 @@ __all__ = [
     "CAME_FROM",
     "calls_elsewhere",
     "may_have_started",
+    "observed_by_name",
     "settled_elsewhere",
     "settled_seq",
     "started_elsewhere",
@@ -50,27 +51,45 @@ def may_have_started(account: Account, events: Sequence[Event], last_seq: int = 
     last_seq: the highest that was given, as far as is known.
     """
     lost, left_out = _lost(events, last_seq), started_elsewhere(events)
-    copied = _copied_with_losses(events)
+    copied, said = _copied_with_losses(events), observed_by_name(events)
+
+    def may_have(tool: ToolAccount) -> bool:
+        by_name = said.get((tool.turn, tool.call_id), 0)
+        if settled_seq(tool, said) <= left_out.get(tool.intent.id, -1):
+            return True
+        if "observed" in tool.state.seqs:
+            return False
+        if any(by_name < one.first and _may_start_in(one, tool, account) for one in lost):
+            return True
+        return max(tool.intent.seq, by_name) <= copied and not _is_done(tool, account)
+
     return {
         tool.intent.id
         for tool in account.tools
-        if _HAS_RESULT.isdisjoint(tool.state.seqs)
-        and (
-            settled_seq(tool.state) <= left_out.get(tool.intent.id, -1)
-            or (
-                "observed" not in tool.state.seqs
-                and (
-                    any(_may_start_in(one, tool, account) for one in lost)
-                    or (tool.intent.seq <= copied and not _is_done(tool, account))
-                )
-            )
-        )
+        if _HAS_RESULT.isdisjoint(tool.state.seqs) and may_have(tool)
     }
 
 
-def settled_seq(state: ToolState) -> int:
-    """Where somebody last said what became of a call that gave no result, 0 where nobody did."""
-    return max(state.seqs.get("denied", 0), state.seqs.get("observed", 0))
+def observed_by_name(events: Sequence[Event]) -> dict[tuple[object, object], int]:
+    """(turn, call_id) -> seq of the last observation that names the call so (`of_turn`, `of_call`).
+
+    For calls that no result can be of: the intent is not here, or the call id was given again.
+    """
+    return {
+        (event.payload.get("of_turn"), event.payload.get("of_call")): event.seq
+        for event in _sound(events)
+        if event.type == "observation"
+    }
+
+
+def settled_seq(tool: ToolAccount, said: Mapping[tuple[object, object], int]) -> int:
+    """Where somebody last said what became of a call that gave no result, 0 where nobody did.
+
+    said: observations by name.
+    """
+    seqs = tool.state.seqs
+    by_name = said.get((tool.turn, tool.call_id), 0)
+    return max(seqs.get("denied", 0), seqs.get("observed", 0), by_name)
 
 
 def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:

@@ -16,7 +16,8 @@ A damaged file blocks until then. So is one in a fork that had started behind th
 forked at: its `forked` entry names it. An import tells so by `imported` entries, of lines that its
 file lacks or that the session could not take. Neither the end of its turn nor an earlier denial
 settles such a call, only a word of what became of it. One whose start stands there without its
-intent is never to run again: what it was allowed, nobody knows.
+intent is never to run again: what it was allowed, nobody knows. One whose intent is not here, or
+whose call id was given again, is settled by an observation that names it (`of_turn`, `of_call`).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _ASKS: Final = {
     "ask_user": "the user must say whether it may run",
     "never": "it may have run and must not run again: record what became of it",
 }
-_BY: Final = " (its intent is not in this session: an observation with of_turn and of_call)"
+_BY: Final = " (no result here is of it: an observation with of_turn and of_call)"
 
 
 def resume(
@@ -70,6 +71,7 @@ def resume(
     """
     account = account_of(events)
     elsewhere = calls_elsewhere(events)
+    newest = {(one.turn, one.call_id): one.intent.id for one in account.tools}.values()
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), workspace, written)
     doubtful = may_have_started(account, events, last_seq)
@@ -81,7 +83,7 @@ def resume(
         _reason(
             _code(tool),
             f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}"
-            + (_BY if call in elsewhere else ""),
+            + (_BY if call in elsewhere or call.intent.id not in newest else ""),
             turn=tool["turn"],
             call_id=tool["call_id"],
         )

@@ -240,8 +240,11 @@ class _Judge:
     def _leap(self) -> None:
         """Leap over what the segments that cannot be read may hold (V4).
 
-        All that is older than a whole segment has numbers up to those in it, unless it was begun to
-        write some again. Each one behind it holds less than 1 << SEGMENT_BATCHES_BITS.
+        No segment holds 1 << SEGMENT_BATCHES_BITS batches, and a leap ends at as many times its id.
+        So no number in a segment is above that of the segment behind it, whichever of them can be
+        read now or could be when a later one was begun. Ids that are too high for that (an index
+        has 40 bits for a number) leave what the last whole segment tells: older ones have numbers
+        up to those in it, unless it was begun to write some again.
         """
         is_unread, base_id, base_no = False, 0, 0
         for facts in reversed(self._segments):
@@ -255,7 +258,9 @@ class _Judge:
         if not is_unread:
             return
         newest_id = self._segments[-1].segment_id
-        last_no = base_no + (newest_id - base_id << SEGMENT_BATCHES_BITS)
+        last_no = newest_id + 1 << SEGMENT_BATCHES_BITS
+        if last_no > _LEAP_NO_MAX:
+            last_no = base_no + (newest_id - base_id << SEGMENT_BATCHES_BITS)
         first_no = self.verdict.last_batch_no + 1
         last_no = max(min(last_no, _LEAP_NO_MAX), first_no)
         self.verdict.leap = Settled(newest_id, 0, first_no, last_no, LEAPT)

@@ -5,9 +5,10 @@ Refuses: whose they are and who waits for them (`outbox.py`), the lock (`lock.py
 (`keeper.py`).
 
 Once the kernel has an entry this process may die: the daemon does what it finds of a connection
-whose other side is gone. Until it is answered the entry stays here all the same, for the daemon may
-die too; then it is doubtful, and sent again by its id on the next connection. While all is well the
-keeper waits for a hang-up alone, and answers are read by whoever posts next.
+whose other side is gone; but what it could not do just then, and what stood behind that, is here
+alone until it is sent again. Until it is answered the entry stays here all the same, for the daemon
+may die too; then it is doubtful, and sent again by its id on the next connection. While all is well
+the keeper waits for a hang-up alone, and answers are read by whoever posts next.
 
 Invariants
 - Entries are sent in the order they were posted, and what may have to be sent again stands
@@ -50,8 +51,12 @@ _UNHEARD_MAX = 128
 """Answers that nobody has read: a daemon's socket holds twice as many, then it waits for us."""
 _RETRY_SECONDS = 1.0
 """Between attempts to reach a daemon that is away: each may cost a moment."""
+_HURRY_SECONDS = 0.1
+"""The same while somebody waits: each sends all that waits again."""
 _GIVE_UP_SECONDS = 1.0
 """How long a session may fail: an error that passes costs no entry."""
+_FORGET_SECONDS = 60.0
+"""A session that failed so long ago has that time again."""
 _OF_NOW = ("recovering", "behind", "ledger_full", "disk_full")
 _OF_SESSION = ("unreadable", "internal", "unwritable")
 """What an entry is refused for that is sent again: it says nothing of the entry."""
@@ -85,6 +90,8 @@ class Carrier(Lock):
         self._failing: dict[str, float] = {}
         """Sessions of which an entry could not be taken, and none was since; from when on."""
         self._retry_at = 0.0
+        self._hurry_at = 0.0
+        """The same where somebody waits."""
         self._watched: tuple[int, int, float | None] = (-1, 0, None)
         """What the keeper watches and until when, as it was told last."""
         self._is_kept = False
@@ -134,7 +141,7 @@ class Carrier(Lock):
         """Hear and send what can be. Returns what to poll until there is more to do."""
         with self.mutex, self:
             if hurry:
-                self._retry_at = 0.0
+                self._retry_at = min(self._retry_at, self._hurry_at)
             self._pump()
             watched = self._watching()
         self._look_after()
@@ -310,6 +317,7 @@ class Carrier(Lock):
         elif isinstance(message, Error):
             posted = self._answered(message.id)
             if posted is not None:
+                self._failing.pop(posted.session_id, None)
                 posted.is_refused(message)
         elif isinstance(message, Answer) and message.last:
             posted = self._answered(message.id)
@@ -331,32 +339,36 @@ class Carrier(Lock):
         if posted is None or error.code in _OF_NOW:
             raise Unavailable(f"walld cannot take it now: {error.message}")
         session_id = posted.session_id
-        if now < self._failing.setdefault(session_id, now) + _GIVE_UP_SECONDS:
+        if now > self._failing.get(session_id, 0.0) + _FORGET_SECONDS:
+            self._failing[session_id] = now
+        if now < self._failing[session_id] + _GIVE_UP_SECONDS:
             raise Unavailable(f"walld cannot take it now: {error.message}")
         self._lose()
-        held = len(self._kept)
-        self._kept = deque(one for one in self._kept if one.session_id != session_id)
-        self._bytes = sum(len(one.entry.payload) for one in self._kept)
-        _log.warning(
+        left = deque(one for one in self._kept if one.session_id != session_id)
+        _log.warning(  # before they are gone: who waits for all of them looks in no lock
             "%d entries posted to session %r are not appended: %s: %s",
-            held - len(self._kept),
+            len(self._kept) - len(left),
             session_id,
             error.code,
             error.message,
         )
+        self._kept = left
+        self._bytes = sum(len(one.entry.payload) for one in left)
         raise _GivenUp(f"walld cannot write session {session_id!r}: {error.message}")
 
     def _fail(self, error: Exception) -> None:
         """There is no connection, for now. What was answered before its end is heard."""
         _log.debug("what was posted waits: %s", error)
-        self._failure = error
-        is_next = isinstance(error, _GivenUp)
-        self._retry_at = 0.0 if is_next else time.monotonic() + _RETRY_SECONDS
         if self._socket is not None and isinstance(error, OSError):
             try:
                 self._hear()
             except (OSError, Unavailable) as last:
                 _log.debug("walld's last words: %s", last)
+                error = last
+        self._failure = error
+        now, is_next = time.monotonic(), isinstance(error, _GivenUp)
+        self._retry_at = 0.0 if is_next else now + _RETRY_SECONDS
+        self._hurry_at = 0.0 if is_next else now + _HURRY_SECONDS
         self._lose()
 
     def _lose(self) -> None:
