@@ -306,7 +306,7 @@ def test_a_misplaced_partial_of_a_resolved_reply_is_not_taken(
     made.segment()
     path = made.partial(7, begin(), text(1, "resolved"))
     with RealDisk(str(made.path)) as disk:
-        assert done_with(disk, LOG, [7], [7], is_all=False) == []
+        assert done_with(disk, LOG, [7], [7], is_all=False) == ([], True)
     path.rename(path.with_name("other"))
     _, account = salvage(made.path, new, capsys)
     assert account["taken"] == []

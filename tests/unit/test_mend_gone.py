@@ -174,11 +174,11 @@ def test_a_note_that_a_full_disk_has_no_room_for_is_written_by_the_next_start(
             patch.setattr(RealDisk, "replace", no_room)
             mended = mend(disk, PartialStore(disk), LOG)
         assert mended.verdict.corrupt
-        assert [damage.first_no for damage in mended.unnoted] == [3]
+        assert [damage.first_no for damage in mended.verdict.not_kept] == [3]
         assert mended.doubt is not None
         assert made.file(2).exists(), "its bytes stand nowhere else"
         mended = mend(disk, PartialStore(disk), LOG)
-    assert mended.unnoted == []
+    assert mended.verdict.not_kept == []
     assert [(row.first_no, row.last_no) for row in mended.verdict.late_rows()] == [(3, 4)]
     assert not made.file(2).exists()
     assert [path.stat().st_size for path in (made.path / "quarantine").iterdir()] == [30]

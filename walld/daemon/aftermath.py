@@ -10,7 +10,9 @@ on. A row before that would let a later start call the rest whole.
 
 Invariants
 - K6 No segment goes and no row says "reported" before what proves the loss stands elsewhere: a note
-  in quarantine/, and a partial of each reply whose end is feared lost.
+  in quarantine/, and a partial of each reply whose end is feared lost. A reply that says nothing
+  more holds the log for _HOLD_SECONDS, and on a full disk for no time: then its word is only in
+  memory until it is kept (P5, P7).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Aftermath"]
 
 _log = logging.getLogger("walld.mend")
+_HOLD_SECONDS = 600.0
 _ROWS_MAX = 1000
 """In one batch: between two the flusher may have numbered its own."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -66,11 +69,13 @@ class Aftermath:
         self._unnoted_log = False
         self._feared: Iterable[int] = ()
         self._settled_no = 0
+        self._hold_until = 0.0
 
     async def begin(self, mended: Mended) -> None:
         """Before a new segment is opened: a note that found no room gets that of the reserve."""
         self._verdict, self._feared = mended.verdict, mended.feared.keys()
         self._unnoted, self._unnoted_log = mended.unnoted, mended.unnoted_log
+        self._hold_until = anyio.current_time() + _HOLD_SECONDS
         if not self._is_unnoted:
             return
         try:
@@ -81,22 +86,26 @@ class Aftermath:
     @property
     def holds_segments(self) -> bool:
         """K6: what stands in the log is all that tells of some loss."""
-        rest = self._is_unnoted or bool(self._verdict and self._verdict.unsettled)
+        if self._is_unnoted or self._are_feared():
+            return True
+        if self._engine.disk_full:
+            return False  # rows need room, and only segments that go give it
+        rest = self._verdict is not None and bool(self._verdict.late_rows())
         return rest or self._engine.sealing.synced_no < self._settled_no
 
     async def finish(self) -> None:
         """A round of the background: whatever can be done of it now. OSError: tried again."""
         if self._is_unnoted:
-            await self._thread.run(self._note)
+            await self._thread.run(self._note_on_the_reserve)
         verdict, engine = self._verdict, self._engine
         if verdict is None or engine.disk_full or self._are_feared():
             return
-        # What was kept is durable by now, and what producers have said since is in earlier batches.
-        while verdict.unsettled and not engine.sealing.is_building:
-            rows = verdict.late_rows()[:_ROWS_MAX]
+        # What was kept is durable by now, and what producers have said since is written.
+        while (rows := verdict.late_rows()[:_ROWS_MAX]) and not engine.sealing.is_building:
             self._settled_no = engine.sealing.next_batch
             await self._writer.settle(rows)
-            del verdict.unsettled[: len(rows)]
+            late = [one for one in verdict.unsettled if one not in verdict.not_kept]
+            verdict.unsettled = [*late[len(rows) :], *verdict.not_kept]
             engine.commit.written(anyio.current_time())
             self._written()
 
@@ -106,9 +115,11 @@ class Aftermath:
 
     def _are_feared(self) -> bool:
         """Some reply's end is known to be lost from the hole alone."""
+        if self._engine.disk_full or anyio.current_time() > self._hold_until:
+            return False
         streams = map(self._engine.registry.by_no.get, self._feared)
         return any(
-            stream is not None and not stream.gone and stream.known_seq >= stream.next_seq
+            stream is not None and not stream.gone and stream.feared_seq > stream.written_seq
             for stream in streams
         )
 

@@ -65,6 +65,8 @@ def report(files: SegmentFiles, verdict: Verdict) -> set[int]:
             _log.error("cannot keep what is left of it in quarantine: %s", error)
             failed.add(damage.segment_id)
             verdict.unsettled.append(damage)
+            if damage.segment_id and damage.length:
+                verdict.not_kept.append(damage)
     for damage in (*verdict.torn, *verdict.unreadable):
         _log.warning("log damage: %s", _described(damage))
         if damage.reason == "segment header" and _is_spoiled(files, damage):

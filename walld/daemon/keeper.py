@@ -140,7 +140,8 @@ class Keeper:
         if names in self._engine.unwanted or names in others:
             return False
         kept = self._engine.kept
-        if stream.no in self._in_vain or kept.facts(*names):
+        known = kept.facts(*names)
+        if stream.no in self._in_vain or (known is not None and known.stream_no == stream.no):
             return True
         is_listed = kept.where(names[0], stream.begin.stream_id) == names[1:]
         try:

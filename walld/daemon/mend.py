@@ -20,7 +20,7 @@ from walld.daemon.kept_found import find_partials
 from walld.daemon.rejoin import rejoin
 from walld.daemon.resync import resync
 from walld.errors import FormatError
-from walld.partials.gone import done_with
+from walld.partials.gone import GONE_PATH, done_with
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
 from walld.wal import ranges, records
 from walld.wal.files import SegmentFiles, has_copies
@@ -115,7 +115,7 @@ class Mended:
     feared: dict[int, int]
     """The seq that a reply must be feared to have got to, by stream number: its end may be lost."""
     unnoted: list[Damage]
-    """What could not be kept in quarantine/, or noted there."""
+    """What is left no byte of, and could not be noted in quarantine/."""
     unnoted_log: bool
     """The log is gone as a whole, and that could not be noted there."""
     joined: list[tuple[int, int]]
@@ -155,7 +155,7 @@ def mend(
         segment.batches.append((batch.batch_no, batch.offset))
     verdict = log.verdict()
     uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
-    unnoted = list(verdict.unsettled)
+    unnoted = [one for one in verdict.unsettled if one not in verdict.not_kept]
     if unnoted_log:
         uncopied.add(0)  # what stood in no segment, as in `damage.report`
     for facts in log.segments:
@@ -167,15 +167,21 @@ def mend(
     found = find_partials(store, unsynced)
     partials = found.facts
     kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
-    gone = done_with(disk, log_uuid, index.dead, kept, is_all=not found.unreadable)
+    gone, is_known = done_with(disk, log_uuid, index.dead, kept, is_all=not found.unreadable)
     streams = _told(disk, index, list(segments.values()), kept, uncopied)
     bodies = _Bodies(disk, list(segments.values()))
+
+    def set_aside(no: int) -> None:
+        uncopied.update(_quarantine(disk, bodies, no, streams[no].index))
+
     try:
-        joined = rejoin(store, log_uuid, streams, found, bodies.read)
+        joined = rejoin(store, log_uuid, streams, found, bodies.read, set_aside)
     finally:
         bodies.close()
     failed = resync(disk, log_uuid, _tails(log, segments, verdict))
     doubt = _doubt(disk, verdict, uncopied) or found.doubt
+    if not is_known:
+        doubt = doubt or f"{GONE_PATH} could not be read; a restart may read it"
     lost, tails = damage.streams_lost(disk, log_uuid, verdict, partials.values())
     feared = {no: seq for no, seq in tails.items() if no in streams and streams[no].is_reply}
     if feared:  # known from what is damaged alone, until these replies are kept: no row before that
@@ -330,7 +336,10 @@ def _told(
             for place, length in found.telling:
                 _look_into(stream, bodies.read(place, length), no)
             if stream.begin is None and kept.get(no, -1) < found.last_seq:
-                uncopied |= _quarantine_nameless(disk, bodies, no, found)
+                # Its first record was lost to damage: nobody can ask for it.
+                text = "stream %d: %d records up to seq %d without their beginning; kept in %s/"
+                _log.error(text, no, len(found.where), found.last_seq, QUARANTINE_DIR)
+                uncopied |= _quarantine(disk, bodies, no, found)
     finally:
         bodies.close()
     return streams
@@ -353,13 +362,11 @@ def _look_into(found: Found, body: bytes, no: int) -> None:
                 found.terminal = True
 
 
-def _quarantine_nameless(disk: Disk, bodies: _Bodies, no: int, found: StreamRecords) -> set[int]:
-    """A stream whose first record was lost to damage: nobody can ask for it, so keep the bytes.
+def _quarantine(disk: Disk, bodies: _Bodies, no: int, found: StreamRecords) -> set[int]:
+    """Keep the bytes of a stream that nobody can ask for.
 
     Returns the segments that hold them where that failed, on a full disk for one.
     """
-    text = "stream %d: %d records up to seq %d without their beginning; kept in %s/"
-    _log.error(text, no, len(found.where), found.last_seq, QUARANTINE_DIR)
     try:
         kept = b"".join(map(bodies.read, found.where, found.sizes))
         disk.replace(f"{QUARANTINE_DIR}/stream-{no}", kept)

@@ -16,6 +16,7 @@ from zlib import crc32
 
 from walld.partials.store import PARTIALS_DIR
 from walld.wal import ranges
+from walld.wal.scan import READ_TRIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,14 +52,23 @@ def read_gone(disk: Disk, log_uuid: bytes | None) -> list[Range]:
 
 def done_with(
     disk: Disk, log_uuid: bytes, dead: Iterable[int], kept: Iterable[int], *, is_all: bool
-) -> list[Range]:
-    """Numbers of streams that an earlier start found done with while it could not read a partial.
+) -> tuple[list[Range], bool]:
+    """Numbers of streams that are done with by what an earlier start has written down, and whether
+    that could be read: where not, any number may be among them.
 
-    is_all: this one could. Else those that it finds done with (`dead`) are written down too, before
-    any tombstone goes with its segment; once all is read, and nothing of them lies there, it ends.
+    is_all: this start could read all partials. Else those that it finds done with (`dead`) are
+    written down too, before any tombstone goes with its segment; once all is read, and nothing of
+    them lies there, the file goes.
     """
+    for tried in range(1, READ_TRIES + 1):
+        try:
+            earlier = read_gone(disk, log_uuid)
+            break
+        except OSError as error:
+            _log.error("%s: %s; a reply that was resolved may come back", GONE_PATH, error)
+            if tried == READ_TRIES:
+                return [], False
     try:
-        earlier = read_gone(disk, log_uuid)
         if not is_all:
             found = ranges.merged([*earlier, *((no, no) for no in dead)])
             if found != earlier:
@@ -67,8 +77,7 @@ def done_with(
             disk.unlink(GONE_PATH)
     except OSError as error:
         _log.error("%s: %s; a reply that was resolved may come back", GONE_PATH, error)
-        return []
-    return earlier
+    return earlier, True
 
 
 def _note(disk: Disk, log_uuid: bytes, numbers: Iterable[Range]) -> None:

@@ -140,6 +140,9 @@ class Verdict:
     unsettled: list[Damage] = field(default_factory=list)
     """Of `corrupt`: what has no row yet, so that the next start meets it again: it is not noted in
     quarantine/, or what it cost is known from these bytes alone."""
+    not_kept: list[Damage] = field(default_factory=list)
+    """Of `unsettled`: bytes that this start could not copy there. Their segment is set aside whole,
+    in its turn, and until then each start meets them."""
     leap: Settled | None = None
     """Numbers behind `last_batch_no` that may be in use all the same (V4)."""
     leaps: list[tuple[int, int, int]] = field(default_factory=list)
@@ -188,6 +191,7 @@ class Verdict:
         return [
             Settled(item.segment_id, item.offset, item.first_no, item.last_no, CORRUPT)
             for item in self.unsettled
+            if item not in self.not_kept
         ]
 
 

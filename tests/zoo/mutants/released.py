@@ -11,10 +11,10 @@ MUTANTS = (
         "a release is acknowledged before its tombstone is synced",
         ENGINE + "engine.py",
         "        if stream.records == 0 and not stream.building and kept is None:\n"
-        "            stream.written_seq = stream.synced_seq = seq\n"
+        "            stream.written_seq = stream.synced_seq = stream.next_seq - 1\n"
         "            self._moved(stream)\n"
         "            return\n",
-        "        stream.written_seq = stream.synced_seq = seq\n"
+        "        stream.written_seq = stream.synced_seq = stream.next_seq - 1\n"
         "        self._moved(stream)\n"
         "        if stream.records == 0 and not stream.building and kept is None:\n"
         "            return\n",
