@@ -8,12 +8,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import anyio
+import msgspec
 import pytest
 from damaged_directory import DamagedDirectory, begin, ended, row, text
-from virtual_daemon import Home, asked, living, recovered, run, text_of, until
+from virtual_daemon import Home, Peer, asked, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
 from walld.cli import main
+from walld.daemon import peers
 from walld.daemon.keeper import Keeper
 from walld.disk.real import RealDisk
 from walld.wal.layout import Flag
@@ -208,5 +211,67 @@ def test_a_reply_begun_anew_is_one_with_what_can_be_read_again(tmp_path: Path, l
             assert await asked(virtual, wire.Resolve(1, "s1"))
         async with living(home) as virtual:
             assert await recovered(virtual, "s1") is None
+
+    run(main_walld)
+
+
+def with_a_living_owner(data: Path) -> DamagedDirectory:
+    """The same of a reply whose owner is this process: it is live, and says nothing more."""
+    pid = os.getpid()
+    fd = os.pidfd_open(pid)
+    try:
+        owner = peers.describe(pid, fd, peers.boot_id())
+    finally:
+        os.close(fd)
+    made = DamagedDirectory(data)
+    made.segment()
+    own = msgspec.structs.replace(begin(), owner=owner)
+    made.batch(row(1, 0, 3, own, text(1, "a ", "b ", "c "), flags=Flag.BEGIN))
+    made.batch(row(1, 4, 6, text(4, "d ", "e ", "f ")))
+    third = msgspec.structs.replace(begin("s3"), number=3)
+    made.batch(row(3, 0, 1, third, text(1, "y "), flags=Flag.BEGIN))
+    made.batch()
+    made.flip(2, -6)
+    made.close()
+    return made
+
+
+def test_what_its_producer_says_counts_once_it_is_written(tmp_path: Path) -> None:
+    """K6: a row before that, and a kill, would leave nothing that tells of the loss."""
+    with_a_living_owner(tmp_path / "data")
+
+    async def before() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            await until(lambda: not virtual.engine.orphans)
+            with Peer(virtual, producer=b"p" * 16) as agent:
+                agent.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 7, 6, 7))
+                stream, aftermath = virtual.engine.registry.by_no[1], virtual.daemon._aftermath
+                await until(lambda: stream.connection is not None)
+                agent.send(wire.Token(1, 7, b"h "))
+                await until(lambda: stream.next_seq == 8)
+                assert stream.has_waiting
+                await aftermath.finish()
+                await virtual.crash()
+
+    async def after() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            assert gaps(await recovered(virtual, "s1"))
+
+    run(before)
+    run(after)
+
+
+def test_one_that_says_nothing_more_holds_the_log_for_a_while_only(tmp_path: Path) -> None:
+    """P5: others' released text leaves the disk though a damaged reply stays live for ever."""
+    with_a_living_owner(tmp_path / "data")
+
+    async def main_walld() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            aftermath = virtual.daemon._aftermath
+            await anyio.sleep(60)
+            assert aftermath.holds_segments
+            await anyio.sleep(900)
+            assert not aftermath.holds_segments
+            assert gaps(await recovered(virtual, "s1")) == GAP
 
     run(main_walld)
