@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -187,6 +188,20 @@ def test_who_waits_does_not_send_it_all_again_without_a_pause(
         session.append("a", {"n": 1})
     asked = [one for one in ledger.asked if isinstance(one, wire.Append)]
     assert len(asked) < 200, "each 2 to 5 ms"
+
+
+def test_a_session_may_fail_in_the_first_minute_of_a_machine(
+    daemon: FakeDaemon, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of a process counts from the boot of its machine."""
+    begun, clock = time.monotonic(), time.monotonic
+    refuse(ledger, "hurt", "unreadable")
+    client = walld_client.connect(daemon.path)
+    early = SimpleNamespace(monotonic=lambda: clock() - begun)
+    monkeypatch.setattr(carrier, "time", early)
+    client.session("hurt").append("a", {"n": 0}, wait=False)
+    assert client.session("S").append("a", {"n": 0}).seq == 1
+    client.close()
 
 
 @pytest.mark.parametrize("is_there", [True, False])

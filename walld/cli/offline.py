@@ -15,7 +15,6 @@ this directory would say the same.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from walld_client.wire import messages as wire
@@ -25,7 +24,7 @@ from walld.daemon import peers
 from walld.daemon.damage import coverage_of, gap_word, kept_aside, log_is_gone
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
-from walld.partials.gone import read_gone
+from walld.partials.gone import GONE_PATH, read_gone
 from walld.partials.store import PARTIALS_DIR, Partial, PartialFacts, PartialStore, Stray
 from walld.replies.fold import fold
 from walld.wal import ranges
@@ -142,8 +141,10 @@ class _Reading:
 
     def _read_partials(self, log_uuid: bytes | None) -> None:
         store, strays = PartialStore(self._disk), list[Stray]()
-        with suppress(OSError):
+        try:
             self._gone_before = read_gone(self._disk, log_uuid)
+        except OSError as error:
+            self._doubts.append(f"{GONE_PATH}: {error}: what is done with may be among these")
         try:
             tree = store.tree(strays)
         except OSError as error:

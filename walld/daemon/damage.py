@@ -54,7 +54,8 @@ def report(files: SegmentFiles, verdict: Verdict) -> set[int]:
     """Say what is damaged, and copy it out of segments that will be unlinked in their turn.
 
     Returns the segments where that failed: they must be set aside whole (K4). 0: of batches that
-    stood in none. What failed gets no settled row yet (`aftermath.py` tries it again).
+    stood in none. What failed gets no settled row yet: a note is tried again (`aftermath.py`),
+    bytes that found no room are met by the next start (`Verdict.not_kept`).
     """
     failed: set[int] = set()
     for damage in verdict.corrupt:

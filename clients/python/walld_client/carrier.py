@@ -339,9 +339,10 @@ class Carrier(Lock):
         if posted is None or error.code in _OF_NOW:
             raise Unavailable(f"walld cannot take it now: {error.message}")
         session_id = posted.session_id
-        if now > self._failing.get(session_id, 0.0) + _FORGET_SECONDS:
-            self._failing[session_id] = now
-        if now < self._failing[session_id] + _GIVE_UP_SECONDS:
+        since = self._failing.setdefault(session_id, now)
+        if now > since + _FORGET_SECONDS:
+            since = self._failing[session_id] = now
+        if now < since + _GIVE_UP_SECONDS:
             raise Unavailable(f"walld cannot take it now: {error.message}")
         self._lose()
         left = deque(one for one in self._kept if one.session_id != session_id)
