@@ -85,6 +85,20 @@ def daemon(make_daemon: Callable[..., DaemonProcess]) -> DaemonProcess:
 
 
 @pytest.fixture
+def cli(daemon: DaemonProcess) -> Callable[..., tuple[int, str, str]]:
+    """Exit code, stdout and stderr of a command; nothing of them acts on a terminal."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        done = daemon.cli(*words, "--socket", daemon.socket_path)
+        out, err = done.stdout.decode(), done.stderr.decode()
+        if words[:2] not in (("session", "events"), ("session", "export")):
+            assert not {"\x1b", "\x07", "\u202e"} & set(out + err), words
+        return done.returncode, out, err
+
+    return run
+
+
+@pytest.fixture
 def daemon_on_each(make_daemon: Callable[..., DaemonProcess], backend: str) -> DaemonProcess:
     """A daemon with nothing but defaults, running, on each backend in turn."""
     return make_daemon(backend=backend).start()

@@ -180,3 +180,11 @@ def test_every_invariant_is_named_by_a_test(label: str, module: str) -> None:
     assert any(pattern.search(path.read_text()) for path in TESTS if path != Path(__file__)), (
         f"{label} of {module}: no test says that it looks at it"
     )
+
+
+def test_every_test_of_an_sdk_is_in_a_group() -> None:
+    """`make test-adapters` runs those that are named there, and no others."""
+    groups = (ROOT / "tests/adapters/__main__.py").read_text()
+    assert [
+        path for path in TESTS if path.match("adapters/test_*.py") and path.name not in groups
+    ] == []

@@ -27,10 +27,11 @@ from walld_client.wire.framing import encode, split
 from walld.daemon import flusher
 from walld.daemon import listener as sockets
 from walld.daemon.notify import Notifier
+from walld.daemon.owning import own
 from walld.daemon.serve import Daemon
 from walld.daemon.settings import Settings, load
 from walld.daemon.workers import InlineWorker
-from walld.disk.owner import Owner
+from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk, RealFile
 
 __all__ = [
@@ -209,7 +210,7 @@ class Virtual:
         self.sessions = Slow()
         home.data.mkdir(mode=0o700, exist_ok=True)
         self.disk = FaultyDisk(str(home.data), self.faults)
-        self._owner = Owner(str(home.data), os.urandom(16))
+        self._owner = own(str(home.data), PatientDisk(self.disk))
         self._listener = sockets.bind(home.socket_path, 0o600, None)
         workers = iter([self.background, self.worker, self.syncer, self.sessions, Slow()])
         self.daemon = Daemon(

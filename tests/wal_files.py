@@ -109,6 +109,9 @@ class BytesDisk:
     def sync_dir(self, path: str) -> None:
         raise NotImplementedError
 
+    def is_removed(self) -> bool:
+        return False
+
     def free_bytes(self) -> int:
         raise NotImplementedError
 

@@ -160,7 +160,7 @@ def test_an_audit_names_what_damage_left(daemon: DaemonProcess, reader: Any) -> 
     report = reader.audit("s")
     assert (report.overall, report.exit_code) == ("needs_manual_review", 2)
     kinds = [one.kind for one in report.findings]
-    assert sorted(kinds) == ["chain_broken", "turn_journal_malformed_event"]
+    assert kinds == ["chain_broken"], "what hangs on what is lost is no fault of its own"
     assert contents(session) == ["first"], "the readable rest stays readable"
     other = reader.session("other")
     other.submit("q", attachments=[b"bytes"])

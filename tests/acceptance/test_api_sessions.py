@@ -577,7 +577,7 @@ def test_case_22_a_fork_is_the_path_and_the_source_is_untouched(
     assert contents(whole) == ["a", "wrong"]
     assert contents(whole, branch=right) == ["a", "right"]
     (forked,) = [one for one in whole.events() if one["type"] == "forked"]
-    assert forked["parent"] == aside
+    assert (forked["seq"], whole.state()["leaf"]) == (1, aside)
     assert contents(session.fork("", "whole before", whole=True)) == []
     assert session.events() == before
     with pytest.raises(walld_client.Refused) as refused:

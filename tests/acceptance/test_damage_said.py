@@ -88,6 +88,25 @@ def test_a_reply_whose_synced_end_was_lost_is_not_called_whole(
     daemon.kill()
 
 
+def test_what_a_start_made_durable_is_known_as_that_though_nothing_is_said_since(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """It was killed before its log said how far the last sync reached; the next one says so."""
+    daemon = make_daemon().start()
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r')")
+    for text in ("The rate is 5.", " But that was last year."):
+        agent.do(f"reply.token({text!r}); reply.drain(10, level='synced')")
+    daemon.restart()
+    daemon.kill()
+    agent.kill()
+    spoil(batches(daemon)[1])
+    daemon.start()
+    reply = daemon.orphan("r")
+    assert (reply.text, reply.partial) == ("The rate is 5.", True)
+    assert [gap.verdict for gap in reply.gaps] == ["corrupt"]
+
+
 def test_nothing_is_not_proven_where_a_kept_reply_is_damaged(
     make_daemon: MakeDaemon, make_agent: MakeAgent
 ) -> None:
@@ -99,6 +118,7 @@ def test_nothing_is_not_proven_where_a_kept_reply_is_damaged(
         agent.do("reply.token('text ' * 200); reply.drain(10, level='synced')")
         agent.kill()
     until(lambda: len(daemon.partials()) == 2, "kept")
+    until(lambda: daemon.status()["wal_live_bytes"] == 0, "read from there from now on")
     damaged = {}
     for path in daemon.partials():
         content = bytearray(path.read_bytes())
@@ -165,6 +185,39 @@ def test_a_loss_in_the_middle_is_said_to_who_comes_back(
     daemon.restart()  # said once
     agent.do("reply.token('six'); reply.drain(10, level='synced')")
     assert daemon.status()["lost_acked"] == 0
+
+
+@pytest.mark.parametrize("released", ["before", "since"])
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_a_reply_whose_end_was_lost_can_be_released(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, released: str, *, in_turn: bool
+) -> None:
+    """P5: who ended it knows that it has ended."""
+    daemon = make_daemon().start()
+    agent = make_agent(daemon)
+    agent.do("session = client.session('s')")
+    agent.do("turn = session.submit('ask', message_id='m')" if in_turn else "turn = client")
+    agent.do("reply = turn.reply()" if in_turn else "reply = client.reply('s', stream_id='r')")
+    agent.do("reply.token('said'); reply.drain(10, level='synced')")
+    agent.do("reply.__exit__(None, None, None); reply.drain(10, level='synced')")
+    time.sleep(1.5)
+    daemon.kill()
+    spoil(batches(daemon)[-1])
+    if released == "before":
+        agent.do("reply.release()")
+    daemon.start()
+    if released == "since":
+        until(lambda: daemon.status()["streams_live"] == 1, "its agent's return")
+        agent.do("reply.release()")
+    agent.do("reply.drain(10, level='synced')")
+    until(lambda: daemon.status()["streams_live"] == 0, "a release that is taken")
+    agent.kill()
+    daemon.restart()
+    assert daemon.status()["streams_live"] == daemon.status()["partials"] == 0
+    if in_turn:
+        messages = daemon.reader.session("s").messages()
+        assert messages is not None
+        assert [one["content"] for one in messages] == ["ask", "said"]
 
 
 def test_a_lock_with_a_flipped_digit_hides_no_log(

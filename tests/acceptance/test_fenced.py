@@ -20,7 +20,7 @@ def test_an_owner_whose_epoch_was_raised_stops_and_says_nothing_of_the_write(
             # What a new owner does first, where the lock of the old one no longer holds (NFS).
             lock = tmp_path / "data/LOCK"
             record = lock.read_bytes()
-            raised = record.replace(b"epoch 1\n", b"epoch 2\n")
+            raised = record.replace(b"1\nlog", b"2\nlog")
             assert raised != record
             with lock.open("r+b") as file:
                 file.write(raised)

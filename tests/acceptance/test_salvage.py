@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import walld_client
 from daemon_process import DaemonProcess
@@ -329,7 +330,8 @@ def test_of_two_replies_of_one_id_the_later_one_is_the_reply(
 ) -> None:
     made.segment()
     made.batch(row(1, 0, 1, begin(), text(1, "old"), flags=Flag.BEGIN))
-    made.batch(row(2, 0, 1, begin(), text(1, "new"), flags=Flag.BEGIN))
+    again = msgspec.structs.replace(begin(), number=2)
+    made.batch(row(2, 0, 1, again, text(1, "new"), flags=Flag.BEGIN))
     code, account = salvage(made.path, new, capsys)
     assert code == 0
     assert texts(new) == {"s1": "new"}

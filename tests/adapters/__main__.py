@@ -43,7 +43,14 @@ GROUPS = {
     "openai+anthropic": Group(
         "httpx2,openai,anthropic",
         ("openai", "anthropic", "httpx2"),
-        ("test_openai_anthropic.py", "test_promises.py", "test_httpx2_streams.py"),
+        (
+            "test_openai_anthropic.py",
+            "test_promises.py",
+            "test_httpx2_streams.py",
+            "test_odd_streams.py",
+            "test_told_again.py",
+            "test_tee_at_once.py",
+        ),
     ),
     "langchain": Group(
         "langchain",
@@ -67,7 +74,7 @@ GROUPS = {
     "langgraph": Group(
         "langchain,langgraph",
         ("langgraph", "langgraph-checkpoint", "langgraph-checkpoint-conformance"),
-        ("test_langgraph.py",),
+        ("test_langgraph.py", "test_langgraph_writes.py"),
         ("langgraph>=1.2", "langgraph-checkpoint-conformance>=0.0.2", "langchain-openai>=1.0"),
     ),
     "pydantic-ai": Group(

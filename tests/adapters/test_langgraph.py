@@ -246,19 +246,6 @@ def test_very_many_channels_and_writes(walld: walld_client.Client) -> None:
         assert read.pending_writes == [("task", *one) for one in writes]
 
 
-def test_writes_that_come_before_their_checkpoint(walld: walld_client.Client) -> None:
-    """As with durability="async", where a step's tasks do not wait for its checkpoint."""
-    saver = WalldSaver(walld)
-    checkpoint = base.empty_checkpoint()
-    config = at("early", checkpoint_ns="", checkpoint_id=checkpoint["id"])
-    saver.put_writes(config, [("items", "one")], "task", "path")
-    assert saver.get_tuple(at("early")) is None
-    saver.put(at("early", checkpoint_ns=""), checkpoint, {}, {})
-    for reader in (saver, WalldSaver(walld)):
-        for which in (at("early"), config):
-            assert reader.get_tuple(which).pending_writes == [("task", "items", "one")]
-
-
 def test_a_thread_that_another_process_deleted(
     walld: walld_client.Client, kept_by: DaemonProcess
 ) -> None:

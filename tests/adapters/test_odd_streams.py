@@ -83,6 +83,18 @@ ODD = {
     "a retry time alone": b"retry: 3000\n\n",
     "data without a word": b"data:\n\n",
     "a comment": b": still here\n\n",
+    "no UTF-8 in a comment": b": \xff\n\n",
+    "no UTF-8 in an id": b"id: \xff\n",
+    "no UTF-8 in a field of nobody's": b"\xff: 1\n\n",
+    "no UTF-8 in a name": b"event: \xff\n",
+    "no UTF-8 in data": b"data: \xff\n\n",
+    "no UTF-8 behind an event": "data: ä\n: ".encode("latin-1") + b"\n\n",
+    "a number": b"data: 5\n\n",
+    "null": b"data: null\n\n",
+    "a list, named": b"event: x\ndata: []\n\n",
+    "a text, named": b'event: x\ndata: "x"\n\n',
+    "an error without a name": b'data: {"error": {"message": "trying again"}}\n\n',
+    "an empty name": b'event:\ndata: {"type": "x"}\n\n',
     "an error that is a name alone": b"event: error\n\n",
     "an error without a word": b"event: error\ndata:\n\n",
     "an error that is null": b"event: error\ndata: null\n\n",
@@ -146,3 +158,75 @@ def test_a_byte_order_mark(
     assert raised is None
     assert (reply.text, reply.status) == (text, "complete")
     walld.release(stream_id)
+
+
+@pytest.mark.parametrize("cut", ["one chunk", "several"])
+@pytest.mark.parametrize("named", ["none", "but one", "but the end", "but a second end"])
+def test_events_of_anthropic_without_a_name(
+    walld: walld_client.Client, replay: Replay, read: Read, named: str, cut: str
+) -> None:
+    """Its SDK passes over them: what they say, also the end, the program does not get."""
+    frames = [frame.body for frame in answer("messages", "text")]
+    nameless = [frame[frame.index(b"data:") :] if frame else frame for frame in frames]
+    spoken = [at for at, frame in enumerate(answer("messages", "text")) if frame.said]
+    if named == "none":
+        frames = nameless
+    elif named == "but one":
+        frames[spoken[1]] = nameless[spoken[1]]
+    elif named == "but the end":
+        frames[-1] = nameless[-1]
+    else:
+        frames.insert(spoken[2], nameless[-1])
+    model = f"{named} {cut}"
+    replay.bodies[model] = b"".join(frames) if cut == "one chunk" else frames
+    stream_id, text, raised = read("messages", model)
+    reply = walld.recover(stream_id=stream_id)
+    assert reply is not None
+    assert raised is None
+    has_end = named in ("but one", "but a second end")
+    assert (reply.text, reply.status) == (text, "complete" if has_end else "errored")
+    assert has_end or (reply.error is not None and reply.error.kind == "no_terminal_event")
+    walld.release(stream_id)
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("cut", ["one chunk", "several"])
+@pytest.mark.parametrize("where", ["first", "amid", "before the end", "behind all"])
+@pytest.mark.parametrize("done", [DONE, b"event: error\n" + DONE], ids=["done", "named"])
+@pytest.mark.parametrize("wire", ["chat", "responses"])
+def test_behind_done_the_sdk_of_openai_reads_nothing(
+    walld: walld_client.Client,
+    replay: Replay,
+    read: Read,
+    wire: str,
+    done: bytes,
+    where: str,
+    cut: str,
+) -> None:
+    frames = [frame.body for frame in answer(wire, "text") if frame.body != DONE]
+    at = {"first": 0, "amid": 4, "before the end": len(frames) - 1, "behind all": len(frames)}
+    frames.insert(at[where], done)
+    model = f"{wire} {len(done)} {where} {cut}"
+    replay.bodies[model] = b"".join(frames) if cut == "one chunk" else frames
+    stream_id, text, raised = read(wire, model)
+    reply = walld.recover(stream_id=stream_id)
+    assert reply is not None
+    assert (reply.text, raised) == (text, None)
+    has_end = where == "behind all" or (wire == "chat" and where != "first")
+    assert reply.status == ("complete" if has_end else "errored")
+    walld.release(stream_id)
+
+
+def test_a_hook_that_is_given_twice_records_once(
+    walld: walld_client.Client, replay: Replay
+) -> None:
+    ids: list[str] = []
+    hook = response_hook(walld, "s", on_reply=ids.append)
+    with httpx2.Client(event_hooks={"response": [hook, hook]}) as http:
+        sdk = openai.OpenAI(base_url=replay.url + "/v1", api_key="x", http_client=http)
+        for _ in sdk.chat.completions.create(model="text", messages=MESSAGES, stream=True):
+            pass
+    assert len(ids) == 1
+    walld.release(ids[0])

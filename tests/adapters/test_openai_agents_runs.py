@@ -192,6 +192,31 @@ def test_a_run_that_was_approved(
 
 
 @each_way
+def test_a_run_of_which_the_program_holds_the_state_alone(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, what: str
+) -> None:
+    """A state has a context of its own: that of the run is gone. What nobody holds is over."""
+    name = f"state, {what}"
+
+    async def main() -> None:
+        hooks = hooks_of(walld, name)
+        agent = agent_of("chat", "tool", guarded())
+        state = (await go(agent, hooks, what)).to_state()
+        dropped = (await go(agent, hooks, what)).to_state()
+        gc.collect()
+        assert [one.status for one in walld.recover_all(name)] == ["live", "live"]
+        del dropped
+        gc.collect()
+        assert [one.status for one in walld.recover_all(name)] == ["live", "complete"]
+        await go(agent, hooks, what, approved(state))
+
+    loop.run(main())
+    replies = walld.recover_all(name)
+    assert results(replies) == ["nobody in Oslo", "nobody in Rome", None, None]
+    assert [reply.status for reply in replies] == ["complete"] * 3
+
+
+@each_way
 @each_wire
 def test_a_run_that_goes_on_from_json_beside_another(
     walld: walld_client.Client,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -67,6 +68,49 @@ def agent_of(replay: Replay, recorded: Recorded) -> Any:
 
 async def read(stream: Any) -> str:
     return "".join([text async for text in stream.stream_text(delta=True, debounce_by=None)])
+
+
+STRUCTURED = [
+    {
+        "tool_calls": [
+            {"index": 0, "id": "c", "function": {"name": "final_result", "arguments": ""}}
+        ]
+    },
+    *(
+        {"tool_calls": [{"index": 0, "function": {"arguments": one}}]}
+        for one in ('{"response"', ":7}")
+    ),
+]
+
+
+@pytest.mark.parametrize("way", ["stream_output", "get_output", "stream_response"])
+def test_a_structured_output_is_released_in_the_block(
+    recorded: Recorded, agent_of: Agents, replay: Replay, way: str
+) -> None:
+    """By the output tool, as it is by default: nothing tells what that gave back."""
+    about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices = [{"index": 0, "delta": one, "finish_reason": None} for one in STRUCTURED]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
+    frames = [json.dumps({**about, "choices": [one]}) for one in choices]
+    replay.bodies["structured"] = [f"data: {one}\n\n".encode() for one in [*frames, "[DONE]"]]
+
+    async def main() -> None:
+        async with (
+            agent_of("chat", "structured", output_type=int) as agent,
+            agent.run_stream("hello") as stream,
+        ):
+            if way == "get_output":
+                assert await stream.get_output() == 7
+            else:
+                async for _ in getattr(stream, way)(debounce_by=None):
+                    assert recorded[0].status == "live"
+            reply = recorded[0]
+            assert (reply.status, reply.finish_reason) == ("complete", "tool_call")
+            (call,) = [one for one in reply.segments if one.kind == "tool"]
+            assert call.arguments == '{"response":7}'
+            assert recorded.walld.release(recorded.ids[0])
+
+    asyncio.run(main())
 
 
 @each_wire

@@ -186,3 +186,16 @@ def test_a_fork_outlives_what_it_was_made_from(kept_by: DaemonProcess) -> None:
                 await store.read_entry("no such entry")
 
     asyncio.run(main())
+
+
+async def _saved_metadata(daemon: DaemonProcess, metadata: dict[str, Any]) -> Any:
+    message = ModelRequest(parts=[UserPromptPart("q")], metadata=metadata)
+    async with opened(daemon, "sync", "bytes-") as store:
+        conversation = Conversation(conversation_id="c", messages=[message])
+        await store.save(await AGENT.run("more", conversation=conversation))
+        return (await store.load("c")).messages[0].metadata
+
+
+def test_metadata_that_holds_bytes(kept_by: DaemonProcess) -> None:
+    """They come back as Pydantic AI's own adapter writes them: as base64."""
+    assert asyncio.run(_saved_metadata(kept_by, {"k": b"\xff"})) == {"k": "_w=="}

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 import walld_client
+from agents.process import Obedient
 from daemon_process import PATIENCE_SECONDS, DaemonProcess, until
 
 needs_strace = pytest.mark.skipif(
@@ -74,8 +75,13 @@ def test_a_full_disk_takes_ends_from_its_reserve_and_goes_on_by_itself(
 
 
 @needs_root
-def test_a_start_on_a_full_disk_serves_what_is_there(small_disk: DaemonProcess) -> None:
-    """Its first segment has the room of the reserve: a full disk is no reason to hide a reply."""
+@pytest.mark.parametrize("reserve", ["whole", "spent"])
+def test_a_start_on_a_full_disk_serves_what_is_there(
+    small_disk: DaemonProcess, reserve: str
+) -> None:
+    """Its first segment has the room of the reserve, and comes later where that is spent: a full
+    disk is no reason to hide a reply.
+    """
     daemon = small_disk.start()
     client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
     reply = client.reply("s")
@@ -84,6 +90,8 @@ def test_a_start_on_a_full_disk_serves_what_is_there(small_disk: DaemonProcess) 
     session = client.session("t")
     turn = session.submit("a question")
     daemon.kill()
+    if reserve == "spent":
+        (daemon.data / "reserve").unlink()
     with open(daemon.data / "ballast", "wb", buffering=0) as ballast, suppress(OSError):
         while ballast.write(bytes(4096)):
             pass
@@ -93,15 +101,63 @@ def test_a_start_on_a_full_disk_serves_what_is_there(small_disk: DaemonProcess) 
     told = client.recover("s")
     assert told is not None
     assert told.text == "said before"
+    assert client.recover("nobody") is None
     assert [one["content"] for one in session.messages() or []] == ["a question"]
-    turn.completed()
+    if reserve == "whole":
+        turn.completed()
+    else:
+        with pytest.raises(walld_client.Refused, match="disk_full"):
+            turn.completed()
+        with pytest.raises(walld_client.Refused, match="disk_full"):
+            client.delete("t")
     with pytest.raises(walld_client.Refused, match="disk_full"):
         session.append("app.note", {})
+    reply.token(", and meanwhile")
     (daemon.data / "ballast").unlink()
     until(lambda: daemon.status()["state"] == "ok", "a daemon that goes on by itself")
+    assert (daemon.data / "reserve").exists()
     session.append("app.note", {}, synced=True)
+    if reserve == "spent":
+        turn.completed()
+    assert reply.drain(PATIENCE_SECONDS, "synced")
+    told = client.recover("s")
+    assert told is not None
+    assert (told.text, told.gaps) == ("said before, and meanwhile", [])
     reply.end()
     client.close()
+
+
+@needs_root
+def test_a_start_without_any_room_refuses_to_resolve_and_ends_when_told(
+    small_disk: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """What it cannot write down it does not do; who takes nothing waits for no room to stop."""
+    daemon = small_disk.start()
+    agent = make_agent(daemon)
+    agent.do("r = client.reply('s', stream_id='r'); r.token('left'); r.drain(20, level='synced')")
+    daemon.kill()
+    agent.kill()
+    (daemon.data / "reserve").unlink()
+    with open(daemon.data / "ballast", "wb", buffering=0) as ballast, suppress(OSError):
+        while ballast.write(bytes(4096)):
+            pass
+    for _ in range(2):
+        daemon.start()
+        until(lambda: daemon.status()["state"] == "disk_full", "a start that gets to its end")
+        told = daemon.reader.recover("s")
+        assert told is not None
+        assert told.text == "left"
+        with pytest.raises(walld_client.Refused, match="disk_full"):
+            daemon.reader.resolve("r")
+        assert daemon.terminate() == 0
+    daemon.start()
+    until(lambda: daemon.status()["state"] == "disk_full", "a start that gets to its end")
+    (daemon.data / "ballast").unlink()
+    until(lambda: daemon.status()["state"] == "ok", "a daemon that goes on by itself")
+    told = daemon.reader.recover("s")
+    assert told is not None
+    daemon.reader.resolve("r")
+    assert daemon.reader.recover("s") is None
 
 
 def _under_strace(daemon: DaemonProcess, inject: str) -> DaemonProcess:

@@ -35,11 +35,17 @@ async def main():
         await session.append('n', {'n': n}, wait=False)
 asyncio.run(main())
 """
+KERNEL_HAS_IT = """
+import time, walld_client.outbox
+while any(one.unsent for one in list(walld_client.outbox._carriers)):
+    time.sleep(0.001)
+"""
+"""What is posted waits in memory until a daemon that has much to do has let this process in."""
 ENDS = {
     "end": "",
     "exception": "raise SystemExit(0)",
-    "at once": "os._exit(0)",
-    "killed": "os.kill(os.getpid(), 9)",
+    "at once": KERNEL_HAS_IT + "os._exit(0)",
+    "killed": KERNEL_HAS_IT + "os.kill(os.getpid(), 9)",
 }
 
 
@@ -230,3 +236,30 @@ print(json.dumps(count))
     assert json.loads(told.stdout) < 20
     assert numbers(kept_alive, "s") == list(range(30))
     assert os.path.exists(kept_alive.socket_path)
+
+
+@pytest.mark.parametrize("text", [SYNC, AIO], ids=["sync", "aio"])
+def test_sessions_whose_files_fail_hold_up_no_other(daemon: DaemonProcess, text: str) -> None:
+    """Of one program, which posts to them and to one that is well, in turn."""
+    names = [f"bad{n}" for n in range(8)]
+    for name in (*names, "good"):
+        daemon.reader.session(name).append("begun")
+    assert daemon.terminate() == 0
+    for path in (daemon.data / "sessions").rglob("events.jsonl"):
+        if path.parent.name in names:
+            path.rename(path.with_suffix(".aside"))
+            path.mkdir()
+    daemon.start()
+    wait, each = ("await ", "    ") if text is AIO else ("", "")
+    said = f"{each}good = client.session('good')\n"
+    for n, name in enumerate(names):
+        said += f"{each}{wait}client.session({name!r}).append('n', wait=False)\n"
+        said += f"{each}{wait}good.append('n', {{'n': {n}}}, wait=False)\n"
+    said += f"{each}assert len({wait}good.events()) == 9\n"
+    said += f"{each}assert ({wait}good.append('n', {{'n': 8}})).seq == 10\n"
+    begin = text.partition("    session =" if text is AIO else "session =")[0]
+    begin += f"{each}client = walld_client{'.aio' if text is AIO else ''}.connect(sys.argv[1])\n"
+    end = "asyncio.run(main())\n" if text is AIO else ""
+    told = posted_by(daemon, begin + said + end, "s", 0)
+    assert "Error" not in told, told
+    assert numbers(daemon, "good") == list(range(9))

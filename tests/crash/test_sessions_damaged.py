@@ -114,13 +114,46 @@ def test_lines_that_are_gone_from_the_end_are_missed(daemon: DaemonProcess) -> N
     for _ in range(2):
         assert breaks(session) == [(2, 3, "missing")]
     assert session.turn(turn.turn_id).state == "completed", "the snapshot knows"
-    with pytest.raises(walld_client.Unavailable, match="no event 2"):
+    with pytest.raises(walld_client.Refused, match=r"entry 2.* was lost.*lost_entry"):
         session.submit("a question", message_id="m")  # it is known, and not begun anew
     assert session.state()["last_seq"] == 3
     assert session.append("note", {}, expected_seq=3).seq == 4
     assert walld("fsck", str(daemon.data)).returncode == 2
     daemon.restart()
     assert breaks(daemon.reader.session("s")) == [(2, 3, "missing")]
+
+
+def test_a_salvaged_session_that_lost_its_end_says_so_and_gives_its_seqs_to_nothing(
+    daemon: DaemonProcess,
+) -> None:
+    session = daemon.reader.session("s")
+    pay(session)
+    lines = changed(daemon, flip_last)
+    assert daemon.terminate() == 0
+    new = daemon.home / "new"
+    assert walld("salvage", str(daemon.data), "--to", str(new)).returncode == 1
+    daemon.data = new
+    for _ in range(2):
+        daemon.start()
+        session = daemon.reader.session("s")
+        assert breaks(session) == [(len(lines) - 1, len(lines) - 1, "missing")]
+        assert session.resume_check()["status"] == "blocked"
+        assert daemon.terminate() == 0
+    daemon.start()
+    assert daemon.reader.session("s").append("note", {}).seq == len(lines)
+    daemon.restart()
+    assert breaks(daemon.reader.session("s")) == [(len(lines) - 1, len(lines) - 1, "missing")]
+
+
+def test_a_call_whose_start_may_be_lost_is_to_be_settled(daemon: DaemonProcess) -> None:
+    """What is pending says what the gate says: nobody decides about a call that may have run."""
+    pay(daemon.reader.session("s"))
+    changed(daemon, lambda lines: lines[:-1])
+    session = daemon.reader.session("s")
+    (called,) = [one for one in session.project("pending") if "call_id" in one]
+    assert (called["action"], called["state"]) == ("settle_tool", "intended")
+    (judged,) = session.resume_check()["tools"]
+    assert (judged["state"], judged["may"]) == ("intended", "never")
 
 
 def test_ten_damaged_lines_at_the_end(daemon: DaemonProcess) -> None:

@@ -104,6 +104,10 @@ def test_a_segment_begun_behind_one_that_could_not_be_read_may_be_unread_too(
         ("fsync", "wal"),
         ("fsync", "partials"),
         ("pread64", "LOCK"),
+        ("pwrite64", "LOCK"),
+        ("fsync", "LOCK"),
+        ("openat", "LOCK"),
+        ("openat", "wal"),
     ],
 )
 def test_one_error_of_the_kernel_is_no_reason_not_to_start(
@@ -126,3 +130,62 @@ def test_one_error_of_the_kernel_is_no_reason_not_to_start(
     daemon.restart()
     assert daemon.reader.recover("s") == reply
     assert daemon.reader.recover("nobody's") is None
+
+
+@needs_strace
+@pytest.mark.parametrize("name", ["wal", "partials", ""])
+def test_a_directory_that_can_never_be_listed_is_named(make_daemon: MakeDaemon, name: str) -> None:
+    """What stands there is not guessed: a number, or a resolved reply, would come again."""
+    daemon = make_daemon()
+    daemon.start()
+    daemon.kill()
+    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=getdents64", "-e"]
+    daemon.wrapper += ["inject=getdents64:error=EIO", "-P", str(daemon.data / name)]
+    daemon.start(wait=False)
+    assert daemon.ended() == 1
+    last = daemon.log_text().splitlines()[-1]
+    assert f"{daemon.data / name}" in last
+    assert "[Errno 5] Input/output error" in last
+    assert "Traceback" not in daemon.log_text()
+
+
+@needs_strace
+def test_a_reply_of_a_turn_goes_to_its_session_with_all_its_words_or_waits(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """It was released while its first words could not be read."""
+    daemon = make_daemon()
+    daemon.start()
+    agent = make_agent(daemon)
+    agent.do("h = client.reply('hold'); h.token('x'); h.drain(20, level='synced')")
+    agent.do("s = client.session('L'); t = s.submit('q', message_id='m'); t.worker_started()")
+    daemon.terminate()
+    daemon.start()
+    agent.do("r = t.reply(stream_id='r'); r.token('You must NOT '); r.drain(20, level='synced')")
+    segment = max((daemon.data / "wal").glob("*.wal"))
+
+    def is_back() -> bool:
+        try:
+            reply = daemon.reader.recover(stream_id="r")
+        except walld_client.Unavailable:
+            return False
+        return reply is not None and reply.owner_alive
+
+    daemon.kill()
+    failing(daemon, segment)
+    daemon.start()
+    until(is_back, "the agent")
+    agent.do("r.token('delete it.'); r.end(); r.drain(20, level='synced')")
+
+    def said() -> list[str]:
+        return [one["content"] for one in daemon.reader.session("L").messages()]
+
+    reply = daemon.reader.recover(stream_id="r")
+    assert reply is not None
+    assert (said(), reply.text, len(reply.gaps)) == (["q"], "delete it.", 1)
+    daemon.kill()
+    daemon.wrapper = []
+    daemon.start()
+    until(lambda: said() == ["q", "You must NOT delete it."], "the whole of it")
+    agent.kill()
+    until(lambda: daemon.reader.recover(stream_id="r") is None, "the reply is done with")

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
+import pytest
 from engine_world import UID, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,11 +38,19 @@ FILES = {"x": "a" * 64}
 NOWS: list[dict[str, Any] | None] = [None, {"files": FILES}, {"files": {"x": "b" * 64}}]
 
 
+class Killed(Exception):
+    """The command ends here."""
+
+
 class Here:
-    """What the command asks a daemon, answered by an engine. process: of the command."""
+    """What the command asks a daemon, answered by an engine. process: of the command.
+
+    requests_left: it is killed when it sends more; below 0: never.
+    """
 
     def __init__(self) -> None:
         self.world = World()
+        self.requests_left = -1
         self.process = self.world.process()
         self.ledger = Ledger(UID, "copy", SessionState(), Ledger.first_chain(UID, "copy"))
         self.world.engine.ledgers.open[UID, "copy"] = self.ledger
@@ -49,6 +58,9 @@ class Here:
     def ask(self, make: Callable[[int], Any], *_: Any, **__: Any) -> bytes:
         request = make(1)
         assert isinstance(request, wire.Append), "content here is short"
+        if self.requests_left == 0:
+            raise Killed
+        self.requests_left -= 1
         try:
             placed = self.world.engine.ledgers.append(
                 self.ledger, request.entries, None, self.process, 5, 0.0, unowned=request.unowned
@@ -102,7 +114,7 @@ steps = st.one_of(
         turns,
         calls,
     ),
-    st.tuples(st.sampled_from(["asked", "granted", "denied"]), turns, calls),
+    st.tuples(st.sampled_from(["asked", "granted", "denied", "by_name"]), turns, calls),
     st.tuples(
         st.sampled_from(["turn_worker_started", "turn_completed", "turn_interrupted"]), turns
     ),
@@ -124,6 +136,8 @@ def play(log: Log, step: Any) -> None:
         log.offer("tool_intent", payload, turn=turn)
     elif name in ("asked", "granted", "denied"):
         log.offer("tool_approval", {"call_id": more[1], "state": name}, turn=more[0])
+    elif name == "by_name":
+        log.offer("observation", {"of_turn": more[0], "of_call": more[1]})
     elif name.startswith("turn_"):
         log.offer(name, {"reason": "why"}, turn=more[0])
     elif len(more) == 2:
@@ -136,7 +150,7 @@ def play(log: Log, step: Any) -> None:
     elif name == "lifecycle":
         log.offer("lifecycle", {"fingerprint": {"files": {"x": "a" * 64}}})
     elif name == "forked":
-        said = {"session": "s", "missing": [[1, 1]], "until": 2, "started": ["e2"]}
+        said = {"session": "s", "missing": [[1, 1]], "started": ["e2"]}
         log.offer("forked", said, leaf=False)
     else:
         log.offer("leaf", {"target": "e1" if name == "back" else None})
@@ -227,6 +241,40 @@ def test_the_gate_of_an_import_is_no_laxer(
                     here.say(word, payload, turn, place)
 
 
+@settings(deadline=None, max_examples=200)
+@given(logs, st.sets(st.integers(1, 12), max_size=2), st.integers(0, 8))
+def test_an_import_that_is_killed_lets_nothing_run(
+    steps: list[Any], lost: set[int], requests: int
+) -> None:
+    """Repeated it is as if it had not been; where it cannot be, somebody says that it has ended."""
+    log, here, whole = Log(), Here(), Here()
+    for step in steps:
+        play(log, step)
+    left = [one for one in log.events if one.seq not in lost]
+    if not left:
+        return
+    whole.take(left, log.state.last_seq)
+    here.requests_left = requests
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_import, "_ENTRIES_MAX", 2)
+        try:
+            here.take(left, log.state.last_seq)
+            return
+        except Killed:
+            here.requests_left = -1
+    if here.events:
+        told = resume(here.events)
+        assert "import_unfinished" in [one["code"] for one in told["reasons"]]
+        assert all(one["outcome"] == "unknown" for one in told["tools"])
+        named = {one["intent"] for one in told["tools"]}
+        for tool in account_of(here.events).tools:
+            is_settled = tool.state.seqs.keys() & {"finished", "failed", "observed"}
+            ended = tool.turn and account_of(here.events).turns[tool.turn].state.terminal_seq
+            assert tool.intent.id in named or is_settled or ended
+    here.take(left, log.state.last_seq)
+    assert resume(here.events) == resume(whole.events)
+
+
 @settings(deadline=None, max_examples=100)
 @given(logs)
 def test_what_is_whole_comes_as_it_was(steps: list[Any]) -> None:
@@ -234,4 +282,7 @@ def test_what_is_whole_comes_as_it_was(steps: list[Any]) -> None:
     for step in steps:
         play(log, step)
     here.take(log.events, log.state.last_seq)
-    assert [as_dict(one) for one in here.events] == [as_dict(one) for one in log.events]
+    begun, *copies, ended = [as_dict(one) for one in here.events]
+    assert copies == [as_dict(one) | {"seq": one.seq + 1} for one in log.events]
+    last = log.events[-1].id
+    assert (begun["payload"], ended["payload"]) == ({"begun": last}, {"ended": last})

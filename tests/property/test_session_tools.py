@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from session_log import Log
+from walld_client.wire import messages as wire
 
+from walld.daemon.forking import forked_lines
+from walld.engine.entries import event_line, events_of
 from walld.sessions.audit import audit
 from walld.sessions.events import Event
-from walld.sessions.fork import check_copy, forked, started_behind
+from walld.sessions.path import path_events
 from walld.sessions.pending import pending
 from walld.sessions.resume import resume
 from walld.sessions.state import SessionState
+from walld.sessions.tools import named_call
 from walld.sessions.transcript import transcript
 from walld.sessions.workspace import compare
 
@@ -64,6 +69,14 @@ ONWARD = {
     "failed": {"observe"},
     "observed": {"observe"},
 }
+STRICT = ("replay", "rerun_after_check", "ask_user", "never")
+TURNS = ("t1", "t1", "t1", "t2")
+CALL_IDS = ("c1", "c1", "c1", "c2")
+RISKS = (
+    *(("external-write", "never-rerun"), ("external-write", "require-user-confirmation")),
+    ("read", "replay-from-event"),
+)
+RAN = ("tool_started", "tool_finished", "observation")
 CLOSED = {"denied", "finished", "failed", "observed"}
 
 
@@ -151,6 +164,14 @@ class Tools(RuleBasedStateMachine):
         assert problem is None, (step, known.state, problem)
         known.state = LEADS[step]
         known.been.append(known.state)
+
+    @rule(turn=turns, call=ids)
+    def observe_by_name(self, turn: str, call: str) -> None:
+        """Also where its turn has ended; of a call that nobody knows it says nothing."""
+        self.log.add("observation", {"of_turn": turn, "of_call": call})
+        if (known := self.calls.get((turn, call))) is not None:
+            known.state = "observed"
+            known.been.append("observed")
 
     @rule(turn=turns, end=st.sampled_from(["completed", "interrupted", None, None, None]))
     def end(self, turn: str, end: str | None) -> None:
@@ -269,11 +290,13 @@ def test_the_same_is_the_same(
 
 @st.composite
 def worked(draw: st.DrawFn) -> Log:
-    """Turns with calls that must never run twice, on branches, some of them started."""
+    """Turns with calls on branches, some of them started; call ids come again, of other calls."""
     log = Log()
-    intent = {"tool": "pay", "side_effect": "external-write", "resume_policy": "never-rerun"}
-    for _ in range(draw(st.integers(1, 25))):
-        turn, call = draw(st.sampled_from(["t1", "t2"])), draw(st.sampled_from(["c1", "c2"]))
+    log.submit("t1")
+    for _ in range(draw(st.integers(3, 20))):
+        turn, call = draw(st.sampled_from(TURNS)), draw(st.sampled_from(CALL_IDS))
+        risk = draw(st.sampled_from(RISKS))
+        intent = {"tool": "x", "side_effect": risk[0], "resume_policy": risk[1]}
         kind, payload = draw(
             st.sampled_from(
                 [
@@ -283,6 +306,7 @@ def worked(draw: st.DrawFn) -> Log:
                     ("tool_intent", intent | {"call_id": call}),
                     *((kind, {"call_id": call} | more) for kind, more in STEPS.values()),
                     ("tool_started", {"call_id": call}),
+                    ("observation", {"of_turn": turn, "of_call": call}),
                     ("turn_completed", {}),
                     ("turn_interrupted", {"reason": "why"}),
                     ("message", {"role": "user", "content": "x"}),
@@ -290,34 +314,49 @@ def worked(draw: st.DrawFn) -> Log:
                 ]
             )
         )
-        more: dict[str, Any] = {} if kind in ("message", "leaf") else {"turn": turn}
+        is_of_turn = kind not in ("message", "leaf") and "of_call" not in payload
+        more: dict[str, Any] = {"turn": turn} if is_of_turn else {}
         if draw(st.integers(0, 5)) == 0:
             more["leaf"] = False
         log.offer(kind, payload, **more)
     return log
 
 
-def ran(events: list[Event]) -> set[str]:
-    """Ids of the events that began a call of which nothing says what became of it."""
+def ran(events: list[Event]) -> dict[str, str]:
+    """Ids of the events that began a call of which nothing says what became of it, each with the
+    policy of that call.
+    """
     open_: dict[tuple[str | None, str], list[str]] = {}
+    policy: dict[str, str] = {}
     for event in events:
-        key = (event.turn, str(event.payload.get("call_id")))
+        said = event.payload
+        key = (event.turn, str(said.get("call_id")))
         if event.type == "tool_intent":
             open_[key] = [event.id]
+            policy[event.id] = said["resume_policy"]
         elif event.type == "tool_started":
+            policy[event.id] = policy[open_[key][0]]
             open_[key].append(event.id)
         elif event.type in ("tool_finished", "observation"):
-            open_.pop(key, None)
-    return {name for names in open_.values() if len(names) > 1 for name in names}
+            open_.pop((said["of_turn"], said["of_call"]) if "of_call" in said else key, None)
+    return {name: policy[name] for names in open_.values() if len(names) > 1 for name in names}
 
 
-def assert_not_again(gate: dict[str, Any], begun: set[str], left: list[Event]) -> None:
-    """Of each call that ran and has a trace of it left, the gate says never."""
-    told = {(tool["turn"], tool["call_id"]): tool["may"] for tool in gate["tools"]}
+def assert_not_again(gate: dict[str, Any], begun: dict[str, str], left: list[Event]) -> None:
+    """Of each call that ran and has a trace of it left, the gate says so, and what it may do."""
     for event in left:
-        if event.id in begun:
-            assert told[event.turn, event.payload["call_id"]] == "never", event
-            assert gate["status"] == "blocked"
+        if event.id not in begun:
+            continue
+        key = event.turn, event.payload["call_id"]
+        told = [
+            tool["may"]
+            for tool in gate["tools"]
+            if (tool["turn"], tool["call_id"], tool["outcome"]) == (*key, "unknown")
+        ]
+        assert told, event
+        least = {"never-rerun": "never", "require-user-confirmation": "ask_user"}
+        assert max(map(STRICT.index, told)) >= STRICT.index(least.get(begun[event.id], "replay"))
+        assert gate["status"] == "blocked" or begun[event.id] not in least
 
 
 @settings(deadline=None, max_examples=300)
@@ -329,12 +368,25 @@ def test_what_ran_is_not_run_again_whatever_is_lost(log: Log, data: st.DataObjec
     left = [event for event in log.events if event.seq not in lost]
     assert_not_again(resume(log.events), begun, log.events)
     assert_not_again(resume(left, last_seq=log.state.last_seq), begun, left)
+    assert_can_be_settled(left)
+
+
+def assert_can_be_settled(events: list[Event]) -> None:
+    """By an observation of its name, whatever is known of the call."""
+    for tool in resume(events)["tools"]:
+        named = {"of_turn": tool["turn"], "of_call": tool["call_id"]}
+        seq = events[-1].seq + 1
+        said = Event(seq=seq, id=f"said-{seq}", type="observation", leaf=False, payload=named)
+        events = [*events, said]
+    assert resume(events)["tools"] == []
 
 
 @settings(deadline=None, max_examples=300)
 @given(worked(), st.data())
 def test_what_ran_is_not_run_again_in_a_fork(log: Log, data: st.DataObject) -> None:
-    """Wherever it was forked, of a whole session or of a damaged one; in a fork of it too."""
+    """Wherever it was forked, of a whole session or of a damaged one; in a fork of it too, and
+    where a line of the fork is lost.
+    """
     begun = ran(log.events)
     lost = data.draw(
         st.sets(st.sampled_from([event.seq for event in log.events] or [0]), max_size=3)
@@ -343,19 +395,38 @@ def test_what_ran_is_not_run_again_in_a_fork(log: Log, data: st.DataObject) -> N
     last_seq = log.state.last_seq
     for _ in range(2):
         at = data.draw(st.sampled_from([None, *(event.id for event in events)]))
-        copies = forked(events, at, whole := data.draw(st.booleans()))
-        if not copies:
+        whole = data.draw(st.booleans())
+        source = events
+        events = fork_of(events, at, whole, last_seq)
+        traces = source if whole else path_events(source, at)
+        assert_not_again(resume(events), begun, traces)
+        assert_can_be_settled(events)
+        last_seq = events[-1].seq
+        torn = data.draw(st.sampled_from(events))
+        rest = [event for event in events if event is not torn]
+        here = {event.id for event in rest}
+        traces = [event for event in traces if event.id in here]
+        assert_not_again(resume(rest, last_seq=last_seq), begun, traces)
+
+
+def fork_of(events: list[Event], at: str | None, whole: bool, last_seq: int) -> list[Event]:
+    """What the daemon makes of them."""
+    lines = [event_line(one, json.dumps(one.payload).encode(), b"\0" * 16) for one in events]
+    return events_of(
+        forked_lines(lines, wire.Fork(1, "s", f"f{last_seq}", at, whole), 0, 5, last_seq)
+    )
+
+
+@settings(deadline=None, max_examples=200)
+@given(worked(), st.data())
+def test_what_never_started_is_not_said_to_have(log: Log, data: st.DataObject) -> None:
+    """In forks of what is whole, and of forks."""
+    events = log.events
+    ran = {call for event in events if event.type in RAN and (call := named_call(event))}
+    for _ in range(2):
+        at = data.draw(st.sampled_from([None, *(event.id for event in events)]))
+        if not events:
             return
-        state = SessionState()
-        for copy in copies:
-            assert whole or check_copy(state, copy) is None
-            state.apply(copy)
-        started = started_behind(events, copies, last_seq)
-        said = {"session": "s", "at": at, "started": started}
-        if lost:
-            said |= {"missing": [[1, 1]], "until": copies[-1].seq}
-        seq = copies[-1].seq + 1
-        first = Event(seq=seq, id=f"f{seq}", type="forked", leaf=False, payload=said)
-        events = [*copies, first]
-        assert_not_again(resume(events), begun, copies)
-        last_seq = seq
+        events = fork_of(events, at, data.draw(st.booleans()), events[-1].seq)
+        for tool in resume(events)["tools"]:
+            assert tool["outcome"] == "pending" or (tool["turn"], tool["call_id"]) in ran

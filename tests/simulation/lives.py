@@ -49,7 +49,8 @@ class _Owner:
         self._file = disk.open(LOCK_NAME) if LOCK_NAME in names else disk.create(LOCK_NAME)
         raw = self._file.read_at(LOCK_BYTES, 0)
         told = parse_lock(raw, LOCK_NAME)
-        self.epoch = max(0 if newest is None else newest.epoch, told[0] if told else 0) + 1
+        known = [0 if newest is None else newest.epoch, told[0] if told else 0, *ids]
+        self.epoch = max(known) + 1
         self.log_uuid = os.urandom(16) if newest is None else newest.log_uuid
         if told and ids:
             self.log_uuid = told[1]
@@ -61,15 +62,14 @@ class _Owner:
 
     def is_owner(self) -> bool:
         """Nobody froze it here."""
-        return self._file.read_at(LOCK_BYTES, 0) == self._record
+        return self._file.read_at(72, 0) == self._record[:72]
 
     def synced(self) -> None:
         """As `Owner.synced`."""
         if not self._marked:
             self._marked = True
-            self._record = lock_record(self.epoch, self.log_uuid, has_log=True)
             with suppress(OSError):
-                self._file.write_at(self._record, 0)
+                self._file.write_at(b"written\n", 72)
                 self._file.sync()
 
     def close(self) -> None:

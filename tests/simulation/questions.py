@@ -198,7 +198,7 @@ class Questions:
                 story.released = story.given_up = True  # it may go from here on
                 request = wire.Resolve(1, reply.stream_id, reply.last_seq, reply.uid)
                 start = self._world.lives.starts
-                answer = await asked(self._world.socket_path, request)
+                answer = await asked(self._world.socket_path, request, cannot=("disk_full",))
                 story.resolved = answer is True and self._world.lives.starts == start
 
     async def erased(self) -> None:

@@ -31,9 +31,13 @@ class Said:
 def fold(events: list[dict[str, Any]], *, done: bool = False) -> tuple[list[Any], Fold]:
     """The calls that a body of these events makes."""
     body, said = Body(is_answer=True), Said()
-    payloads = [json.dumps(event).encode() for event in events] + ([b"[DONE]"] if done else [])
-    for payload in payloads:
-        for item in body.feed(b"data: " + payload + b"\n\n"):
+    frames = [
+        ("" if event.get("type") == "error" else f"event: {event.get('type')}\n")
+        + f"data: {json.dumps(event)}\n\n"
+        for event in events
+    ]
+    for frame in [*frames, *["data: [DONE]\n\n"] * done]:
+        for item in body.feed(frame.encode()):
             assert body.fold is not None
             body.fold.take(item, said)
     assert body.unread == 0

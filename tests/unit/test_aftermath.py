@@ -21,7 +21,8 @@ from walld.daemon.keeper import Keeper
 from walld.disk.real import RealDisk
 from walld.wal.layout import Flag
 
-GAP = [(4, 4, "corrupt")]
+GAP = [(4, 6, "corrupt")]
+"""As the directory of the damaged batch claims it."""
 
 
 def with_a_lost_end(data: Path) -> DamagedDirectory:
@@ -61,7 +62,7 @@ def test_a_reply_whose_end_is_lost_is_told_so_by_everyone(
     assert offline(made.path, capsys, "s2") == [], "its end is there"
     assert offline(made.path, capsys, "s3") == [], "it began behind the damage"
     assert main(["salvage", str(made.path), "--to", str(tmp_path / "new" / "data")]) == 1
-    assert "missing (corrupt): 4 to 4" in capsys.readouterr().out
+    assert "missing (corrupt): 4 to 6 or more" in capsys.readouterr().out
     assert offline(tmp_path / "new" / "data", capsys) == GAP
 
     async def main_walld() -> None:
@@ -70,6 +71,25 @@ def test_a_reply_whose_end_is_lost_is_told_so_by_everyone(
                 assert gaps(await recovered(virtual, "s1")) == GAP
                 assert gaps(await recovered(virtual, "s2")) == []
                 assert gaps(await recovered(virtual, "s3")) == []
+
+    run(main_walld)
+
+
+def test_of_a_batch_whose_directory_is_lost_one_event_is_told_or_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = with_a_lost_end(tmp_path / "data")
+    made.flip(3, 5)
+    assert offline(made.path, capsys) == [(4, 4, "corrupt")]
+    assert main(["recover", "chat", "--data", str(made.path), "--stream", "s1"]) == 0
+    assert "[gap: events 4 to 4, or more, are missing (corrupt)]" in capsys.readouterr().out
+    assert main(["salvage", str(made.path), "--to", str(tmp_path / "new" / "data")]) == 1
+    assert "missing (corrupt): 4 to 4 or more" in capsys.readouterr().out
+
+    async def main_walld() -> None:
+        for home in (Home(tmp_path), Home(tmp_path / "new")):
+            async with living(home) as virtual:
+                assert gaps(await recovered(virtual, "s1")) == [(4, 4, "corrupt")]
 
     run(main_walld)
 
@@ -101,6 +121,44 @@ def test_it_is_told_at_each_start_until_a_partial_says_it(
             assert gaps(await recovered(virtual, "s1")) == GAP
             assert virtual.daemon.state.status()["start"]["corrupt"] == 0  # type: ignore[index]
         assert offline(made.path, capsys) == GAP
+
+    run(main_walld)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("told", [3, 6])
+def test_what_is_feared_lost_is_taken_from_who_still_has_it(
+    tmp_path: Path, told: int, *, restarted: bool
+) -> None:
+    """The partial says how far the reply is feared to have got: that is not in it, nor acked."""
+    with_a_lost_end(tmp_path / "data")
+    rest = [
+        wire.Token(1, seq, one) for seq, one in zip((4, 5, 6), (b"d ", b"e ", b"f "), strict=True)
+    ]
+
+    async def main_walld() -> None:
+        home = Home(tmp_path)
+        if restarted:
+            async with living(home) as virtual:
+                await until(lambda: virtual.engine.kept.where(os.getuid(), "s1"))
+        async with living(home) as virtual:
+            await until(lambda: virtual.engine.kept.where(os.getuid(), "s1"))
+            assert gaps(await recovered(virtual, "s1")) == GAP
+            with Peer(virtual, producer=b"p" * 16) as again:
+                again.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 7, told, told + 1))
+                again.send(*rest[told - 3 :])
+                await again.drain("synced")
+                if told == 3:
+                    assert gaps(await recovered(virtual, "s1")) == []
+                    assert text_of(await recovered(virtual, "s1")) == b"a b c d e f "
+                    assert virtual.engine.counters.lost_acked == 0
+                else:
+                    assert gaps(await recovered(virtual, "s1")) == [(4, 6, "corrupt")]
+                    assert virtual.engine.counters.lost_acked == 3
+            await virtual.crash()
+        async with living(home) as virtual:
+            # What its producer was told stands nowhere else, until that says it again.
+            assert gaps(await recovered(virtual, "s1")) == (GAP if told == 6 else [])
 
     run(main_walld)
 

@@ -53,6 +53,13 @@ def test_what_lies_in_quarantine_may_have_been_any_reply(folder: Path) -> None:
     assert offline.has_partial(str(folder), UID, "S") is True
 
 
+def test_a_log_that_was_cut_below_its_header_proves_nothing(folder: Path) -> None:
+    (folder / "wal" / f"{1:020d}.wal").write_bytes(b"h" * 40)
+    assert offline.has_partial(str(folder), UID, "S") is None
+    (folder / "wal" / f"{2:020d}.wal").write_bytes(b"h" * 64)
+    assert offline.has_partial(str(folder), UID, "S") is False
+
+
 def test_a_segment_that_is_no_file_proves_nothing(folder: Path) -> None:
     (folder / "wal" / "lost+found").mkdir()
     assert offline.has_partial(str(folder), UID, "S") is False

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from functools import reduce
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -146,10 +147,18 @@ def test_a_list_of_any_length_takes_as_many_entries_as_it_needs(
         session.edit(told * 2)
 
 
+NESTED = reduce(lambda inner, _: {"a": inner}, range(5000), {})
+"""Deeper than Python's own functions go."""
+
+
 @pytest.mark.parametrize(
     ("call", "given", "error"),
     [
         ("undo", (0,), ValueError),
+        ("undo", ("3",), TypeError),
+        ("undo", (1.5,), TypeError),
+        ("message", ("user", NESTED), ValueError),
+        ("append", ("a", {"deep": NESTED}), ValueError),
         ("edit", ("m1",), TypeError),
         ("compact", (), TypeError),
         ("compact", ("so far",), TypeError),

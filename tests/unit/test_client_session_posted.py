@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import threading
 import time
@@ -130,17 +131,23 @@ def test_a_daemon_that_is_not_ready_gets_it_again(client: Coloured, ledger: Fake
     assert numbers(ledger) == [0, 1]
 
 
-def refuse(ledger: FakeLedger, session_id: str, code: str) -> list[bool]:
-    """Appends to that session are answered so for as long as the list is not empty."""
-    refusing = [True]
+def refuse(ledger: FakeLedger, session_ids: str | list[str], code: str) -> list[bool]:
+    """Appends to those sessions are answered so for as long as the list is not empty."""
+    refusing, ended = [True], set[int]()
+    hurt = {session_ids} if isinstance(session_ids, str) else set(session_ids)
 
     def before(peer: Peer, request: Any) -> bool:
-        if refusing and isinstance(request, wire.Append) and request.session_id == session_id:
+        if id(peer) in ended:
+            return True  # as walld does: nothing behind it is read
+        if refusing and isinstance(request, wire.Append) and request.session_id in hurt:
             peer.say(wire.Error(code, "cannot be read", id=request.id))
             peer.socket.shutdown(2)
+            ended.add(id(peer))
+            kept.append(peer)
             return True
         return False
 
+    kept: list[Peer] = []  # no other peer gets its id
     ledger.before = before
     return refusing
 
@@ -160,10 +167,13 @@ def test_a_session_that_fails_holds_up_no_other(
         client.session("S").append("a", {"n": n}, wait=False)
     assert client.session("S").append("a", {"n": 3}).seq == 4
     assert numbers(ledger) == [0, 1, 2, 3]
+    assert "not appended" not in caplog.text, "the other one did not wait for it to be given up"
+    client.session("hurt").state()
     assert f"3 entries posted to session 'hurt' are not appended: {code}" in caplog.text
     caplog.clear()
     client.session("hurt").append("a", {"n": 3}, wait=False)
     client.session("S").append("a", {"n": 4})
+    client.session("hurt").state()
     assert "1 entries posted to session 'hurt'" in caplog.text
     for name in ("_RETRY_SECONDS", "_HURRY_SECONDS"):
         monkeypatch.setattr(carrier, name, 1000.0)  # nothing waits for another attempt
@@ -173,8 +183,28 @@ def test_a_session_that_fails_holds_up_no_other(
     refusing.clear()
     client.session("hurt").append("a", {"n": 5}, wait=False)
     client.session("S").append("a", {"n": 7})
+    client.session("hurt").state()
     assert [event["payload"]["n"] for event in ledger.sessions["hurt"]] == [5]
     assert numbers(ledger) == list(range(8))
+
+
+def test_many_sessions_that_fail_hold_up_no_other(
+    client: Coloured, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was waited for until it was given up. Those that fail keep their order, too."""
+    monkeypatch.setattr(carrier, "_GIVE_UP_SECONDS", 1000.0)
+    hurt = [f"hurt {n}" for n in range(8)]
+    refusing = refuse(ledger, hurt, "unreadable")
+    for n in range(3):
+        for name in (*hurt, "S"):
+            client.session(name).append("a", {"n": n}, wait=False)
+    assert client.session("S").append("a", {"n": 3}).seq == 4
+    assert numbers(ledger) == [0, 1, 2, 3]
+    assert not set(ledger.sessions) & set(hurt)
+    refusing.clear()
+    for name in hurt:
+        assert client.session(name).append("a", {"n": 3}).seq == 4
+        assert [event["payload"]["n"] for event in ledger.sessions[name]] == [0, 1, 2, 3]
 
 
 def test_who_waits_does_not_send_it_all_again_without_a_pause(
@@ -236,6 +266,21 @@ def test_one_that_fails_for_a_moment_loses_nothing_and_keeps_its_order(
     assert session.append("a", {"n": 3}).seq == 4
     assert numbers(ledger) == [0, 1, 2, 3]
     assert "not appended" not in caplog.text
+
+
+def test_a_hangup_of_the_connection_before_is_not_one_of_this(
+    daemon: FakeDaemon, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the keeper's poll and its work whoever posts may have connected anew."""
+    for name in ("_RETRY_SECONDS", "_HURRY_SECONDS"):
+        monkeypatch.setattr(carrier, name, 1000.0)
+    client = walld_client.connect(daemon.path)
+    session = client.session("S")
+    session.append("a", {"n": 0}, wait=False)
+    assert client._outbox._carrier.attend(select.POLLHUP)
+    session.append("a", {"n": 1}, wait=False)
+    assert session.append("a", {"n": 2}).seq == 3
+    client.close()
 
 
 def test_what_does_not_fit_raises(

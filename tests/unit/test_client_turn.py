@@ -140,6 +140,22 @@ def test_a_submit_of_which_nobody_knows(client: Coloured, ledger: FakeLedger) ->
     assert ledger.types("S") == ["turn_submitted"]
 
 
+@pytest.mark.parametrize("code", [*wire.OF_THIS_MOMENT, *wire.OF_ITS_SESSION])
+def test_a_submit_that_is_not_taken_now(client: Coloured, ledger: FakeLedger, code: str) -> None:
+    """Whatever is of the moment or of the session says nothing of the message."""
+
+    def before(peer: Peer, request: Any) -> bool:
+        peer.say(wire.Error(code, "not now", "much", "less", request.id))
+        return True
+
+    ledger.before = before
+    with pytest.raises(walld_client.NotDurable, match=code) as raised:
+        client.session("S").submit("hello", message_id="m")
+    assert raised.value.message_id == "m"
+    ledger.before = lambda peer, request: False
+    assert client.session("S").submit("hello", message_id="m").message_id == "m"
+
+
 def test_without_a_daemon_a_submit_says_so_at_once(tmp_path: Path) -> None:
     client = walld_client.connect(tmp_path / "nobody")
     with pytest.raises(walld_client.NotDurable, match="no walld at"):
@@ -291,19 +307,21 @@ def test_its_reply(client: Coloured, ledger: FakeLedger, daemon: FakeDaemon) -> 
     assert session.turn(stream_id="r3").turn_id == turn.turn_id
 
 
+@pytest.mark.parametrize("code", [*wire.OF_THIS_MOMENT, *wire.OF_ITS_SESSION])
 def test_a_reply_does_not_fail_for_the_daemons_sake(
-    client: Coloured, ledger: FakeLedger, daemon: FakeDaemon, caplog: pytest.LogCaptureFixture
+    client: Coloured, ledger: FakeLedger, caplog: pytest.LogCaptureFixture, code: str
 ) -> None:
     turn = client.session("S").submit("hello", stream_id="r1")
 
     def before(peer: Peer, request: Any) -> bool:
-        peer.say(wire.Error("recovering", "wait", id=request.id))
+        peer.say(wire.Error(code, "wait", id=request.id))
         return True
 
     ledger.before = before
     reply = turn.reply()
     assert (reply.stream_id, reply.token("x")) == ("r1", 1)
-    assert "that its reply began is not in the log" in caplog.text
+    said = [one for one in caplog.messages if "that its reply began is not in the log" in one]
+    assert len(said) == 1
     reply.cancel()
 
 

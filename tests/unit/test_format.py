@@ -18,7 +18,7 @@ from walld.disk import owner
 from walld.engine import rules
 from walld.ledger import line, names, repaired, snapshot
 from walld.partials import store
-from walld.wal import layout, records, verdict
+from walld.wal import layout, records, unread, verdict
 
 TEXT = (Path(layout.__file__).parents[1] / "FORMAT.md").read_text()
 CODES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
@@ -168,7 +168,8 @@ def test_verdicts_of_settled_rows() -> None:
     meaning = {row.field: row.meaning for row in fields("Settled row")}
     assert meaning["verdict"] == (
         f"{verdict.TORN} torn, {verdict.CORRUPT} corrupt, {verdict.STRANDED} stranded, "
-        f'{verdict.RENEWED} renewed, {verdict.LEAPT} leapt: see "Rules for a writer"'
+        f"{verdict.RENEWED} renewed, {verdict.LEAPT} leapt, "
+        f'{unread.UNREAD} unread, {unread.READ} read: see "Rules for a writer"'
     )
 
 

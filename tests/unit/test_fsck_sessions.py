@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,10 @@ from damaged_directory import AT_MS, GONE, UID, DamagedDirectory, flip, row, sna
 from walld_client.wire import messages as wire
 
 from walld.cli import main, survey
+from walld.disk.real import RealDisk
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.line import chain_of, header_line, make_line
+from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 from walld.wal.layout import Flag
 from walld.wal.records import Begin, Happened
@@ -24,9 +26,9 @@ HELD = b"what the artifact holds"
 DIGEST = sha256(HELD)
 
 
-def lines(count: int, **payloads: dict[str, Any]) -> list[bytes]:
-    """Lines 1 to count of SESSION; payloads by "e<seq>"."""
-    made, chain = [], chain_of(header_line(UID, SESSION))
+def lines(count: int, session: str = SESSION, **payloads: dict[str, Any]) -> list[bytes]:
+    """Lines 1 to count of a session; payloads by "e<seq>"."""
+    made, chain = [], chain_of(header_line(UID, session))
     for seq in range(1, count + 1):
         payload = payloads.get(f"e{seq}", {"role": "user", "content": f"line {seq}"})
         kind = "artifact" if "sha256" in payload else "message"
@@ -160,6 +162,37 @@ def test_damage_in_the_middle_is_said_with_its_seqs(
     assert events_of(new).read_bytes().splitlines(keepends=True)[1:] == (
         all_lines[:2] + all_lines[3:]
     )
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20] + b"\n")
+
+
+def no_file(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(("spoil", "last_seq"), [(cut, 4), (Path.unlink, 0), (no_file, 0)])
+def test_a_lost_end_stays_lost_in_the_new_directory(
+    made: DamagedDirectory,
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[Path], None],
+    last_seq: int,
+) -> None:
+    """Z1: or what is appended there would get the seqs of what is lost."""
+    LedgerStore(made.disk).append(UID, "plain", 1, lines(5, "plain"))
+    SnapshotStore(made.disk).write_base(UID, "plain", 5, events_of(made.path).stat().st_size, b"?")
+    spoil(events_of(made.path))
+    code, account, new = salvage(made.path, capsys)
+    (taken,) = account["sessions"]
+    assert (code, taken["last_seq"], taken["whole"]) == (1, last_seq, False)
+    code, found, _ = fsck(new, capsys)
+    missing = [(one["first_seq"], one["last_seq"], one["why"]) for one in found["breaks"]]
+    assert (code, missing) == (2, [(last_seq + 1, 5, "missing")])
+    with RealDisk(str(new)) as disk:
+        assert not SnapshotStore(disk).add_increment(UID, "plain", 6, 1, b"x", follows=5)
+        assert SnapshotStore(disk).read(UID, "plain") is None
 
 
 def test_a_gap_between_the_file_and_the_log(

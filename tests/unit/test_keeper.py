@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from asking import refused
+from damaged_directory import DamagedDirectory, begin
+from damaged_directory import text as said
 from virtual_daemon import (
     Home,
     Peer,
@@ -25,7 +29,7 @@ from virtual_daemon import (
 from walld_client.wire import messages as wire
 
 from walld.cli.offline import find
-from walld.disk.real import RealFile
+from walld.disk.real import RealDisk, RealFile
 from walld.partials.gone import GONE_PATH
 
 UID = os.getuid()
@@ -184,6 +188,7 @@ async def kept_and_gone_on(home: Home) -> None:
             agent.send(START, wire.Token(1, 1, b"before"))
             await agent.drain("synced")
             await orphaned(virtual)
+            await until(lambda: virtual.engine.segments.oldest.is_empty)  # what it was is gone
         with Peer(virtual, producer=agent.producer) as again:
             again.send(wire.Resume(START, 2, 1, 3), wire.Token(1, 2, b" behind"))
             await again.drain("synced")
@@ -218,6 +223,22 @@ def unreadable(path: str, failing: list[bool]) -> Callable[[Virtual], None]:
     return plant
 
 
+def unlisted(path: str, failing: list[bool]) -> Callable[[Virtual], None]:
+    """A daemon whose disk does not list that directory, for as long as the list is not empty."""
+
+    def plant(virtual: Virtual) -> None:
+        whole = virtual.disk.list_dir
+
+        def planted(named: str) -> Any:
+            if named == path and failing:
+                raise OSError(5, "planted", named)
+            return whole(named)
+
+        virtual.disk.list_dir = planted  # type: ignore[method-assign]
+
+    return plant
+
+
 def test_what_no_start_could_read_is_not_written_over(tmp_path: Path) -> None:
     """It is the beginning of a reply that the log goes on with, and waits for it."""
 
@@ -245,18 +266,7 @@ def test_what_no_start_could_list_is_not_written_over(tmp_path: Path) -> None:
         home = Home(tmp_path)
         await kept_and_gone_on(home)
         failing = [True]
-
-        def plant(virtual: Virtual) -> None:
-            whole = virtual.disk.list_dir
-
-            def planted(named: str) -> Any:
-                if named == f"partials/{UID}/s" and failing:
-                    raise OSError(5, "planted", named)
-                return whole(named)
-
-            virtual.disk.list_dir = planted  # type: ignore[method-assign]
-
-        async with living(home, plant) as virtual:
+        async with living(home, unlisted(f"partials/{UID}/s", failing)) as virtual:
             virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
             await anyio.sleep(20)
             assert text_of(await recovered(virtual, "r")) == b"before behind"
@@ -266,6 +276,97 @@ def test_what_no_start_could_list_is_not_written_over(tmp_path: Path) -> None:
             assert list((home.data / "quarantine").iterdir()) == []
 
     run(main)
+
+
+@pytest.mark.parametrize("by", ["a resolve", "its owner's release"])
+def test_what_no_start_could_list_does_not_come_back_once_it_was_let_go(
+    tmp_path: Path, by: str
+) -> None:
+    """K7: its tombstone goes with the segment, and a later start can list the partial."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        await kept_and_gone_on(home)
+        path, failing = home.data / f"partials/{UID}/s/r", [True]
+        async with living(home, unlisted(f"partials/{UID}/s", failing)) as virtual:
+            stream = virtual.engine.registry.by_key[UID, "r"]
+            number = stream.begin.number
+            if by == "a resolve":
+                virtual.engine.orphan(stream, "agent_lost")
+                assert await asked(virtual, wire.Resolve(1, "r", 2)) is True
+            else:
+                with Peer(virtual, producer=stream.begin.producer) as again:
+                    start = wire.Start(number, 0, "r", "s")
+                    again.send(wire.Resume(start, 3, 2, 3), wire.End(number, 3, True))
+                    again.send(wire.Release(number, 4))
+                    await again.drain("synced")
+            await anyio.sleep(100)
+            assert path.exists(), "nobody could list it"
+            assert sum(file.stat().st_size for file in (home.data / "wal").iterdir()) < 200
+            failing.clear()
+        assert find(str(home.data)).replies == []
+        async with living(home) as virtual:
+            assert await recovered(virtual, "r") is None
+            await anyio.sleep(20)
+            assert not path.exists()
+        async with living(home):
+            assert not (home.data / GONE_PATH).exists()
+
+    run(main)
+
+
+@pytest.mark.parametrize("verb", ["unlink", "open"])
+def test_an_earlier_partial_that_cannot_be_removed_is_no_second_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """T3, K7: its later one is served and resolved, and nothing of either comes back."""
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)  # what is kept here is not too old
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch()
+    # The one that is found last is the earlier one.
+    earlier = made.partial(5, begin("r", "z"), said(1, "moved "))
+    later = made.partial(5, begin("r", "a"), said(1, "moved ", "on"))
+    made.close()
+    name, failing = str(earlier.relative_to(made.path)), [True]
+    whole = getattr(RealDisk, verb)
+
+    def planted(disk: RealDisk, path: str) -> Any:
+        if path == name and failing:
+            raise OSError(5, "planted", path)
+        return whole(disk, path)
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:  # more of it, in the log
+                agent.send(wire.Start(1, 0, "q", "s"))
+                await agent.drain("synced")
+            assert [one.stream_id for one in await replies(virtual)] == ["q", "r"]
+            assert text_of(await recovered(virtual, "r")) == b"moved on"
+            status = await asked(virtual, wire.Status(1))
+            assert status["partials"] == 1
+            assert await asked(virtual, wire.Resolve(1, "r")) is True
+            assert [one.stream_id for one in await replies(virtual)] == ["q"]
+            assert not later.exists()
+            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "q"], "agent_lost")
+            assert await asked(virtual, wire.Resolve(1, "q")) is True
+            await anyio.sleep(100)
+            assert earlier.exists()
+        failing.clear()
+        async with living(home) as virtual:
+            assert await replies(virtual) == []
+            await anyio.sleep(20)
+            assert not earlier.exists()
+
+    monkeypatch.setattr(RealDisk, verb, planted)
+    run(main)
+
+
+async def replies(virtual: Virtual) -> list[wire.Recovered]:
+    answer = await asked(virtual, wire.List(1, ""))
+    found = msgspec.convert(answer, list[wire.Recovered])
+    return sorted(found, key=lambda one: one.stream_id)
 
 
 def test_what_no_start_could_read_goes_with_the_rest_of_its_reply(tmp_path: Path) -> None:

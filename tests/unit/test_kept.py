@@ -53,3 +53,18 @@ def test_removed_is_removed_from_every_table() -> None:
     assert (kept.of_session(1000, "s"), kept.by_no, len(kept)) == (["q"], {}, 1)
     kept.remove(1000, "s", "q")
     assert (kept.of_session(1000, "s"), kept.all_names()) == ([], [])
+
+
+def test_two_of_one_stream_id_are_both_known() -> None:
+    """The first could not be read when the second began."""
+    kept = Kept()
+    kept.add(1000, "a", "r", FACTS)
+    kept.add(1000, "b", "r", FACTS._replace(stream_no=7))
+    kept.add(1000, "c", "r", None)
+    assert sorted(kept.places(1000, "r")) == [("a", "r"), ("b", "r"), ("c", "r")]
+    assert kept.where(1000, "r") == ("b", "r")
+    assert kept.facts_of(1000, "r") is None, "whose it is its id does not tell"
+    kept.remove(1000, "b", "r")
+    assert (len(kept), kept.where(1000, "r")) == (2, ("a", "r"))
+    kept.remove(1000, "c", "r")
+    assert kept.facts_of(1000, "r") == FACTS

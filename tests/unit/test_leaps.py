@@ -6,20 +6,26 @@ what it leapt over is not missed, and what is damaged of it is said once it can 
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from damaged_directory import AT_MS, DamagedDirectory, begin, row, text
 from damaged_directory import LOG as DIRECTORY_LOG
+from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from wal_files import LOG, BytesDisk, LogWriter
+from walld_client.wire import messages as wire
 
 from walld.daemon.mend import EPOCH_STREAMS_BITS, mend
-from walld.disk.real import RealDisk
+from walld.disk.owner import lock_record, parse_lock
+from walld.disk.real import RealDisk, RealFile
 from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
-from walld.wal.layout import Flag
+from walld.wal.layout import Flag, Settled
 from walld.wal.scan import LogScan
+from walld.wal.unread import READ, left
 from walld.wal.verdict import _LEAP_NO_MAX, LEAPT, SEGMENT_BATCHES_BITS, Verdict
 
 FULL = 1 << SEGMENT_BATCHES_BITS
@@ -120,13 +126,12 @@ def test_damage_to_what_was_leapt_over_is_judged_by_what_was_synced_there(*, syn
     if synced:
         log.batch(b"y", synced_no=6)
     last = log.places[5]
-    whole = bytes(log.files[3])
-    restart(log, 3)
-    log.files[3] = bytearray(whole)
     if synced:
+        restart(log, 3)
         log.flip(3, (last.offset + last.length - 1) * 8)
     else:
         cut(log, 3, last.offset + last.length - 1)
+        restart(log, 3)
     verdict = judged(log)
     found = verdict.corrupt if synced else verdict.torn
     assert [(item.first_no, item.last_no) for item in found] == [(6, 6)]
@@ -135,6 +140,71 @@ def test_damage_to_what_was_leapt_over_is_judged_by_what_was_synced_there(*, syn
     assert verdict.synced_up_to(verdict.last_batch_no) == verdict.synced_no > FULL
     restart(log)
     assert judged(log).is_clean, "and once"
+
+
+def gone(log: LogWriter) -> None:
+    del log.files[3]
+
+
+def headers_flipped(log: LogWriter) -> None:
+    for place in log.places:
+        if place.segment_id == 3:
+            log.flip(3, place.offset * 8)
+
+
+SPOILED: dict[str, Callable[[LogWriter], None]] = {
+    "removed": gone,
+    "emptied": lambda log: cut(log, 3, 0),
+    "cut below its header": lambda log: cut(log, 3, 40),
+    "cut to its header": lambda log: cut(log, 3, 64),
+    "cut behind a batch": lambda log: cut(log, 3, log.places[5].offset),
+    "cut in a batch": lambda log: cut(log, 3, log.places[5].offset + 30),
+    "zeros": lambda log: log.files.__setitem__(3, bytes(len(log.files[3]))),
+    "headers flipped": headers_flipped,
+    "the last header flipped": lambda log: log.flip(3, log.places[5].offset * 8),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+def test_what_could_not_be_read_must_be_there_and_whole(
+    spoil: Callable[[LogWriter], None],
+) -> None:
+    """Nothing else tells of what it held; and it is said once."""
+    log = three_segments()
+    restart(log, 3)
+    restart(log, 3)
+    assert judged(log).is_clean
+    spoil(log)
+    for _ in range(2):
+        assert judged(log).corrupt, "at each start that has written nothing down"
+    restart(log)
+    assert judged(log).is_clean
+
+
+def test_once_read_it_is_judged_as_any_other() -> None:
+    log = three_segments()
+    restart(log, 3)
+    row = Settled(3, 6, 0, 0, READ)
+    assert judged(log).awaited == [row]
+    restart(log)
+    assert judged(log).awaited == []
+    gone(log)
+    verdict = judged(log)
+    assert [(item.first_no, item.last_no) for item in verdict.corrupt] == [(5, 6)]
+    assert not verdict.torn
+
+
+def test_one_that_left_in_its_turn_is_not_missed() -> None:
+    log = three_segments()
+    restart(log, 1, 2, 3)
+    for batch in settled_batches(log.next_no, [left(1)]):
+        log.put(batch, log.next_no - 1)
+    del log.files[1]
+    assert judged(log, 2, 3).is_clean is False, "of those two nothing is known"
+    assert judged(log, 2, 3).corrupt == []
+    assert judged(log).is_clean
+    del log.files[2]
+    assert judged(log, 3).corrupt, "that one has not"
 
 
 def test_a_stream_of_an_unread_partial_keeps_its_number(tmp_path: Path) -> None:
@@ -173,3 +243,48 @@ def test_so_do_those_of_a_log_with_damage(tmp_path: Path) -> None:
     with RealDisk(str(made.path)) as disk:
         mended = mend(disk, PartialStore(disk), DIRECTORY_LOG, 3)
     assert mended.last_stream_no == 3 << EPOCH_STREAMS_BITS
+
+
+def test_a_leap_is_above_all_that_daemons_gave_whose_lock_and_segment_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their epochs stand in LOCK and in headers; the names of segments tell as much."""
+    home, failing = Home(tmp_path), list[str]()
+    whole = RealDisk.open
+
+    def planted(disk: RealDisk, path: str) -> RealFile:
+        if path in failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return whole(disk, path)
+
+    monkeypatch.setattr(RealDisk, "open", planted)
+
+    async def life(name: str) -> int:
+        """A daemon, and a reply that it is told; the highest number it gave."""
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, name, "s"), wire.Token(1, 1, name.encode()))
+                await agent.drain("synced")
+            await virtual.crash()
+            return virtual.engine.registry.last_no
+
+    async def main() -> None:
+        await life("first")
+        lock = home.data / "LOCK"
+        was = parse_lock(lock.read_bytes(), "LOCK")
+        assert was is not None
+        # Starts that came to nothing, one after the other.
+        lock.write_bytes(lock_record(was[0] + 40, was[1], has_log=True))
+        (home.data / "quarantine" / "stream-9").write_bytes(b"a doubt")
+        second = await life("second")
+        assert second > 1 << EPOCH_STREAMS_BITS
+        lock.unlink()
+        newest = max((home.data / "wal").glob("*.wal"))
+        failing.append(f"wal/{newest.name}")
+        assert await life("third") > second
+        failing.clear()
+        async with living(home) as virtual:
+            for name in ("first", "second", "third"):
+                assert text_of(await recovered(virtual, name)) == name.encode()
+
+    run(main)

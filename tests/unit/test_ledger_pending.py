@@ -20,6 +20,10 @@ def found(base: int, *seqs: int, batch_no: int = NOT_SYNCED, word: str = "first"
     return FoundLines(base, batch_no, lines(*seqs, word=word))
 
 
+def leapt(base: int, *seqs: int, batch_no: int = NOT_SYNCED) -> FoundLines:
+    return FoundLines(base, batch_no, lines(*seqs), leapt=True)
+
+
 def joined(*streams: FoundLines, last_in_file: int = 0, met_damage: bool = False) -> Joined:
     return join(streams, last_in_file, SYNCED, met_damage=met_damage)
 
@@ -90,3 +94,17 @@ def test_a_crash_leaves_a_prefix_of_what_there_was(
     first = behind[0] if behind else base + 1
     assert {one.seq for one in kept} >= set(range(last_in_file + 1, first))
     assert all(one.seq > first for one in cut)
+
+
+def test_what_was_leapt_over_is_no_torn_place() -> None:
+    """H3: also where nothing is known to be damaged any more, and nothing was synced."""
+    assert joined(found(0, 1, 2), leapt(9, 10, 11)) == (lines(1, 2, 10, 11), [])
+    assert joined(leapt(9, 10), last_in_file=2) == (lines(10), [])
+    assert joined(leapt(9, 10, 12), last_in_file=2) == (lines(10), lines(12))
+    assert joined(found(2, 3, 5), leapt(9, 10), last_in_file=2) == (lines(3, 10), lines(5))
+
+
+def test_what_an_earlier_start_did_not_see_for_damage_is_kept_aside() -> None:
+    again = found(1, 2, 3, word="again")
+    kept = [*lines(1), *lines(2, 3, word="again")]
+    assert joined(found(0, 1, 2), again, met_damage=True) == (kept, lines(2))

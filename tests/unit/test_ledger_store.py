@@ -16,6 +16,7 @@ from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
 from walld.errors import FormatError, LedgerGap, NewerVersion
 from walld.ledger.line import chain_of, header_line, make_line
+from walld.ledger.repaired import Leap
 from walld.ledger.store import LedgerStore
 
 HEADER = header_line(UID, SESSION)
@@ -386,3 +387,25 @@ def test_what_was_never_finished_is_swept(disk: RealDisk, store: LedgerStore) ->
         str(folder.relative_to(disk.root)),
         str(events(disk).relative_to(disk.root)),
     ]
+
+
+def test_lines_that_were_leapt_over_are_put_where_they_belong(
+    disk: RealDisk, store: LedgerStore
+) -> None:
+    """Y1: the leap is known before the first line behind it, and stays a break."""
+    leap = Leap(3, 7, ["wal/00000000000000000002.wal"])
+    store.append(UID, SESSION, 1, LINES[:2])
+    store.note_leap(UID, SESSION, leap)
+    store.note_leap(UID, SESSION, leap)
+    assert store.leaps(UID, SESSION) == [leap]
+    behind = make_line(8, "late", AT_MS, "note", b"{}", chain_of(LINES[1]))
+    store.append(UID, SESSION, 8, [behind], allow_gap=True)
+    for _ in range(2):
+        store.append(UID, SESSION, 3, LINES[2:4], allow_gap=True)
+        reading = store.read(UID, SESSION)
+        assert reading.lines == [*LINES[:4], behind]
+        (found,) = reading.breaks
+        assert (found.first_seq, found.last_seq, found.why) == (5, 7, "missing")
+    store.repair(UID, SESSION)
+    assert store.read(UID, SESSION).breaks == []
+    assert store.leaps(UID, SESSION) == [leap]

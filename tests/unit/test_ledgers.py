@@ -14,7 +14,8 @@ from walld.engine.ledgers import LINE_KIND, Ledger
 from walld.engine.stream import Stream
 from walld.errors import Refusal
 from walld.ledger.line import chain_of, read_line
-from walld.ledger.pending import Pending
+from walld.ledger.pending import LEAPT, Pending
+from walld.ledger.repaired import Leap
 from walld.sessions.state import SessionState
 from walld.wal import records
 
@@ -452,3 +453,18 @@ def test_a_reply_whose_session_is_deleted_before_its_messages_are_written_goes(
     buried = [part.stream for batch in batches for part in batch.parts if part.is_tombstone]
     assert stream in buried
     assert stream not in world.engine.sealing.buried
+
+
+def test_what_may_have_been_given_is_leapt_over_once(world: World) -> None:
+    """Y1: and the stream says so, for the start that can read what lies between."""
+    ledger = opened(world)
+    ledger.fear = fear = Leap(1, 7, ["wal/1"])
+    assert not ledger.is_begun
+    with pytest.raises(Refusal) as stale:
+        append(world, ledger, entry("a"), expected_seq=0)
+    assert (stale.value.code, stale.value.limit) == ("stale", "7")
+    assert append(world, ledger, entry("a"), expected_seq=7) == [wire.Placed(8, "a")]
+    assert append(world, ledger, entry("b")) == [wire.Placed(9, "b")]
+    assert ledger.stream is not None
+    assert (ledger.stream.begin.number, ledger.stream.begin.meta) == (7, LEAPT)
+    assert (ledger.leaps, ledger.fear, ledger.is_begun) == ([fear], None, True)

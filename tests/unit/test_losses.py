@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from wal_files import LOG, BytesFile, LogWriter
+import pytest
+from wal_files import LOG, BytesDisk, BytesFile, LogWriter
 
+from walld.daemon.damage import tails_lost
 from walld.wal.encode import BatchBuilder
 from walld.wal.layout import Flag
 from walld.wal.losses import Coverage, Gap
@@ -65,3 +67,24 @@ def test_what_a_doubtful_directory_claims_counts_where_nothing_else_has_it() -> 
 def test_streams_that_had_not_ended() -> None:
     found = coverage([(1, 0, 0, 0), (2, 0, 0, Flag.TERMINAL), (3, 0, 0, 0)], [], [(3, 1, 1, 0)])
     assert (found.open_before(2), found.open_before(4)) == (1, 2)
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_empty_batch_takes_nobodys_end(*, is_last: bool) -> None:
+    """It has a header and no more; at the end of a file more may have stood there."""
+    log = LogWriter()
+    log.segment()
+    log.batch(b"a")
+    empty = log.batch()
+    if not is_last:
+        log.batch(b"b", synced_no=2)
+    log.segment()
+    log.batch(synced_no=log.next_no - 1)
+    log.flip(empty.segment_id, (empty.offset + 12) * 8)
+    found, verdict = log.read()
+    (damage,) = verdict.corrupt
+    assert (damage.first_no, damage.last_no) == (2, 2)
+    coverage = Coverage()
+    coverage.take(1, found[1])
+    found_lost = tails_lost(BytesDisk(log.files), LOG, verdict, coverage)
+    assert found_lost == ({1: 2} if is_last else {})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from damaged_directory import LOG, DamagedDirectory, begin, row, text
-from virtual_daemon import Home, Peer, living, recovered, run, until
+from virtual_daemon import Home, Peer, Virtual, living, recovered, run, until
 from walld_client import offline
 from walld_client.wire import messages as wire
 
@@ -71,6 +71,8 @@ def test_what_lay_in_synced_batches_that_are_gone_is_never_nothing(
             assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
         for path in quarantine.iterdir():
             path.unlink()
+        if made.file(2).is_dir():  # which speaks against "nothing", too
+            made.file(2).rmdir()
         async with living(home) as virtual:
             assert await recovered(virtual, "s3") is None
         assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 3
@@ -129,6 +131,57 @@ def test_a_log_that_was_synced_once_cannot_be_gone(
             async with living(home) as virtual:
                 assert virtual.daemon.state.doubt is not None
                 assert (home.data / "quarantine" / "wal").exists()
+
+    run(main_walld)
+
+
+def only_residue(wal: Path) -> None:
+    (wal / f"{7:020d}.wal.residue").write_bytes(b"abc")
+    next(wal.glob("*.wal")).unlink()
+
+
+def of_another_log(wal: Path) -> None:
+    other = DamagedDirectory(wal.parent.parent / "other")
+    other.segment()
+    other.batch(row(1, 0, 1, begin("foreign"), text(1, "x"), flags=Flag.BEGIN))
+    other.close()
+    next(wal.glob("*.wal")).write_bytes(other.file(1).read_bytes())
+
+
+NO_LOG: dict[str, Callable[[Path], object]] = {
+    "emptied": lambda wal: os.truncate(next(wal.glob("*.wal")), 0),
+    "cut below its header": lambda wal: os.truncate(next(wal.glob("*.wal")), 40),
+    "a residue of long ago": only_residue,
+    "of another log": of_another_log,
+    "zeros": lambda wal: next(wal.glob("*.wal")).write_bytes(bytes(500)),
+}
+
+
+@pytest.mark.parametrize("spoil", NO_LOG.values(), ids=NO_LOG)
+def test_what_is_left_of_a_log_must_be_of_it(
+    tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    """P11: a name that ends in .wal is no proof of a log, and another log is another's."""
+
+    async def main_walld() -> None:
+        home = Home(tmp_path)
+        await _say_one_thing(home)
+        shutil.rmtree(home.data / "partials")
+        (home.data / "partials").mkdir()
+        spoil(home.data / "wal")
+        assert offline.has_partial(str(home.data), os.getuid(), "s") is None
+        assert main(["recover", "s", "--data", str(home.data)]) == 1
+        assert main(["fsck", str(home.data)]) == 2
+        for _ in range(2):
+            async with living(home) as virtual:
+                assert virtual.daemon.state.doubt is not None
+                assert (home.data / "quarantine" / "wal").exists()
+                assert await refused(virtual) == "unreadable"
+
+    async def refused(virtual: Virtual) -> str:
+        with Peer(virtual, "query") as asking:
+            asking.send(wire.Recover(1, "all", None, "r"))
+            return (await asking.hear(wire.Error)).code
 
     run(main_walld)
 

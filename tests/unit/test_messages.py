@@ -148,6 +148,7 @@ def test_unions_hold_what_their_side_may_say() -> None:
 
 def test_all_is_exact() -> None:
     public = set(STRUCTS) | {"Event", "FromAgent", "FromQuery", "ToAgent", "ToQuery"}
+    public |= {"OF_ITS_SESSION", "OF_THIS_MOMENT"}
     assert set(wire.__all__) == public
 
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from walld.disk.owner import LOCK_BYTES, LOCK_NAME, Owner
+from walld.disk.owner import (
+    LOCK_BYTES,
+    LOCK_NAME,
+    Owner,
+    believes_segments,
+    holding,
+    lock_record,
+    parse_lock,
+)
 from walld.errors import DirectoryTaken, FormatError
 
 UUID, OTHER = bytes(range(16)), bytes(range(16, 32))
@@ -23,7 +33,7 @@ def test_each_owner_raises_the_epoch_and_the_log_keeps_its_name(tmp_path: Path) 
         owner.close()
     raw = (tmp_path / LOCK_NAME).read_bytes()
     assert len(raw) == LOCK_BYTES
-    assert raw.split() == [b"walld", b"1", b"epoch", b"3", b"log", UUID.hex().encode()]
+    assert raw.split() == [b"walld", b"1", b"epoch", b"%020d" % 3, b"log", UUID.hex().encode()]
     assert (tmp_path / LOCK_NAME).stat().st_mode & 0o777 == 0o600
 
 
@@ -43,14 +53,88 @@ def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
     Owner(str(tmp_path), UUID).close()
 
 
+def test_who_removes_lock_gets_no_second_owner(tmp_path: Path) -> None:
+    """As the leftover of a crash, say. Two would both acknowledge."""
+    first = Owner(str(tmp_path), UUID)
+    (tmp_path / "LOCK").unlink()
+    with pytest.raises(DirectoryTaken, match="another walld owns"):
+        Owner(str(tmp_path), UUID)
+    with pytest.raises(DirectoryTaken, match="another walld owns"), holding(str(tmp_path)):
+        pass
+    assert not (tmp_path / "LOCK").exists()
+    first.close()
+    Owner(str(tmp_path), UUID).close()
+
+
+def test_a_directory_that_cannot_be_flocked_is_held_by_lock_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS: EBADF, for a directory is never open for writing."""
+    flock = fcntl.flock
+
+    def on_nfs(fd: int, how: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", on_nfs)
+    first = Owner(str(tmp_path), UUID)
+    with pytest.raises(DirectoryTaken, match="LOCK: another walld owns"):
+        Owner(str(tmp_path), UUID)
+    first.close()
+
+
+def unlocked(owner: Owner) -> None:
+    """As where the lease of a file server has run out."""
+    for fd in (owner._fd, owner._root_fd):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
 def test_a_frozen_owner_that_thaws_is_none(tmp_path: Path) -> None:
     """Its lock was lost, as on NFS when a lease runs out, and another daemon came."""
     frozen = Owner(str(tmp_path), UUID)
-    fcntl.flock(frozen._fd, fcntl.LOCK_UN)
+    unlocked(frozen)
     other = Owner(str(tmp_path), UUID)
     assert (frozen.is_owner(), other.is_owner()) == (False, True)
     other.close()
     frozen.close()
+
+
+@pytest.mark.parametrize("where", ["", "/dev/shm"])
+@pytest.mark.parametrize("epoch", [3, 9])
+def test_what_a_frozen_owner_adds_to_lock_takes_it_from_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, epoch: int
+) -> None:
+    """It stood still between its look at the epoch and its write, while another came."""
+    if where and not Path(where).is_dir():
+        pytest.skip("no /dev/shm: no file system without a device to try it on")
+    with tempfile.TemporaryDirectory(dir=where or tmp_path) as root:
+        frozen = Owner(root, UUID, epoch=epoch - 1)
+        others: list[Owner] = []
+
+        def looks() -> bool:
+            unlocked(frozen)
+            others.append(Owner(root, OTHER, epoch=epoch))
+            return True
+
+        with monkeypatch.context() as patch:
+            patch.setattr(frozen, "is_owner", looks)
+            frozen.synced()
+        (other,) = others
+        assert (frozen.is_owner(), other.is_owner()) == (False, True)
+        raw = Path(root, LOCK_NAME).read_bytes()
+        assert parse_lock(raw, LOCK_NAME) == (epoch + 1, UUID, True), "a segment was durable"
+        assert len(raw) == LOCK_BYTES
+        other.close()
+        frozen.close()
+
+
+def test_a_lock_with_a_short_epoch_is_read(tmp_path: Path) -> None:
+    raw = b"walld 1\nepoch 7\nlog " + UUID.hex().encode() + b"\nwritten\n"
+    (tmp_path / LOCK_NAME).write_bytes(raw.ljust(LOCK_BYTES))
+    owner = Owner(str(tmp_path), OTHER)
+    assert (owner.epoch, owner.log_uuid, owner.had_log) == (8, UUID, True)
+    owner.close()
 
 
 def test_on_no_device_of_this_machine_the_lock_is_read_past_the_page_cache(tmp_path: Path) -> None:
@@ -65,7 +149,7 @@ def test_on_no_device_of_this_machine_the_lock_is_read_past_the_page_cache(tmp_p
             # tmpfs can since Linux 6.5.
             assert is_direct or frozen._direct < 0
             assert frozen.is_owner()
-            fcntl.flock(frozen._fd, fcntl.LOCK_UN)
+            unlocked(frozen)
             other = Owner(root, UUID)
             assert (frozen.is_owner(), other.is_owner()) == (False, True)
             other.close()
@@ -128,4 +212,42 @@ def test_a_short_write_of_lock_is_gone_on_with(
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:37], at))
     owner = Owner(str(tmp_path), bytes(16))
     assert owner.is_owner()
+    owner.close()
+
+
+SLIP = b"\x01" + UUID[1:]
+
+
+@pytest.mark.parametrize(
+    ("known", "is_believed"),
+    [
+        ([], False),
+        ([UUID], False),
+        ([OTHER, UUID], False),
+        ([OTHER], False),
+        ([SLIP], True),
+        ([OTHER, OTHER], True),
+        ([OTHER, bytes(16)], False),
+    ],
+)
+def test_a_whole_lock_is_believed_but_for_a_slip_or_against_many(
+    tmp_path: Path, known: list[bytes], *, is_believed: bool
+) -> None:
+    """It has no checksum; and one segment may be that of another log."""
+    assert believes_segments(UUID, known) is is_believed
+    first = Owner(str(tmp_path), UUID)
+    first.synced()
+    first.close()
+    owner = Owner(str(tmp_path), known[0] if known else OTHER, known=known)
+    assert (owner.log_uuid != UUID) is is_believed
+    assert owner.is_other_log is (is_believed and known != [SLIP])
+    owner.close()
+
+
+@pytest.mark.parametrize("epoch", [2**63, 2**64 - 2, 2**64 - 1, 10**20 - 1])
+def test_an_epoch_that_nobody_reached_is_damage(tmp_path: Path, epoch: int) -> None:
+    """A segment's header has 64 bits for it."""
+    (tmp_path / LOCK_NAME).write_bytes(lock_record(epoch, UUID, has_log=True))
+    owner = Owner(str(tmp_path), OTHER, epoch=7)
+    assert (owner.epoch, owner.log_uuid, owner.had_log) == (8, UUID, True)
     owner.close()

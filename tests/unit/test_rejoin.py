@@ -72,6 +72,18 @@ def test_also_where_the_later_part_has_a_partial(made: DamagedDirectory, tmp_pat
     assert said(Home(tmp_path)) == [b"a b c d e "] * 6
 
 
+def test_three_parts_of_which_the_one_in_the_middle_has_a_partial(
+    made: DamagedDirectory, tmp_path: Path
+) -> None:
+    """Its owner had come back to two starts that could not read what stood before."""
+    made.batch(row(11, 0, 0, begin(), flags=Flag.BEGIN))
+    made.batch(row(11, 6, 6, text(6, "f ")))
+    made.batch()
+    made.partial(9, begin(), LATER)
+    made.close()
+    assert said(Home(tmp_path)) == [b"a b c d e f "] * 6
+
+
 def test_a_partial_that_cannot_be_read_is_not_written_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

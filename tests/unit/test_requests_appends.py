@@ -62,6 +62,9 @@ def test_a_session_whose_file_cannot_be_written_takes_no_room_of_others(
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
             virtual.daemon.background.wake()
+            said = b'{"message_id":"m","content":"q"}'
+            begun = wire.NewEntry("turn_submitted", said, "t", turn="t")
+            assert await asked(virtual, wire.Append(40, "hurt", [begun]))
             for number in range(1, 8):
                 assert await asked(virtual, append("hurt", number))
             await anyio.sleep(limits.CHECKPOINT_SECONDS + 5)
@@ -72,14 +75,16 @@ def test_a_session_whose_file_cannot_be_written_takes_no_room_of_others(
                     if isinstance(answer, wire.Error):
                         break
             assert (answer.code, answer.limit) == ("unwritable", "2000")
+            end = wire.NewEntry("turn_completed", b"{}", "end", turn="t")
+            assert await asked(virtual, wire.Append(41, "hurt", [end])), "what was begun may end"
             assert await asked(virtual, append("good", 1))
             failing.clear()
-            await anyio.sleep(5)
+            await anyio.sleep(limits.CHECKPOINT_SECONDS + 5)
             assert await asked(virtual, append("hurt", 50))
             more = [wire.NewEntry("message", payload, f"more{n}") for n in range(30)]
             assert await asked(virtual, wire.Append(51, "hurt", more)), "all its room again"
             lines = await asked(virtual, wire.Events(60, "hurt"))
-            assert len(lines) == number + 30
+            assert len(lines) == number + 32
 
     run(main)
 

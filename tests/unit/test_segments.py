@@ -193,3 +193,13 @@ def test_what_is_released_while_it_is_written_again_is_as_due() -> None:
     segments.add(Segment(2, 1, 0.0))
     segments.died(1, 50, 2, 7.0)
     assert segments.current.dead_since == 7.0
+
+
+def test_released_bytes_that_are_written_again_are_due_where_they_stand_then() -> None:
+    """P5: they were due in the segment that was poisoned, which goes on without them."""
+    segments = two()
+    segments.current.died_at, segments.current.dead_since = 5.0, 4.0
+    segments.poison(3)
+    segments.add(Segment(6, 4, 9.0))
+    segments.recount([])
+    assert (segments.current.died_at, segments.current.dead_since) == (5.0, 4.0)

@@ -84,7 +84,7 @@ def test_a_call_whose_turn_is_not_here_is_told_all_the_same(source: Log) -> None
     left, copy = source.events[1:], Log()
     lacks = untold(left, source.state.last_seq, copy.events)
     waits, paid = lacks["calls"]
-    named = {"turn": "t", "call_id": "paid", "tool": INTENT["tool"], "source_seq": 6, **NEVER}
+    named = {"turn": "t", "call_id": "paid", "tool": INTENT["tool"], "as_of": "e6", **NEVER}
     assert paid == named
     assert (waits["call_id"], waits["resume_policy"]) == ("waits", "require-user-confirmation")
     copy.add("imported", lacks, leaf=False)

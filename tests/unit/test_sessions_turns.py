@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import pytest
 from session_log import Log
 
@@ -117,6 +120,12 @@ def test_what_makes_two_submissions_the_same() -> None:
     assert len(one) == 8
     assert one == content_hash({"content": {"b": 2, "a": 1}, "message_id": "any"})
     assert one != content_hash({"content": {"a": 1, "b": 2}, "attachments": ["x"]})
+    for text in ("", 'é\u2028\n"\\', "\ud83d", "x" * 3000):
+        said = f'{{"attachments":[],"content":{json.dumps(text)}}}'
+        for no_attachments in ({}, {"attachments": []}, {"attachments": None}):
+            hashed = content_hash({"content": text} | no_attachments)
+            assert hashed == hashlib.sha256(said.encode()).digest()[:8], "as canonical JSON"
+            assert hashed != content_hash({"content": text, "attachments": [""]})
     assert content_hash({"content": "\ud83d"}) != content_hash({"content": "\ud83c"})
 
 

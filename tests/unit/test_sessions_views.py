@@ -123,6 +123,32 @@ def test_calls_of_messages_are_unanswered_too() -> None:
     assert (left["call_id"], left["tool"], left["seq"]) == ("b", "y", 1)
 
 
+def test_calls_that_may_have_run_elsewhere_are_unanswered_until_somebody_says() -> None:
+    log = Log()
+    log.submit("t1")
+    call = {"tool": "pay", "side_effect": "external-write", "resume_policy": "never-rerun"}
+    told = [{"turn": turn, "call_id": "c", **call} for turn in ("t1", "T")]
+    log.add("imported", {"calls": told}, leaf=False)
+    found = audit(log.events)
+    for left in (found["turns"][0]["unanswered"], found["unanswered"]):
+        assert [(one["call_id"], one["tool"], one["outcome"]) for one in left] == [
+            ("c", "pay", "unknown")
+        ]
+    log.add("observation", {"of_turn": "T", "of_call": "c", "text": "it was paid"})
+    assert audit(log.events)["unanswered"] == []
+
+
+def test_an_entry_whose_parent_is_lost_is_not_malformed() -> None:
+    log = Log()
+    for text in "abc":
+        log.say("user", text)
+    left = [one for one in log.events if one.seq != 2]
+    assert audit(left)["malformed"] == []
+    stray = Event(seq=2, id="x", parent="none", type="message", payload=log.events[1].payload)
+    (told,) = audit([log.events[0], stray])["malformed"]
+    assert (told["seq"], told["code"]) == (2, "unknown_parent")
+
+
 def test_an_audit_names_what_is_malformed(log: Log) -> None:
     broken = [
         Event(seq=16, id="x1", parent="e15", type="turn_interrupted", turn="t1"),

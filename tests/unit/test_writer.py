@@ -257,7 +257,7 @@ def test_who_is_no_longer_the_owner_acknowledges_nothing(tmp_path: Path) -> None
                 agent.send(START, *tokens(1, 10))
                 await agent.drain("synced")
                 with (home.data / "LOCK").open("r+b") as lock:
-                    record = lock.read(LOCK_BYTES).replace(b"epoch 1", b"epoch 2")
+                    record = lock.read(LOCK_BYTES).replace(b"1\nlog", b"2\nlog")
                     os.pwrite(lock.fileno(), record, 0)
                 agent.send(*tokens(11, 20), wire.Drain(2, "written"))
                 await virtual.ended.wait()

@@ -12,10 +12,11 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from virtual_daemon import Home, Peer, living, recovered, run, text_of, until
+from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
 from walld.errors import FormatError
+from walld.partials.store import PartialStore
 
 START = wire.Start(1, 0, "r", "s")
 
@@ -52,7 +53,7 @@ def test_a_partial_that_cannot_be_made_is_resolved_meanwhile(
             with Peer(virtual) as agent:
                 agent.send(START, *tokens(1, 10))
                 await agent.drain("synced")
-            monkeypatch.setattr(virtual.daemon._store, "write", broken)
+            monkeypatch.setattr(PartialStore, "write", broken)
             virtual.background.seconds = 2.0
             virtual.engine.orphan(virtual.engine.registry.by_no[1], "agent_lost")
             virtual.daemon.background.wake()
@@ -170,6 +171,43 @@ def test_a_stop_on_a_full_disk_waits_until_it_has_room(tmp_path: Path) -> None:
             reply = await recovered(again, "r")
             assert reply is not None
             assert reply.last_seq == 20
+
+    run(main)
+
+
+@pytest.mark.parametrize("verb", ["create", "write"])
+def test_what_was_said_to_a_start_without_any_room_is_written_before_it_stops(
+    tmp_path: Path, verb: str
+) -> None:
+    """It has no segment of its own, or one that takes not even a header's worth more."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 10))
+                await agent.drain("synced")
+            await virtual.crash()
+        (home.data / "reserve").unlink()
+
+        def full(virtual: Virtual) -> None:
+            virtual.faults.stuck[verb] = errno.ENOSPC
+
+        async with living(home, full) as virtual:
+            assert virtual.daemon.state.word == "disk_full"
+            assert text_of(await recovered(virtual, "r")) == b"word " * 10
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(2, 0, "later", "s"), wire.Token(2, 1, b"one"))
+                await until(lambda: virtual.engine.sealing.waiting)
+                virtual.stop.set()
+                await anyio.sleep(20)
+                assert not virtual.ended.is_set(), "what it has taken is nowhere else"
+                virtual.faults.stuck.clear()
+                await virtual.ended.wait()
+        async with living(home) as virtual:
+            assert text_of(await recovered(virtual, "r")) == b"word " * 10
+            assert text_of(await recovered(virtual, "later")) == b"one"
+            assert virtual.daemon.state.word == "ok"
 
     run(main)
 

@@ -96,6 +96,9 @@ def _segment(disk: RealDisk, name: str, path: str, segment_id: int, named: _Name
     except FileNotFoundError:
         yield {"what": "gone", "depth": 0, "path": path}  # reclaimed since it was listed
         return
+    except OSError as error:
+        yield {"what": "unreadable", "depth": 0, "path": path, "why": error.strerror}
+        return
     try:
         scan = SegmentScan(file, segment_id)
         yield {"what": "segment", "depth": 0, "path": path, "size": file.size()}

@@ -134,7 +134,7 @@ def inspect(disk: Disk, directory: str) -> Report:
     lock = survey.log_of(disk)
     report.lock = lock.trouble
     worst.append(_WORDS.index(lock.verdict))
-    if log_is_gone(disk, had_log=lock.had_log):
+    if log_is_gone(disk, lock.log_uuid, had_log=lock.had_log):
         report.notes.append(f"{WAL_DIR}/ holds no log, and there was one: a new one would begin")
         worst.append(CORRUPT)
     log = LogScan(disk, lock.log_uuid)
@@ -161,6 +161,7 @@ def inspect(disk: Disk, directory: str) -> Report:
     begins = _read_partials(disk, report, coverage, log.log_uuid, kept)
     worst += [CORRUPT] * bool(report.partials_damaged)
     names = _Names(disk, coverage, begins)
+    survey.join_parts(coverage, names.bytes)
     report.met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
     lines.judged(verdict.synced_no, met_damage=report.met_damage)
     for found in session_survey.sessions(disk, lines):
@@ -254,14 +255,18 @@ class _Names:
 
     def _read(self, no: int, segment_id: int, offset: int, length: int) -> Begin | None:
         try:
-            file = self._disk.open(SegmentFiles.path(segment_id))
-            try:
-                items = decode_body(no, file.read_at(length, offset))
-            finally:
-                file.close()
+            items = decode_body(no, self.bytes(segment_id, offset, length))
         except (OSError, FormatError):
             return None
         return next((item for item in items if isinstance(item, Begin)), None)
+
+    def bytes(self, segment_id: int, offset: int, length: int) -> bytes:
+        """What stands in a segment. OSError."""
+        file = self._disk.open(SegmentFiles.path(segment_id))
+        try:
+            return file.read_at(length, offset)
+        finally:
+            file.close()
 
 
 def _losses(
@@ -281,9 +286,9 @@ def _losses(
     if batch is not None:
         finding.records = sum(record.body_bytes > 0 for record in batch.claimed)
         finding.records_verify = len(batch.good)
-        claimed = [record[:3] for record in batch.claimed]
+        claimed = [claim[:3] for claim in batch.claims]
     lost = coverage.lost(finding.first_batch, finding.last_batch, claimed)
-    if finding.first_batch:
+    if finding.first_batch and finding.reason != "empty":  # no record stood in that
         finding.open_streams = coverage.open_before(finding.first_batch)
     for no, missing in lost.items():
         for first_seq, last_seq in missing:

@@ -15,15 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from walld_client.wire import messages as wire
 
 from walld.cli import survey
+from walld.daemon.damage import tails_lost
 from walld.disk.base import Disk, File
 from walld.errors import FormatError
-from walld.partials.gone import read_gone
 from walld.partials.names import own_names, place_of
 from walld.partials.store import Partial, PartialFacts, unpack_partial
+from walld.replies.parts import counted_from
 from walld.wal import ranges
 from walld.wal.doubtful import doubtful_batch
 from walld.wal.files import SegmentFiles
@@ -32,7 +34,10 @@ from walld.wal.layout import segment_seed
 from walld.wal.losses import Coverage
 from walld.wal.records import Begin, Happened, Item, decode_body, decode_items
 from walld.wal.scan import LogScan, ScannedBatch
-from walld.wal.verdict import CORRUPT, TORN, Damage
+from walld.wal.verdict import CORRUPT, TORN, Verdict
+
+if TYPE_CHECKING:
+    from walld.wal.index import StreamRecords
 
 __all__ = ["Gathered", "Gathering", "session_of"]
 
@@ -44,8 +49,8 @@ _Place = tuple[int, int, int]
 class Gathered:
     """What there is of one stream. bodies: its records as they stand, unread ones too.
 
-    facts: of its partial. doubtful: records out of batches that do not verify. unread: why some of
-    it could not be read.
+    facts: of its partial. doubtful: records out of batches that do not verify. in_parts: it stands
+    under several numbers. unread: why some of it could not be read.
     """
 
     stream_no: int
@@ -54,12 +59,22 @@ class Gathered:
     facts: PartialFacts | None = None
     segments: set[int] = field(default_factory=set)
     doubtful: int = 0
+    in_parts: bool = False
     unread: list[str] = field(default_factory=list)
 
-    @property
-    def kept_seq(self) -> int:
-        """How far its partial says that it got."""
-        return 0 if self.facts is None else self.facts.last_seq
+    kept_seq: int = 0
+    """How far its partial says that it got."""
+
+    def goes_on_from(self, part: Gathered, items: list[Item]) -> None:
+        """What an earlier number holds of the reply, with its items counted from this Begin."""
+        self.in_parts = True
+        self.items += items
+        self.bodies += part.bodies
+        self.facts = self.facts or part.facts
+        self.kept_seq = max(self.kept_seq, part.kept_seq)
+        self.segments |= part.segments
+        self.doubtful += part.doubtful
+        self.unread += part.unread
 
     @property
     def begin(self) -> Begin | None:
@@ -84,7 +99,7 @@ class Gathering:
         survey.scan(disk, log, "reading the log", self._take)
         self.log_uuid = log.log_uuid
         self.verdict = log.verdict()
-        self._words = _words(log, self.verdict.corrupt, self.verdict.torn)
+        self._words = _words(log, self.verdict)
         if self.log_uuid is not None:
             for segment_id, offset in _bad_batches(log):
                 self._doubt(self.log_uuid, segment_id, offset)
@@ -94,15 +109,14 @@ class Gathering:
         self.released: list[str] = []
         """Partials of replies that were released since."""
         self.damaged: list[survey.Damaged] = []
-        self._gone: list[ranges.Range] = []
-        with suppress(OSError):
-            self._gone = read_gone(disk, self.log_uuid)
+        self._gone, self.doubt = survey.done_with(disk, self.log_uuid)
         for found in survey.partials(disk):
             self._keep(found)
         for misplaced in [one for one in self.damaged if one.is_misplaced]:
             if self._take_misplaced(misplaced.path):
                 self.damaged.remove(misplaced)
-        self._feared = self._coverage.tails_lost(self.verdict.corrupt)
+        self._parts = survey.join_parts(self._coverage, self._bytes)
+        self._feared = tails_lost(disk, self.log_uuid, self.verdict, self._coverage)
 
     def _take(self, segment_id: int, batch: ScannedBatch) -> None:
         self._index.take(batch)
@@ -119,6 +133,7 @@ class Gathering:
             if batch is None:
                 return
             self.tombstones_doubted += batch.tombstones
+            self._coverage.doubted(segment_id, offset, batch)
             for record, _ in batch.good:
                 if record.stream_no not in self._coverage.dead:
                     place = segment_id, offset + record.offset, record.body_bytes
@@ -172,16 +187,35 @@ class Gathering:
 
     def streams(self) -> Iterator[Gathered]:
         """Every stream that is not released, in the order they began to be written."""
-        met = set()
+        goes_on = {no for _, earlier in self._parts.values() for no in earlier}
+        held: dict[int, StreamRecords] = {}
+        if goes_on:
+            held = {no: found for no, found in self._index.streams() if no in goes_on}
+        met = set(goes_on)
         for no, found in self._index.streams():
-            met.add(no)
-            places = [
-                (*self._place(where), size)
-                for where, size in zip(found.where, found.sizes, strict=True)
-            ]
-            yield self._gathered(no, places)
+            if no not in goes_on:
+                met.add(no)
+                yield self._whole(no, found, held)
         for no in sorted({*self._doubtful, *self._kept} - met):
-            yield self._gathered(no, [])
+            yield self._whole(no, None, held)
+
+    def _whole(
+        self, no: int, records: StreamRecords | None, held: dict[int, StreamRecords]
+    ) -> Gathered:
+        """A stream, and what earlier numbers hold of its reply."""
+        found = self._gathered(no, self._places(records))
+        begin, parts = self._parts.get(no, (None, {}))
+        for earlier, its_begin in parts.items():
+            part = self._gathered(earlier, self._places(held.get(earlier)))
+            assert begin is not None, no
+            found.goes_on_from(part, counted_from(begin, its_begin, part.items))
+        return found
+
+    def _places(self, records: StreamRecords | None) -> list[_Place]:
+        if records is None:
+            return []
+        pairs = zip(records.where, records.sizes, strict=True)
+        return [(*self._place(where), size) for where, size in pairs]
 
     def _place(self, where: int) -> tuple[int, int]:
         segment_id, batch_at = self._batches[where >> OFFSET_BITS]
@@ -194,7 +228,7 @@ class Gathering:
             try:
                 partial, items = self._read_partial(kept)
                 found.items += items
-                found.facts = partial.facts
+                found.facts, found.kept_seq = partial.facts, partial.facts.last_seq
             except FileNotFoundError:
                 pass  # resolved since it was listed
             except (OSError, FormatError) as error:
@@ -213,7 +247,7 @@ class Gathering:
             return
         where = f"segment {segment_id}, {length} bytes at {offset}"
         try:
-            body = self._file(segment_id).read_at(length, offset)
+            body = self._bytes(*place)
         except OSError as error:
             found.unread.append(f"{where}: {error.strerror}")
             return
@@ -223,6 +257,9 @@ class Gathering:
             found.items += decode_body(found.stream_no, body)
         except FormatError as error:
             found.unread.append(f"{where}: {error}")
+
+    def _bytes(self, segment_id: int, offset: int, length: int) -> bytes:
+        return self._file(segment_id).read_at(length, offset)
 
     def _file(self, segment_id: int) -> File:
         file = self._files.get(segment_id)
@@ -242,8 +279,9 @@ class Gathering:
             for word, first_no, last_no in self._words
             if gap.may_be_of(first_no, last_no)
         }
-        words |= {"corrupt"} if stream_no in self._feared else set()
-        return next((word for word in ("corrupt", "torn") if word in words), None)
+        if stream_no in self._feared:
+            words.add("corrupt" if self.verdict.corrupt else "unknown")
+        return next((word for word in ("corrupt", "unknown", "torn") if word in words), None)
 
     def close(self) -> None:
         """Close every file."""
@@ -262,10 +300,11 @@ def _bad_batches(log: LogScan) -> list[tuple[int, int]]:
     ]
 
 
-def _words(log: LogScan, corrupt: list[Damage], torn: list[Damage]) -> list[tuple[str, int, int]]:
+def _words(log: LogScan, verdict: Verdict) -> list[tuple[str, int, int]]:
     """(word, first batch, last batch) of what is missing: found now, or by an earlier start."""
-    found = [("corrupt", item.first_no, item.last_no) for item in corrupt if item.first_no]
-    found += [("torn", item.first_no, item.last_no) for item in torn if item.first_no]
+    found = [("corrupt", item.first_no, item.last_no) for item in verdict.corrupt if item.first_no]
+    found += [("torn", item.first_no, item.last_no) for item in verdict.torn if item.first_no]
+    found += [("unknown", first_no, last_no) for first_no, last_no in verdict.unread]
     for facts in log.segments:
         for item in facts.settled:
             word = {TORN: "torn", CORRUPT: "corrupt"}.get(item.verdict)

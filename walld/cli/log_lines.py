@@ -12,7 +12,7 @@ from walld_client.wire import messages as wire
 
 from walld.errors import FormatError
 from walld.ledger.line import line_seq
-from walld.ledger.pending import FoundLines, Joined, Pending, join
+from walld.ledger.pending import LEAPT, FoundLines, Joined, Pending, join
 from walld.wal.layout import Flag
 from walld.wal.records import Begin, Happened, decode_body
 
@@ -92,7 +92,8 @@ class LogLines:
             if (begin.uid, begin.session_id) == key:
                 own = {seq + begin.number: line for seq, line in self._lines.get(no, [])}
                 lines = [Pending(seq, own[seq]) for seq in sorted(own) if line_seq(own[seq]) == seq]
-                streams.append(FoundLines(begin.number, batch_no, lines))
+                leapt = begin.meta == LEAPT
+                streams.append(FoundLines(begin.number, batch_no, lines, leapt))
         return join(
             streams, last_in_file, self._synced_no, met_damage=self._met_damage, proven=proven
         )

@@ -15,24 +15,32 @@ this directory would say the same.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from walld_client.wire import messages as wire
 
-from walld.cli.survey import log_of
+from walld.cli.survey import check_directory, done_with, log_of
 from walld.daemon import peers
-from walld.daemon.damage import coverage_of, gap_word, kept_aside, log_is_gone
+from walld.daemon.damage import (
+    coverage_of,
+    gap_word,
+    is_spoiled,
+    kept_aside,
+    log_is_gone,
+    tails_lost,
+)
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
-from walld.partials.gone import GONE_PATH, read_gone
 from walld.partials.store import PARTIALS_DIR, Partial, PartialFacts, PartialStore, Stray
 from walld.replies.fold import fold
+from walld.replies.parts import counted_from, in_parts
 from walld.wal import ranges
 from walld.wal.files import has_copies
 from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Flag
 from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, decode_items
-from walld.wal.scan import LogScan, list_segments
-from walld.wal.verdict import Damage
+from walld.wal.scan import LogScan, list_segments, not_segments
+from walld.wal.verdict import Verdict
 
 __all__ = ["Found", "find"]
 
@@ -52,20 +60,21 @@ class Found:
 class _Stream:
     """Arrays of items that were read of one stream. kept: what the header of its partial says.
 
-    feared_seq: it must be feared to have got there.
+    feared_seq: it must be feared to have got there. opening: the array in the log that begins it.
+    before: of a reply that stands under several numbers, what earlier ones hold of it.
     """
 
     arrays: list[bytes] = field(default_factory=list)
     kept: PartialFacts | None = None
     feared_seq: int = 0
+    opening: bytes | None = None
+    before: list[Item] = field(default_factory=list)
 
 
 def find(data: str) -> Found:
     """All replies of all users in the data directory. OSError where it cannot be read at all."""
     with RealDisk(data, read_only=True) as disk:
-        if not any(entry.name == WAL_DIR for entry in disk.list_dir("")):
-            # Not "nothing there": a typo, or a volume that is not mounted.
-            raise FormatError(f"{data}: holds no data of walld (no {WAL_DIR}/ in it)")
+        check_directory(disk)
         for _ in range(READ_TRIES):
             before = list_segments(disk)
             found = _Reading(disk).found()
@@ -88,14 +97,15 @@ class _Reading:
         self._gone_before: list[ranges.Range] = []
         self._doubts: list[str] = []
         self._gap_word = "dropped"
-        self._corrupt: list[Damage] = []
+        self._verdict = Verdict(0, 0)
         self._boot_id = peers.boot_id()
 
     def found(self) -> Found:
         """Segments first, then partials, then the replies they tell."""
         log_uuid = self._read_log()
         self._read_partials(log_uuid)
-        self._fear_for_tails(log_uuid)
+        parts = self._join_parts()
+        self._fear_for_tails(log_uuid, parts)
         if kept := kept_aside(self._disk):
             # As a daemon has it: they stand against "nothing there" until somebody moves them away.
             self._doubts.append(f"{kept} files in {QUARANTINE_DIR}/ tell of damage")
@@ -111,7 +121,7 @@ class _Reading:
 
     def _read_log(self) -> bytes | None:
         lock = log_of(self._disk)
-        if log_is_gone(self._disk, had_log=lock.had_log):
+        if log_is_gone(self._disk, lock.log_uuid, had_log=lock.had_log):
             self._doubts.append(f"{WAL_DIR}/ holds no log, and there was one")
         scan = LogScan(self._disk, lock.log_uuid)
         for _, batch in scan:
@@ -124,11 +134,19 @@ class _Reading:
                     stream = self._streams.setdefault(stream_no, _Stream())
                     body = batch.body(record.offset, record.body_bytes)
                     stream.arrays.append(body[BODY_CRC_BYTES:])
+                    if record.flags & Flag.BEGIN:
+                        stream.opening = stream.arrays[-1]
+        self._doubts += [f"{path}: is no segment" for path in not_segments(self._disk)]
         verdict = scan.verdict()
         self._gap_word = gap_word(verdict, met_damage=has_copies(self._disk))
-        self._corrupt = verdict.corrupt
+        self._verdict = verdict
         # A file whose very header is lost may have held anything, also where it cost no number.
-        headless = [damage for damage in verdict.torn if damage.reason == "segment header"]
+        headless = [
+            damage
+            for damage in verdict.torn
+            if damage.reason == "segment header"
+            and is_spoiled(self._disk, damage.segment_id, damage.length)
+        ]
         for name, damages in (
             ("corrupt", verdict.corrupt),
             ("unreadable", verdict.unreadable),
@@ -141,10 +159,8 @@ class _Reading:
 
     def _read_partials(self, log_uuid: bytes | None) -> None:
         store, strays = PartialStore(self._disk), list[Stray]()
-        try:
-            self._gone_before = read_gone(self._disk, log_uuid)
-        except OSError as error:
-            self._doubts.append(f"{GONE_PATH}: {error}: what is done with may be among these")
+        self._gone_before, doubt = done_with(self._disk, log_uuid)
+        self._doubts += [doubt] if doubt is not None else []
         try:
             tree = store.tree(strays)
         except OSError as error:
@@ -175,18 +191,43 @@ class _Reading:
             stream.arrays.insert(0, partial.body)
             stream.kept = facts
 
-    def _fear_for_tails(self, log_uuid: bytes | None) -> None:
+    def _join_parts(self) -> list[list[int]]:
+        """Replies that stand under several numbers become one, as a start has it; those numbers."""
+        begins: dict[int, Begin] = {}
+        for no, stream in self._streams.items():
+            if no not in self._gone and stream.opening is not None:
+                with suppress(FormatError):  # said when it is folded
+                    items = decode_items(stream.opening)
+                    for item in items:
+                        if isinstance(item, Begin):
+                            begins[no] = item
+        parts = in_parts(begins)
+        for *earlier, last in parts:
+            goes_on = self._streams[last]
+            for no in earlier:
+                part = self._streams.pop(no)
+                try:
+                    items = [item for array in part.arrays for item in decode_items(array)]
+                except FormatError as error:
+                    self._doubts.append(f"stream {no} of the log, which goes on as {last}: {error}")
+                    continue
+                goes_on.before += counted_from(begins[last], begins[no], items)
+                if part.kept is not None and goes_on.kept is None:
+                    goes_on.kept = part.kept
+        return parts
+
+    def _fear_for_tails(self, log_uuid: bytes | None, parts: list[list[int]]) -> None:
         """Ends of replies that may have stood in batches that were synced and are lost."""
-        if self._corrupt:
+        if self._verdict.corrupt or self._verdict.unread:
             kept = [stream.kept for stream in self._streams.values() if stream.kept is not None]
-            coverage = coverage_of(self._disk, log_uuid, kept)
-            for stream_no, seq in coverage.tails_lost(self._corrupt).items():
+            coverage = coverage_of(self._disk, log_uuid, kept, parts)
+            for stream_no, seq in tails_lost(self._disk, log_uuid, self._verdict, coverage).items():
                 if stream_no in self._streams:
                     self._streams[stream_no].feared_seq = seq
 
     def _folded(self, stream: _Stream, where: str) -> list[wire.Recovered]:
         """The reply, in a list; none and a doubt where these bytes do not tell one."""
-        items: list[Item] = []
+        items: list[Item] = list(stream.before)
         try:
             for array in stream.arrays:
                 items += decode_items(array)

@@ -1,8 +1,8 @@
 """`walld salvage`: what can be read of a damaged data directory, as a new one.
 
-Owns: the new directory and the account of what was taken and what is missing. Exit 0 everything was
-readable, 1 something was lost, 2 nothing could be taken. Refuses: writing to the old directory,
-ever; reading it (`gather.py`); naming the damage (`fsck.py`).
+Owns: the new directory, and what is said in it of the rest. Exit 0 everything was readable, 1
+something was lost or is in doubt, 2 nothing could be taken. Refuses: writing to the old directory,
+ever; reading it (`gather.py`); naming the damage (`fsck.py`); the account (`salvage_account.py`).
 
 Every reply that is not released becomes a partial, under its own ids: a daemon that starts there
 takes the log as new and serves them like any other. What nobody can ask for goes to quarantine/.
@@ -14,19 +14,18 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 
 from walld_client.paths import path_name
 
 from walld.cli import fsck, survey
 from walld.cli.gather import Gathered, Gathering, session_of
 from walld.cli.progress import Progress
-from walld.cli.run import CANNOT, DONE
-from walld.cli.session_damage import session_taken
-from walld.cli.session_salvage import SessionSalvage, TakenSession
+from walld.cli.salvage_account import Account, Taken, lines
+from walld.cli.session_salvage import SessionSalvage
 from walld.cli.show import as_json
 from walld.daemon import peers
+from walld.daemon.damage import is_spoiled
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk
 from walld.errors import ConfigError, FormatError
@@ -38,53 +37,10 @@ from walld.wal import ranges
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.records import Begin, encode_item, join_items
 
-__all__ = ["Account", "Taken", "run"]
+__all__ = ["run"]
 
-NOTHING_TAKEN = 2
 PROGRESS_REPLIES_MIN = 100
 """Each is synced with its directories: from so many on it takes long enough for a bar."""
-
-
-@dataclass(slots=True)
-class Taken:
-    """One reply that stands in the new directory. gaps: seqs it misses; gap_word: why."""
-
-    uid: int
-    session_id: str
-    stream_id: str
-    stream_no: int
-    last_seq: int
-    segments: list[int] = field(default_factory=list)
-    from_partial: bool = False
-    from_bad_batches: int = 0
-    gaps: list[tuple[int, int]] = field(default_factory=list)
-    gap_word: str = "dropped"
-
-
-@dataclass(slots=True)
-class Account:
-    """All that salvage has to say. missing: damage that cost something that is nowhere else."""
-
-    directory: str
-    to: str
-    taken: list[Taken] = field(default_factory=list)
-    sessions: list[TakenSession] = field(default_factory=list)
-    copied_partials: list[str] = field(default_factory=list)
-    quarantined: list[str] = field(default_factory=list)
-    released_partials: list[str] = field(default_factory=list)
-    tombstones_doubted: int = 0
-    missing: list[fsck.Finding] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-
-    @property
-    def code(self) -> int:
-        """The exit code."""
-        is_whole = all(one.whole for one in self.sessions)
-        has_gaps = any(one.gaps and one.gap_word in ("torn", "corrupt") for one in self.taken)
-        if is_whole and not (self.missing or self.unread or has_gaps):
-            return DONE
-        took = self.taken or self.sessions or self.copied_partials or self.quarantined
-        return CANNOT if took else NOTHING_TAKEN
 
 
 def run(options: argparse.Namespace) -> int:
@@ -99,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(as_json(asdict(account)))
     else:
-        for line in _lines(account):
+        for line in lines(account):
             print(line)
     return account.code
 
@@ -158,6 +114,8 @@ class _Salvage:
         for damaged in gathering.damaged:
             self._account.unread.append(f"{damaged.path}: {damaged.why}")
             self._set_aside(damaged.path, damaged.why)
+        doubts = [*report.notes, *([gathering.doubt] if gathering.doubt else [])]
+        self._account.doubts = list(dict.fromkeys(doubts))
         self._account.released_partials = gathering.released
         self._account.tombstones_doubted = gathering.tombstones_doubted
         self._copy_quarantine()
@@ -168,10 +126,11 @@ class _Salvage:
         """In the new directory, whose log is whole: its daemon is not to prove from that log that
         there is nothing of a reply, while this says what was lost of the old one (P11).
         """
-        synced = [one for one in self._account.missing if one.verdict != "torn"]
-        said = [line.strip() for one in synced for line in fsck.about(one)]
+        grave = [one for one in self._account.missing if self._is_grave(one)]
+        said = [line.strip() for one in grave for line in fsck.about(one)]
         of_sessions = set(self._sessions.unread)
         said += [f"unreadable: {why}" for why in self._account.unread if why not in of_sessions]
+        said += [f"in doubt: {doubt}" for doubt in self._account.doubts]
         if not said:
             return
         path, before = f"{QUARANTINE_DIR}/salvage", b""
@@ -179,6 +138,13 @@ class _Salvage:
             before = self._content(path) or b""
         text = "salvage could not take:\n" + "\n".join(map(escaped_line, said)) + "\n"
         self._target.replace(path, before + text.encode("utf-8", "backslashreplace"))
+
+    def _is_grave(self, finding: fsck.Finding) -> bool:
+        """What a crash leaves was acknowledged to nobody; a header is spoiled by none."""
+        if finding.verdict != "torn":
+            return True
+        is_headless = finding.reason == "segment header"
+        return is_headless and is_spoiled(self._disk, finding.segment, finding.length)
 
     # --- replies --------------------------------------------------------------------------------
 
@@ -214,7 +180,10 @@ class _Salvage:
         taken.from_partial = found.facts is not None
         taken.from_bad_batches = found.doubtful
         taken.gaps = ranges.without([(0, taken.last_seq)], ranges.merged(seqs))
+        taken.is_open = bool(taken.gaps) and taken.gaps[-1][1] == last_seq
         before = found.facts.gap_word if found.facts is not None else "dropped"
+        if found.in_parts and before == "dropped":
+            before = "unknown"  # to a start that could not read it, as the next one has it
         taken.gap_word = word or before
         reason = found.facts.lost_reason if found.facts is not None else self._lost_reason(begin)
         facts = PartialFacts(
@@ -283,7 +252,7 @@ class _Salvage:
     def _copy_quarantine(self) -> None:
         """What earlier starts have set aside; a name that is taken keeps what is newer."""
         taken = {entry.name for entry in self._target.list_dir(QUARANTINE_DIR)}
-        for entry in self._disk.list_dir(QUARANTINE_DIR):
+        for entry in survey.entries(self._disk, QUARANTINE_DIR):
             path = f"{QUARANTINE_DIR}/{entry.name}"
             if entry.kind != "file" or entry.name.startswith(".") or entry.name in taken:
                 continue
@@ -322,50 +291,3 @@ class _Salvage:
         if finding.reason == "segment header" and not finding.first_batch:
             return finding.length > SEGMENT_HEADER_BYTES
         return bool(finding.first_batch) or finding.reason == "header"
-
-
-# --- said to a person -----------------------------------------------------------------------------
-
-
-def _lines(account: Account) -> Iterator[str]:
-    counts = f"{len(account.taken) + len(account.copied_partials)} replies taken"
-    counts += f", {len(account.sessions)} sessions" if account.sessions else ""
-    yield f"{escaped_line(account.directory)} to {escaped_line(account.to)}: {counts}"
-    for one in account.taken:
-        yield _about(one)
-    for session in account.sessions:
-        yield from session_taken(session)
-    for path in account.copied_partials:
-        yield f"  taken: {escaped_line(path)}, of another log"
-    for path in account.quarantined:
-        yield f"  kept in quarantine: {escaped_line(path)}"
-    for path in account.released_partials:
-        yield f"  not taken, it was released: {escaped_line(path)}"
-    if account.tombstones_doubted:
-        text = "in damaged batches are not believed: replies taken may have been released"
-        yield f"  {account.tombstones_doubted} tombstones {text}"
-    for finding in account.missing:
-        for line in fsck.about(finding):
-            yield line.replace("; walld salvage takes them", ", they are taken")
-    for why in account.unread:
-        yield f"  unreadable: {escaped_line(why)}"
-
-
-def _about(one: Taken) -> str:
-    session, stream = escaped_line(one.session_id), escaped_line(one.stream_id)
-    sources = ["its partial"] * one.from_partial
-    if one.segments:
-        listed = [str(number) for number in one.segments]
-        many = len(listed) > 3
-        said = f"{listed[0]} to {listed[-1]}" if many else ", ".join(listed)
-        sources.append(f"segments {said}" if len(listed) > 1 else f"segment {said}")
-    where = " and ".join(sources)
-    if one.from_bad_batches:
-        where += f" ({one.from_bad_batches} records of damaged batches)"
-    line = f"  taken: stream {stream} of session {session}, uid {one.uid}: "
-    line += f"seqs 0 to {one.last_seq}, from {where}"
-    if one.gaps:
-        missing = ", ".join(f"{first_seq} to {last_seq}" for first_seq, last_seq in one.gaps[:10])
-        more = f" and {len(one.gaps) - 10} more" if len(one.gaps) > 10 else ""
-        line += f"; missing ({one.gap_word}): {missing}{more}"
-    return line

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 from walld_client import artifacts
+from walld_client.errors import Refused
 from walld_client.provider import in_format
 from walld_client.wire import messages as wire
 
@@ -105,8 +106,17 @@ def _show(asking: Asking, options: argparse.Namespace) -> int:
         tree = asking.view(options.session, "tree")
         width = shutil.get_terminal_size().columns
         print(render_show(told, options.session, width=width, colour=_has_colour(), tree=tree))
+        _say_unsettled(asking, options.session)
     say_breaks(asking, options.session)
     return DONE
+
+
+def _say_unsettled(asking: Asking, session_id: str) -> None:
+    """Calls that may have run: also those that only what the session came from has."""
+    for one in asking.view(session_id, "pending") or []:
+        if one["action"] == "settle_tool":
+            tool, call = escaped_line(str(one["tool"])), escaped_line(str(one["call_id"]))
+            complain(f"{tool} (call {call}) may have run, and nothing says what became of it")
 
 
 def _has_colour() -> bool:
@@ -189,7 +199,12 @@ def _messages(asking: Asking, options: argparse.Namespace) -> int:
 
 def _fork(asking: Asking, options: argparse.Namespace) -> int:
     names = (options.session, options.new, options.at, options.whole)
-    answer = asking.ask(lambda number: wire.Fork(number, *names))
+    try:
+        answer = asking.ask(lambda number: wire.Fork(number, *names))
+    except Refused as error:
+        if error.code != "unknown_session":
+            raise
+        return _no_session(options.session)
     placed = msgspec.msgpack.decode(answer, type=list[wire.Placed])
     told = {"session": options.new, "last_seq": placed[-1].seq if placed else 0}
     shown = f"{escaped_line(options.new)}: {told['last_seq']} events"

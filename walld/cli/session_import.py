@@ -10,16 +10,18 @@ import. Where the daemon refuses even that, the error names the file and the lin
 The same lines give the same ids and an id is appended once, so an import that was cut short, or of
 a file that has grown, is simply repeated. Nobody works on the turns in it because of that. Of
 walld's own lines the gate is told in the end what the session could not take of them
-(`sessions/imported.py`): it is no laxer here than where they came from.
+(`sessions/imported.py`): it is no laxer here than where they came from. An `imported` entry before
+the first new line and one behind the last say that it began and has ended: between them, also
+where it was cut short, the gate is shut.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 from walld_client import artifacts
@@ -38,7 +40,9 @@ from walld.errors import WalldError
 from walld.escape import escaped_line
 from walld.foreign.detect import read
 from walld.foreign.entries import Foreign, Imported, kept_line
+from walld.sessions.events import Event
 from walld.sessions.imported import settled_there, untold, untold_files
+from walld.sessions.losses import as_ended, unfinished_imports
 
 __all__ = ["run"]
 
@@ -62,12 +66,10 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
     """Append the file's entries."""
     with open(options.file, "rb") as file:
         imported = read(file, options.format)
-    known = _known_ids(asking, options.session) if any(one.key for one in imported.entries) else ()
     split = [piece for one in imported.entries for piece in _split(one)]
-    wanted = [one for one in split if one.key is None or one.id not in known]
     work = _Import(asking, options.session, options.file, imported)
-    new = work.append(wanted)
-    doubted = work.tell_gate(imported)
+    new = work.append(split)
+    doubted = work.end(imported)
     count = len(split)
     told = {
         "session": options.session,
@@ -108,11 +110,6 @@ def run(asking: Asking, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _known_ids(asking: Asking, session_id: str) -> set[str]:
-    """`once` would look at an entry's key and not at its id: several may have one key."""
-    return {json.loads(line)["id"] for line in asking.lines(session_id) or ()}
-
-
 def _split(one: Foreign) -> list[Foreign]:
     """An entry whose list of messages is too long for it as several that go on with the list.
 
@@ -140,33 +137,61 @@ class _Import:
         self._asking = asking
         self._session_id = session_id
         self._file = file
-        self._format = imported.format
+        self._kind = f"foreign.{imported.format}"
+        """Type of a line that is kept as its text."""
         self.reasons = Counter(imported.reasons)
+        self._unfinished: list[str] = []
+        """Imports that this one ends: all they were to bring is in its file."""
 
-    def append(self, wanted: list[Foreign]) -> int:
+    def append(self, split: list[Foreign]) -> int:
         """How many of them were not there."""
-        return sum(self._new(piece) for piece in self._pieces(wanted))
+        events, given = self._events(), {one.id: one for one in split}
+        # `once` would look at an entry's key and not at its id: several may have one key.
+        known = {event.id: event for event in events if event.id in given}
+        self.reasons.update(
+            str(event.payload.get("reason"))
+            for event in known.values()
+            if event.type == self._kind != given[event.id].type
+        )
+        wanted = [one for one in split if one.id not in known]
+        self._unfinished = [last for last in unfinished_imports(events) if last in given]
+        begins = bool(wanted) and split[-1].id not in self._unfinished
+        if begins:
+            self._unfinished.append(split[-1].id)
+            wanted.insert(0, _word({"begun": split[-1].id}))
+        return sum(self._new(piece) for piece in self._pieces(wanted)) - begins
 
-    def tell_gate(self, imported: Imported) -> int:
-        """What this session could not take of its own kind of lines; how many calls that are."""
+    def end(self, imported: Imported) -> int:
+        """Tell the gate what this session could not take of its own kind of lines, and that this
+        was all. How many calls it was told of.
+        """
+        lacks, wanted = self._untold(imported)
+        wanted += [_word({"ended": last}) for last in self._unfinished]
+        for piece in self._pieces(wanted):
+            self._count([entry for _, entry in piece])
+        return sum(map(len, lacks.values()))
+
+    def _events(self) -> list[Event]:
+        return events_of(self._asking.lines(self._session_id) or ())
+
+    def _untold(self, imported: Imported) -> tuple[dict[str, list[Any]], list[Foreign]]:
         if not imported.events:
-            return 0
-        events = events_of(self._asking.lines(self._session_id) or ())
+            return {}, []
+        events = as_ended(self._events())
         lacks = untold(imported.events, imported.last_seq, events)
+        as_of = {"as_of": imported.events[-1].id}
         wanted = [
-            Foreign("imported", {name: piece}, new_entry_id(), leaf=False)
+            _word({name: piece} | as_of)
             for name, listed in lacks.items()
             for piece in in_pieces(listed)
         ]
         wanted += [
-            Foreign("observation", said, new_entry_id(), leaf=False)
+            _word(said, "observation")
             for said in settled_there(imported.events, imported.last_seq, events)
         ]
         if (files := untold_files(imported.events, events)) is not None:
-            wanted.append(Foreign("lifecycle", {"fingerprint": files}, new_entry_id(), leaf=False))
-        for piece in self._pieces(wanted):
-            self._count([entry for _, entry in piece])
-        return sum(map(len, lacks.values()))
+            wanted.append(_word({"fingerprint": files}, "lifecycle"))
+        return lacks, wanted
 
     def _pieces(self, wanted: list[Foreign]) -> Iterator[list[tuple[Foreign, wire.NewEntry]]]:
         piece: list[tuple[Foreign, wire.NewEntry]] = []
@@ -198,8 +223,9 @@ class _Import:
         self.reasons[reason] += 1
         payload = kept_line(one.line, reason)
         leaf = one.leaf and one.type not in ("label", "leaf")
-        kind = f"foreign.{self._format}"
-        return self._fitted(Foreign(kind, payload, one.id, one.parent, at_ms=one.at_ms, leaf=leaf))
+        return self._fitted(
+            Foreign(self._kind, payload, one.id, one.parent, at_ms=one.at_ms, leaf=leaf)
+        )
 
     def _new(self, piece: list[tuple[Foreign, wire.NewEntry]]) -> int:
         """Appended at once; where one of them is refused, one by one, that one as its text."""
@@ -212,7 +238,7 @@ class _Import:
             if len(piece) > 1:
                 return sum(self._new([one]) for one in piece)
             ((one, entry),) = piece
-            if entry.type == f"foreign.{self._format}":
+            if entry.type == self._kind:
                 raise self._named(one, refused) from None
             reason = refused.code
         try:
@@ -225,6 +251,11 @@ class _Import:
 
     def _named(self, one: Foreign, refused: Refused) -> WalldError:
         return WalldError(f"{self._file}, line {one.line.number} (entry {one.id}): {refused}")
+
+
+def _word(payload: dict[str, Any], type_: str = "imported") -> Foreign:
+    """Of the import itself."""
+    return Foreign(type_, payload, new_entry_id(), leaf=False)
 
 
 def _entry(one: Foreign, payload: bytes) -> wire.NewEntry:

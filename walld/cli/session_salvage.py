@@ -5,7 +5,8 @@ verified copies of its artifacts. Refuses: looking (`session_survey.py`), the lo
 writing to the old directory, ever.
 
 A file that is damaged, or an artifact that changed, is in quarantine/ of the new directory as it
-was. Nothing is made up: what is missing stays missing, and each reading says so.
+was. Nothing is made up: what is missing stays missing, and each reading says so, at the end too:
+there a snapshot that says no more than how far the session went stands for it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from walld.errors import FormatError
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.line import header_line, line_seq
 from walld.ledger.names import ARTIFACTS_DIR, REPAIRED_FILE, SESSIONS_DIR, session_dir
+from walld.ledger.snapshot import SnapshotStore
 
 __all__ = ["SessionSalvage", "TakenSession"]
 
@@ -74,8 +76,14 @@ class SessionSalvage:
         content = header_line(uid, session_id) + b"".join(ordered)
         self._target.replace(f"{folder}/{found.path.rpartition('/')[2]}", content)
         self._copy(f"{folder}/{REPAIRED_FILE}")
+        last_seq = max(lines, default=0)
+        given = max((one["last_seq"] for one in found.breaks), default=0)
+        if found.trouble:  # there was something: one event at least
+            given = max(given, found.proven, last_seq or 1)
+        if given > last_seq:
+            SnapshotStore(self._target).write_end(uid, session_id, given)
         taken = TakenSession(
-            uid, session_id, len(lines), max(lines, default=0), len(found.from_log), found.breaks
+            uid, session_id, len(lines), last_seq, len(found.from_log), found.breaks
         )
         self._artifacts(taken, folder)
         taken.artifacts_damaged = found.artifacts_damaged

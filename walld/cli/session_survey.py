@@ -34,6 +34,7 @@ from walld.sessions.artifacts import artifacts_of
 if TYPE_CHECKING:
     from walld.cli.log_lines import Key, LogLines
     from walld.disk.base import Disk
+    from walld.ledger.listing import SessionRow
     from walld.wal.records import Begin
 
 __all__ = ["SessionFound", "has_lines", "sessions", "temporary"]
@@ -87,7 +88,7 @@ def sessions(disk: Disk, log: LogLines) -> Iterator[SessionFound]:
     """Every session that has a file or lines in the log."""
     met: set[Key] = set()
     store = LedgerStore(disk)
-    for row in store.tree():
+    for row in _rows(store):
         path = f"{SESSIONS_DIR}/{row.uid}"
         if row.session_name:
             path += f"/{row.session_name}/{EVENTS_FILE}"
@@ -114,6 +115,14 @@ def sessions(disk: Disk, log: LogLines) -> Iterator[SessionFound]:
         _add_log(disk, found, log, 0)
         if found.pending or found.cut:
             yield found
+
+
+def _rows(store: LedgerStore) -> Iterator[SessionRow]:
+    """None where the directory of all cannot be read, which `survey.beside` tells of."""
+    try:
+        yield from store.tree()
+    except OSError:
+        return
 
 
 def _name(disk: Disk, found: SessionFound, name: str, in_log: Iterable[Key]) -> None:
@@ -152,6 +161,7 @@ def _read(disk: Disk, store: LedgerStore, found: SessionFound, log: LogLines) ->
         raise
     except (OSError, FormatError) as error:
         found.state, found.trouble = "corrupt", str(error)
+        found.proven = max(found.proven, covers)
         _add_log(disk, found, log, 0, is_unread=True)
         return
     found.lines = reading.lines

@@ -74,7 +74,7 @@ def details(reply: PartialReply) -> str:
         if place != last_place:
             lines.append(f"\n--- attempt {segment.attempt + 1}, step {segment.step + 1}")
             last_place = place
-        lines.append("\n" + _segment(segment))
+        lines.append("\n" + _segment(segment, is_open=segment.last_seq == reply.last_seq))
     return "\n".join(lines)
 
 
@@ -86,14 +86,16 @@ def _status(reply: PartialReply) -> str:
     return " ".join(words)
 
 
-def _segment(segment: Segment) -> str:
+def _segment(segment: Segment, *, is_open: bool) -> str:
+    """is_open: nothing of the reply stands behind it, so a gap tells the least that is missing."""
     if segment.kind == "text":
         return escaped(segment.text)
     if segment.kind == "reasoning":
         return "(reasoning) " + escaped(segment.text)
     if segment.kind == "gap":
         seqs = f"{segment.first_seq} to {segment.last_seq}"
-        return f"[gap: events {seqs} are missing ({segment.verdict})]"
+        more = ", or more," if is_open else ""
+        return f"[gap: events {seqs}{more} are missing ({segment.verdict})]"
     name = escaped_line(segment.name or "?")
     if segment.kind == "custom":
         return f"[{name}]"

@@ -16,20 +16,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from walld.cli.progress import Progress
-from walld.disk.owner import LOCK_BYTES, LOCK_NAME, parse_lock
+from walld.disk.owner import LOCK_BYTES, LOCK_NAME, believes_segments, parse_lock
 from walld.errors import FormatError, Misplaced
+from walld.ledger.names import SESSIONS_DIR
+from walld.partials.gone import GONE_PATH, read_gone
 from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
+from walld.replies.parts import in_parts
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import (
     QUARANTINE_DIR,
-    SEGMENT_HEADER_BYTES,
     WAL_DIR,
-    parse_segment_name,
     segment_name,
-    unpack_segment_header,
 )
-from walld.wal.records import Begin
-from walld.wal.scan import LogScan, SegmentScan, list_segments, newest_header
+from walld.wal.records import Begin, decode_body
+from walld.wal.scan import LogScan, SegmentScan, good_headers, list_segments, not_segments
 from walld.wal.whose import proven_uuid
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from walld.disk.base import Disk, Entry
     from walld.partials.store import PartialFacts
+    from walld.wal.losses import Coverage
+    from walld.wal.ranges import Range
     from walld.wal.scan import ScannedBatch
 
 __all__ = [
@@ -46,7 +48,9 @@ __all__ = [
     "Lock",
     "beside",
     "check_directory",
+    "done_with",
     "entries",
+    "join_parts",
     "log_of",
     "partials",
     "scan",
@@ -119,12 +123,13 @@ def check_directory(disk: Disk) -> None:
 def log_of(disk: Disk) -> Lock:
     """The log's uuid, by LOCK or by its own headers: without it a damaged header hides a segment.
 
-    LOCK carries no checksum: where no segment is of the log it names and they name another, it is
-    LOCK that is wrong.
+    LOCK carries no checksum: which of them is believed, `believes_segments` says, as for a daemon.
     """
     ids = list_segments(disk)
-    newest = newest_header(disk, ids)
-    told = proven_uuid(disk, ids) if newest is None else newest.log_uuid
+    known = [header.log_uuid for header in good_headers(disk, ids)]
+    if not known and (proven := proven_uuid(disk, ids)) is not None:
+        known = [proven]
+    told = known[0] if known else None
     try:
         file = disk.open(LOCK_NAME)
         try:
@@ -140,24 +145,13 @@ def log_of(disk: Disk) -> Lock:
     if found is None:
         text = "no whole record stands in LOCK: power was lost at its making, or damage"
         return Lock(told, text, "torn")
-    if told in (None, found[1]) or any(_log_uuid(disk, one) == found[1] for one in ids):
+    if told is None or found[1] in known:
         return Lock(found[1], had_log=found[2])
-    text = f"LOCK names the log {found[1].hex()}, every segment the log {(told or b'').hex()}"
-    return Lock(told, text, "corrupt", found[2])
-
-
-def _log_uuid(disk: Disk, segment_id: int) -> bytes | None:
-    try:
-        file = disk.open(SegmentFiles.path(segment_id))
-    except OSError:
-        return None
-    try:
-        header = unpack_segment_header(file.read_at(SEGMENT_HEADER_BYTES, 0))
-    except OSError:
-        return None
-    finally:
-        file.close()
-    return None if header is None else header.log_uuid
+    text = f"LOCK names the log {found[1].hex()}, no segment does: {told.hex()}"
+    if believes_segments(found[1], known):
+        return Lock(told, text, "corrupt", found[2])
+    text += "; where that is the right one remove LOCK"
+    return Lock(found[1], text, "corrupt", found[2])
 
 
 def scan(
@@ -202,6 +196,30 @@ def _wait_for_tail(disk: Disk, log: LogScan) -> None:
         log.segments[-1] = again.facts
 
 
+def join_parts(
+    coverage: Coverage, read: Callable[[int, int, int], bytes]
+) -> dict[int, tuple[Begin, dict[int, Begin]]]:
+    """Find the replies that stand under several numbers, and make each one stream of `coverage`.
+
+    Last number -> its Begin, and those of the earlier ones. read: (segment, offset, length): bytes.
+    """
+    begins: dict[int, Begin] = {}
+    for no, place in coverage.begins.items():
+        try:
+            items = decode_body(no, read(*place))
+        except (OSError, FormatError):
+            continue  # it is met again by whoever takes the stream
+        for item in items:
+            if isinstance(item, Begin):
+                begins[no] = item
+    found = {}
+    for numbers in in_parts(begins):
+        *earlier, last = numbers
+        coverage.join(numbers)
+        found[last] = begins[last], {no: begins[no] for no in earlier}
+    return found
+
+
 def partials(disk: Disk) -> Iterator[Kept | Damaged]:
     """Every partial, read whole, one at a time; or what is wrong with it."""
     store, strays = PartialStore(disk), list[Stray]()
@@ -232,23 +250,31 @@ def partials(disk: Disk) -> Iterator[Kept | Damaged]:
         yield Damaged(stray.path, f"cannot be read: {stray.why}" if stray.may_pass else stray.why)
 
 
+def done_with(disk: Disk, log_uuid: bytes | None) -> tuple[list[Range], str | None]:
+    """Numbers of streams that are done with, beside their tombstones; why that is not known."""
+    try:
+        return read_gone(disk, log_uuid), None
+    except (OSError, FormatError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        return [], f"{GONE_PATH}: {why}: what was resolved may be among what is there"
+
+
 def beside(disk: Disk) -> Beside:
     """What else lies there."""
     found = Beside()
-    try:
-        quarantined = disk.list_dir(QUARANTINE_DIR)
-    except OSError as error:
-        found.trouble.append(f"{QUARANTINE_DIR}/ cannot be read: {error.strerror}")
-        quarantined = []
-    for entry in quarantined:
+    for folder in (QUARANTINE_DIR, SESSIONS_DIR):
+        try:
+            disk.list_dir(folder)
+        except OSError as error:
+            found.trouble.append(f"{folder}/ cannot be read: {error.strerror}")
+    for entry in entries(disk, QUARANTINE_DIR):
         if not _is_temporary(entry.name):
             found.quarantined += not entry.name.endswith(".note")
             found.quarantined_bytes += entry.size
-    for entry in entries(disk, WAL_DIR):
-        found.residues += entry.name.endswith(".residue")
-        is_segment = entry.kind == "file" and parse_segment_name(entry.name) is not None
-        if entry.name.endswith(".wal") and not is_segment:
-            found.trouble.append(f"{WAL_DIR}/{entry.name}: is no segment, and nobody reads it")
+    _, trouble = done_with(disk, None)
+    found.trouble += [trouble] if trouble is not None else []
+    found.residues = sum(one.name.endswith(".residue") for one in entries(disk, WAL_DIR))
+    found.trouble += [f"{path}: is no segment, and nobody reads it" for path in not_segments(disk)]
     folders = ["", WAL_DIR, QUARANTINE_DIR, PARTIALS_DIR]
     for depth in (1, 2):
         folders += [

@@ -1,8 +1,8 @@
 """What a start has found of damage and could not finish: the rest of it, in the background.
 
 Owns: notes that a start had no room for, tried again; and the settled rows of corrupt batches,
-written once nothing is known from those batches alone. Refuses: what is damage (`wal/verdict.py`),
-how it is kept (`damage.py`).
+written once nothing is known from those batches alone; and those of segments that leave unread.
+Refuses: what is damage (`wal/verdict.py`), how it is kept (`damage.py`).
 
 A reply that had not ended before a corrupt batch may have lost its end in it. That is told by where
 the hole stands, until the reply is kept with that word, released, or its producer is back and goes
@@ -13,17 +13,22 @@ Invariants
   in quarantine/, and a partial of each reply whose end is feared lost. A reply that says nothing
   more holds the log for _HOLD_SECONDS, and on a full disk for no time: then its word is only in
   memory until it is kept (P5, P7).
+- K7 Where a start could not read all of partials/ no tombstone goes before its stream is written
+  down as done with (`partials/gone.py`): its partial may be there. It holds the log until it is.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from walld.daemon import damage
+from walld.partials.gone import GONE_PATH, write_down
+from walld.wal.unread import left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from walld.daemon.workers import Worker
     from walld.daemon.writer import Writer
     from walld.engine.engine import Engine
+    from walld.engine.segments import Segment
     from walld.wal.files import SegmentFiles
     from walld.wal.verdict import Damage, Verdict
 
@@ -68,35 +74,55 @@ class Aftermath:
         self._unnoted: list[Damage] = []
         self._unnoted_log = False
         self._feared: Iterable[int] = ()
+        self._has_pieces = False
+        self._left: set[int] = set()
         self._settled_no = 0
         self._hold_until = 0.0
 
     async def begin(self, mended: Mended) -> None:
         """Before a new segment is opened: a note that found no room gets that of the reserve."""
         self._verdict, self._feared = mended.verdict, mended.feared.keys()
+        self._has_pieces = bool(mended.pieces.apart)
         self._unnoted, self._unnoted_log = mended.unnoted, mended.unnoted_log
         self._hold_until = anyio.current_time() + _HOLD_SECONDS
+        if not mended.all_read:
+            self._engine.sealing.tombs = [(0, no) for no in mended.dead]
         if not self._is_unnoted:
             return
         try:
-            await self._thread.run(self._note_on_the_reserve)
+            await self._thread.run(partial(self._on_the_reserve, self._note))
         except OSError as error:
             _log.error("what is lost cannot be noted yet: %s; no segment goes before it is", error)
 
     @property
     def holds_segments(self) -> bool:
         """K6: what stands in the log is all that tells of some loss."""
-        if self._is_unnoted or self._are_feared():
+        if self._is_unnoted or self._are_feared() or self._may_be_joined():
             return True
         if self._engine.disk_full:
             return False  # rows need room, and only segments that go give it
         rest = self._verdict is not None and bool(self._verdict.late_rows())
         return rest or self._engine.sealing.synced_no < self._settled_no
 
+    async def before_unlink(self) -> None:
+        """K7, in the background. OSError: the segment stays, and it is tried again."""
+        sealing, files = self._engine.sealing, self._files
+        until = sealing.synced_no
+        numbers = [no for batch, no in sealing.tombs or () if batch <= until]
+        if not numbers:
+            return
+        note = partial(write_down, files.disk, files.log_uuid, numbers)
+        try:
+            await self._thread.run(partial(self._on_the_reserve, note))
+        except OSError as error:
+            _log.error("%s: %s; no segment goes before it is written", GONE_PATH, error)
+            raise
+        sealing.tombs = [tomb for tomb in sealing.tombs or () if tomb[0] > until]
+
     async def finish(self) -> None:
         """A round of the background: whatever can be done of it now. OSError: tried again."""
         if self._is_unnoted:
-            await self._thread.run(self._note_on_the_reserve)
+            await self._thread.run(partial(self._on_the_reserve, self._note))
         verdict, engine = self._verdict, self._engine
         if verdict is None or engine.disk_full or self._are_feared():
             return
@@ -108,6 +134,22 @@ class Aftermath:
             verdict.unsettled = [*late[len(rows) :], *verdict.not_kept]
             engine.commit.written(anyio.current_time())
             self._written()
+
+    async def has_left(self, segment: Segment) -> bool:
+        """One that could not be read may go: a row says that it will not be missed.
+
+        On a full disk it goes without: then a start says that it is gone, though it is kept.
+        """
+        engine = self._engine
+        if segment.segment_id in self._left or engine.disk_full:
+            return True
+        if not engine.sealing.is_building:
+            segment.unlink_after = engine.sealing.next_batch
+            self._left.add(segment.segment_id)
+            await self._writer.settle([left(segment.segment_id)])
+            engine.commit.written(anyio.current_time())
+            self._written()
+        return False
 
     @property
     def _is_unnoted(self) -> bool:
@@ -123,13 +165,21 @@ class Aftermath:
             for stream in streams
         )
 
-    def _note_on_the_reserve(self) -> None:
+    def _may_be_joined(self) -> bool:
+        """Pieces of replies stand in the log of which more may be in what could not be read: it has
+        a name as long as they are there.
+        """
+        is_time = not self._engine.disk_full and anyio.current_time() <= self._hold_until
+        return self._has_pieces and is_time
+
+    def _on_the_reserve(self, note: Callable[[], None]) -> None:
+        """In a thread: written, also where there is no room but that."""
         try:
-            self._note()
+            note()
         except OSError as error:
             if error.errno not in _NO_ROOM or not self._reserve.spend():
                 raise
-            self._note()
+            note()
 
     def _note(self) -> None:
         """In a thread. OSError where something is left."""

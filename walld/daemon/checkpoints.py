@@ -4,9 +4,8 @@ Owns: when a session's lines are due, the checkpoint itself, its snapshot, and w
 with lines it found in the log. Refuses: which lines there are (`engine/ledgers.py`), the files
 (`ledger/`), folding (`sessions.py`).
 
-Two steps, so that the background never waits for a sync: a checkpoint is begun, and once the log's
-sync has passed its lines they go to the file. What a power cut leaves half written there stands in
-the log.
+Two steps, so that the background never waits for a sync: a checkpoint is begun, and once the log is
+synced its lines go to the file. What a power cut leaves half written there stands in the log.
 
 Invariants
 - N4 A checkpoint is durable before the log lets go of its lines; repeated, it adds nothing.
@@ -26,18 +25,24 @@ import anyio
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.daemon.log_doubt import doubt_of
 from walld.engine.ledgers import LINE_KIND
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.listing import SessionRow
-from walld.ledger.pending import FoundLines, Pending, is_dense, join
+from walld.ledger.pending import LEAPT, FoundLines, Pending, is_dense, join
+from walld.ledger.repaired import Leap
 from walld.wal import records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from walld.daemon.flusher import Flusher
+    from walld.daemon.mend import Mended
     from walld.daemon.reading import Reader
     from walld.daemon.sessions import Files, Sessions
     from walld.daemon.toll import BadRecord
+    from walld.disk.base import Disk
     from walld.engine.engine import Engine
     from walld.engine.ledgers import Ledger
     from walld.engine.stream import Stream
@@ -59,6 +64,7 @@ class _Begun(NamedTuple):
     streams: list[Stream]
     delta: bytes | None
     follows: int
+    leaps: tuple[Leap, ...] = ()
 
     @property
     def is_synced(self) -> bool:
@@ -124,10 +130,7 @@ class Checkpoints:
     def _not_written(
         self, key: tuple[int, str], ledger: Ledger, error: OSError | FormatError
     ) -> None:
-        """Its lines stay where they are. A full disk is the trouble of all, anything else its own.
-
-        Said once for as long as it lasts.
-        """
+        """Its lines stay. A full disk is the trouble of all, anything else its own. Said once."""
         if self._said.get(key) != str(error):
             _log.error("session %s stays in the log: %s", _named(key), error)
         self._said[key] = str(error)
@@ -147,6 +150,7 @@ class Checkpoints:
         is_large = ledger.pending_bytes * len(ledgers.open) >= ledgers.pending_bytes
         return (
             ledger.since is None
+            or bool(ledger.leaps)  # the file is to say so before more damage takes that line
             or waited >= limits.CHECKPOINT_SECONDS
             or ledger.pending_bytes >= limits.CHECKPOINT_BYTES
             or len(ledger.pending) >= limits.CHECKPOINT_LINES
@@ -163,7 +167,8 @@ class Checkpoints:
                 delta = ledger.state.take_delta()
             except Exception:  # the next one does not follow, and writes a base
                 _log.exception("a bug: the snapshot of session %s is behind", _named(key))
-        self._begun[key] = _Begun(ledger, lines, list(ledger.closing), delta, follows)
+        leaps = tuple(ledger.leaps)
+        self._begun[key] = _Begun(ledger, lines, list(ledger.closing), delta, follows, leaps)
         self._engine.commit.hurry_sync()
 
     async def _write(self, key: tuple[int, str], begun: _Begun) -> None:
@@ -177,6 +182,7 @@ class Checkpoints:
             await self._files.thread.run(partial(self._put, *key, begun))
         if self._engine.ledgers.open.get(key) is not ledger:
             return  # deleted meanwhile: the files went, or go, behind this job
+        ledger.leaps = ledger.leaps[len(begun.leaps) :]
         last_seq, now = lines[-1].seq if lines else 0, anyio.current_time()
         self._engine.ledgers.checkpointed(ledger, last_seq, begun.streams, now)
         self._flusher.wake()
@@ -186,6 +192,8 @@ class Checkpoints:
         if self._engine.ledgers.open.get((uid, session_id)) is not begun.ledger:
             return  # deleted since it was begun, and its files with it
         store, snapshots = self._files.ledgers, self._files.snapshots
+        for leap in begun.leaps:
+            store.note_leap(uid, session_id, leap)
         for first, lines in _runs(begun.lines):
             store.append(uid, session_id, first, lines, allow_gap=True)
         try:
@@ -232,11 +240,12 @@ class Checkpoints:
 
     # --- a start --------------------------------------------------------------------------------
 
-    async def restore(self, synced_no: int, *, met_damage: bool) -> None:
-        """Lines that a start found in the log are pending again, up to where power tore them.
-
-        synced_no: up to this batch the log is known to have been synced. met_damage: to the log.
-        """
+    async def restore(self, mended: Mended, disk: Disk) -> None:
+        """Lines that a start found in the log are pending again, up to where power tore them."""
+        verdict = mended.verdict
+        met_damage = bool(verdict.corrupt or verdict.unreadable) or mended.met_damage
+        doubt = await self._files.thread.run(partial(doubt_of, disk, mended))
+        self._sessions.in_doubt(doubt)
         by_session: dict[tuple[int, str], list[Stream]] = {}
         for _, stream in sorted(self._engine.registry.by_no.items()):
             if stream.is_ledger:
@@ -244,27 +253,39 @@ class Checkpoints:
                 by_session.setdefault(key, []).append(stream)
         for key, streams in by_session.items():
             damaged: list[BadRecord] = []
-            found = [await self._found(stream, damaged) for stream in streams]
+            try:
+                found = [await self._found(stream, damaged) for stream in streams]
+            except OSError as error:  # that session alone waits for a start that can read them
+                _log.error("session %s: its lines in the log: %s", _named(key), error)
+                self._sessions.unread[key] = error
+                continue
             for bad in damaged:
                 _log.error("%s; lines of a session, its chain is broken there", bad.why)
             try:
+                await self._files.thread.run(partial(self._put_between, *key, found))
                 tail = await self._files.thread.run(partial(self._files.ledgers.tail, *key))
                 proven = await self._files.thread.run(partial(self._sessions.proven, *key))
             except (OSError, FormatError) as error:
                 _log.error("session %s stays in the log: %s", _named(key), error)
-                kept, cut = join(found, found[0].base, synced_no, met_damage=True)
+                last_seq = found[0].base
+                kept, cut = join(found, last_seq, verdict.synced_no, met_damage=True)
             else:
                 last_seq = 0 if tail is None else tail.last_seq
-                doubt = met_damage or bool(damaged)
-                kept, cut = join(found, last_seq, synced_no, met_damage=doubt, proven=proven)
+                is_bad = met_damage or bool(damaged)
+                kept, cut = join(
+                    found, last_seq, verdict.synced_no, met_damage=is_bad, proven=proven
+                )
             ledger = self._engine.ledgers.restored(key, streams, kept, anyio.current_time())
+            known = doubt.settled_by(key) if doubt is not None else ()
+            ledger.leaps = _leaps(found, last_seq, known)
             if cut:
                 await self._keep_cut(key, cut)
-            if not is_dense(kept):
+            if ledger.leaps or not is_dense(kept):
                 # Into the file, before anything comes behind it: once the damage is forgotten
                 # (`walld fsck` was read, quarantine/ emptied) no start may take it for torn.
                 self._begin(key, ledger)
-                await self._try_to_write(key, self._begun[key])
+                if not self._engine.sealing.is_shut:  # else it has to wait for room as well
+                    await self._try_to_write(key, self._begun[key])
 
     async def _found(self, stream: Stream, damaged: list[BadRecord]) -> FoundLines:
         items = await self._files.thread.run(self._reader.job(stream, damaged))
@@ -276,11 +297,28 @@ class Checkpoints:
             and item.event.kind == LINE_KIND
         ]
         first = next(stream.places(), None)
-        return FoundLines(stream.begin.number, 0 if first is None else first.batch_no, lines)
+        batch_no = 0 if first is None else first.batch_no
+        return FoundLines(stream.begin.number, batch_no, lines, stream.begin.meta == LEAPT)
+
+    def _put_between(self, uid: int, session_id: str, found: list[FoundLines]) -> None:
+        """Lines that an earlier start could not read go before those that came since.
+
+        For the thread. The snapshot is of the file without them.
+        """
+        store = self._files.ledgers
+        for leap in store.leaps(uid, session_id):
+            late: list[Pending] = []
+            for stream in found:  # as `join` does
+                late = [one for one in late if one.seq <= stream.base]
+                late += [o for o in stream.lines if leap.first_seq <= o.seq <= leap.last_seq]
+            for first, lines in _runs(late):
+                store.append(uid, session_id, first, lines, allow_gap=True)
+            if late:
+                self._files.snapshots.remove(uid, session_id)
 
     async def _keep_cut(self, key: tuple[int, str], cut: list[Pending]) -> None:
         uid, session_id = key
-        text = "session %s of uid %d: lines %d to %d stood behind a place that a crash tore: %s"
+        text = "session %s of uid %d: lines %d to %d stood behind a place that was torn or lost: %s"
         try:
             job = partial(self._files.ledgers.keep, uid, session_id, [one.line for one in cut])
             where = "they are in " + await self._files.thread.run(job)
@@ -338,6 +376,16 @@ class Checkpoints:
 
 def _named(key: tuple[int, str]) -> str:
     return f"{escaped_line(key[1])} of uid {key[0]}"
+
+
+def _leaps(found: list[FoundLines], before: int, unread: Iterable[str]) -> list[Leap]:
+    """Leaps of an earlier daemon that are not in the file. before: its last seq."""
+    leaps = []
+    for stream in found:
+        if stream.leapt and stream.lines and stream.base > before:
+            leaps.append(Leap(before + 1, stream.base, sorted(unread)))
+        before = max([before, *(one.seq for one in stream.lines)])
+    return leaps
 
 
 def _runs(pending: list[Pending]) -> list[tuple[int, list[bytes]]]:

@@ -9,7 +9,7 @@ Invariants
   goes, and where no bytes are left a note says which batches were there; what it cost is said by
   stream and seqs, and is `lost_acked` to who was told of a sync.
 - K5 Whoever reads a directory is told the same of it: a daemon, and the command line without one
-  (`coverage_of`, `gap_word`).
+  (`coverage_of`, `gap_word`, `tails_lost`).
 """
 
 from __future__ import annotations
@@ -20,29 +20,36 @@ from typing import TYPE_CHECKING
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.store import PARTIALS_DIR
 from walld.wal.doubtful import doubtful_at
+from walld.wal.files import SegmentFiles
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.losses import Coverage
 from walld.wal.ranges import merged
-from walld.wal.scan import LogScan
+from walld.wal.scan import LogScan, not_segments
+from walld.wal.whose import is_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from walld.disk.base import Disk
     from walld.partials.store import PartialFacts
-    from walld.wal.files import SegmentFiles
+    from walld.wal.doubtful import Claim
     from walld.wal.ranges import Range
     from walld.wal.verdict import Damage, Verdict
 
 __all__ = [
     "coverage_of",
     "gap_word",
+    "is_spoiled",
     "keep",
     "kept_aside",
     "log_is_gone",
+    "make_dirs",
     "note_no_log",
+    "put_by",
     "report",
+    "strays",
     "streams_lost",
+    "tails_lost",
 ]
 
 _log = logging.getLogger("walld.mend")
@@ -70,7 +77,9 @@ def report(files: SegmentFiles, verdict: Verdict) -> set[int]:
                 verdict.not_kept.append(damage)
     for damage in (*verdict.torn, *verdict.unreadable):
         _log.warning("log damage: %s", _described(damage))
-        if damage.reason == "segment header" and _is_spoiled(files, damage):
+        if damage.reason != "segment header":
+            continue
+        if is_spoiled(files.disk, damage.segment_id, damage.length):
             try:
                 files.copy_aside(damage.segment_id, damage.offset, damage.length)
             except OSError as error:
@@ -87,34 +96,61 @@ def keep(files: SegmentFiles, damage: Damage) -> None:
         files.note_missing(damage.first_no, damage.last_no, damage.reason)
 
 
-def log_is_gone(disk: Disk, *, had_log: bool) -> bool:
+def log_is_gone(disk: Disk, log_uuid: bytes | None, *, had_log: bool) -> bool:
     """Somebody took all of it away: "nothing there" is not proven. had_log: LOCK says so.
 
-    What was cut short at its birth has been a segment too. Without the word of LOCK, a wal/ that is
-    missing where partials/ is there: a first start makes them in that order.
+    From the first sync of a segment on there is always one that was synced. Without the word of
+    LOCK, a wal/ that is missing where partials/ is there: a first start makes them in that order.
     """
     names = {entry.name for entry in disk.list_dir("")}
     if WAL_DIR not in names:
         return had_log or PARTIALS_DIR in names
-    ends = (".wal", ".residue")
-    return had_log and not any(entry.name.endswith(ends) for entry in disk.list_dir(WAL_DIR))
+    return had_log and (log_uuid is None or not is_there(disk, log_uuid))
+
+
+def make_dirs(disk: Disk) -> None:
+    """The directories of a log. What stands in the place of one is kept, in quarantine/. OSError.
+
+    It was a directory once, or somebody's mistake: no reason not to start (P9).
+    """
+    kinds = {entry.name: entry.kind for entry in disk.list_dir("")}
+    away = f"{QUARANTINE_DIR}.away"
+    for name in (QUARANTINE_DIR, WAL_DIR, PARTIALS_DIR):
+        if kinds.get(name, "dir") == "dir":
+            disk.make_dir(name)
+            continue
+        _log.error("%s: is no directory; moved to %s/", name, QUARANTINE_DIR)
+        disk.rename(name, away)
+        disk.make_dir(name)
+        disk.rename(away, f"{QUARANTINE_DIR}/not-a-directory.{name}")
+        disk.sync_dir(QUARANTINE_DIR)
+        disk.sync_dir("")
+
+
+def put_by(disk: Disk, path: str) -> None:
+    """The residue of a segment gets another name; where that cannot be it is met again."""
+    try:
+        disk.rename(path, f"{path}.residue")
+        disk.sync_dir(WAL_DIR)
+    except OSError as error:
+        _log.error("%s: cannot be renamed: %s", path, error.strerror or error)
 
 
 def note_no_log(disk: Disk) -> None:
     """Write down in quarantine/ that the log is gone as a whole. OSError."""
     disk.make_dir(QUARANTINE_DIR)
-    disk.replace(f"{QUARANTINE_DIR}/{WAL_DIR}", b"wal/ held no log when walld started\n")
+    disk.replace(f"{QUARANTINE_DIR}/{WAL_DIR}", b"wal/ did not hold the log when walld started\n")
 
 
-def _is_spoiled(files: SegmentFiles, damage: Damage) -> bool:
-    """Batches may have stood in it, and no crash has left it so.
+def is_spoiled(disk: Disk, segment_id: int, length: int) -> bool:
+    """Batches may have stood in a segment without a header, and no crash has left it so.
 
     A header is one write within one sector: power leaves all of it or zeros.
     """
-    if damage.length <= SEGMENT_HEADER_BYTES:
+    if length <= SEGMENT_HEADER_BYTES:
         return False
     try:
-        file = files.disk.open(files.path(damage.segment_id))
+        file = disk.open(SegmentFiles.path(segment_id))
         try:
             return any(file.read_at(SEGMENT_HEADER_BYTES, 0))
         finally:
@@ -138,6 +174,14 @@ def kept_aside(disk: Disk) -> int:
     return sum(not (name.startswith(none) or name.endswith(".note")) for name in names)
 
 
+def strays(disk: Disk) -> int:
+    """What is called like a segment and is none: each is said, and may have held any reply."""
+    found = not_segments(disk)
+    for path in found:
+        _log.error("%s: is no segment: what it holds or has replaced is not known", path)
+    return len(found)
+
+
 def _described(damage: Damage) -> str:
     where = f"segment {damage.segment_id}, {damage.length} bytes at {damage.offset}"
     return f"{damage.reason}: {where}, batches {damage.first_no} to {damage.last_no}"
@@ -155,35 +199,47 @@ def gap_word(verdict: Verdict, *, met_damage: bool) -> str:
     return "torn" if verdict.torn else "dropped"
 
 
-def coverage_of(disk: Disk, log_uuid: bytes | None, partials: Iterable[PartialFacts]) -> Coverage:
-    """What stands of each stream, in the log and in partials of it. Another look at the log."""
+def coverage_of(
+    disk: Disk,
+    log_uuid: bytes | None,
+    partials: Iterable[PartialFacts],
+    parts: Iterable[list[int]],
+) -> Coverage:
+    """What stands of each stream, in the log and in partials of it. Another look at the log.
+
+    parts: numbers of each reply that stands under several.
+    """
     coverage = Coverage()
     for segment_id, batch in LogScan(disk, log_uuid):
         coverage.take(segment_id, batch)
     for facts in partials:
         if facts.log_uuid == log_uuid:
             coverage.has(facts.stream_no, facts.first_seq, facts.last_seq)
+    for numbers in parts:
+        coverage.join(numbers)
     return coverage
 
 
 def streams_lost(
-    disk: Disk, log_uuid: bytes, verdict: Verdict, partials: Iterable[PartialFacts]
+    disk: Disk,
+    log_uuid: bytes,
+    verdict: Verdict,
+    partials: Iterable[PartialFacts],
+    parts: Iterable[list[int]] = (),
 ) -> tuple[dict[int, list[Range]], dict[int, int]]:
     """Stream number -> seqs that damage to synced batches may have cost, and says so; and the seq
     that a stream must be feared to have got to (`Coverage.tails_lost`).
 
-    A second look at the log, and only where something is corrupt. A hole does not tell what stood
-    in it (`wal/losses.py`): what an agent itself had dropped just there is counted along.
+    A second look at the log, and only where something is corrupt, or cannot be read. A hole does
+    not tell what stood in it (`wal/losses.py`): what an agent itself had dropped just there is
+    counted along.
     """
-    if not verdict.corrupt:
+    if not (verdict.corrupt or verdict.unread):
         return {}, {}
-    coverage = coverage_of(disk, log_uuid, partials)
+    coverage = coverage_of(disk, log_uuid, partials, parts)
     found: dict[int, list[Range]] = {}
     for damage in verdict.corrupt:
-        doubtful = None
-        if damage.reason in ("payload", "short"):
-            doubtful = doubtful_at(disk, log_uuid, damage.segment_id, damage.offset)
-        claimed = [] if doubtful is None else [record[:3] for record in doubtful.claimed]
+        claimed = [claim[:3] for claim in _claims(disk, log_uuid, damage)]
         for no, missing in coverage.lost(damage.first_no, damage.last_no, claimed).items():
             found[no] = merged([*found.get(no, ()), *missing])
     for no in list(found)[:_SAID_MAX]:
@@ -191,4 +247,28 @@ def streams_lost(
         _log.error("stream %d: lost to damage of synced bytes: seqs %s", no, seqs)
     if len(found) > _SAID_MAX:
         _log.error("and of %d streams more: see `walld fsck`", len(found) - _SAID_MAX)
-    return found, coverage.tails_lost(verdict.corrupt)
+    return found, tails_lost(disk, log_uuid, verdict, coverage)
+
+
+def tails_lost(
+    disk: Disk, log_uuid: bytes | None, verdict: Verdict, coverage: Coverage
+) -> dict[int, int]:
+    """Stream number -> the seq it must be feared to have got to (`Coverage.tails_lost`).
+
+    By batches that were synced and are lost, or that may stand in what cannot be read now. An empty
+    one took nobody's.
+    """
+    claims = [one for damage in verdict.corrupt for one in _claims(disk, log_uuid, damage)]
+    until_no = max((last for _, last in verdict.unread), default=0)
+    for damage in verdict.corrupt:
+        if damage.reason != "empty":
+            until_no = max(until_no, damage.last_no)
+    return coverage.tails_lost(until_no, claims)
+
+
+def _claims(disk: Disk, log_uuid: bytes | None, damage: Damage) -> list[Claim]:
+    """What a batch with a good header and a bad payload may still say was in it."""
+    if damage.reason not in ("payload", "short") or log_uuid is None:
+        return []
+    batch = doubtful_at(disk, log_uuid, damage.segment_id, damage.offset)
+    return [] if batch is None else batch.claims

@@ -3,7 +3,7 @@
 Owns: which lines `find` needs. Refuses: what it finds in them (`sessions/find.py`).
 
     key             where its first and newest event are, the fold says: one line of the file, or
-                    none, unless more than one of it is asked for
+                    none, unless more than one of it is asked for, or the newest is lost
     last            from the end of the log, a window at a time
     neither         all of it
 """
@@ -65,7 +65,11 @@ class Finding:
             return await self._found_in([], arguments), None
         first, newest = seqs
         if arguments.get("last") == 1 or first == newest:
-            return await self._read(uid, session_id, arguments, newest - 1, 1)
+            found, lines = await self._read(uid, session_id, arguments, newest - 1, 1)
+            if found or first == newest:
+                return found, lines
+            # The newest is lost to damage: one before it stands all the same.
+            return await self._newest(uid, session_id, arguments)
         return await self._read(uid, session_id, arguments, first - 1)
 
     async def _newest(

@@ -12,7 +12,6 @@ import re
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
 from walld_client.entries import in_pieces
 from walld_client.wire import messages as wire
 
@@ -22,8 +21,8 @@ from walld.engine.entries import entry_event, event_line, events_of, free_id
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import chain_of
-from walld.sessions.fork import BEFORE_FIRST, check_copy, forked, started_behind
-from walld.sessions.losses import CAME_FROM, calls_elsewhere
+from walld.sessions.fork import BEFORE_FIRST, check_copy, forked, left_behind
+from walld.sessions.losses import CAME_FROM, unfinished_imports
 from walld.sessions.state import SessionState
 
 if TYPE_CHECKING:
@@ -64,47 +63,52 @@ def _entries(lines: Sequence[bytes], request: wire.Fork, until: int) -> list[wir
     for copy in copies:
         state.apply(copy)
     entries = [_entry(copy) for copy in copies]
-    lacks: dict[str, list[Any]] = {"missing": _missing(events, until)}
-    lacks["started"] = started_behind(events, copies, until)
-    if not request.whole:
-        lacks["calls"] = [tool.intent.payload for tool in calls_elsewhere(events)]
     names = (f"forked:{request.new_id}" + ":more" * at for at in count())
-    firsts = [
-        wire.NewEntry("forked", payload, free_id(state, name), leaf=False)
-        for name, payload in zip(names, _sources(request, lacks, len(copies)), strict=False)
-    ]
-    if not request.whole or request.at is None:
-        entries[:0] = firsts
-    elif request.at == BEFORE_FIRST:
-        moved = _dumps({"target": None})
+    missing = {"missing": _missing(events, until)}
+    told = left_behind(events, copies, request.at, request.whole, until)
+    as_of = {"as_of": events[-1].id} if events else {}
+    firsts, lasts = (
+        [
+            wire.NewEntry("forked", payload, free_id(state, next(names)), leaf=False)
+            for payload in payloads
+        ]
+        for payloads in (
+            _sources(request, missing, {}) or [_source(request)],
+            _sources(request, told, as_of),
+        )
+    )
+    entries = [*firsts, *entries, *lasts]
+    if request.whole and request.at is not None:
+        moved = _dumps({"target": None if request.at == BEFORE_FIRST else request.at})
         wanted = f"forked:{request.new_id}:leaf"
-        entries += [wire.NewEntry("leaf", moved, free_id(state, wanted)), *firsts]
-    else:
-        entries += [replace(firsts[0], parent=request.at, leaf=True), *firsts[1:]]
+        entries.append(wire.NewEntry("leaf", moved, free_id(state, wanted)))
     for turn in state.journal.open_turns():
         wanted = f"{turn.turn_id}:forked:{len(entries) + 1}"
         entries.append(interruption(turn.turn_id, "forked", free_id(state, wanted)))
     return entries
 
 
-def _sources(request: wire.Fork, lacks: dict[str, list[Any]], copied: int) -> list[bytes]:
-    """Payloads of `forked` that say where it came from and what it lacks of that.
+def _source(request: wire.Fork, **more: object) -> bytes:
+    """Payload of a `forked` that says where it came from, and more."""
+    source = {"session": request.session_id, "at": request.at, "whole": request.whole}
+    return _dumps(source | more)
+
+
+def _sources(request: wire.Fork, lacks: dict[str, list[Any]], more: dict[str, Any]) -> list[bytes]:
+    """Payloads of `forked` that say what it lacks of where it came from, none for nothing.
 
     One, or where that is too long for an entry one for each piece of it.
     """
-    source: dict[str, object] = {
-        "session": request.session_id,
-        "at": request.at,
-        "whole": request.whole,
-    }
     told = {name: listed for name, listed in lacks.items() if listed}
-    pieces: list[dict[str, Any]] = [told]
-    if len(_dumps(source | told)) > limits.LEDGER_PAYLOAD_BYTES_MAX // 2:
-        pieces = [{name: piece} for name, listed in told.items() for piece in in_pieces(listed)]
-    until = {"until": copied + len(pieces)}
+    if not told:
+        return []
+    whole = _source(request, **told, **more)
+    if len(whole) <= limits.LEDGER_PAYLOAD_BYTES_MAX // 2:
+        return [whole]
     return [
-        _dumps(source | one | (until if one.keys() & {"missing", "started"} else {}))
-        for one in pieces
+        _source(request, **{name: piece}, **more)
+        for name, listed in told.items()
+        for piece in in_pieces(listed)
     ]
 
 
@@ -118,6 +122,8 @@ def _missing(events: Sequence[Event], until: int) -> list[list[int]]:
         last_seq = event.seq
         if event.type in CAME_FROM:
             missing += event.payload.get("missing") or []
+    if unfinished_imports(events):
+        until = max(until, last_seq + 1)
     if until > last_seq:
         missing.append([last_seq + 1, until])
     return missing

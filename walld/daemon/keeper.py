@@ -78,16 +78,17 @@ class Keeper:
         begin, session_id, has_ended = stream.begin, stream.session_id, stream.terminal
         known_seq = stream.known_seq
         wal_until = self._engine.sealing.written_no
-        gap_word = self._engine.gap_word if stream.restored_seq >= 0 else "dropped"
+        gap_word = self._engine.kept.gap_word_of(stream, self._engine.gap_word)
         log_uuid, reason = self._engine.log_uuid, stream.lost_reason
         made_at_ms = time.time_ns() // 1_000_000
         was = tuple(stream.where)
         old = self._engine.kept.by_no.get(stream.no)
 
-        def job() -> int:
+        def job() -> tuple[int, int]:
             items = merge([begin, *read()])
             body = records.join_items([records.encode_item(item) for item in items])
-            last_seq = max(seqs_of(items[-1])[1], known_seq)
+            held_seq = seqs_of(items[-1])[1]
+            last_seq = max(held_seq, known_seq)
             for bad in damaged:
                 _log.error("%s; kept without it, as a gap", bad.why)
             word = "corrupt" if damaged or was_damaged else gap_word
@@ -95,11 +96,11 @@ class Keeper:
                 log_uuid, stream.no, begin.at_ms, made_at_ms, 0, last_seq, reason, word
             )
             self._store.write(begin.uid, session_id, begin.stream_id, facts, body)
-            return last_seq
+            return held_seq, last_seq
 
         session, name = path_name(session_id), path_name(begin.stream_id)
         try:
-            last_seq = await self._thread.run(job)
+            held_seq, last_seq = await self._thread.run(job)
             await self._reader.toll.count()
         except OSError:
             # The file may lie under its name, only that is not durable: tried again; but where the
@@ -125,7 +126,9 @@ class Keeper:
                 del self._in_vain[stream.no]
             return
         self._in_vain.pop(stream.no, None)
-        known = KeptFacts(stream.no, last_seq, wal_until, begin.at_ms, has_ended)
+        word = "corrupt" if damaged or was_damaged else gap_word
+        facts = stream.no, last_seq, wal_until, begin.at_ms, has_ended
+        known = KeptFacts(*facts, feared=last_seq - held_seq, gap_word=word)
         self._engine.keep(stream, session, name, known)
 
     async def _has_place(self, stream: Stream) -> bool:
@@ -143,7 +146,7 @@ class Keeper:
         known = kept.facts(*names)
         if stream.no in self._in_vain or (known is not None and known.stream_no == stream.no):
             return True
-        is_listed = kept.where(names[0], stream.begin.stream_id) == names[1:]
+        is_listed = names[1:] in kept.places(names[0], stream.begin.stream_id)
         try:
             found = await self._thread.run(partial(self._store.read_facts, *names))
             if (found.log_uuid, found.stream_no) != (self._engine.log_uuid, stream.no):
@@ -156,7 +159,10 @@ class Keeper:
             await self._move_aside(names, str(error))
         else:
             until = self._engine.sealing.written_no
-            facts = KeptFacts(found.stream_no, found.last_seq, until, found.begun_at_ms)
+            facts = KeptFacts(
+                *(found.stream_no, found.last_seq, until, found.begun_at_ms),
+                gap_word=found.gap_word,
+            )
             kept.add(*names, facts)
         return False  # the next round keeps it: it may have changed meanwhile
 
@@ -198,7 +204,11 @@ class Keeper:
         except (OSError, FormatError):
             pass  # who asks for it to go knows it by name
         facts = await self.facts(uid, session, name)
-        if facts.wal_until >= self._engine.segments.first_batch:
+        # Or another of its stream may lie where no start could read it (K7).
+        is_doubted = self._engine.sealing.tombs is not None
+        is_doubted &= self._engine.kept.facts(uid, session, name) is not None
+        if is_doubted or facts.wal_until >= self._engine.segments.first_batch:
+            self._engine.sealing.check_open()
             now = anyio.current_time()
             self._engine.bury(facts, now)
             await self._synced(now)

@@ -1,7 +1,8 @@
 """The partials that a start finds, and what it does about those that it cannot use.
 
 Owns: reading every header, setting aside what is no partial of its place, and the word on what
-could not be read. Refuses: the files (`partials/store.py`), bodies, but for two of one number.
+could not be read. Refuses: the files (`partials/store.py`), bodies, but for two of one number and
+for one that may be cut short.
 
 Invariants: nothing that lies there is a reason not to start (P9), and none of it is passed over in
 silence: what is damaged, or no file, goes to quarantine with a note, and is never followed; what
@@ -12,11 +13,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
+from walld.disk.patient import patiently
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
-from walld.wal.scan import READ_TRIES
+from walld.replies.merge import seqs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["KeptFound", "find_partials"]
 
 _log = logging.getLogger("walld.mend")
+_CUT_SHORT = ("corrupt", "unknown")
+"""What the gaps of one are put down to that may have less than its header says."""
 _Names = tuple[int, str, str]
 """Uid, session name and stream name."""
 
@@ -32,14 +37,25 @@ _Names = tuple[int, str, str]
 class KeptFound:
     """facts: of those that can be used. unread: those that lie there and are known by name alone.
 
+    held: the last seq that stands in one which damage, or what could not be read, has cut short;
+    its header says how far the reply is feared to have got.
     undurable: those whose names could not be synced, which power may take. unreadable: files and
     directories of which the kernel gave nothing.
     """
 
     facts: dict[_Names, PartialFacts] = field(default_factory=dict)
+    held: dict[_Names, int] = field(default_factory=dict)
     undurable: set[_Names] = field(default_factory=set)
     unread: list[_Names] = field(default_factory=list)
     unreadable: int = 0
+
+    def held_seqs(self, log_uuid: bytes) -> dict[int, int]:
+        """Of each stream of a log, the last seq that stands in its partial."""
+        return {
+            facts.stream_no: self.held.get(names, facts.last_seq)
+            for names, facts in self.facts.items()
+            if facts.log_uuid == log_uuid
+        }
 
     @property
     def doubt(self) -> str | None:
@@ -72,6 +88,9 @@ def find_partials(store: PartialStore, unsynced: Iterable[Stray] = ()) -> KeptFo
         else:
             _set_aside(store, found, stray.path, f"{stray.path}: {stray.why}")
     _part_doubles(store, found)
+    short = [whose for whose, facts in found.facts.items() if facts.gap_word in _CUT_SHORT]
+    for whose in short:
+        _look_into(store, found, whose)
     return found
 
 
@@ -83,17 +102,13 @@ def _path(names: _Names, of: str = "stream") -> str:
 
 def _take(store: PartialStore, found: KeptFound, names: _Names) -> None:
     """One header. An I/O error is not a bad CRC: it is read again before it is believed."""
-    for tried in range(1, READ_TRIES + 1):
-        try:
-            found.facts[names] = store.read_facts(*names)
-        except FormatError as error:
-            _set_aside(store, found, _path(names), str(error))
-        except OSError as error:
-            if tried < READ_TRIES:
-                continue
-            _unreadable(found, _path(names), error.strerror or str(error))
-            found.unread.append(names)
-        return
+    try:
+        found.facts[names] = patiently(partial(store.read_facts, *names))
+    except FormatError as error:
+        _set_aside(store, found, _path(names), str(error))
+    except OSError as error:
+        _unreadable(found, _path(names), error.strerror or str(error))
+        found.unread.append(names)
 
 
 def _unreadable(found: KeptFound, path: str, why: str) -> None:
@@ -101,23 +116,24 @@ def _unreadable(found: KeptFound, path: str, why: str) -> None:
     found.unreadable += 1
 
 
-def _set_aside(store: PartialStore, found: KeptFound, path: str, why: str) -> bool:
+def _set_aside(store: PartialStore, found: KeptFound, path: str, why: str) -> None:
     """Into quarantine; where that fails it stays, and is judged again at the next start."""
     try:
         kept = store.quarantine(path, why)
     except OSError as error:
         _log.error("%s; it cannot be moved to quarantine: %s", why, error)
         found.unreadable += 1
-        return False
-    _log.error("%s; moved to %s", why, kept)
-    return True
+    else:
+        _log.error("%s; moved to %s", why, kept)
 
 
 def _part_doubles(store: PartialStore, found: KeptFound) -> None:
     """Of several that are of one stream at most one goes on: its resolve must leave none behind.
 
     Where a daemon was killed between the partial of a moved reply and the removal of the earlier
-    one, that one holds nothing that the later does not.
+    one, that one holds nothing that the later does not. One that stays, since it can be neither
+    removed nor set aside, nor read, is not counted as the reply; it goes at a start that can, also
+    where its tombstone is gone by then (`partials/gone.py`).
     """
     by_no: dict[tuple[bytes, int], list[_Names]] = {}
     for names, facts in found.facts.items():
@@ -125,27 +141,31 @@ def _part_doubles(store: PartialStore, found: KeptFound) -> None:
     for doubles in by_no.values():
         if len(doubles) == 1:
             continue
-        whole = [names for names in doubles if _is_of_its_place(store, found, names)]
-        whole.sort(key=lambda names: (found.facts[names].last_seq, found.facts[names].made_at_ms))
-        for names in whole[:-1]:
-            if found.facts[names].last_seq < found.facts[whole[-1]].last_seq:
+        whole = {names for names in doubles if _look_into(store, found, names)}
+        known = {names: found.facts[names] for names in doubles if names in found.facts}
+        if not known:
+            continue
+        *earlier, last = sorted(known, key=lambda one: (known[one].last_seq, known[one].made_at_ms))
+        for names in earlier:
+            if whole >= {names, last} and known[names].last_seq < known[last].last_seq:
                 _remove(store, found, names)
-            elif _set_aside(
-                store, found, _path(names), f"{_path(names)}: another is of its stream"
-            ):
-                del found.facts[names]
-
-
-def _is_of_its_place(store: PartialStore, found: KeptFound, names: _Names) -> bool:
-    try:
-        store.read_reply(*names)
-    except FormatError as error:
-        if _set_aside(store, found, _path(names), str(error)):
+            elif whole >= {names, last}:
+                _set_aside(store, found, _path(names), f"{_path(names)}: another is of its stream")
             del found.facts[names]
+
+
+def _look_into(store: PartialStore, found: KeptFound, names: _Names) -> bool:
+    """Its body too, by which it is of its place, and how far it goes."""
+    try:
+        _, items = patiently(partial(store.read_reply, *names))
+    except FormatError as error:
+        _set_aside(store, found, _path(names), str(error))
+        del found.facts[names]
         return False
     except OSError as error:
         _unreadable(found, _path(names), error.strerror or str(error))
         return False
+    found.held[names] = seqs_of(items[-1])[1]
     return True
 
 
@@ -154,5 +174,4 @@ def _remove(store: PartialStore, found: KeptFound, names: _Names) -> None:
         store.remove_named(*names)
     except OSError as error:
         _log.error("%s: cannot be removed, a later one is there: %s", _path(names), error)
-        return
-    del found.facts[names]
+        found.unreadable += 1

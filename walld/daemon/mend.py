@@ -1,76 +1,42 @@
 """What start-up does to storage: scan, judge, and give the engine back what it had.
 
 Owns: the order of a start (ARCHITECTURE.md, "A start") and the index built from a scan. Refuses:
-what is done about damage (`damage.py`), serving anybody.
-
-Bodies are read only of streams without a tombstone, and only where an entry's flags say that
-something stands in them: a Begin, a Move, an end.
+what is done about damage (`damage.py`), what streams say of themselves (`telling.py`), serving
+anybody.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from walld_client.wire import messages as wire
 
 from walld.daemon import damage
 from walld.daemon.kept_found import find_partials
-from walld.daemon.rejoin import rejoin
+from walld.daemon.rejoin import EPOCH_STREAMS_BITS, Pieces
 from walld.daemon.resync import resync
-from walld.errors import FormatError
+from walld.daemon.telling import Bodies, Found, FoundSegment, quarantine, told
 from walld.partials.gone import GONE_PATH, done_with
-from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
-from walld.wal import ranges, records
+from walld.partials.store import PartialFacts, PartialStore, Stray
+from walld.replies.parts import in_parts
+from walld.wal import ranges
 from walld.wal.files import SegmentFiles, has_copies
-from walld.wal.index import OFFSET_BITS, LogIndex
+from walld.wal.index import LogIndex
 from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, BatchKind, Settled
 from walld.wal.scan import LogScan, list_segments
 from walld.wal.verdict import RENEWED
 
 if TYPE_CHECKING:
-    from walld.disk.base import Disk, File
-    from walld.wal.index import StreamRecords
+    from walld.disk.base import Disk
     from walld.wal.ranges import Range
     from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
+__all__ = ["EPOCH_STREAMS_BITS", "Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
 _log = logging.getLogger("walld.mend")
 
-EPOCH_STREAMS_BITS = 36
-"""No daemon begins so many streams in its life: at 10,000 a second it would take 79 days."""
 _EPOCH_MAX = 1 << 27
 """A stream's number has 64 bits."""
-
-
-@dataclass(slots=True)
-class Found:
-    """A stream that has no tombstone."""
-
-    index: StreamRecords
-    begin: records.Begin | None = None
-    moved_to: str | None = None
-    terminal: bool = False
-
-    @property
-    def is_reply(self) -> bool:
-        """Not lines of a session, and not without a name."""
-        return self.begin is not None and bool(self.begin.producer)
-
-
-@dataclass(slots=True)
-class FoundSegment:
-    """A segment of an earlier daemon, as it can be read."""
-
-    segment_id: int
-    size: int = 0
-    batches: list[tuple[int, int]] = field(default_factory=list)
-    """(batch_no, file offset)"""
-    unreadable: bool = False
-    """Some of it gave I/O errors, or is damaged and could not be copied: set aside when its turn
-    comes, never unlinked."""
 
 
 @dataclass(slots=True)
@@ -102,6 +68,8 @@ class Mended:
     last_segment_id: int
     partials: dict[tuple[int, str, str], PartialFacts]
     """By uid, session name and stream name."""
+    held: dict[tuple[int, str, str], int]
+    """The last seq that stands in a partial, where its header may say more than that."""
     unread: list[tuple[int, str, str]]
     """Partials that are there and could not be read, by the same names."""
     undurable: set[tuple[int, str, str]]
@@ -118,8 +86,10 @@ class Mended:
     """What is left no byte of, and could not be noted in quarantine/."""
     unnoted_log: bool
     """The log is gone as a whole, and that could not be noted there."""
-    joined: list[tuple[int, int]]
-    """(stream number, last seq) of what is kept under a later number now, and gets a tombstone."""
+    all_read: bool
+    """Nothing in partials/ was there that could not be read."""
+    pieces: Pieces
+    """Of replies that stand under several numbers: what is to become of those."""
     met_damage: bool
     """An earlier daemon has copied damaged bytes of the log aside, and gone on without them."""
     doubt: str | None
@@ -137,10 +107,8 @@ def mend(
     A segment shorter than its header is the residue of a start that was killed: it is renamed, so
     that the next scan does not meet it again.
     """
-    unnoted_log = damage.log_is_gone(disk, had_log=had_log) and not _noted_as_gone(disk)
-    disk.make_dir(WAL_DIR)
-    disk.make_dir(PARTIALS_DIR)
-    disk.make_dir(QUARANTINE_DIR)
+    unnoted_log = damage.log_is_gone(disk, log_uuid, had_log=had_log) and not _noted_as_gone(disk)
+    damage.make_dirs(disk)
     unsynced: list[Stray] = []
     store.sweep_temporary(unsynced)
     ids = list_segments(disk)
@@ -161,38 +129,49 @@ def mend(
     for facts in log.segments:
         is_residue = any(hole.reason == "residue" for hole in facts.holes)
         if is_residue and facts.segment_id not in uncopied:
-            path = SegmentFiles.path(facts.segment_id)
-            disk.rename(path, f"{path}.residue")
-            disk.sync_dir(WAL_DIR)
+            damage.put_by(disk, SegmentFiles.path(facts.segment_id))
     found = find_partials(store, unsynced)
     partials = found.facts
-    kept = {f.stream_no: f.last_seq for f in partials.values() if f.log_uuid == log_uuid}
+    kept = found.held_seqs(log_uuid)
     gone, is_known = done_with(disk, log_uuid, index.dead, kept, is_all=not found.unreadable)
-    streams = _told(disk, index, list(segments.values()), kept, uncopied)
-    bodies = _Bodies(disk, list(segments.values()))
+    dead = index.dead.keys() | {no for no in kept if ranges.contains(gone, no)}
+    bodies = Bodies(disk, list(segments.values()))
 
     def set_aside(no: int) -> None:
-        uncopied.update(_quarantine(disk, bodies, no, streams[no].index))
+        uncopied.update(quarantine(disk, bodies, no, streams[no].index))
 
     try:
-        joined = rejoin(store, log_uuid, streams, found, bodies.read, set_aside)
+        streams = told(disk, index, bodies, kept, uncopied)
+        is_unread = bool(verdict.unreadable or verdict.unread or found.unreadable) or not is_known
+        is_unread |= any(no not in streams for no, _ in index.streams())
+        begins = {no: one.begin for no, one in streams.items() if one.begin is not None}
+        parts = in_parts(begins)
+        lost, tails = damage.streams_lost(disk, log_uuid, verdict, partials.values(), parts)
+        pieces = Pieces(
+            *(store, log_uuid, streams, found, bodies.read, set_aside, tails),
+            word="corrupt" if verdict.corrupt else "unknown",
+            is_unread=is_unread,
+            is_whole=not (is_unread or verdict.corrupt or damage.kept_aside(disk)),
+            dead=dead,
+        )
+        pieces.put_together(index.ended())
     finally:
         bodies.close()
     failed = resync(disk, log_uuid, _tails(log, segments, verdict))
     doubt = _doubt(disk, verdict, uncopied) or found.doubt
     if not is_known:
         doubt = doubt or f"{GONE_PATH} could not be read; a restart may read it"
-    lost, tails = damage.streams_lost(disk, log_uuid, verdict, partials.values())
     feared = {no: seq for no, seq in tails.items() if no in streams and streams[no].is_reply}
     if feared:  # known from what is damaged alone, until these replies are kept: no row before that
         verdict.unsettled = list(verdict.corrupt)
     return Mended(
         verdict,
         streams,
-        index.dead.keys() | {no for no in kept if ranges.contains(gone, no)},
+        dead,
         _with_empty_ones(segments, log, uncopied),
         max(ids, default=0),
         partials,
+        found.held,
         found.unread,
         found.undurable,
         _last_stream_no(index, [*kept, *(last for _, last in gone)], epoch, doubt),
@@ -202,8 +181,9 @@ def mend(
         feared,
         unnoted,
         unnoted_log,
-        joined,
-        has_copies(disk),
+        not found.unreadable,
+        pieces,
+        has_copies(disk) or bool(uncopied),
         doubt,
     )
 
@@ -235,7 +215,7 @@ def _noted_as_gone(disk: Disk) -> bool:
 def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:
     """Damaged bytes that nobody has looked at may have held any reply (P11)."""
     kept = damage.kept_aside(disk)
-    unread = len(verdict.unreadable) + len(uncopied)
+    unread = len(verdict.unreadable) + len(uncopied) + damage.strays(disk)
     if not kept and not unread:
         return None
     return (
@@ -284,96 +264,6 @@ def _not_synced(
             unsynced |= own
             settled.update(dict.fromkeys(facts.settled))
     return NotSynced(failed, unsynced, index.tombstones(unsynced), list(settled))
-
-
-class _Bodies:
-    """Record bodies by place, out of segments opened once."""
-
-    def __init__(self, disk: Disk, segments: list[FoundSegment]) -> None:
-        self._disk = disk
-        self._batches = {
-            no: (segment.segment_id, offset)
-            for segment in segments
-            for no, offset in segment.batches
-        }
-        self._files: dict[int, File] = {}
-
-    def segment_of(self, place: int) -> int:
-        """Its id."""
-        return self._batches[place >> OFFSET_BITS][0]
-
-    def read(self, place: int, length: int) -> bytes:
-        batch_no, offset = place >> OFFSET_BITS, place & (1 << OFFSET_BITS) - 1
-        segment_id, batch_at = self._batches[batch_no]
-        file = self._files.get(segment_id)
-        if file is None:
-            file = self._files[segment_id] = self._disk.open(SegmentFiles.path(segment_id))
-        return file.read_at(length, batch_at + offset)
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-
-
-def _told(
-    disk: Disk,
-    index: LogIndex,
-    segments: list[FoundSegment],
-    kept: dict[int, int],
-    uncopied: set[int],
-) -> dict[int, Found]:
-    """Streams without a tombstone, and what their own records say of them.
-
-    kept: last seq of partials by stream number. The beginning of a kept reply may be gone with its
-    segment while later records of it are still there: nothing of it is lost. uncopied: segments
-    that hold what should be in quarantine and could not be put there; it grows (K4).
-    """
-    streams: dict[int, Found] = {}
-    bodies = _Bodies(disk, segments)
-    try:
-        for no, found in index.streams():
-            streams[no] = stream = Found(found)
-            for place, length in found.telling:
-                _look_into(stream, bodies.read(place, length), no)
-            if stream.begin is None and kept.get(no, -1) < found.last_seq:
-                # Its first record was lost to damage: nobody can ask for it.
-                text = "stream %d: %d records up to seq %d without their beginning; kept in %s/"
-                _log.error(text, no, len(found.where), found.last_seq, QUARANTINE_DIR)
-                uncopied |= _quarantine(disk, bodies, no, found)
-    finally:
-        bodies.close()
-    return streams
-
-
-def _look_into(found: Found, body: bytes, no: int) -> None:
-    try:
-        items = records.decode_body(no, body)
-    except FormatError as error:
-        # The batch was good, so a walld wrote this: another version, or a bug. Kept, and said.
-        _log.error("stream %d: a record cannot be read: %s", no, error)
-        return
-    for item in items:
-        if isinstance(item, records.Begin):
-            found.begin = item
-        elif isinstance(item, records.Happened):
-            if isinstance(item.event, wire.Move):
-                found.moved_to = item.event.session_id
-            elif isinstance(item.event, wire.End | wire.AppError):
-                found.terminal = True
-
-
-def _quarantine(disk: Disk, bodies: _Bodies, no: int, found: StreamRecords) -> set[int]:
-    """Keep the bytes of a stream that nobody can ask for.
-
-    Returns the segments that hold them where that failed, on a full disk for one.
-    """
-    try:
-        kept = b"".join(map(bodies.read, found.where, found.sizes))
-        disk.replace(f"{QUARANTINE_DIR}/stream-{no}", kept)
-    except OSError as error:
-        _log.error("stream %d: cannot copy them to quarantine: %s", no, error)
-        return {bodies.segment_of(place) for place in found.where}
-    return set()
 
 
 def _with_empty_ones(

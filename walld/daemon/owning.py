@@ -6,9 +6,11 @@ reading the log (`mend.py`).
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import TYPE_CHECKING
 
+from walld.daemon.damage import note_no_log
 from walld.disk.owner import Owner
 from walld.wal.scan import good_headers, list_segments
 from walld.wal.whose import proven_uuid
@@ -18,16 +20,30 @@ if TYPE_CHECKING:
 
 __all__ = ["own"]
 
+_log = logging.getLogger("walld.mend")
+
 
 def own(data: str, disk: Disk) -> Owner:
-    """Take the data directory. A log that is gone begins anew: its numbers do, so its name must."""
+    """Take the data directory. A log that is gone begins anew: its numbers do, so its name must.
+
+    The epoch goes beyond all there were, LOCK and the newest headers lost or not: no daemon begins
+    a segment with an id below its own.
+    """
     ids = list_segments(disk)
     headers = list(good_headers(disk, ids))
-    known = frozenset(header.log_uuid for header in headers)
+    known = [header.log_uuid for header in headers]
     if headers:
         log_uuid, epoch = headers[0].log_uuid, headers[0].epoch
     else:
         proven, epoch = proven_uuid(disk, ids), 0
-        known = frozenset() if proven is None else frozenset((proven,))
+        known = [] if proven is None else [proven]
         log_uuid = proven or uuid.uuid4().bytes
-    return Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known)
+    epoch = max([epoch, *ids])
+    owner = Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known)
+    if owner.is_other_log:
+        _log.error("wal/ holds another log than LOCK names: it is taken; that one is lost")
+        try:
+            note_no_log(disk)
+        except OSError as error:
+            _log.error("cannot note it in quarantine: %s", error)
+    return owner

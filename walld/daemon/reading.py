@@ -213,15 +213,16 @@ class Reader:
     def _of_stream(self, stream: Stream, read: _Read) -> _Fold:
         items = self._located(stream)
         alive, lost, begin = stream.lost_reason is None, stream.lost_reason, stream.begin
-        live, restored_seq, no = alive and not stream.terminal, stream.restored_seq, stream.no
-        gap_word, known_seq = self._engine.gap_word, stream.known_seq
+        live, no = alive and not stream.terminal, stream.no
+        gap_word, known_seq = (
+            self._engine.kept.gap_word_of(stream, self._engine.gap_word),
+            stream.known_seq,
+        )
         damaged: list[BadRecord] = []
         was_damaged = stream.damaged
 
         def gap_verdict(_first: int, _last: int) -> str:
-            if damaged or was_damaged:
-                return "corrupt"
-            return gap_word if restored_seq >= 0 else "dropped"
+            return "corrupt" if damaged or was_damaged else gap_word
 
         def run() -> tuple[Order, wire.Recovered]:
             found = items(read, damaged)

@@ -249,9 +249,22 @@ class Reclaimer:
             segment = engine.segments.can_unlink(engine.sealing.synced_no)
             if segment is None or self._is_held(segment):
                 return
+            if not self._leaves_one_durable(segment):
+                engine.commit.written(anyio.current_time())
+                engine.commit.hurry_sync()
+                self._syncer.wake()
+                return
+            if segment.unreadable and not await self._aftermath.has_left(segment):
+                return
+            await self._aftermath.before_unlink()
             go = self._files.set_aside if segment.unreadable else self._files.unlink
             await self._thread.run(partial(go, segment.segment_id))
             engine.segments.unlinked(segment)
+
+    def _leaves_one_durable(self, oldest: Segment) -> bool:
+        """LOCK says that there is a log: power must not leave none of it."""
+        rest = (one for one in self._engine.segments if one is not oldest)
+        return any(self._files.is_durable(one.segment_id) for one in rest)
 
     def _is_held(self, segment: Segment) -> bool:
         died = segment.died_at

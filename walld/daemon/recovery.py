@@ -171,7 +171,7 @@ class Recovery:
             await self._keeper.set_aside_damaged()
         # A stream that was kept while this was read may be there twice: once by its id.
         found.sort(key=lambda pair: pair[0])
-        return list({reply.stream_id: reply for _, reply in found}.values())
+        return list({(one.session_id, one.stream_id): one for _, one in found}.values())
 
     def _candidates(
         self, uid: int, session_id: str | None, stream_id: str | None
@@ -181,8 +181,7 @@ class Recovery:
         if stream_id is not None:
             stream = registry.by_key.get((uid, stream_id))
             streams = [] if stream is None else [stream]
-            where = kept.where(uid, stream_id)
-            names = [] if where is None else [where]
+            names = kept.places(uid, stream_id)
         elif session_id is not None:
             streams = registry.of_session(uid, session_id)
             session = path_name(session_id)
@@ -248,6 +247,7 @@ class Recovery:
             if stream.lost_reason is None:
                 raise Refusal("refused", "its owner is alive: only it may release", "alive", "gone")
             self._check_grown(stream.next_seq - 1, request.last_seq)
+            self._engine.sealing.check_open()
             now = anyio.current_time()
             written = anyio.Event()
             self._engine.release(stream, Flag.RESOLVED, now)

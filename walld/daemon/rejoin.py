@@ -1,123 +1,379 @@
-"""A reply that stands in the log under two numbers, made one again.
+"""The pieces of a reply that a start finds under several numbers, or beside a partial.
 
-Owns: what a start does where its producer began it anew because an earlier start could not read
-what stood of it, and that can be read now. Refuses: reading the log (`mend.py`).
+Owns: which pieces are done with, and what is made of those that are there.
+Refuses: reading the log (`mend.py`), what a stream of the engine is (`restore.py`).
 
-The earlier part becomes a partial under the later number, durable before anything says that the
-earlier one is done with; so the reply is one, and what was acknowledged is in it (P4). Where that
-cannot be, for want of room or of what stands in its place, its bytes are kept in quarantine: they
-are nobody's, and "nothing" is not proven while they lie there.
+A producer goes on with a reply that a start could not read under a new number, so one reply may
+stand in the log under several (`replies/parts.py`). The rule for its pieces:
+
+- What one of them has and the partial lacks is put into the partial, durably, or kept in
+  quarantine, before anything is let go; and the reply is put together anew at each start.
+- No number gets a tombstone for that while this start could not read everything: more of it may
+  stand in what was not read.
+- What was released or resolved under a later number is done with under all earlier ones. Segments
+  go oldest first and an earlier number's records are never carried, so what tells that outlives
+  them.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
 from walld_client.paths import path_name
+from walld_client.wire import messages as wire
 
 from walld.errors import FormatError
 from walld.partials.store import PartialFacts, PartialStore
 from walld.replies.merge import merge, seqs_of
+from walld.replies.parts import by_reply, counted_from, key_of
 from walld.wal import ranges, records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from walld.daemon.kept_found import KeptFound
-    from walld.daemon.mend import Found
+    from walld.daemon.telling import Found
+    from walld.replies.parts import Key
 
     Read = Callable[[int, int], bytes]
     """(place, length): the body of a record."""
 
-__all__ = ["rejoin"]
+__all__ = ["EPOCH_STREAMS_BITS", "Pieces"]
 
 _log = logging.getLogger("walld.mend")
 
+EPOCH_STREAMS_BITS = 36
+"""No daemon begins so many streams in its life: at 10,000 a second it would take 79 days. Numbers
+that are given while something cannot be read are of an epoch of their own, so a reply that was
+begun anew has one of a later epoch."""
+_MAY_LACK = ("unknown", "corrupt")
+"""What the gaps of a partial are put down to that was made when not everything could be read."""
+_Names = tuple[int, str, str]
 
-def rejoin(
-    store: PartialStore,
-    log_uuid: bytes,
-    streams: dict[int, Found],
-    kept: KeptFound,
-    read: Read,
-    set_aside: Callable[[int], None],
-) -> list[tuple[int, int]]:
-    """(number, last seq) of each earlier part that is in its partial now.
 
-    Each one is taken out of `streams`. set_aside: what to do about one that could not be joined.
-    """
-    parts: dict[tuple[int, bytes, int, str], list[int]] = {}
-    for no, found in streams.items():
-        if found.begin is not None and found.is_reply:
-            begin = found.begin
-            key = begin.uid, begin.producer, begin.number, begin.stream_id
-            parts.setdefault(key, []).append(no)
-    joined: list[tuple[int, int]] = []
-    for numbers in parts.values():
-        *earlier, last = sorted(numbers)
-        for no in earlier:
-            try:
-                _keep(store, log_uuid, streams, kept, read, no, last)
-            except (OSError, FormatError) as error:
-                _log.error("stream %d goes on as %d, and cannot be joined: %s", no, last, error)
-                set_aside(no)
-                del streams[no]
+@dataclass(slots=True)
+class Pieces:
+    """Of one start. Each step takes out of `streams` what is not to be restored from the log."""
+
+    store: PartialStore
+    log_uuid: bytes
+    streams: dict[int, Found]
+    kept: KeptFound
+    read: Read
+    set_aside: Callable[[int], None]
+    """Into quarantine: the bytes of a number."""
+    feared: Mapping[int, int]
+    """The seq that a number must be feared to have got to, in what is lost."""
+    word: str
+    """What missing seqs are put down to."""
+    is_unread: bool
+    """Something could not be read: a later start may find more of any reply."""
+    is_whole: bool
+    """All is read, and nothing of it was ever set aside: what is not there never was."""
+    dead: set[int]
+    """Numbers that are done with; it grows by partials that are so under a later number."""
+    buried: list[tuple[int, int]] = field(default_factory=list)
+    """(number, last seq) of those that get a tombstone: in a partial whole, or done with."""
+    apart: set[int] = field(default_factory=set)
+    """Numbers that are in a partial as far as they can be read, and get none yet."""
+    beyond: dict[int, int] = field(default_factory=dict)
+    """Number -> last seq that is there, of those that are more than what the log has, or than the
+    partial has: they are restored from both."""
+    _by_no: dict[int, _Names] = field(default_factory=dict)
+
+    def put_together(self, ended: Iterable[tuple[int, int, int]]) -> None:
+        """All of it. ended: (number, place, length) of the Begins of those with a tombstone."""
+        for names, facts in self.kept.facts.items():
+            if facts.log_uuid == self.log_uuid and facts.stream_no not in self.dead:
+                self._by_no[facts.stream_no] = names
+        self._end(ended)
+        begins = {no: one.begin for no, one in self.streams.items() if one.begin is not None}
+        for key, numbers in by_reply(begins).items():
+            self._join(key, numbers)
+        for no in list(self.streams):
+            self._complete(no)
+        self._part()
+
+    # --- done with ------------------------------------------------------------------------------
+
+    def _end(self, ended: Iterable[tuple[int, int, int]]) -> None:
+        """A reply that ended under a later number has ended."""
+        pieces: dict[tuple[int, str], set[int]] = {}
+        for no, found in self.streams.items():
+            if found.begin is not None and found.is_reply:
+                begin = found.begin
+                pieces.setdefault((begin.uid, path_name(begin.stream_id)), set()).add(no)
+        for no, (uid, _, name) in self._by_no.items():
+            pieces.setdefault((uid, name), set()).add(no)
+        first = min((_epoch(no) for numbers in pieces.values() for no in numbers), default=0)
+        for no, place, length in ended:
+            if _epoch(no) <= first:
                 continue
-            _log.warning("stream %d goes on as %d: they are one reply again", no, last)
-            joined.append((no, streams.pop(no).index.last_seq))
-    return joined
+            last = self._begin_at(no, place, length)
+            if last is None:
+                continue
+            for piece in list(pieces.get((last.uid, path_name(last.stream_id)), ())):
+                if _epoch(piece) < _epoch(no) and self._is_of(piece, last):
+                    self._ends_as(piece, no)
 
+    def _begin_at(self, no: int, place: int, length: int) -> records.Begin | None:
+        try:
+            items = records.decode_body(no, self.read(place, length))
+        except (OSError, FormatError) as error:
+            _log.error("stream %d, done with: its beginning cannot be read: %s", no, error)
+            return None
+        return next((item for item in items if isinstance(item, records.Begin)), None)
 
-def _keep(
-    store: PartialStore,
-    log_uuid: bytes,
-    streams: dict[int, Found],
-    kept: KeptFound,
-    read: Read,
-    no: int,
-    last: int,
-) -> None:
-    earlier, later = streams[no], streams[last]
-    begin = later.begin
-    assert earlier.begin is not None, no
-    assert begin is not None, last
-    session_id = later.moved_to or earlier.moved_to or begin.session_id
-    names = begin.uid, path_name(session_id), path_name(begin.stream_id)
-    if names in kept.unread:
-        raise FormatError("its partial could not be read")
-    facts = kept.facts.get(names)
-    before: list[records.Item] = []
-    if facts is not None:
-        if facts.log_uuid != log_uuid or facts.stream_no not in (no, last):
+    def _is_of(self, no: int, begin: records.Begin) -> bool:
+        found = self.streams.get(no)
+        if found is not None and found.begin is not None:
+            return key_of(found.begin) == key_of(begin)
+        kept = self._begin_of_partial(self._by_no.get(no))
+        return kept is not None and key_of(kept) == key_of(begin)
+
+    def _begin_of_partial(self, names: _Names | None) -> records.Begin | None:
+        if names is None:
+            return None
+        try:
+            first = self.store.read_reply(*names)[1][0]
+        except (OSError, FormatError) as error:
+            _log.error("%s: %s", "/".join(map(str, names)), error)
+            return None
+        assert isinstance(first, records.Begin), names
+        return first
+
+    def _ends_as(self, piece: int, no: int) -> None:
+        _log.warning("stream %d went on as %d, which is done with: so is this", piece, no)
+        found = self.streams.pop(piece, None)
+        if found is not None:
+            self.buried.append((piece, found.index.last_seq))
+        if piece in self._by_no:
+            self.dead.add(piece)
+            del self._by_no[piece]
+
+    # --- one reply ------------------------------------------------------------------------------
+
+    def _join(self, key: Key, numbers: list[int]) -> None:
+        """numbers: of one reply, in the log."""
+        try:
+            reply = self._keep(key, numbers)
+        except (OSError, FormatError) as error:
+            last = numbers[-1]
+            for no in numbers[:-1]:
+                _log.error("stream %d goes on as %d, and cannot be joined: %s", no, last, error)
+                self.set_aside(no)
+                del self.streams[no]
+            return
+        for no in numbers:
+            if no == reply:
+                continue
+            _log.warning("stream %d goes on as %d: they are one reply again", no, reply)
+            last_seq = self.streams.pop(no).index.last_seq
+            if self.is_unread:
+                self.apart.add(no)
+            else:
+                self.buried.append((no, last_seq))
+
+    def _keep(self, key: Key, numbers: list[int]) -> int:
+        """Into one partial, where there is more than one of them. Returns the reply's number."""
+        begins = {no: begin for no in numbers if (begin := self.streams[no].begin) is not None}
+        partials = {no: names for no in numbers if (names := self._by_no.get(no)) is not None}
+        for session_id in {
+            session
+            for no in numbers
+            for session in (self.streams[no].moved_to, begins[no].session_id)
+            if session is not None
+        }:
+            names = key[0], path_name(session_id), path_name(key[3])
+            facts = self.kept.facts.get(names)
+            if facts is None or facts.stream_no in begins or facts.stream_no not in self._by_no:
+                continue
+            begin = self._begin_of_partial(names)
+            if begin is not None and key_of(begin) == key:
+                begins[facts.stream_no], partials[facts.stream_no] = begin, names
+        if len(begins) > 1:
+            self._write(begins, partials)
+        return max(begins)
+
+    def _write(self, begins: dict[int, records.Begin], partials: dict[int, _Names]) -> None:
+        """The partial of all of them, under the last number; those of the others go."""
+        reply = max(begins)
+        begin, until = begins[reply], 0
+        items: list[records.Item] = [begin]
+        known: list[ranges.Range] = []
+        words = {self.word}
+        for no in sorted(begins):
+            if no in partials:
+                facts, held = self.kept.facts[partials[no]], self.store.read_reply(*partials[no])[1]
+                items += counted_from(begin, begins[no], held)
+                words.add(facts.gap_word)
+                until = max(until, facts.last_seq)
+                known = _seqs(held) if no == reply else known
+            items += counted_from(begin, begins[no], self._in_log(no))
+            until = max(until, self.feared.get(no, 0))
+        items = merge(items)
+        until = max(until, seqs_of(items[-1])[1])
+        session_id = _session_of(items, begin)
+        names = begin.uid, path_name(session_id), path_name(begin.stream_id)
+        if names in self.kept.unread:
+            raise FormatError("its partial could not be read")
+        old = self.kept.facts.get(names)
+        if old is not None and partials.get(old.stream_no) != names:
             raise FormatError("the partial of another reply stands in its place")
-        before = store.read_reply(*names)[1]
-    later_ms = begin.at_ms - earlier.begin.at_ms
-    found: list[records.Item] = []
-    for where, size in zip(earlier.index.where, earlier.index.sizes, strict=True):
-        found += records.decode_body(no, read(where, size))
-    if facts is not None and facts.stream_no == last:
-        if not ranges.without(_seqs(found), _seqs(before)):
-            return  # killed before the tombstone of the earlier part was written
-    else:
-        before = [_moved(item, later_ms) for item in before]
-    items = merge([begin, *before, *(_moved(item, later_ms) for item in found)])
-    until = max(seqs_of(items[-1])[1], facts.last_seq if facts is not None else 0)
-    made_at_ms = time.time_ns() // 1_000_000
-    facts = PartialFacts(log_uuid, last, begin.at_ms, made_at_ms, 0, until, "agent_lost", "unknown")
-    body = records.join_items([records.encode_item(item) for item in items])
-    store.write(begin.uid, session_id, begin.stream_id, facts, body)
-    kept.facts[names] = facts
+        is_there = old is not None and old.stream_no == reply and old.last_seq >= until
+        if not is_there or ranges.without(_seqs(items), known):
+            word = "corrupt" if "corrupt" in words else "unknown"
+            made_at_ms = time.time_ns() // 1_000_000
+            facts = PartialFacts(
+                self.log_uuid, reply, begin.at_ms, made_at_ms, 0, until, "agent_lost", word
+            )
+            self._write_file(begin, session_id, facts, items)
+        self._restores(reply, items)
+        for other in set(partials.values()) - {names}:
+            self.store.remove_named(*other)
+            del self.kept.facts[other]
+        self._by_no = {no: one for no, one in self._by_no.items() if no not in partials}
+        self._by_no[reply] = names
+
+    def _write_file(
+        self,
+        begin: records.Begin,
+        session_id: str,
+        facts: PartialFacts,
+        items: list[records.Item],
+    ) -> None:
+        body = records.join_items([records.encode_item(item) for item in items])
+        self.store.write(begin.uid, session_id, begin.stream_id, facts, body)
+        names = begin.uid, path_name(session_id), path_name(begin.stream_id)
+        self.kept.facts[names], self.kept.held[names] = facts, seqs_of(items[-1])[1]
+
+    def _restores(self, no: int, items: list[records.Item]) -> None:
+        """items: all there is of it, in order. Its owner is who the log's last Begin names."""
+        found = self.streams.get(no)
+        if found is not None:
+            begin = found.begin
+            for item in items:
+                found.look_at(item)
+            found.begin = begin or found.begin
+            self.beyond[no] = max((seqs_of(item)[1] for item in items), default=0)
+
+    def _in_log(self, no: int) -> list[records.Item]:
+        found = self.streams.get(no)
+        if found is None:
+            return []
+        items: list[records.Item] = []
+        for where, size in zip(found.index.where, found.index.sizes, strict=True):
+            items += records.decode_body(no, self.read(where, size))
+        return items
+
+    # --- one number -----------------------------------------------------------------------------
+
+    def _complete(self, no: int) -> None:
+        """A partial that was made when not all could be read may lack what can be read now; and it
+        has the beginning of what lost it with a segment.
+        """
+        found, names = self.streams[no], self._by_no.get(no)
+        if names is None:
+            return
+        facts = self.kept.facts[names]
+        is_further = found.index.last_seq > facts.last_seq
+        if found.begin is not None and is_further:
+            return  # restored anyway, behind its partial
+        if not is_further and facts.gap_word not in _MAY_LACK:
+            return
+        try:
+            held = self.store.read_reply(*names)[1]
+            in_log = self._in_log(no)
+            is_short = facts.gap_word == "unknown"
+            if is_short and self.is_whole and self._fill(names, held, in_log):
+                return
+            if is_further or ranges.without(_seqs(in_log), _seqs(held)):
+                self._restores(no, merge([*in_log, *held]))
+        except (OSError, FormatError) as error:
+            _log.error("stream %d: its partial cannot be compared with the log: %s", no, error)
+            self.set_aside(no)
+
+    def _fill(self, names: _Names, held: list[records.Item], in_log: list[records.Item]) -> bool:
+        """A partial has all there is, durably: neither its gaps nor what was feared for its end
+        stand for more. Where that cannot be written both are restored.
+        """
+        facts, items = self.kept.facts[names], merge([*held, *in_log])
+        begin = held[0]
+        assert isinstance(begin, records.Begin), names
+        session_id, until = _session_of(items, begin), seqs_of(items[-1])[1]
+        if names != (begin.uid, path_name(session_id), path_name(begin.stream_id)):
+            return False
+        has_gaps = bool(ranges.without([(0, until)], _seqs(items)))
+        full = facts._replace(last_seq=until, gap_word="unknown" if has_gaps else "dropped")
+        if full == facts and _seqs(items) == _seqs(held):
+            return True
+        try:
+            self._write_file(begin, session_id, full, items)
+        except OSError as error:
+            _log.error("stream %d: its partial stays as it is: %s", facts.stream_no, error)
+            return False
+        return True
+
+    def _part(self) -> None:
+        """Replies of several producers under one id: the last one has it."""
+        owners: dict[tuple[int, str], list[int]] = {}
+        for no, found in self.streams.items():
+            if found.begin is not None and found.is_reply:
+                owners.setdefault((found.begin.uid, found.begin.stream_id), []).append(no)
+        for numbers in owners.values():
+            *earlier, last = sorted(numbers)
+            for no in earlier:
+                if not self._is_given_again(no, last):
+                    continue
+                try:
+                    if self.is_unread:
+                        raise FormatError("its tombstone may stand in what cannot be read")
+                    self._write_alone(no)
+                except (OSError, FormatError) as error:
+                    _log.error("stream %d: its id was given again as %d: %s", no, last, error)
+                    self.set_aside(no)
+                del self.streams[no]
+
+    def _is_given_again(self, no: int, last: int) -> bool:
+        """To another process, while the earlier reply could not be read. A producer itself gives an
+        id anew only when it has released what had it.
+        """
+        first, second = self.streams[no].begin, self.streams[last].begin
+        return first is not None and second is not None and first.producer != second.producer
+
+    def _write_alone(self, no: int) -> None:
+        begin = self.streams[no].begin
+        assert begin is not None, no
+        taken = {
+            self._names_of(other)
+            for other, found in self.streams.items()
+            if other != no and found.begin is not None and found.begin.stream_id == begin.stream_id
+        }
+        if self._names_of(no) in taken:
+            raise FormatError("of the same session")
+        partials = {no: self._by_no[no]} if no in self._by_no else {}
+        self._write({no: begin}, partials)
+
+    def _names_of(self, no: int) -> _Names:
+        found = self.streams[no]
+        assert found.begin is not None, no
+        session_id = found.moved_to or found.begin.session_id
+        return found.begin.uid, path_name(session_id), path_name(found.begin.stream_id)
+
+
+def _epoch(no: int) -> int:
+    return no >> EPOCH_STREAMS_BITS
 
 
 def _seqs(items: list[records.Item]) -> list[ranges.Range]:
     return ranges.merged(seqs_of(item) for item in items)
 
 
-def _moved(item: records.Item, later_ms: int) -> records.Item:
-    """Its time counted from another Begin."""
-    if isinstance(item, records.Begin) or not later_ms:
-        return item
-    return msgspec.structs.replace(item, after_ms=item.after_ms - later_ms)
+def _session_of(items: list[records.Item], begin: records.Begin) -> str:
+    for item in reversed(items):
+        if isinstance(item, records.Happened) and isinstance(item.event, wire.Move):
+            return item.event.session_id
+    return begin.session_id

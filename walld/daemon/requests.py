@@ -55,9 +55,6 @@ _IN_TURN = (
 """What takes turns. Not what waits for the disk; not what must be answered meanwhile."""
 _CHANGES = (wire.Append, wire.Delete, wire.Fork, wire.PutArtifact, wire.Resolve)
 """Done also where nobody hears the answer."""
-_OF_NOW = ("recovering", "behind", "ledger_full", "disk_full")
-_OF_SESSION = ("unreadable", "internal", "unwritable")
-"""What an append is refused for that says nothing of itself: it is asked again."""
 _READ_BYTES = 64 * 1024
 _encoder = msgspec.msgpack.Encoder()
 
@@ -234,7 +231,7 @@ class Requests:
         await self._say(caller, request.id, why)
         if caller.is_deaf:
             return  # it has hung up just now
-        if request.in_order and why.code in (*_OF_NOW, *_OF_SESSION):
+        if request.in_order and why.code in (*wire.OF_THIS_MOMENT, *wire.OF_ITS_SESSION):
             raise _Over
 
     async def _answer(self, connection: Connection, request: Any) -> object:

@@ -41,31 +41,36 @@ def restore(
     """Give the engine what `mend` found. watch: the living process of an owner, None if gone."""
     verdict = mended.verdict
     sealing = engine.sealing
-    sealing.written_no = sealing.synced_no = sealing.told_synced_no = verdict.reserved_no
+    sealing.written_no = sealing.synced_no = verdict.reserved_no
+    sealing.told_synced_no = verdict.synced_no
     sealing.reached_no = verdict.reserved_no
     sealing.next_batch = verdict.reserved_no + 1
     _segments(engine, mended, now)
     partials = _kept(engine, mended)
     engine.registry.last_no = mended.last_stream_no
+    engine.is_unread = mended.pieces.is_unread
     for no in partials.keys() & mended.dead:  # killed between its tombstone and the file's unlink
         names = partials[no][0]
         engine.unwanted.append(names)
         engine.kept.remove(*names)
-    for no, seq in mended.joined:
+    for no, seq in mended.pieces.buried:
         engine.sealing.bury(Tombstone(no, seq, Flag.RELEASED, None))
         engine.commit.offered(now)
     engine.damaged_seqs = mended.lost
     for no, found in mended.streams.items():
-        partial = partials.get(no)
         if found.begin is not None and not found.begin.producer:
             _ledger_stream(engine, no, found)
             continue
+        held, known = partials.get(no, (None, None))
         if found.begin is not None and (
-            partial is None or partial[1] < found.index.last_seq or partial[0] in mended.undurable
+            known is None
+            or known.held_seq < found.index.last_seq
+            or held in mended.undurable
+            or no in mended.pieces.beyond
         ):
-            stream = _stream(engine, no, found, boot, watch)
-            kept_seq = -1 if partial is None else partial[1]
-            stream.feared_seq = max(mended.feared.get(no, -1), kept_seq)
+            last_seq = max(found.index.last_seq, mended.pieces.beyond.get(no, 0))
+            stream = _stream(engine, no, found, boot, watch, last_seq)
+            stream.feared_seq = max(mended.feared.get(no, -1), known.last_seq if known else -1)
     _live_bytes(engine, mended)
 
 
@@ -84,18 +89,22 @@ def _segments(engine: Engine, mended: Mended, now: float) -> None:
         last_batch = max(last_batch, segment.last_batch)
 
 
-def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str], int]]:
-    """The partials of this log by stream number: (names, last seq)."""
-    by_no: dict[int, tuple[tuple[int, str, str], int]] = {}
-    for (uid, session, name), facts in mended.partials.items():
+def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str], KeptFacts]]:
+    """The partials of this log by stream number."""
+    by_no: dict[int, tuple[tuple[int, str, str], KeptFacts]] = {}
+    until = mended.verdict.reserved_no
+    for names, facts in mended.partials.items():
         known = None
         if facts.log_uuid == engine.log_uuid:
-            wal_until = mended.verdict.reserved_no
-            known = KeptFacts(facts.stream_no, facts.last_seq, wal_until, facts.begun_at_ms)
-            by_no[facts.stream_no] = ((uid, session, name), facts.last_seq)
-        engine.kept.add(uid, session, name, known)
-    for names in mended.unread:  # there they are, and whoever asks for one is told why not
-        engine.kept.add(*names, None)
+            no, last_seq, word = facts.stream_no, facts.last_seq, facts.gap_word
+            feared = last_seq - mended.held.get(names, last_seq)
+            known = KeptFacts(no, last_seq, until, facts.begun_at_ms, feared=feared, gap_word=word)
+            by_no[no] = names, known
+        engine.kept.add(*names, known)
+    named = {(uid, name) for uid, _, name in mended.partials}
+    for uid, session, name in mended.unread:
+        if (uid, name) not in named:  # whoever asks for it is told why not
+            engine.kept.add(uid, session, name, None)
     return by_no
 
 
@@ -105,11 +114,13 @@ def _stream(
     found: Found,
     boot: str,
     watch: Callable[[int, Owner], Process | None],
+    last_seq: int,
 ) -> Stream:
     assert found.begin is not None
     earlier = engine.registry.by_key.get((found.begin.uid, found.begin.stream_id))
     if earlier is not None:
-        # An id is free again only after a release: what lost its tombstone is the older one.
+        # Its producer gives an id again only after a release: what lost its tombstone is the older
+        # one. Where that is another's it is not here (`rejoin.py`).
         _log.warning("stream %d: its id was given again as %d; taken as released", earlier.no, no)
         engine.registry.remove(earlier)
         engine.orphans.pop(earlier.no, None)
@@ -119,7 +130,6 @@ def _stream(
     stream = Stream(no, found.begin, process)
     stream.moved_to = found.moved_to
     stream.terminal = found.terminal
-    last_seq = found.index.last_seq
     stream.next_seq = last_seq + 1
     stream.restored_seq = stream.written_seq = stream.synced_seq = last_seq
     stream.where, stream.sizes = found.index.where, found.index.sizes

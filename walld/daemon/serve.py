@@ -39,6 +39,7 @@ from walld.daemon.keeper import Keeper
 from walld.daemon.mend import Mended, mend
 from walld.daemon.metrics import Metrics
 from walld.daemon.notify import Notifier, listen_fds
+from walld.daemon.opening import Opening
 from walld.daemon.owning import own
 from walld.daemon.processes import Processes
 from walld.daemon.reading import Reader
@@ -56,6 +57,7 @@ from walld.daemon.syncer import Syncer
 from walld.daemon.turns import Turns
 from walld.daemon.workers import ThreadWorker, Worker
 from walld.daemon.writer import Writer
+from walld.disk.patient import PatientDisk, patiently
 from walld.disk.real import RealDisk
 from walld.engine.commit import GroupCommit
 from walld.engine.engine import Engine
@@ -102,7 +104,7 @@ class Daemon:
         engine.log_uuid = owner.log_uuid
         self.notifier = notifier
         self._disk = disk
-        self._store = store = PartialStore(disk)
+        store = PartialStore(disk)
         self._files = files = SegmentFiles(disk, owner.log_uuid)
         self._worker = worker = make_worker()
         self._boot = peers.boot_id()
@@ -146,6 +148,7 @@ class Daemon:
         self.reclaimer = Reclaimer(
             engine, flusher, writer, syncer, files, reader, worker, aftermath, reclaim, hold
         )
+        self._opening = Opening(engine, writer, syncer, self.reclaimer)
         stores = (LedgerStore(disk), SnapshotStore(disk), ArtifactStore(disk))
         files_of = Files(*stores, make_worker(), make_worker())
         sessions = Sessions(engine, flusher, files_of, self._boot, processes.of_owner)
@@ -194,6 +197,8 @@ class Daemon:
 
     async def _stop(self, stop: Callable[[], Awaitable[str]], serving: TaskGroup) -> None:
         _log.info("%s: stopping", await stop())
+        if self._disk.is_removed():  # a disk that fails is waited for; this is for good
+            raise WalldError(f"{self._disk.root} was removed: what was not synced is lost")
         self.notifier.stopping("draining")
         if self._ready.is_set():
             await self.connections.callers.settled(None, None)  # who is gone asks nobody again
@@ -206,25 +211,22 @@ class Daemon:
             tasks.start_soon(self.intake.run_door)
             tasks.start_soon(self._watchdog)
             self.notifier.ready("recovering")
-            await self._start()
-            for run in (
-                self.flusher.run,
-                self.syncer.run,
-                self.background.run,
-                self._acknowledge,
-                self._tick,
-            ):
+            await self._start(tasks)
+            tasks.start_soon(self._acknowledge)
+            tasks.start_soon(self._tick)
+            await self._opening.is_over.wait()
+            for run in (self.flusher.run, self.syncer.run, self.background.run):
                 tasks.start_soon(run)
 
     # --- the start ------------------------------------------------------------------------------
 
-    async def _start(self) -> None:
+    async def _start(self, tasks: TaskGroup) -> None:
         """Read the log, restore, open a new segment, let agents in."""
         begun = time.perf_counter()
         owner = self.owner
-        job = partial(
-            mend, self._disk, self._store, owner.log_uuid, owner.epoch, had_log=owner.had_log
-        )
+        disk = PatientDisk(self._disk)
+        store, had_log = PartialStore(disk), owner.had_log
+        job = partial(mend, disk, store, owner.log_uuid, owner.epoch, had_log=had_log)
         mended: Mended = await self._worker.run(job)
         now = anyio.current_time()
 
@@ -238,16 +240,8 @@ class Daemon:
             except OSError as error:  # no reason not to start (P9): it is told when it is asked for
                 _log.error("segment %d: cannot be opened: %s", segment.segment_id, error)
         await self._aftermath.begin(mended)
-        await self.writer.begin(mended.last_segment_id, mended.verdict)
-        await self.syncer.sync_all()
-        if mended.not_synced.segment_ids:
-            await self.reclaimer.rescue(mended.not_synced)
-            await self.writer.settle(mended.not_synced.rows())
-            await self.syncer.sync_all()
-        self.writer.settled()
-        verdict = mended.verdict
-        damage = bool(verdict.corrupt or verdict.unreadable) or mended.met_damage
-        await self._checkpoints.restore(verdict.synced_no, met_damage=damage)
+        await self._opening.begin(tasks, mended)
+        await self._checkpoints.restore(mended, disk)
         await self._turns.finish_moved()
         self.state.mended(mended, time.perf_counter() - begun)
         self.engine.gap_word = self.state.gap_word
@@ -308,9 +302,10 @@ class Daemon:
         self._tasks = None
         if self._ready.is_set():
             await self.intake.read_to_end()
-            await self.flusher.finish()
-            if await self._checkpoints.finish():
+            if await self._opening.finish():
                 await self.flusher.finish()
+                if await self._checkpoints.finish():
+                    await self.flusher.finish()
         self.intake.close()
         self._files.close()
         self.metrics.close()
@@ -338,10 +333,17 @@ def serve(settings: Settings) -> int:
     except ConfigError:
         raise  # wrong usage, for the command line to say
     except (WalldError, OSError) as error:
-        _log.critical("%s", error)
+        _log.critical("%s", _named(error, settings.data))
         return 1
     finally:
         notifier.close()
+
+
+def _named(error: WalldError | OSError, data: str) -> str:
+    """With the whole path: verbs of the disk name theirs from the data directory on."""
+    if not isinstance(error, OSError) or not isinstance(error.filename, str):
+        return str(error)
+    return f"{os.path.join(data, error.filename)}: [Errno {error.errno}] {error.strerror}"
 
 
 def _first(error: BaseException) -> BaseException:
@@ -355,8 +357,8 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
         # for a fork on a hung mount hangs (never a fork: P12).
         importlib.import_module("trio")
     os.makedirs(settings.data, mode=0o700, exist_ok=True)
-    disk = RealDisk(settings.data)
-    owner = own(settings.data, disk)
+    disk = patiently(partial(RealDisk, settings.data))
+    owner = own(settings.data, PatientDisk(disk))
     passed = [sockets.adopt(fd) for fd in listen_fds(os.environ, os.getpid())]
     bound: list[socket.socket] = []
     inode = 0

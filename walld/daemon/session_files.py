@@ -14,10 +14,12 @@ from walld.engine.ledgers import Ledger
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.line import chain_of, line_seq
+from walld.ledger.repaired import Leap
 from walld.ledger.scan import Break
 from walld.sessions.state import SessionState
 
 if TYPE_CHECKING:
+    from walld.daemon.log_doubt import LogDoubt
     from walld.ledger.pending import Pending
     from walld.ledger.snapshot import SnapshotStore
     from walld.ledger.store import LedgerStore
@@ -45,6 +47,8 @@ class Folded(NamedTuple):
     was_written: bool
     is_late: bool
     """The file has all that was pending, and lines behind it."""
+    fear: Leap | None
+    """Seqs that may have been given, too."""
 
 
 class SessionFiles:
@@ -55,6 +59,8 @@ class SessionFiles:
         self._snapshots = snapshots
         self._looked_at: set[tuple[int, str, tuple[Break, ...]]] = set()
         """Damage that was said, and whose bytes are in quarantine."""
+        self.doubt: LogDoubt | None = None
+        """What of the log may hold lines of any session."""
 
     def fold(self, uid: int, session_id: str, pending: list[Pending]) -> Folded:
         """Out of snapshot, file and `pending`. NewerVersion."""
@@ -88,7 +94,18 @@ class SessionFiles:
         state.lose(max(until, self._snapshots.covers(uid, session_id)))
         is_late = tail is not None and not pending
         was_written = tail is not None or bool(pending) or until > 0
-        return Folded(state, snapped_seq, chain, was_written, is_late)
+        fear = self._fear(uid, session_id, state.last_seq)
+        return Folded(state, snapped_seq, chain, was_written, is_late, fear)
+
+    def _fear(self, uid: int, session_id: str, last_seq: int) -> Leap | None:
+        """Seqs behind `last_seq` that what cannot be read of the log may hold."""
+        doubt, key = self.doubt, (uid, session_id)
+        if doubt is None:
+            return None
+        known = {name for leap in self._store.leaps(uid, session_id) for name in leap.unread}
+        if not doubt.is_of(key, known):
+            return None
+        return Leap(last_seq + 1, last_seq + doubt.lines_max, sorted(doubt.names))
 
     def _from_snapshot(self, uid: int, session_id: str) -> tuple[SessionState, int | None]:
         """The fold so far, and where the lines behind it begin. Any doubt, and it begins anew.
@@ -146,13 +163,25 @@ class SessionFiles:
         limit: int,
         pending: list[Pending],
         until: int | None,
+        fear: Leap | None = None,
     ) -> Lines:
         """What the file holds before the first that is pending: behind that it may be half written.
 
-        until: what is known to have been given, None where nobody has the session open.
+        until: what is known to have been given, None where nobody has the session open. fear: what
+        may have been, too.
         """
         if until is None:
             until = self.proven(uid, session_id)
+            fear = self._fear(uid, session_id, until)
+        found = self._read(uid, session_id, after, limit, pending, until)
+        if fear is None or (limit and len(found.lines) == limit):
+            return found
+        may_be = Break(0, max(fear.first_seq, after + 1), fear.last_seq, "log")
+        return Lines(found.lines, [*found.breaks, may_be], fear.last_seq)
+
+    def _read(
+        self, uid: int, session_id: str, after: int, limit: int, pending: list[Pending], until: int
+    ) -> Lines:
         last_wanted = pending[0].seq - 1 if pending else until
         if pending:
             if last_wanted <= after:

@@ -4,12 +4,13 @@ Owns: what they mean and when they are answered. Refuses: connections (`requests
 means (`engine/ledgers.py`), files (`sessions.py`).
 
 Invariants: those of `recovery.py` (Q1, Q2) hold here too; "never written" is nil, an empty session
-an empty list.
+an empty list; neither is known where lines may stand in what cannot be read of the log (Y1).
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionRequests"]
 
+_log = logging.getLogger("walld.requests")
 _WithBreaks: TypeAlias = "tuple[list[bytes] | bytes | None, bytes]"
 
 _ROOM_SECONDS = 1.5
@@ -140,13 +142,19 @@ class SessionRequests:
         return [await self._named(connection.uid, request.session_id, one) for one in placed]
 
     async def _named(self, uid: int, session_id: str, placed: wire.Placed) -> wire.Placed:
-        """With its id, also where it was found by its key."""
+        """With its id, also where it was found by its key; "" where that entry is lost to damage.
+
+        The append is done: a failure told now would have the others appended a second time.
+        """
         if placed.id:
             return placed
-        found = await self._sessions.lines(uid, session_id, placed.seq - 1, 1)
+        try:
+            found = await self._sessions.lines(uid, session_id, placed.seq - 1, 1)
+        except (OSError, FormatError) as error:
+            _log.error("the entry of a key cannot be read: %s", error)
+            return placed
         if found is None or not found.lines or line_seq(found.lines[0]) != placed.seq:
-            text = "the entry of that key cannot be read any more"
-            raise Refusal("unreadable", text, placed.seq, "an entry that is there")
+            return placed
         return wire.Placed(placed.seq, line_event(found.lines[0]).id, is_new=False)
 
     async def _fork(self, connection: Connection, request: wire.Fork) -> list[wire.Placed]:
@@ -156,6 +164,7 @@ class SessionRequests:
         await self._turns.settle(uid, request.session_id)
         found = await self._sessions.lines(uid, request.session_id)
         if found is None:
+            self._sessions.check_known(request.session_id)
             limit = "a session that was written"
             raise Refusal("unknown_session", "there is no such session", request.session_id, limit)
         await self._written(uid, request.session_id)
@@ -164,6 +173,8 @@ class SessionRequests:
             lines = await self._files.views.run(job)
         except ProtocolError as error:
             raise Refusal(error.code, error.message, error.got, error.limit) from None
+        if not await self._sessions.exists(uid, request.new_id):
+            self._sessions.check_known(request.new_id)
         if not await self._sessions.create(uid, request.new_id, lines, request.session_id):
             text = "new_id names a session that is there"
             raise Refusal("session_exists", text, request.new_id, "a new id")
@@ -175,7 +186,10 @@ class SessionRequests:
         # What its process said before it asked is not to come behind the answer.
         await self._recovery.taken(connection, request.seen)
         engine, session_id, now = self._engine, request.session_id, anyio.current_time()
-        there = False
+        engine.sealing.check_open()
+        doubt, there = self._sessions.doubt, False
+        if doubt is not None and doubt.may_return:
+            raise Refusal("unreadable", f"nothing was deleted: {doubt.why}", session_id)
         for stream in engine.registry.of_session(uid, session_id):
             engine.release(stream, Flag.RESOLVED, now)
             engine.settling.settled(stream)
@@ -184,7 +198,10 @@ class SessionRequests:
             with suppress(Misplaced):  # of another session, and set aside now
                 await self._keeper.resolve_partial(uid, session, name)
             there = True
-        return there | await self._sessions.delete(uid, session_id)
+        there |= await self._sessions.delete(uid, session_id)
+        if not there:
+            self._sessions.check_known(session_id)
+        return there
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -192,9 +209,12 @@ class SessionRequests:
         self, uid: int, session_id: str, after: int = 0, limit: int = 0
     ) -> Lines | None:
         try:
-            return await self._sessions.lines(uid, session_id, after, limit)
+            found = await self._sessions.lines(uid, session_id, after, limit)
         except FormatError as error:
             raise Refusal("unreadable", str(error)) from None
+        if found is None:
+            self._sessions.check_known(session_id)
+        return found
 
     async def _written(self, uid: int, session_id: str) -> None:
         """What was read just now holds no line of the daemon's own that a kill would take (N1)."""
@@ -242,6 +262,7 @@ class SessionRequests:
                 if request.name == "find":
                     found, lines = await self._finding.find(uid, request.session_id, arguments)
                     if found is None:
+                        self._sessions.check_known(request.session_id)
                         return None, lines
                     return await self._files.views.run(partial(_dumps, found)), lines
                 return await self._view(uid, request, arguments)
@@ -258,6 +279,7 @@ class SessionRequests:
         except FormatError as error:
             raise Refusal("unreadable", str(error)) from None
         if ledger is None or ledger.state is None:
+            self._sessions.check_known(session_id)
             return None
         return _dumps(turn_in(ledger.state.journal, **arguments))
 
@@ -282,6 +304,8 @@ class SessionRequests:
         breaks = [broken._asdict() for broken in found.breaks]
         if request.name == "resume":
             arguments |= {"breaks": breaks, "last_seq": found.until}
+        elif request.name == "pending":
+            arguments["last_seq"] = found.until
 
         def job() -> bytes:
             told: Any = project(request.name, events_of(found.lines), arguments)

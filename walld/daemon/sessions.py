@@ -19,6 +19,7 @@ from walld_client.wire import messages as wire
 from walld.daemon.session_files import SessionFiles
 from walld.engine.entries import line_event
 from walld.engine.ledgers import Ledger
+from walld.errors import Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.state import SessionState
 from walld.wal import records
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from walld.daemon.flusher import Flusher
+    from walld.daemon.log_doubt import LogDoubt
     from walld.daemon.session_files import Lines
     from walld.daemon.workers import Worker
     from walld.engine.engine import Engine
@@ -69,6 +71,8 @@ class Sessions:
         self._boot = boot
         self._watch = watch
         self._opening: dict[tuple[int, str], anyio.Lock] = {}
+        self.unread: dict[tuple[int, str], OSError] = {}
+        """Sessions of which the log holds lines that a start could not read, and why."""
         self.has_older = True
         """Nobody has looked yet at the turns of some sessions of before this daemon."""
 
@@ -76,6 +80,7 @@ class Sessions:
 
     async def open(self, uid: int, session_id: str, *, create: bool = False) -> Ledger | None:
         """The session, folded; None where it was never written, unless it is to be made."""
+        self._check_read(uid, session_id)
         ledgers, key = self._engine.ledgers, (uid, session_id)
         ledger = ledgers.open.get(key)
         if ledger is not None and ledger.state is not None:
@@ -83,6 +88,12 @@ class Sessions:
             return ledger
         async with self._locked(key):
             return await self._open(uid, session_id, create)
+
+    def _check_read(self, uid: int, session_id: str) -> None:
+        """What its file alone holds would be told as all of it, and its next seqs given again."""
+        error = self.unread.get((uid, session_id))
+        if error is not None:
+            raise OSError(error.errno, f"its lines in the log: {error.strerror}", error.filename)
 
     @asynccontextmanager
     async def _locked(self, key: tuple[int, str]) -> AsyncIterator[None]:
@@ -112,7 +123,7 @@ class Sessions:
                 if pending and folded.is_late:
                     now = anyio.current_time()
                     ledgers.checkpointed(ledger, pending[-1].seq, streams, now)
-            ledger.snapped_seq = folded.snapped_seq
+            ledger.snapped_seq, ledger.fear = folded.snapped_seq, folded.fear
             self._look_at_turns(ledger)
         ledger.touched = anyio.current_time()
         return ledger
@@ -123,6 +134,7 @@ class Sessions:
         self, uid: int, session_id: str, after: int = 0, limit: int = 0
     ) -> Lines | None:
         """Lines with seqs above `after`; None where the session was never written."""
+        self._check_read(uid, session_id)
         key = uid, session_id
         ledger = self._engine.ledgers.open.get(key)
         if ledger is not None and ledger.state is None:
@@ -130,8 +142,11 @@ class Sessions:
         pending = [] if ledger is None else list(ledger.pending)
         if not pending and not await self.exists(uid, session_id):
             return None
-        until = None if ledger is None or ledger.state is None else ledger.state.last_seq
-        job = partial(self._files.read, uid, session_id, after, limit, pending, until)
+        fear = ledger.fear if ledger is not None else None
+        until = None
+        if ledger is not None and ledger.state is not None:
+            until = ledger.state.last_seq if fear is None else fear.first_seq - 1
+        job = partial(self._files.read, uid, session_id, after, limit, pending, until, fear)
         found = await self.thread.run(job)
         if ledger is not None and self._engine.ledgers.open.get(key) is not ledger:
             return await self.lines(uid, session_id, after, limit)  # deleted meanwhile, or closed
@@ -141,10 +156,11 @@ class Sessions:
 
     async def last_seq(self, uid: int, session_id: str) -> int:
         """Of its last event, 0 where there is none. Reads one line of the file at most."""
+        self._check_read(uid, session_id)
         ledger = self._engine.ledgers.open.get((uid, session_id))
         if ledger is not None and ledger.pending:
             return ledger.pending[-1].seq
-        if ledger is not None and ledger.state is not None:
+        if ledger is not None and ledger.state is not None and ledger.fear is None:
             return ledger.state.last_seq
         tail = await self.thread.run(partial(self._store.tail, uid, session_id))
         return 0 if tail is None else tail.last_seq
@@ -175,6 +191,7 @@ class Sessions:
 
         The files go once the log has let go durably: it would give lines back without those before.
         """
+        self._check_read(uid, session_id)
         async with self._locked((uid, session_id)):
             ledger = self._engine.ledgers.open.get((uid, session_id))
             if ledger is not None:
@@ -195,11 +212,12 @@ class Sessions:
         With the artifacts of the session `source` that they name. They take neither the log nor
         the loop: a long session may be copied while agents speak.
         """
+        self._check_read(uid, session_id)
         key = (uid, session_id)
         async with self._locked(key):
             ledger = self._engine.ledgers.open.get(key)
             if ledger is not None:
-                if ledger.state is None or ledger.state.last_seq:
+                if ledger.state is None or ledger.is_begun:
                     return False
                 del self._engine.ledgers.open[key]  # whoever opens it waits, and folds the lines
             return await self.thread.run(partial(self._create, uid, session_id, lines, source))
@@ -220,10 +238,25 @@ class Sessions:
             raise
         return True
 
+    def in_doubt(self, doubt: LogDoubt | None) -> None:
+        """What a start could not read of the log, and lines may stand in."""
+        self._files.doubt = doubt
+
+    @property
+    def doubt(self) -> LogDoubt | None:
+        """The same: "never written" is not known then."""
+        return self._files.doubt
+
+    def check_known(self, session_id: str) -> None:
+        """Of a session that is not there. Refusal where it may have been written all the same."""
+        if self._files.doubt is not None:
+            raise Refusal("unreadable", self._files.doubt.why, session_id, "a log that can be read")
+
     async def exists(self, uid: int, session_id: str) -> bool:
         """True where anything was ever written to it."""
+        self._check_read(uid, session_id)
         ledger = self._engine.ledgers.open.get((uid, session_id))
-        if ledger is not None and (ledger.pending or (ledger.state and ledger.state.last_seq)):
+        if ledger is not None and (ledger.pending or ledger.is_begun):
             return True
         return await self.thread.run(partial(self._files.exists, uid, session_id))
 

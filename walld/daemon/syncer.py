@@ -128,6 +128,8 @@ class Syncer:
         of = segments.between(sealing.synced_no + 1, target)
         if target > sealing.written_no and segments.current not in of:
             of.append(segments.current)  # it goes there
+        elif segments.current.is_empty and segments.current not in of:
+            of.append(segments.current)  # it may soon be all that is left of the log
         ids = [segment.segment_id for segment in of]
 
         def job() -> None:

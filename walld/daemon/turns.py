@@ -211,9 +211,17 @@ class Turns:
     async def _settle(self, stream: Stream) -> None:
         found = await self._complete(stream)
         if found is None:
+            if await self._is_bereft(stream):
+                text = "%s of session %s may have been lost: %s stays a reply"
+                names = (stream.begin.turn_id or "", stream.begin.session_id)
+                shown = [escaped_line(one) for one in (*names, stream.begin.stream_id)]
+                raise FormatError("turn " + text % tuple(shown))
             self._let_go(stream)
             return
         uid, session_id, reply = stream.begin.uid, found.ledger.session_id, found.reply
+        is_older = stream.is_anew or stream.restored_seq >= 0
+        if reply.gaps and is_older and self._engine.is_unread:
+            raise Refusal("unreadable", "some of it could not be read: a later start may find that")
         told, turn_id = reply.messages(), stream.begin.turn_id
         if told and reply.finish_reason is not None:
             told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
@@ -238,21 +246,42 @@ class Turns:
         self._flusher.wake()
 
     async def _complete(self, stream: Stream) -> _Complete | None:
-        """A reply that is complete, with its session; None where that does not know its turn."""
-        uid, turn_id = stream.begin.uid, stream.begin.turn_id
+        """A reply that is complete, or was released though its end is lost, with its session; None
+        where that does not know its turn.
+        """
+        turn_id = stream.begin.turn_id
         assert turn_id is not None
-        # A reply that was moved to another session has its turn where it began.
-        for session_id in stream.session_ids:
-            ledger = await self._sessions.open(uid, session_id)
-            if ledger is not None and ledger.state and ledger.state.journal.turn(turn_id):
-                break
-        else:
-            return None
-        found = await self._reader.replies(uid, [stream], [])
+        for ledger in await self._ledgers_of(stream):
+            if ledger.state and ledger.state.journal.turn(turn_id):
+                reply = await self._whole(stream)
+                return None if reply is None else _Complete(reply, ledger)
+        return None
+
+    async def _ledgers_of(self, stream: Stream) -> list[Ledger]:
+        """Where its turn may be: one that was moved to another session has it where it began."""
+        found = [await self._sessions.open(stream.begin.uid, one) for one in stream.session_ids]
+        return [one for one in found if one is not None]
+
+    async def _whole(self, stream: Stream) -> PartialReply | None:
+        found = await self._reader.replies(stream.begin.uid, [stream], [])
         reply = from_recovered(found[-1][1]) if found else None
-        if reply is None or reply.status != "complete":
+        if reply is None or reply.status in ("errored", "cancelled"):
             return None
-        return _Complete(reply, ledger)
+        return reply
+
+    async def _is_bereft(self, stream: Stream) -> bool:
+        """It is complete, and that no session knows its turn may be damage: then it is not let go.
+
+        A Delete ends what is there of its session. So one that a start found was of no session that
+        was deleted; and where lines are missing, its turn's may be among them. Where there is no
+        session at all the turn was the application's own, or somebody removed the session's files.
+        """
+        ledgers = await self._ledgers_of(stream)
+        missing = any(
+            one.state is not None and one.state.last_seq > len(one.state.ids) for one in ledgers
+        )
+        was_there = bool(ledgers) and stream.restored_seq >= 0
+        return (missing or was_there) and await self._whole(stream) is not None
 
     def _go(self, stream: Stream) -> None:
         """Its messages are synced."""

@@ -91,17 +91,20 @@ class Writer:
         self._pause_seconds = 0.0
         self._last_id = 0
         self._synced_no_max: int | None = None
+        self.starved: Callable[[], None] | None = None
+        """Called where a full disk has no reserve to live on either; a start sets it."""
 
     # --- segments -------------------------------------------------------------------------------
 
     async def begin(self, last_segment_id: int, verdict: Verdict) -> None:
-        """A start's own segment; first in it what the scan found, so that it is said once.
+        """A start's own segment. What the scan found stands first in it, so that it is said once.
 
         Until `settled` is called no header says more of what is synced than the log did. A disk
         that takes nothing yet is no reason not to start: it is tried again every second. On a full
         one the reserve has the room for it: what is there can be read, and turns can end (W3).
         """
-        self._last_id = last_segment_id
+        # No id below the epoch (`owning.py`): names are there where nothing else can be read.
+        self._last_id = max(last_segment_id, self._owner.epoch - 1)
         while True:
             try:
                 await self._open_segment(self._engine.sealing.written_no + 1)
@@ -120,7 +123,6 @@ class Writer:
             except OSError as error:
                 self._ill(f"write of the reserve: {error.strerror or error}")
         self._synced_no_max = verdict.synced_no
-        await self.settle(verdict.rows())
 
     async def settle(self, rows: list[Settled]) -> None:
         """Write down what a start has found or done about older batches."""
@@ -294,6 +296,8 @@ class Writer:
         self._engine.disk_full = True
         self._engine.sealing.ends_only = True
         if not await self._thread.run(self._reserve.spend):
+            if self.starved is not None:
+                self.starved()
             await anyio.sleep(limits.DISK_RETRY_SECONDS)
 
     async def has_room_again(self) -> bool:

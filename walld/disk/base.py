@@ -106,5 +106,8 @@ class Disk(Protocol):
     def list_dir(self, path: str) -> list[Entry]:
         """Its entries by name, links not followed; [] where it does not exist."""
 
+    def is_removed(self) -> bool:
+        """The directory has no name any more: nothing will ever be written in it again."""
+
     def free_bytes(self) -> int:
         """What an unprivileged writer may still write, statvfs(3)."""

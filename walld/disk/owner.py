@@ -3,6 +3,9 @@
 Owns: the file LOCK (FORMAT.md): flock for as long as the daemon lives, and in it the owner epoch
 and the log's uuid. Refuses: everything else in the directory.
 
+The directory itself is flocked, too, where its file system can do that (NFS cannot): who removes
+LOCK for a leftover of a crash, and starts a second daemon, would have two.
+
 A new owner raises the epoch before it scans. An owner reads it again after each write and sync and
 before it acknowledges: a daemon that was frozen, lost its lock to the lifting of its NFS lease and
 thaws, sees another epoch and stops (DESIGN section 6).
@@ -16,16 +19,29 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from walld.disk.patient import patiently
 from walld.errors import DirectoryTaken, FormatError
 
-__all__ = ["LOCK_BYTES", "LOCK_NAME", "Owner", "holding", "lock_record", "parse_lock"]
+__all__ = [
+    "LOCK_BYTES",
+    "LOCK_NAME",
+    "Owner",
+    "believes_segments",
+    "holding",
+    "lock_record",
+    "parse_lock",
+]
 
 LOCK_NAME = "LOCK"
 LOCK_BYTES = 128
-_READ_TRIES = 3
+_WRITTEN = b"written\n"
+_WRITTEN_AT = 72
+"""Where that line stands: the epoch before it has all its digits, whoever's it is."""
+_EPOCH_MAX = 2**63
+"""No owner got there: LOCK is damaged, and the segments say how far they did."""
 _NO_DEVICE = 0
 """Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs."""
 _LOCK = re.compile(rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(written\n)?")
@@ -38,12 +54,29 @@ def holding(root: str) -> Iterator[None]:
     Raises DirectoryTaken, OSError.
     """
     path = os.path.join(root, LOCK_NAME)
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    directory = _taken_root(root)
     try:
-        _take(fd, path)
-        yield
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            _take(fd, path)
+            yield
+        finally:
+            os.close(fd)
     finally:
+        os.close(directory)
+
+
+def _taken_root(root: str) -> int:
+    """A descriptor of the directory; with it goes the hold."""
+    fd = patiently(lambda: os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    try:
+        _take(fd, root)
+    except DirectoryTaken:
         os.close(fd)
+        raise
+    except OSError:
+        return fd  # flock(2): not of this file system's directories; LOCK alone it is
+    return fd
 
 
 def _take(fd: int, path: str) -> None:
@@ -64,51 +97,47 @@ class Owner:
         *,
         epoch: int = 0,
         is_new: bool = False,
-        known: frozenset[bytes] = frozenset(),
+        known: Sequence[bytes] = (),
     ) -> None:
         """Take the directory. `log_uuid` names the log where LOCK does not, or `is_new` says so.
 
-        known: the logs its segments say they are of; LOCK has no checksum, so where it names none
-        of these it is LOCK that is damaged. epoch: the highest the log itself tells of. LOCK is
-        written in place (it is flocked), so power lost at its making can leave anything in it; what
-        it cannot say the segments do.
+        known: the logs its segments say they are of, one each; see `believes_segments`. epoch: the
+        highest the log itself tells of. LOCK is written in place (it is flocked), so power lost at
+        its making can leave anything in it; what it cannot say the segments do.
         Raises DirectoryTaken, FormatError, OSError.
         """
         self.path = os.path.join(root, LOCK_NAME)
+        self._root_fd = _taken_root(root)
+        self._fd = self._direct = -1
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._fd = os.open(self.path, flags, 0o600)
         try:
+            self._fd = patiently(lambda: os.open(self.path, flags, 0o600))
             _take(self._fd, self.path)
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise FormatError(f"{self.path}: is no regular file: remove it")
-            raw = self._read()
+            raw = patiently(lambda: os.pread(self._fd, LOCK_BYTES, 0))
             told = parse_lock(raw, self.path)
             self.had_log = told is not None and told[2]
-            self.epoch = max(epoch, told[0] if told else 0) + 1
+            raised = told[0] if told and told[0] < _EPOCH_MAX else 0
+            self.epoch = max(epoch, raised) + 1
             self.log_uuid = told[1] if told else log_uuid
-            if is_new or (known and self.log_uuid not in known):
+            self.is_other_log = False
+            if is_new:
+                self.log_uuid = log_uuid
+            elif believes_segments(self.log_uuid, known):
+                # Where that is no slip in LOCK, what it names was here and is not any more.
+                self.is_other_log = self.had_log and not _is_slip(self.log_uuid, log_uuid)
                 self.log_uuid = log_uuid
             record = lock_record(self.epoch, self.log_uuid, has_log=self.had_log)
             self._own = record[: record.index(b"log") + 36]
             """Stands in LOCK while it is ours; what follows may change, also while it is read."""
             self._marked = self.had_log
-            self._write(record)
+            patiently(lambda: self._write(record))  # each try writes it, and syncs what it wrote
             self._direct = self._opened_direct()
+            patiently(lambda: os.fsync(self._root_fd))
         except BaseException:
-            os.close(self._fd)
+            self.close()
             raise
-        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-    def _read(self) -> bytes:
-        """An error of the kernel is read again before it is believed."""
-        for _ in range(_READ_TRIES - 1):
-            with suppress(OSError):
-                return os.pread(self._fd, LOCK_BYTES, 0)
-        return os.pread(self._fd, LOCK_BYTES, 0)
 
     def _write(self, record: bytes) -> None:
         done = 0
@@ -119,13 +148,28 @@ class Owner:
     def synced(self) -> None:
         """A segment is durable: from now on its absence is a loss, and LOCK says so. Once.
 
-        Where that fails it is for the next owner to say: no second sync of this file.
+        Where that fails it is for the next owner to say: no second sync of this file. Who stands
+        still between the look and the write may write behind a later owner: that line alone, at its
+        place, true of the directory whoever owns it. Where an NFS client could send what it has of
+        the page along with it, it goes past the cache.
         """
         if self._marked or not self.is_owner():
             return
         self._marked = True
         with suppress(OSError):
-            self._write(lock_record(self.epoch, self.log_uuid, has_log=True))
+            self._write_line()
+            os.fsync(self._fd)
+
+    def _write_line(self) -> None:
+        if self._direct >= 0:
+            try:
+                os.pwrite(self._direct, _WRITTEN, _WRITTEN_AT)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            else:
+                return
+        os.pwrite(self._fd, _WRITTEN, _WRITTEN_AT)  # a disk of this machine, that wants blocks
 
     def is_owner(self) -> bool:
         """False once another daemon has raised the epoch.
@@ -150,7 +194,7 @@ class Owner:
         """
         if os.major(os.fstat(self._fd).st_dev) != _NO_DEVICE:
             return -1
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT
         direct = -1
         try:
             direct = os.open(self.path, flags)
@@ -166,15 +210,32 @@ class Owner:
 
     def close(self) -> None:
         """Give the directory up."""
-        os.close(self._fd)
-        if self._direct >= 0:
-            os.close(self._direct)
+        for fd in (self._direct, self._fd, self._root_fd):
+            if fd >= 0:
+                os.close(fd)
+
+
+def believes_segments(told: bytes, known: Sequence[bytes]) -> bool:
+    """True where it is not LOCK (told) that is right about the log, but its segments (known).
+
+    LOCK has no checksum. It is believed against one segment, which may be another log's, unless the
+    two differ in one digit alone; and against none where several agree.
+    """
+    if not known or told in known:
+        return False
+    return _is_slip(told, known[0]) or (len(known) > 1 and len(set(known)) == 1)
+
+
+def _is_slip(one: bytes, other: bytes) -> bool:
+    """They differ in one hex digit at most, as by one byte of LOCK."""
+    return sum(a != b for a, b in zip(one.hex(), other.hex(), strict=True)) <= 1
 
 
 def lock_record(epoch: int, log_uuid: bytes, *, has_log: bool = False) -> bytes:
     """What stands in LOCK (FORMAT.md)."""
-    written = "written\n" if has_log else ""
-    return f"walld 1\nepoch {epoch}\nlog {log_uuid.hex()}\n{written}".encode().ljust(LOCK_BYTES)
+    fixed = f"walld 1\nepoch {epoch:020}\nlog {log_uuid.hex()}\n".encode()
+    assert len(fixed) == _WRITTEN_AT, fixed
+    return (fixed + _WRITTEN * has_log).ljust(LOCK_BYTES)
 
 
 def parse_lock(raw: bytes, path: str) -> tuple[int, bytes, bool] | None:

@@ -271,6 +271,10 @@ class RealDisk(ComposedDisk):
                     raise
         return sorted(entry for entry in entries if entry is not None)
 
+    def is_removed(self) -> bool:
+        """Nothing will ever be written in it again."""
+        return os.fstat(self._fd).st_nlink == 0
+
     def free_bytes(self) -> int:
         """What an unprivileged writer may still write."""
         with _Naming(self.root):

@@ -147,6 +147,10 @@ class SimulatedDisk(ComposedDisk):
             for name, node in sorted(entries.items())
         ]
 
+    def is_removed(self) -> bool:
+        """It has no name that could go."""
+        return False
+
     def free_bytes(self) -> int:
         """What may still be written."""
         self.step("statvfs", "")

@@ -13,9 +13,28 @@ flush, never refused. Whoever waits for an answer cuts the linger short.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from walld import limits
 
-__all__ = ["GroupCommit"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from walld.engine.stream import Stream
+
+__all__ = ["GroupCommit", "Waiter"]
+
+
+class Waiter(NamedTuple):
+    """Somebody waits until all that is queued now is at `level` ("written" or "synced").
+
+    streams: those it waits for. A full disk writes what has ended and leaves the rest: whoever
+    waits for nothing of the rest does not wait with it (P7).
+    """
+
+    level: str
+    tell: Callable[[], None]
+    streams: Callable[[], Iterable[Stream]]
 
 
 class GroupCommit:

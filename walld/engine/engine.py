@@ -10,19 +10,19 @@ Invariants: those of `stream.py` (S), `registry.py` (R), `segments.py` (G), `sea
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
-from walld.engine.commit import GroupCommit
+from walld.engine.commit import GroupCommit, Waiter
 from walld.engine.counters import Counters
 from walld.engine.feed import Feed
 from walld.engine.kept import Kept, KeptFacts
 from walld.engine.ledgers import Ledgers
 from walld.engine.registry import Registry
-from walld.engine.rules import Rules
+from walld.engine.rules import Rules, buried_unwritten
 from walld.engine.sealed import Carry, Sealed, Tombstone
 from walld.engine.sealing import Sealing
 from walld.engine.segments import Segments
@@ -36,19 +36,7 @@ if TYPE_CHECKING:
     from walld.engine.stream import Stream
     from walld.wal.ranges import Range
 
-__all__ = ["Engine", "Waiter"]
-
-
-class Waiter(NamedTuple):
-    """Somebody waits until all that is queued now is at `level` ("written" or "synced").
-
-    streams: those it waits for. A full disk writes what has ended and leaves the rest: whoever
-    waits for nothing of the rest does not wait with it (P7).
-    """
-
-    level: str
-    tell: Callable[[], None]
-    streams: Callable[[], Iterable[Stream]]
+__all__ = ["Engine"]
 
 
 class Engine:
@@ -69,6 +57,8 @@ class Engine:
         self.disk_full = False
         self.gap_word = "dropped"
         """What missing seqs of restored streams are put down to: what the start found of damage."""
+        self.is_unread = False
+        """Something could not be read by the start: of any reply a later one may find more."""
         self.damaged_seqs: dict[int, list[Range]] = {}
         """By stream number: what the start found missing before its end, through damage."""
         self.since = 0.0
@@ -124,21 +114,26 @@ class Engine:
         is_done = not is_whole or self.registry.is_leaving(producer, start.stream)
         if (resume.released and is_done) or resume.next_seq <= 0:
             producer.number_max = max(producer.number_max, start.stream)
+            if resume.released and self.is_unread and start.turn_id is None:
+                self.rules.end_unseen(connection, start, at_ms)
             self.when("synced", partial(self._done_with, connection, resume), self.since)
         else:
             # It was here and is not: what the client was told is synced is lost, and is said so.
             # It begins at once, whatever its number: streams are resumed in any order, and one
             # that waited for its Start would count as done with once a higher number began.
             kept = self.kept.facts_of(connection.uid, start.stream_id)
-            if kept is not None:
-                self.count_lost(connection.uid, start.stream_id, kept.last_seq + 1, resume.synced)
-                self.rules.revive(connection, start, kept, at_ms)
+            if kept is not None and (connection.uid, start.stream_id) not in self.registry.by_key:
+                self.count_lost(connection.uid, start.stream_id, kept.held_seq + 1, resume.synced)
+                self.rules.revive(connection, start, kept, at_ms).attested(resume.synced)
             else:
                 if not resume.released:
                     self.count_lost(connection.uid, start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)
-                if start.stream in producer.streams and not resume.released:
-                    producer.streams[start.stream].attested(resume.synced)
+                begun = producer.streams.get(start.stream)
+                if begun is not None:
+                    begun.is_anew = self.is_unread
+                    if not resume.released:
+                        begun.attested(resume.synced)
 
     def _done_with(self, connection: Connection, resume: wire.Resume) -> None:
         """A stream that is not here any more is acknowledged whole.
@@ -318,12 +313,16 @@ class Engine:
             facts = self.kept.facts(*kept)
             self.kept.remove(*kept)
             self.segments.buried(facts.wal_until if facts is not None else 0, now)
-        if stream.records == 0 and not stream.building and kept is None:
+        tombstone = Tombstone(stream.no, stream.next_seq - 1, flag, stream)
+        is_unwritten = stream.records == 0 and not stream.building and kept is None
+        if is_unwritten and stream.is_anew:
+            tombstone = buried_unwritten(*tombstone[:3], stream.begin, stream)
+        elif is_unwritten:
             stream.written_seq = stream.synced_seq = stream.next_seq - 1
             self._moved(stream)
             return
         self.registry.leaves(stream)
-        self.sealing.bury(Tombstone(stream.no, stream.next_seq - 1, flag, stream))
+        self.sealing.bury(tombstone)
         self.commit.offered(now)
 
     def bury(self, kept: KeptFacts, now: float) -> None:

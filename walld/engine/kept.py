@@ -18,11 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["Kept", "KeptFacts"]
 
 
+_GAP_WORDS = ("dropped", "torn", "unknown", "corrupt")
+"""The worst last."""
+
+
 class KeptFacts(NamedTuple):
     """What is known of a partial without its body.
 
     wal_until: last batch with a record of it. begun_at_ms: of its Begin. has_ended: it holds a
-    terminal event; None where only the file's header was read.
+    terminal event; None where only the file's header was read. feared: how many seqs up to last_seq
+    the reply is feared to have had, and the partial has not: its owner may still have them.
+    gap_word: what its missing seqs are put down to.
     """
 
     stream_no: int
@@ -30,6 +36,13 @@ class KeptFacts(NamedTuple):
     wal_until: int
     begun_at_ms: int
     has_ended: bool | None = None
+    feared: int = 0
+    gap_word: str = "dropped"
+
+    @property
+    def held_seq(self) -> int:
+        """The last that stands in it."""
+        return self.last_seq - self.feared
 
 
 class Kept:
@@ -37,24 +50,30 @@ class Kept:
 
     def __init__(self) -> None:
         self._sessions: dict[tuple[int, str], dict[str, KeptFacts | None]] = {}
-        self._streams: dict[tuple[int, str], str] = {}
+        self._streams: dict[tuple[int, str], list[str]] = {}
+        """Session names by stream name: more than one where a start could not read one of them."""
         self.by_no: dict[int, tuple[int, str, str]] = {}
 
     def __len__(self) -> int:
-        return len(self._streams)
+        return sum(map(len, self._sessions.values()))
 
     def add(self, uid: int, session: str, stream: str, facts: KeptFacts | None) -> None:
         """A partial by its names in the tree."""
         self._sessions.setdefault((uid, session), {})[stream] = facts
-        self._streams[uid, stream] = session
+        sessions = self._streams.setdefault((uid, stream), [])
+        if session not in sessions:
+            sessions.append(session)
         if facts is not None:
             self.by_no[facts.stream_no] = (uid, session, stream)
 
     def remove(self, uid: int, session: str, stream: str) -> None:
         """The file is gone, or is to go: nobody is told of it any more."""
-        if self._streams.get((uid, stream)) != session:
+        sessions = self._streams.get((uid, stream), [])
+        if session not in sessions:
             return
-        del self._streams[uid, stream]
+        sessions.remove(session)
+        if not sessions:
+            del self._streams[uid, stream]
         names = self._sessions[uid, session]
         facts = names.pop(stream)
         if facts is not None:
@@ -67,10 +86,18 @@ class Kept:
         return list(self._sessions.get((uid, path_name(session_id)), ()))
 
     def where(self, uid: int, stream_id: str) -> tuple[str, str] | None:
-        """(session name, stream name) of a stream's partial."""
+        """(session name, stream name) of a stream's partial; of several of the last to begin."""
+        last, last_no = None, -1
+        for session, stream in self.places(uid, stream_id):
+            facts = self.facts(uid, session, stream)
+            if last is None or (facts is not None and facts.stream_no > last_no):
+                last, last_no = (session, stream), -1 if facts is None else facts.stream_no
+        return last
+
+    def places(self, uid: int, stream_id: str) -> list[tuple[str, str]]:
+        """(session name, stream name) of all partials of that stream id."""
         stream = path_name(stream_id)
-        session = self._streams.get((uid, stream))
-        return None if session is None else (session, stream)
+        return [(session, stream) for session in self._streams.get((uid, stream), ())]
 
     def of_stream(self, stream: Stream) -> tuple[int, str, str] | None:
         """Names of the partial that goes with a stream; also of the beginning of one that a start
@@ -79,19 +106,29 @@ class Kept:
         names = self.by_no.get(stream.no)
         if names is not None or stream.restored_seq < 0:
             return names
-        begin = stream.begin
-        where = self.where(begin.uid, begin.stream_id)
-        unread = where is not None and self.facts(begin.uid, *where) is None
-        return (begin.uid, *where) if where is not None and unread else None
+        uid = stream.begin.uid
+        for where in self.places(uid, stream.begin.stream_id):
+            if self.facts(uid, *where) is None:
+                return uid, *where
+        return None
 
     def facts(self, uid: int, session: str, stream: str) -> KeptFacts | None:
         """What is known of one; None until it was read, or where it is gone."""
         return self._sessions.get((uid, session), {}).get(stream)
 
     def facts_of(self, uid: int, stream_id: str) -> KeptFacts | None:
-        """What is known of a stream's partial; None where there is none of this log."""
-        where = self.where(uid, stream_id)
-        return None if where is None else self.facts(uid, *where)
+        """What is known of a stream's partial; None where there is none of this log, or several."""
+        places = self.places(uid, stream_id)
+        return self.facts(uid, *places[0]) if len(places) == 1 else None
+
+    def gap_word_of(self, stream: Stream, found: str) -> str:
+        """What missing seqs of a stream are put down to. found: what the start found of damage."""
+        words = [found if stream.restored_seq >= 0 else "dropped"]
+        names = self.by_no.get(stream.no)
+        facts = None if names is None else self.facts(*names)
+        if facts is not None:
+            words.append(facts.gap_word)
+        return max(words, key=_GAP_WORDS.index)
 
     def all_names(self, uid: int | None = None) -> list[tuple[int, str, str]]:
         """(uid, session name, stream name) of every one, or of one user."""

@@ -28,7 +28,7 @@ from walld.engine.entries import entry_event, event_line
 from walld.engine.stream import Stream
 from walld.errors import Refusal
 from walld.ledger.line import chain_of, header_line
-from walld.ledger.pending import Pending
+from walld.ledger.pending import LEAPT, Pending
 from walld.sessions.state import SessionState
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -36,6 +36,7 @@ from walld.wal.layout import Flag
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.peer import Process
+    from walld.ledger.repaired import Leap
     from walld.sessions.events import Event
 
 __all__ = ["LINE_KIND", "Ledger", "Ledgers", "LostTurn"]
@@ -43,6 +44,9 @@ __all__ = ["LINE_KIND", "Ledger", "Ledgers", "LostTurn"]
 LINE_KIND = "line"
 _NOBODY = records.Owner("", 0, 0, 0)
 _TURN_ENDS = ("turn_completed", "turn_interrupted")
+_FROM_RESERVE = (*_TURN_ENDS, "turn_submitted", "turn_assistant_started")
+"""What a full disk takes. A reply's beginning is one short line for each submit, and without it
+nobody finds the turn by its stream."""
 
 
 class LostTurn(NamedTuple):
@@ -60,7 +64,9 @@ class Ledger:
     __slots__ = (
         "chain",
         "closing",
+        "fear",
         "is_failing",
+        "leaps",
         "made_seq",
         "pending",
         "pending_bytes",
@@ -91,10 +97,27 @@ class Ledger:
         self.closing: list[Stream] = []
         """Streams that a checkpoint is at: they go once it is durable."""
         self.touched = 0.0
+        self.fear: Leap | None = None
+        """Seqs that may have been given: what cannot be read of the log may hold its lines."""
+        self.leaps: list[Leap] = []
+        """Over seqs that are not known; to be noted beside the file, before the lines behind."""
         self.is_failing = False
         """Its file could not be written when that was tried last."""
         self.made_seq = 0
         """Of the newest line that the daemon made by itself."""
+
+    @property
+    def last_seq(self) -> int:
+        """The highest that was given, or may have been."""
+        feared_seq = 0 if self.fear is None else self.fear.last_seq
+        return max(feared_seq, 0 if self.state is None else self.state.last_seq)
+
+    @property
+    def is_begun(self) -> bool:
+        """Something was ever given in it, as far as is known."""
+        if self.fear is not None:
+            return self.fear.first_seq > 1
+        return self.state is not None and self.state.last_seq > 0
 
     @property
     def is_unwritten(self) -> bool:
@@ -150,11 +173,13 @@ class Ledgers:
         """
         state = ledger.state
         assert state is not None
-        if expected_seq is not None and expected_seq != state.last_seq:
+        if expected_seq is not None and expected_seq != ledger.last_seq:
             text = "the session has moved on: read what is new, then append again"
-            raise Refusal("stale", text, expected_seq, state.last_seq)
+            raise Refusal("stale", text, expected_seq, ledger.last_seq)
         if process is not None:
             self._check_room(ledger, entries)
+        if ledger.fear is not None:
+            state.lose(ledger.fear.last_seq)
         chain, undos = ledger.chain, []
         placed: list[wire.Placed] = []
         lines: list[Pending] = []
@@ -191,21 +216,28 @@ class Ledgers:
         """Memory is bounded (P10); a full disk takes what ends something alone (P7)."""
         size = sum(len(entry.payload) for entry in entries)
         own, limit = ledger.pending_bytes + size, limits.LEDGER_FAILING_BYTES_MAX
+        if all(entry.type in _TURN_ENDS for entry in entries):
+            limit *= 2  # what was begun while there was room may end
         if ledger.is_failing and own > limit:
             text = "as much as may waits for the session's file, which cannot be written"
             raise Refusal("unwritable", text, own, limit)
         if self.pending_bytes + size > limits.LEDGER_BYTES_MAX:
             text = "lines that wait for their session's file fill the memory for them; try again"
             raise Refusal("ledger_full", text, self.pending_bytes + size, limits.LEDGER_BYTES_MAX)
-        ends = all(entry.type in (*_TURN_ENDS, "turn_submitted") for entry in entries)
-        if self._engine.disk_full and not ends:
-            raise Refusal("disk_full", "the disk is full: only turns are begun and ended", "", "")
+        self._engine.sealing.check_open()
+        if self._engine.disk_full and not all(one.type in _FROM_RESERVE for one in entries):
+            text = "the disk is full: only turns and replies are begun and ended"
+            raise Refusal("disk_full", text, "", "")
 
     def _take(self, ledger: Ledger, lines: list[Pending], at_ms: int, now: float) -> None:
         """Queue lines for the WAL."""
         stream = ledger.stream
         if stream is None:
-            stream = ledger.stream = self._begin(ledger, lines[0].seq - 1, at_ms, now)
+            base, fear, meta = lines[0].seq - 1, ledger.fear, None
+            if fear is not None and fear.last_seq == base:
+                ledger.fear, meta = None, LEAPT
+                ledger.leaps.append(fear)
+            stream = ledger.stream = self._begin(ledger, base, meta, at_ms, now)
         if ledger.since is None:
             ledger.since = now
         ledger.touched = now
@@ -220,9 +252,11 @@ class Ledgers:
             item = records.encode_item(records.Happened(after_ms, event))
             self._engine.queued(stream, stream.take_item(own_seq, 0, item), now)
 
-    def _begin(self, ledger: Ledger, base: int, at_ms: int, now: float) -> Stream:
+    def _begin(
+        self, ledger: Ledger, base: int, meta: bytes | None, at_ms: int, now: float
+    ) -> Stream:
         begin = records.Begin(
-            ledger.uid, b"", base, "", ledger.session_id, None, None, None, at_ms, _NOBODY
+            ledger.uid, b"", base, "", ledger.session_id, None, None, meta, at_ms, _NOBODY
         )
         registry = self._engine.registry
         stream = Stream(registry.last_no + 1, begin, None)

@@ -18,6 +18,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
+from walld.engine.sealed import Tombstone
 from walld.engine.stream import Stream, varint_lengths
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from walld.engine.kept import KeptFacts
     from walld.engine.peer import Connection
 
-__all__ = ["KIND", "Rules"]
+__all__ = ["KIND", "Rules", "buried_unwritten"]
 
 KIND: dict[type, str] = {
     wire.Start: "start",
@@ -102,6 +103,30 @@ def _rest_of_run(run: wire.Run, next_seq: int) -> wire.Run | None:
     rest = run.lengths[ends[skip - 1] :]
     text = run.text[_run_tokens(run.lengths[: ends[skip - 1]])[1] :]
     return wire.Run(run.stream, next_seq, run.kind, rest, text)
+
+
+def _begin(connection: Connection, event: wire.Start, at_ms: int) -> records.Begin:
+    assert connection.producer is not None
+    return records.Begin(
+        connection.uid,
+        connection.producer.id,
+        event.stream,
+        event.stream_id,
+        event.session_id,
+        event.turn_id,
+        event.parent,
+        event.meta,
+        at_ms,
+        connection.process.owner,
+    )
+
+
+def buried_unwritten(
+    no: int, seq: int, flag: int, begin: records.Begin, stream: Stream | None = None
+) -> Tombstone:
+    """The tombstone of a stream of which no record says who it is."""
+    body = records.pack_body(no, records.join_items([records.encode_item(begin)]))
+    return Tombstone(no, seq, flag | Flag.BEGIN, stream, body)
 
 
 class Rules:
@@ -273,17 +298,18 @@ class Rules:
 
     def revive(
         self, connection: Connection, event: wire.Start, kept: KeptFacts, at_ms: int
-    ) -> None:
+    ) -> Stream:
         """A producer taken for gone is back: its stream goes on behind its partial.
 
         It keeps its number, so that the partial and the new records are one reply.
         """
         stream = self.begin(connection, event, kept.begun_at_ms, kept.stream_no)
-        stream.next_seq = kept.last_seq + 1
-        stream.written_seq = stream.synced_seq = kept.last_seq
+        stream.next_seq = kept.held_seq + 1
+        stream.written_seq = stream.synced_seq = kept.held_seq
         stream.terminal = bool(kept.has_ended)
         stream.may_release = kept.has_ended is None
         connection.dirty.add(stream)
+        return stream
 
     def begin(
         self, connection: Connection, event: wire.Start, at_ms: int, no: int | None = None
@@ -292,20 +318,7 @@ class Rules:
 
         at_ms: when it began, from which its items count; that of its partial where it has one.
         """
-        producer = connection.producer
-        assert producer is not None
-        begin = records.Begin(
-            connection.uid,
-            producer.id,
-            event.stream,
-            event.stream_id,
-            event.session_id,
-            event.turn_id,
-            event.parent,
-            event.meta,
-            at_ms,
-            connection.process.owner,
-        )
+        begin = _begin(connection, event, at_ms)
         if no is None:
             no = self._engine.registry.last_no + 1
         stream = Stream(no, begin, connection.process)
@@ -314,6 +327,15 @@ class Rules:
         item = records.encode_item(begin)
         self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item))
         return stream
+
+    def end_unseen(self, connection: Connection, event: wire.Start, at_ms: int) -> None:
+        """A reply was released that could not be read: what a later start finds of it is done
+        with, as under any earlier number (`daemon/rejoin.py`).
+        """
+        registry = self._engine.registry
+        registry.last_no += 1
+        begin = _begin(connection, event, event.at_ms or at_ms)
+        self._engine.sealing.bury(buried_unwritten(registry.last_no, 0, Flag.RELEASED, begin))
 
     # --- events with an effect --------------------------------------------------------------------
 
@@ -355,8 +377,9 @@ class Rules:
         if not stream.terminal and not stream.may_release:
             self.refuse(connection, event, "not_terminal", "release", "end, cancel or error first")
             return
+        stream.terminal = True
         stream.next_seq = event.seq + 1
-        if stream.begin.turn_id is not None and stream.terminal:
+        if stream.begin.turn_id is not None:
             self._engine.settling.streams[stream.no] = (
                 stream  # its messages go to the session first
             )

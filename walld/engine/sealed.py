@@ -17,12 +17,17 @@ __all__ = ["Carry", "Part", "Sealed", "Tombstone"]
 
 
 class Tombstone(NamedTuple):
-    """A stream is done with. stream: whose watermark moves with it; flag: RELEASED or RESOLVED."""
+    """A stream is done with. stream: whose watermark moves with it; flag: RELEASED or RESOLVED.
+
+    body: its Begin, and BEGIN in flag, where no record before has it and somebody must be able to
+    tell which reply it was.
+    """
 
     no: int
     seq: int
     flag: int
     stream: Stream | None
+    body: bytes = b""
 
 
 class Carry(NamedTuple):

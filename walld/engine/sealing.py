@@ -26,6 +26,7 @@ import msgspec
 from walld import limits
 from walld.engine.sealed import Carry, Part, Sealed, Tombstone
 from walld.engine.stream import Place, Stream
+from walld.errors import Refusal
 from walld.wal.encode import Batch, BatchBuilder
 from walld.wal.layout import ENTRY_BYTES, Flag
 from walld.wal.records import join_items, pack_body
@@ -55,6 +56,10 @@ class Sealing:
         """Of carried records that are not written yet, counted as live bytes are."""
         self.ends_only = False
         """The disk lives on its reserve: only streams that have ended are written."""
+        self.is_shut = False
+        """A start found no room for a segment of its own: not even an end can be written."""
+        self.tombs: list[tuple[int, int]] | None = None
+        """(batch, stream number) of tombstones, where somebody must know before they go."""
         self.crowded: dict[int, Stream] = {}
         """Streams with more records than their index should have."""
         self.unsynced: dict[int, Sealed] = {}
@@ -76,6 +81,11 @@ class Sealing:
         self._builder: BatchBuilder | None = None
         self._parts: list[tuple[Part, Carry | None]] = []
         self._new_bytes = self._carried_bytes = 0
+
+    def check_open(self) -> None:
+        """For who is answered once something is written. Raises Refusal."""
+        if self.is_shut:
+            raise Refusal("disk_full", "the disk is full: nothing can be written until it has room")
 
     # --- what waits -----------------------------------------------------------------------------
 
@@ -151,7 +161,8 @@ class Sealing:
         while done < records_max:
             if self._tombstones:
                 tombstone = self._tombstones[0]
-                if not builder.fits(tombstone.no, tombstone.seq, tombstone.seq, 0):
+                size = len(tombstone.body)
+                if not builder.fits(tombstone.no, tombstone.seq, tombstone.seq, size):
                     break
                 self._tombstones.popleft()
                 self._seal_tombstone(builder, tombstone)
@@ -178,7 +189,9 @@ class Sealing:
 
     def _seal_tombstone(self, builder: BatchBuilder, tombstone: Tombstone) -> None:
         seq = tombstone.seq
-        builder.add(tombstone.no, seq, seq, tombstone.flag, b"")
+        builder.add(tombstone.no, seq, seq, tombstone.flag, tombstone.body)
+        if self.tombs is not None:
+            self.tombs.append((self.next_batch, tombstone.no))
         part = Part(tombstone.stream, seq, 0, is_tombstone=True)
         self._parts.append((part, None))
 

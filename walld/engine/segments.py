@@ -15,6 +15,7 @@ Invariants
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -167,8 +168,8 @@ class Segments:
 
     @property
     def first_batch(self) -> int:
-        """The lowest number any of them may hold."""
-        return min(segment.first_batch for segment in self._list)
+        """The lowest number any of them may hold; above all numbers where there is none."""
+        return min((segment.first_batch for segment in self._list), default=sys.maxsize)
 
     @property
     def overlaps(self) -> bool:

@@ -89,6 +89,7 @@ class Stream:
         "fresh",
         "fresh_kind",
         "gone",
+        "is_anew",
         "lost_reason",
         "may_release",
         "moved_to",
@@ -123,7 +124,9 @@ class Stream:
         self.synced_seq = -1
         self.terminal = False
         self.may_release = False
-        """Back from a partial nobody has read: its owner knows whether it has ended."""
+        """Its end may be lost, or stand in a partial nobody has read: its owner knows."""
+        self.is_anew = False
+        """Begun again under this number, since what there was of it could not be read."""
         self.gone = False
         """Released, resolved or kept as a partial: the WAL no longer needs its records."""
         self.lost_reason: str | None = None
@@ -186,6 +189,7 @@ class Stream:
         """
         self.feared_seq = synced
         self.damaged |= synced >= self.next_seq
+        self.may_release |= synced >= self.next_seq
 
     # --- taking events in ---------------------------------------------------------------------
 

@@ -12,16 +12,22 @@ Invariants
 - H1 What was acknowledged as synced is never cut: a hole that is, or may be, damage stays one.
 - H2 Two starts in a row see the same lines. What one of them has cut a later one does not bring
   back: what was appended since says behind which line it came.
+- H3 What a session has leapt over is no torn place: a start could not read what may stand there,
+  and whatever was said since stays.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FoundLines", "Joined", "Pending", "is_dense", "join"]
+__all__ = ["LEAPT", "FoundLines", "Joined", "Pending", "is_dense", "join"]
+
+
+LEAPT: Final = b"leapt"
+"""The meta of a stream's Begin: seqs before its first line may have been given, nobody knows."""
 
 
 class Pending(NamedTuple):
@@ -32,11 +38,15 @@ class Pending(NamedTuple):
 
 
 class FoundLines(NamedTuple):
-    """One stream: the seq before its first line, the first batch of it, its lines in order."""
+    """One stream: the seq before its first line, the first batch of it, its lines in order.
+
+    leapt: up to `base` seqs may have been given that its daemon could not read.
+    """
 
     base: int
     batch_no: int
     lines: list[Pending]
+    leapt: bool = False
 
 
 class Joined(NamedTuple):
@@ -62,23 +72,31 @@ def join(
     if streams:
         last_in_file = max(last_in_file, min(proven, streams[0].base))
     kept: list[Pending] = []
+    dropped: list[Pending] = []
+    leaps = {stream.base + 1 for stream in streams if stream.leapt}
     for stream in streams:
-        # It was begun behind `base`: what others hold beyond that an earlier start has cut (H2).
+        # It was begun behind `base`: what others hold beyond that an earlier start has cut (H2), or
+        # did not see for damage: then it is kept aside.
+        dropped += [one for one in kept if one.seq > stream.base and met_damage]
         kept = [one for one in kept if one.seq <= stream.base]
         kept += stream.lines
     if not kept or (is_dense(kept) and kept[0].seq <= last_in_file + 1):
-        return Joined(kept, [])
+        return Joined(kept, dropped)
     # A line of the file is there because it and all before it were synced in the log: those of the
     # log are the same, or were cut.
     kept = [one for one in kept if one.seq > last_in_file]
-    whole = 0
-    while whole < len(kept) and kept[whole].seq == last_in_file + 1 + whole:
-        whole += 1
+    whole: list[Pending] = []
+    cut: list[Pending] = []
+    last_seq, is_torn = last_in_file, False
+    for one in kept:
+        is_torn = one.seq not in leaps and (is_torn or one.seq != last_seq + 1)
+        (cut if is_torn else whole).append(one)
+        last_seq = one.seq
     # Lines that the file had and has no more: the log let go of them, so they had been synced.
     is_file_short = not whole and streams[0].base > last_in_file
     if met_damage or (is_file_short and streams[0].batch_no <= synced_no):
-        return Joined(kept, [])
-    return Joined(kept[:whole], kept[whole:])
+        return Joined(kept, dropped)
+    return Joined(whole, cut)
 
 
 def is_dense(lines: Sequence[Pending]) -> bool:

@@ -5,12 +5,14 @@ inventing what is gone: its seqs stay missing, and whoever wants to know reads i
 
 A break is named by its seam, the hash of the line before it and the chain of the line behind. The
 two stay as they are, so a break that is damaged further, or another one, is reported again.
+
+A leap is written down there as well, without a seam: it stays a break until somebody repairs it.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -25,7 +27,15 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk, File
     from walld.ledger.scan import Break
 
-__all__ = ["keep_holes", "noted_seq", "repair_file", "unknown_breaks"]
+__all__ = [
+    "Leap",
+    "keep_holes",
+    "leaps_of",
+    "note_leap",
+    "noted_seq",
+    "repair_file",
+    "unknown_breaks",
+]
 
 
 class _Note(msgspec.Struct):
@@ -38,6 +48,15 @@ class _Note(msgspec.Struct):
     kept: list[str]
 
 
+class Leap(NamedTuple):
+    """Seqs that may have been given, and the paths of what could not be read then."""
+
+    first_seq: int
+    last_seq: int
+    unread: list[str]
+
+
+_LEAPT: Final = "leapt"
 _decode = msgspec.json.Decoder(_Note).decode
 
 
@@ -54,6 +73,20 @@ def unknown_breaks(disk: Disk, path: str, breaks: list[Break]) -> list[Break]:
 def noted_seq(disk: Disk, path: str, seam: str) -> int:
     """Up to where a repair has written down that lines are missing at that seam; 0: it has not."""
     return max((note.last_seq for note in _notes(disk, path) if note.seam == seam), default=0)
+
+
+def leaps_of(disk: Disk, path: str) -> list[Leap]:
+    """Where the session has leapt over seqs that it could not know."""
+    found = (note for note in _notes(disk, path) if note.why == _LEAPT)
+    return [Leap(note.first_seq, note.last_seq, note.kept) for note in found]
+
+
+def note_leap(disk: Disk, path: str, leap: Leap) -> None:
+    """Write a leap down, durably, once."""
+    if leap not in leaps_of(disk, path):
+        _add(
+            disk, _notes_path(path), [_Note(leap.first_seq, leap.last_seq, _LEAPT, "", leap.unread)]
+        )
 
 
 def keep_holes(disk: Disk, path: str, header: bytes, *, also_end: bool) -> int:
@@ -113,10 +146,15 @@ def _without(file: File, holes: list[tuple[int, int]], size: int, header: bytes)
 
 
 def _note(disk: Disk, path: str, breaks: list[Break], kept: list[str]) -> None:
-    notes = [_Note(item.first_seq, item.last_seq, item.why, item.seam, kept) for item in breaks]
+    found = [_Note(item.first_seq, item.last_seq, item.why, item.seam, kept) for item in breaks]
+    _add(disk, path, found)
+
+
+def _add(disk: Disk, path: str, notes: list[_Note]) -> None:
     lines = b"".join(msgspec.json.encode(note) + b"\n" for note in notes)
     if lines:
         before = _read(disk, path)
+        disk.make_dir(path.rpartition("/")[0])
         disk.replace(path, before + (b"" if before[-1:] in (b"", b"\n") else b"\n") + lines)
 
 

@@ -44,7 +44,8 @@ class Break(NamedTuple):
 
     first_seq > last_seq: no event is. why: "damaged" (bytes that are no line), "missing" (nothing
     lies there), "chain" (the line behind is whole and was made for another one before it), "order"
-    (a line that was there before; it is not given out), "header". seam: names the place by its two
+    (a line that was there before; it is not given out), "header", "log" (nobody knows whether they
+    were given: they may stand in what cannot be read of the log). seam: names the place by its two
     neighbours, so that a repair of it can be written down.
     """
 

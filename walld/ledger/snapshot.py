@@ -72,6 +72,10 @@ class _End(NamedTuple):
     covers_offset: int
 
     @property
+    def has_base(self) -> bool:
+        return self.base_end > SNAPSHOT_HEADER_BYTES
+
+    @property
     def is_due(self) -> bool:
         return self.offset - self.base_end > max(self.base_end // _DUE_SHARE, _DUE_BYTES)
 
@@ -89,20 +93,16 @@ class SnapshotStore:
         """A new snapshot without increments; the old one is replaced."""
         path = _path(uid, session_id)
         self._ends.pop(path, None)
-        fixed = _header.pack(
-            SNAPSHOT_MAGIC,
-            SNAPSHOT_VERSION,
-            0,
-            SNAPSHOT_HEADER_BYTES,
-            covers_seq,
-            covers_offset,
-            len(base),
-            crc32(base),
-        )
-        content = fixed + _crc.pack(crc32(fixed)) + base
+        content = _packed(covers_seq, covers_offset, base)
         self._disk.make_dir(path.rpartition("/")[0])
         self._disk.swap(path, content)
         self._remember(path, _End(len(content), len(content), covers_seq, covers_offset))
+
+    def write_end(self, uid: int, session_id: str, covers_seq: int) -> None:
+        """Nothing but how far the session went, durably: of a file that has lost its end."""
+        path = _path(uid, session_id)
+        self._disk.make_dir(path.rpartition("/")[0])
+        self._disk.replace(path, _packed(covers_seq, 0, b""))
 
     def add_increment(
         self,
@@ -134,7 +134,7 @@ class SnapshotStore:
                 end = _walk(file, size, [])
                 if end is not None and end.offset < size:
                     file.truncate(end.offset)
-            if end is None or end.covers_seq != follows:
+            if end is None or end.covers_seq != follows or not end.has_base:
                 return False
             fixed = _frame.pack(covers_seq, covers_offset, len(delta), crc32(delta))
             frame = fixed + _crc.pack(crc32(fixed, end.base_end)) + delta
@@ -154,7 +154,7 @@ class SnapshotStore:
                 size = file.size()
                 deltas: list[bytes] = []
                 end = _walk(file, size, deltas)
-                if end is None:
+                if end is None or not end.has_base:
                     return None
                 base = file.read_at(end.base_end - SNAPSHOT_HEADER_BYTES, SNAPSHOT_HEADER_BYTES)
                 if crc32(base) != _header.unpack(file.read_at(_header.size, 0))[-1]:
@@ -189,6 +189,20 @@ class SnapshotStore:
         if len(self._ends) >= _KNOWN_MAX:
             self._ends.clear()
         self._ends[path] = end
+
+
+def _packed(covers_seq: int, covers_offset: int, base: bytes) -> bytes:
+    fixed = _header.pack(
+        SNAPSHOT_MAGIC,
+        SNAPSHOT_VERSION,
+        0,
+        SNAPSHOT_HEADER_BYTES,
+        covers_seq,
+        covers_offset,
+        len(base),
+        crc32(base),
+    )
+    return fixed + _crc.pack(crc32(fixed)) + base
 
 
 def _path(uid: int, session_id: str) -> str:

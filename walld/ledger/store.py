@@ -34,7 +34,15 @@ from walld.ledger.names import (
     session_dir,
 )
 from walld.ledger.place import check_follows, find_place, whole_header
-from walld.ledger.repaired import keep_holes, noted_seq, repair_file, unknown_breaks
+from walld.ledger.repaired import (
+    Leap,
+    keep_holes,
+    leaps_of,
+    note_leap,
+    noted_seq,
+    repair_file,
+    unknown_breaks,
+)
 from walld.ledger.scan import Break, Found, Reading, last_line, read_lines
 from walld.ledger.sweep import sweeping
 
@@ -173,6 +181,14 @@ class LedgerStore:
         tail = self.tail(uid, session_id)
         reason = "lines of the log behind a place that a crash tore, never synced"
         return keep_bytes(self._disk, path, tail.size if tail else 0, b"".join(lines), reason)
+
+    def note_leap(self, uid: int, session_id: str, leap: Leap) -> None:
+        """Before the first line behind it: what the session has leapt over, and why; durable."""
+        note_leap(self._disk, _path(uid, session_id), leap)
+
+    def leaps(self, uid: int, session_id: str) -> list[Leap]:
+        """What it has leapt over."""
+        return leaps_of(self._disk, _path(uid, session_id))
 
     def delete(self, uid: int, session_id: str) -> bool:
         """Remove all there is of a session, quarantine included, durably. False: nothing was there.

@@ -7,12 +7,14 @@ bytes (the daemon adds them).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from walld.sessions.account import Account, TurnAccount, account_of
+from walld.sessions.account import Account, ToolAccount, TurnAccount, account_of
 from walld.sessions.artifacts import artifacts_of
 from walld.sessions.events import Event, check_payload
+from walld.sessions.losses import calls_elsewhere
 from walld.sessions.path import path_events
 
 __all__ = ["audit"]
@@ -22,7 +24,7 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts."""
     account = account_of(events)
     edited = _edited(events, account)
-    unanswered = _unanswered(account)
+    unanswered = _unanswered(account, events)
     return {
         "last_seq": events[-1].seq if events else 0,
         "turns": [
@@ -56,9 +58,15 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
                 **problem._asdict(),
             }
             for event, problem in account.malformed
+            if problem.code != "unknown_parent" or not _is_behind_a_loss(event, events)
         ],
         "artifacts": _artifacts(events),
     }
+
+
+def _is_behind_a_loss(event: Event, events: Sequence[Event]) -> bool:
+    """Some entry before it is lost: it may be the one that it hangs on."""
+    return bisect_left(events, event.seq, key=lambda one: one.seq) < event.seq - 1
 
 
 def _edited(events: Sequence[Event], account: Account) -> dict[str, dict[str, Any]]:
@@ -85,27 +93,37 @@ def _interrupted_by(turn: TurnAccount) -> str | None:
     return "daemon" if by_daemon else "app"
 
 
-def _unanswered(account: Account) -> dict[str | None, list[dict[str, Any]]]:
-    """Turn -> its calls without a result, those of the journal and those of messages, each once."""
+def _unanswered(
+    account: Account, events: Sequence[Event]
+) -> dict[str | None, list[dict[str, Any]]]:
+    """Turn -> its calls without a result, those of the journal and those of messages, each once;
+    and those that may have run in what this session came from, whose intents are not here.
+    """
     found: dict[str | None, dict[str, dict[str, Any]]] = {}
     journalled: set[tuple[str | None, str]] = set()
     for tool in account.tools:
         journalled.add((tool.turn, tool.call_id))
         calls = found.setdefault(tool.turn, {})
         calls.pop(tool.call_id, None)
-        if not tool.state.closed:
-            calls[tool.call_id] = {
-                "call_id": tool.call_id,
-                "tool": tool.state.tool,
-                "state": tool.state.state,
-                "outcome": tool.state.outcome,
-                "seq": tool.intent.seq,
-                "id": tool.intent.id,
-            }
+        if not tool.closed:
+            calls[tool.call_id] = _facts(tool)
     for turn_id, turn in account.turns.items():
         _of_messages(turn_id, turn.said, found.setdefault(turn_id, {}), journalled)
     _of_messages(None, account.loose, found.setdefault(None, {}), journalled)
+    for tool in calls_elsewhere(events):
+        found.setdefault(tool.turn, {})[f"{tool.call_id} of {tool.intent.id}"] = _facts(tool)
     return {turn: list(calls.values()) for turn, calls in found.items() if calls}
+
+
+def _facts(tool: ToolAccount) -> dict[str, Any]:
+    return {
+        "call_id": tool.call_id,
+        "tool": tool.state.tool,
+        "state": tool.state.state,
+        "outcome": tool.outcome,
+        "seq": tool.intent.seq,
+        "id": tool.intent.id,
+    }
 
 
 def _of_messages(

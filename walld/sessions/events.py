@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 import msgspec
 
 __all__ = [
+    "CAME_FROM",
     "KNOWN",
     "UNKNOWN",
     "Event",
@@ -37,6 +38,8 @@ RESUME_POLICIES: Final = (
 UNKNOWN: Final = "unknown"
 """Tool, side effect and policy of a call whose start stands there and whose intent is lost."""
 APPROVALS: Final = ("asked", "granted", "denied")
+CAME_FROM: Final = frozenset(("forked", "imported"))
+"""Types that tell what a session lacks of the one it came from."""
 SHOWN_CHARS: Final = 80
 """Of a refused value in a message."""
 
@@ -209,7 +212,9 @@ _CONTENT: Final = _of_kind(str, list, dict, type(None))
 _LEFT_BEHIND: Final = (
     _Field("missing", _of_kind(list), "a list of [first seq, last seq]", False),
     _Field("started", _is_name_list, "a list of ids of entries", False),
+    _Field("mixed", _is_name_list, "a list of ids of entries", False),
     _Field("calls", _is_call_list, "a list of calls, each with what a tool_intent has", False),
+    _optional_name("as_of"),
 )
 """What a session has to know of events that stand where it came from alone."""
 
@@ -243,10 +248,9 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _name("session"),
         _Field("at", _or_null(_is_text), "the id of an entry, or null", False),
         _Field("whole", _FLAG, "true or false", False),
-        _Field("until", _of_kind(int), "a seq", False),
         *_LEFT_BEHIND,
     ),
-    "imported": _LEFT_BEHIND,
+    "imported": (_optional_name("begun"), _optional_name("ended"), *_LEFT_BEHIND),
     "turn_submitted": (
         _optional_name("message_id"),
         _Field("content", _anything, "any value"),

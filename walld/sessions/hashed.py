@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from bisect import bisect_left
+from functools import lru_cache
 from heapq import merge
 from itertools import accumulate, chain
 from operator import sub
@@ -160,7 +161,9 @@ class Records:
         return self._records[begin : self._ends[stop - 1]] if stop > first else b""
 
 
+@lru_cache(maxsize=8192)
 def _hash(name: str) -> int:
+    """One append asks for the same few names a dozen times."""
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8])
 
 

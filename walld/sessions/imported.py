@@ -6,6 +6,10 @@ Refuses: reading lines (`foreign/own.py`), appending (the command line).
 A session takes no line that contradicts what stands in it: its turn may have been lost, or ended
 there meanwhile. Such a line is kept as text, which no gate reads; a call that it says has run would
 count as one that never did.
+
+Nor does it take any word for what became of a call. A source that does not have the start, nor what
+told of it, says nothing of it: it is another line of history, where that call did not run or ran on
+its own. What alone its words have settled is told anew.
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.account import ToolAccount, account_of
-from walld.sessions.events import UNKNOWN, Event, check_payload
+from walld.sessions.account import ToolAccount, account_of, named_as
+from walld.sessions.events import Event, check_payload
 from walld.sessions.losses import (
+    FROM_LAX,
     calls_elsewhere,
     observed_by_name,
     settled_elsewhere,
@@ -23,6 +28,7 @@ from walld.sessions.losses import (
     started_elsewhere,
 )
 from walld.sessions.resume import has_written, resume
+from walld.sessions.strangers import settled_by_strangers
 from walld.sessions.workspace import fingerprint_then
 
 __all__ = ["settled_there", "untold", "untold_files"]
@@ -30,17 +36,14 @@ __all__ = ["settled_there", "untold", "untold_files"]
 _MAY: Final = ("replay", "rerun_after_check", "ask_user", "never")
 """From what may be done at once to what may not."""
 _MUST_ASK: Final = "require-user-confirmation"
-_FROM_LAX: Final = (
-    *("replay-from-event", "rerun-after-check"),
-    *(_MUST_ASK, "never-rerun", UNKNOWN),
-)
 
 
 def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dict[str, list[Any]]:
     """The payload of an `imported` event that makes the gate of `copy` no laxer than that of the
     source: `started` and `calls`, each where there is one.
 
-    What is settled in the copy stays settled. last_seq: the highest that the source gave.
+    What is settled in the copy stays settled, but for what a word of the source alone has settled
+    that did not know of it. last_seq: the highest that the source gave.
     """
     there = {tool["intent"] or _key(tool): tool for tool in resume(copy)["tools"]}
     here = {one.intent.id: one for one in account_of(copy).tools}
@@ -66,10 +69,15 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
             started.append(intent)
         elif is_unknown or tool["may"] == "ask_user":
             names = ("turn", "call_id", "tool", "side_effect", "resume_policy")
-            call = {name: tool[name] for name in names} | {"source_seq": last_seq}
+            call = {name: tool[name] for name in names} | {"as_of": source[-1].id}
             calls.append(call if is_unknown else call | {"resume_policy": _MUST_ASK})
-    # Where a call id was given twice the last that is told counts.
-    calls.sort(key=lambda call: _FROM_LAX.index(call["resume_policy"]))
+    open_ = {_key(tool) for tool in resume(copy)["tools"] if tool["outcome"] == "unknown"}
+    calls += [
+        named_as(one)
+        for one in settled_by_strangers(source, copy)
+        if (one.turn, one.call_id) not in open_
+    ]
+    calls.sort(key=lambda call: FROM_LAX.index(call["resume_policy"]))
     return {name: one for name, one in (("started", started), ("calls", calls)) if one}
 
 
@@ -79,11 +87,12 @@ def settled_there(
     """Payloads of observations: of calls whose intents are not in the copy, and that the source
     knows to be done with by now.
     """
+    came = {event.id for event in source}
     open_there = {_key(tool) for tool in resume(source, last_seq=last_seq)["tools"]}
     outcomes = {
-        (one.turn, one.call_id): one.state.outcome
+        (one.turn, one.call_id): one.outcome
         for one in account_of(source).tools
-        if one.state.closed and (one.turn, one.call_id) not in open_there
+        if one.closed and (one.turn, one.call_id) not in open_there
     }
     return [
         {
@@ -93,7 +102,7 @@ def settled_there(
         }
         for call in calls_elsewhere(copy)
         if (call.turn, call.call_id) in outcomes
-        if call.intent.payload.get("source_seq", 0) <= last_seq  # no older export settles it
+        if call.intent.payload.get("as_of") in came  # no older export, and no other line of history
     ]
 
 

@@ -4,45 +4,55 @@ Owns: which seqs are lost, and what of the rest proves that a call did not start
 Refuses: what may be done with such a call (`resume.py`).
 
 A call starts behind its intent, in a turn that has not ended: a turn that ended before a loss
-proves that it did not start there. A denial behind the loss, or behind the fork or import that
-names the call, settles it: who denies it does not run it. So does an observation; one that was
-there before says nothing of a start elsewhere. An approval does not: who gave it may not know what
-is lost. In a fork of a damaged session it is not known where the loss lay: a call of it
-that is open may have started.
+proves that it did not start there, and an intent that gives its id again, that it was settled. A
+denial behind the loss, or behind the fork or import that names the call, settles it: who denies it
+does not run it. So does an observation; one that was there before says nothing of a start
+elsewhere. An approval does not: who gave it may not know what is lost. Where lines are lost in a
+session that came from elsewhere, one of them may have told of a start there: then nothing that was
+said before proves anything. What an import has yet to bring counts as lost behind the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from math import inf
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from walld.sessions.account import Account, ToolAccount
-from walld.sessions.events import Event, check_payload
+from walld.sessions.events import CAME_FROM, RESUME_POLICIES, UNKNOWN, Event, check_payload
 from walld.sessions.tools import ToolState
 
 __all__ = [
     "CAME_FROM",
+    "FROM_LAX",
+    "as_ended",
     "calls_elsewhere",
+    "elsewhere",
+    "lost_places",
     "may_have_started",
     "observed_by_name",
     "settled_elsewhere",
     "settled_seq",
     "started_elsewhere",
+    "unfinished_imports",
 ]
 
-CAME_FROM: Final = frozenset(("forked", "imported"))
-"""Events that tell what a session lacks of the one it came from."""
+FROM_LAX: Final = (*RESUME_POLICIES, UNKNOWN)
+"""Policies, from what may be done at once to what may not."""
 
 _HAS_RESULT: Final = frozenset(("finished", "failed"))
 
 
 class _Lost(NamedTuple):
-    """Seqs that were given and whose events are not there."""
+    """Seqs that were given and whose events are not there. may_tell: of starts elsewhere, one of
+    them may.
+    """
 
     first: int
     last: int
+    may_tell: bool
 
 
 def may_have_started(account: Account, events: Sequence[Event], last_seq: int = 0) -> set[str]:
@@ -51,17 +61,18 @@ def may_have_started(account: Account, events: Sequence[Event], last_seq: int = 
     last_seq: the highest that was given, as far as is known.
     """
     lost, left_out = _lost(events, last_seq), started_elsewhere(events)
-    copied, said = _copied_with_losses(events), observed_by_name(events)
+    said = observed_by_name(events)
 
     def may_have(tool: ToolAccount) -> bool:
-        by_name = said.get((tool.turn, tool.call_id), 0)
-        if settled_seq(tool, said) <= left_out.get(tool.intent.id, -1):
+        settled = settled_seq(tool, said)
+        if settled <= left_out.get(tool.intent.id, -1):
             return True
-        if "observed" in tool.state.seqs:
-            return False
-        if any(by_name < one.first and _may_start_in(one, tool, account) for one in lost):
-            return True
-        return max(tool.intent.seq, by_name) <= copied and not _is_done(tool, account)
+        return any(
+            tool.intent.seq <= one.last
+            and settled < one.first
+            and (one.may_tell or _may_start_in(one, tool, account))
+            for one in lost
+        )
 
     return {
         tool.intent.id
@@ -93,42 +104,50 @@ def settled_seq(tool: ToolAccount, said: Mapping[tuple[object, object], int]) ->
 
 
 def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:
-    """Ids of intents whose call may have run in what this session came from, each with the last
-    seq that came from there.
+    """Ids of intents whose call may have run in what this session came from, each with the seq of
+    what last told of it.
     """
     found: dict[str, int] = {}
     for event in _sound(events):
         for one in event.payload.get("started", ()):
-            found[one] = max(found.get(one, 0), _until(event))
+            found[one] = event.seq
     return found
 
 
 def calls_elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
     """Calls that may have run in what this session came from, and whose intents are not here.
 
-    What was told of one last counts: more had happened there by then. An observation behind it that
-    names the call settles it.
+    Of two of one call id that are open the stricter one counts. An observation behind what told of
+    them that names the call settles both.
     """
-    return [call for call in _elsewhere(events).values() if not call.state.closed]
+    return [call for call in elsewhere(events) if not call.state.closed]
 
 
 def settled_elsewhere(events: Sequence[Event]) -> set[tuple[str | None, str]]:
     """(turn, call_id) of those of which an observation said what became of them."""
-    return {(call.turn, call.call_id) for call in _elsewhere(events).values() if call.state.closed}
+    return {(call.turn, call.call_id) for call in elsewhere(events) if call.state.closed}
 
 
-def _elsewhere(events: Sequence[Event]) -> dict[tuple[object, object], ToolAccount]:
+def elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
+    """Calls that this session was told of, the newest of a call id."""
     found: dict[tuple[object, object], ToolAccount] = {}
     for event in _sound(events):
         settled = found.get((event.payload.get("of_turn"), event.payload.get("of_call")))
         if settled is not None:
             settled.state.seqs["observed"] = event.seq
         for call in event.payload.get("calls", ()):
+            key = call["turn"], call["call_id"]
+            if (before := found.get(key)) is not None and not before.state.closed:
+                call = max(before.intent.payload, call, key=_strictness)
             names = (call["tool"], call["side_effect"], call["resume_policy"])
             state = ToolState("started", *names, {"intended": event.seq, "started": event.seq})
             intent = msgspec.structs.replace(event, turn=call["turn"], payload=call)
-            found[call["turn"], call["call_id"]] = ToolAccount(intent, state)
-    return found
+            found[key] = ToolAccount(intent, state)
+    return [*found.values()]
+
+
+def _strictness(call: Mapping[str, Any]) -> int:
+    return FROM_LAX.index(call["resume_policy"])
 
 
 def _sound(events: Sequence[Event]) -> list[Event]:
@@ -142,44 +161,70 @@ def _sound(events: Sequence[Event]) -> list[Event]:
 
 
 def _may_start_in(lost: _Lost, tool: ToolAccount, account: Account) -> bool:
-    if tool.intent.seq > lost.last:
-        return False
+    """Nothing proves that it did not, or that it was settled behind."""
     turn = account.turns.get(tool.turn or "")
     ended = 0 if turn is None else turn.state.terminal_seq
-    if 0 < ended < lost.first:
-        return False
-    return tool.state.seqs.get("denied", 0) < lost.first
-
-
-def _is_done(tool: ToolAccount, account: Account) -> bool:
-    turn = account.turns.get(tool.turn or "")
-    return tool.state.closed or (turn is not None and turn.state.state == "completed")
+    proofs = (ended, tool.state.seqs.get("observed", 0))
+    return tool.again_seq == 0 and not any(0 < seq < lost.first for seq in proofs)
 
 
 def _lost(events: Sequence[Event], last_seq: int) -> list[_Lost]:
+    """A place where an import lacks lines of its source is lost as well."""
+    told_before = _told_before(events)
     found, before = [], 0
     for event in events:
         if event.seq > before + 1:
-            found.append(_Lost(before + 1, event.seq - 1))
+            found.append(_Lost(before + 1, event.seq - 1, before < told_before))
+        if event.type == "imported" and event.payload.get("missing"):
+            found.append(_Lost(event.seq, event.seq, may_tell=False))
         before = event.seq
+    if unfinished_imports(events):
+        last_seq = max(last_seq, before + 1)
     if last_seq > before:
-        found.append(_Lost(before + 1, last_seq))
+        found.append(_Lost(before + 1, last_seq, before < told_before))
     return found
 
 
-def _copied_with_losses(events: Sequence[Event]) -> int:
-    """The last seq that was copied from a damaged session, 0 where none was."""
-    until = 0
-    for event in events:
-        if event.type in CAME_FROM and event.payload.get("missing"):
-            until = max(until, _until(event))
-    return until
+def as_ended(copy: Sequence[Event]) -> list[Event]:
+    """The copy when no import of it is under way: what is doubted for that alone is untold."""
+    events = list(copy)
+    for last in unfinished_imports(copy):
+        said = {"payload": {"ended": last}, "type": "imported", "id": f"{last}:ended"}
+        links = dict.fromkeys(("turn", "cause", "correlation", "key"))
+        newest = events[-1]
+        events.append(
+            msgspec.structs.replace(
+                newest, seq=newest.seq + 1, leaf=False, owner=None, **said, **links
+            )
+        )
+    return events
 
 
-def _until(event: Event) -> int:
-    """The last seq that was copied with what the event tells of.
+def lost_places(events: Sequence[Event]) -> list[int]:
+    """The last seq of each loss."""
+    return [one.last for one in _lost(events, 0)]
 
-    Where it came with an import its `until` counts the lines of elsewhere.
+
+def _told_before(events: Sequence[Event]) -> float:
+    """Of starts elsewhere no lost line tells that stood behind the event of this seq.
+
+    An import may come at any time. A fork is made before anybody works in it; where the first line
+    is lost it may be one.
     """
-    copied = event.payload.get("until")
-    return max(copied, event.seq) if isinstance(copied, int) else event.seq
+    if any(event.type == "imported" for event in events):
+        return inf
+    if events and events[0].seq == 1 and all(event.type != "forked" for event in events):
+        return 0
+    return min((event.seq for event in events if event.owner is not None), default=inf)
+
+
+def unfinished_imports(events: Sequence[Event]) -> list[str]:
+    """Of each import that began and has not ended the id of the last entry it was to bring."""
+    open_: dict[str, None] = {}
+    for event in events:
+        if event.type != "imported" or check_payload(event.type, event.payload) is not None:
+            continue
+        if (begun := event.payload.get("begun")) is not None:
+            open_[begun] = None
+        open_.pop(event.payload.get("ended") or "", None)
+    return list(open_)

@@ -28,7 +28,7 @@ def open_tools(account: Account, doubtful: Container[str] = ()) -> list[ToolAcco
         for tool in account.tools
         if tool.intent.id in doubtful
         or (
-            not tool.state.closed
+            not tool.closed
             and (tool.state.outcome == "unknown" or not _is_completed(account, tool.turn))
         )
     ]
@@ -39,12 +39,13 @@ def _is_completed(account: Account, turn_id: str | None) -> bool:
     return turn is not None and turn.state.state == "completed"
 
 
-def pending(events: Sequence[Event]) -> list[dict[str, Any]]:
+def pending(events: Sequence[Event], last_seq: int = 0) -> list[dict[str, Any]]:
     """In order of seq. action: approve | decide_tool | run_tool | settle_tool | answer_turn.
 
     settle_tool: it started, or may have, and has no result: somebody has to look what became of it;
     its seq is that of its intent, or of what told of a call whose intent is not here.
     answer_turn: a turn that was submitted and has not ended.
+    last_seq: the highest that was given, as far as is known.
     """
     account = account_of(events)
     found: list[dict[str, Any]] = [
@@ -59,7 +60,7 @@ def pending(events: Sequence[Event]) -> list[dict[str, Any]]:
         for turn in account.turns.values()
         if not turn.state.ended
     ]
-    doubtful = may_have_started(account, events)
+    doubtful = may_have_started(account, events, last_seq)
     for tool in [*open_tools(account, doubtful), *calls_elsewhere(events)]:
         state, is_doubtful = tool.state.state, tool.intent.id in doubtful
         found.append(
@@ -71,8 +72,8 @@ def pending(events: Sequence[Event]) -> list[dict[str, Any]]:
                 "call_id": tool.call_id,
                 "tool": tool.state.tool,
                 "state": state,
-                "side_effect": tool.state.side_effect,
-                "resume_policy": tool.state.resume_policy,
+                "side_effect": tool.risk[0],
+                "resume_policy": tool.risk[1],
             }
         )
     return sorted(found, key=lambda one: one["seq"])

@@ -12,12 +12,16 @@ a workspace to look at: without one, or with one that changed, it asks as well.
 
 Where events behind a call's intent are lost, it may have started among them: it is taken for one
 that did, unless what is left proves that it did not, also once a repair has written the loss down.
-A damaged file blocks until then. So is one in a fork that had started behind the entry it was
-forked at: its `forked` entry names it. An import tells so by `imported` entries, of lines that its
-file lacks or that the session could not take. Neither the end of its turn nor an earlier denial
-settles such a call, only a word of what became of it. One whose start stands there without its
-intent is never to run again: what it was allowed, nobody knows. One whose intent is not here, or
-whose call id was given again, is settled by an observation that names it (`of_turn`, `of_call`).
+A damaged file blocks until then, and so does a log in which lines of the session may stand unread.
+So is one in a fork that had started behind the entry it was forked at: its `forked` entry names it.
+An import tells so by `imported` entries, of lines that its file lacks or that the session could not
+take. Until an import has ended nobody knows what it has yet to bring: the gate is shut, and any
+call that is open may have started. Neither the end of its turn nor an earlier denial settles such a
+call, only a word of what became of it. One whose start stands there without its intent is never to
+run again: what it was allowed, nobody knows. So is one between whose intent and start lines are
+lost: they may have held the intent of another call of that id. Any of them is settled by an
+observation that names it (`of_turn`, `of_call`), and one whose intent is not here, or whose call id
+was given again, by nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from typing import Any, Final
 from walld.sessions.account import Account, ToolAccount, account_of
 from walld.sessions.budget import is_exhausted, last_budget
 from walld.sessions.events import UNKNOWN, Event
-from walld.sessions.losses import calls_elsewhere, may_have_started
+from walld.sessions.losses import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.pending import open_tools
 from walld.sessions.workspace import Compared, compare, fingerprint_then
 
@@ -48,6 +52,14 @@ _ASKS: Final = {
     "ask_user": "the user must say whether it may run",
     "never": "it may have run and must not run again: record what became of it",
 }
+_UNFINISHED: Final = (
+    "an import has not ended: repeat it, or, where its file is gone, append an entry of type"
+    " imported with ended: {}"
+)
+_MAY_BE: Final = (
+    "events from {} on may stand in what cannot be read of the log: see `walld fsck`; once that can"
+    " be read, or was looked at and moved away, a restart knows"
+)
 _BY: Final = " (no result here is of it: an observation with of_turn and of_call)"
 
 
@@ -71,7 +83,9 @@ def resume(
     """
     account = account_of(events)
     elsewhere = calls_elsewhere(events)
-    newest = {(one.turn, one.call_id): one.intent.id for one in account.tools}.values()
+    within_reach = {
+        call.intent.id for (turn, _), call in account.newest.items() if turn in account.turns
+    }
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), workspace, written)
     doubtful = may_have_started(account, events, last_seq)
@@ -83,7 +97,7 @@ def resume(
         _reason(
             _code(tool),
             f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}"
-            + (_BY if call in elsewhere or call.intent.id not in newest else ""),
+            + (_BY if call in elsewhere or call.intent.id not in within_reach else ""),
             turn=tool["turn"],
             call_id=tool["call_id"],
         )
@@ -98,7 +112,14 @@ def resume(
         for sha256 in missing_artifacts
     ]
     reasons += [
-        _reason("session_damaged", f"the session's file is damaged: {_cost(one)}") for one in breaks
+        _reason("log_unreadable", _MAY_BE.format(one["first_seq"]))
+        if one["why"] == "log"
+        else _reason("session_damaged", f"the session's file is damaged: {_cost(one)}")
+        for one in breaks
+    ]
+    reasons += [
+        _reason("import_unfinished", _UNFINISHED.format(last), entry=last)
+        for last in unfinished_imports(events)
     ]
     spent = dict(budget) if budget is not None else last_budget(events)
     if spent is not None and is_exhausted(spent):
@@ -120,22 +141,21 @@ def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool = False
 
     may_have_started: what it says of itself is not all that was said of it.
     """
-    state = tool.state
+    state, (effect, policy) = tool.state, tool.risk
     if state.outcome != "unknown" and not may_have_started:
         if state.state == "asked":
             return "ask_user"
-        unasked = state.state == "intended" and state.resume_policy == "require-user-confirmation"
+        unasked = state.state == "intended" and policy == "require-user-confirmation"
         return "ask_user" if unasked else "replay"
-    if state.resume_policy in ("never-rerun", UNKNOWN):
+    if policy in ("never-rerun", UNKNOWN):
         return "never"
-    if state.resume_policy == "require-user-confirmation":
+    if policy == "require-user-confirmation":
         return "ask_user"
-    if state.side_effect in ("none", "read"):
-        replay = state.resume_policy == "replay-from-event"
-        return "replay" if replay else "rerun_after_check"
-    if state.resume_policy == "replay-from-event" and state.side_effect != "workspace-write":
+    if effect in ("none", "read"):
+        return "replay" if policy == "replay-from-event" else "rerun_after_check"
+    if policy == "replay-from-event" and effect != "workspace-write":
         return "ask_user"
-    unseen = state.side_effect == "workspace-write" and compared.verdict != "same"
+    unseen = effect == "workspace-write" and compared.verdict != "same"
     return "ask_user" if unseen else "rerun_after_check"
 
 
@@ -157,9 +177,9 @@ def _judged(tool: ToolAccount, compared: Compared, may_have_started: bool) -> di
         "intent": tool.intent.id,
         "tool": tool.state.tool,
         "state": tool.state.state,
-        "outcome": "unknown" if may_have_started else tool.state.outcome,
-        "side_effect": tool.state.side_effect,
-        "resume_policy": tool.state.resume_policy,
+        "outcome": "unknown" if may_have_started else tool.outcome,
+        "side_effect": tool.risk[0],
+        "resume_policy": tool.risk[1],
         "may": may_do(tool, compared, may_have_started),
     }
 
@@ -176,7 +196,7 @@ def has_written(tools: Sequence[ToolAccount], events: Sequence[Event]) -> bool:
         if isinstance(taken, dict):
             since, already = event.seq, taken.get("written") is True
     return already or any(
-        tool.state.side_effect == "workspace-write"
+        tool.risk[0] in ("workspace-write", UNKNOWN)
         and max(tool.state.seqs.get(name, 0) for name in ("started", "finished", "failed")) > since
         for tool in tools
     )

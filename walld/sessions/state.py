@@ -33,7 +33,7 @@ from walld.sessions.snapshot import (
     key_names,
 )
 from walld.sessions.targets import check_target
-from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, take_tool
+from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, named_call, settles, take_tool
 from walld.sessions.turns import (
     TURN_STATES,
     TurnState,
@@ -161,10 +161,10 @@ class SessionState:
             return unknown_turn(event.turn) if turn is None else check_turn(turn, event)
         if event.type in TOOL_TYPES and event.payload.get("call_id") is not None:
             turn = self.journal.turn(event.turn)
-            if turn is None:
+            tool = self.journal.tool(event.turn or "", event.payload["call_id"])
+            if turn is None and (tool is None or not settles(tool, event)):
                 return unknown_turn(event.turn)
-            tool = self.journal.tool(turn.turn_id, event.payload["call_id"])
-            return check_tool(tool, event, turn.state if turn.ended else None)
+            return check_tool(tool, event, turn.state if turn is not None and turn.ended else None)
         return None
 
     def _check_submitted(self, event: Event) -> Problem | None:
@@ -236,7 +236,7 @@ class SessionState:
         parent = 0 if event.parent is None else (self.ids.get(event.parent) or self.last_seq)
         moves_to: str | msgspec.UnsetType | None = msgspec.UNSET
         turn: str | None = None
-        facts: dict[str, Any] | None = None
+        facts: dict[str, Any] = {}
         hashed = b""
         sound = check_payload(kind, payload) is None
         if (
@@ -245,9 +245,10 @@ class SessionState:
             and (payload["target"] is None or payload["target"] in self.ids)
         ):
             moves_to = payload["target"]
-        if event.turn and sound:
-            facts = self._facts(event)
-            turn = event.turn if facts is not None else None
+        if sound and (call := named_call(event)) is not None:
+            turn, facts = call[0], _facts(event) | {"call_id": call[1]}
+        elif sound and kind in TURN_STATES and event.turn:
+            turn, facts = event.turn, _facts(event)
             if kind == "turn_submitted":
                 hashed, self._hashed = self._hash(payload), None
         return Step(
@@ -259,21 +260,10 @@ class SessionState:
             type=kind if turn is not None or event.key is not None else None,
             key=event.key,
             turn=turn,
-            facts=facts or {},
+            facts=facts,
             hash=hashed,
             owner=event.owner if turn is not None else None,
         )
-
-    def _facts(self, event: Event) -> dict[str, Any] | None:
-        """What the state needs of a turn's or a tool's event; None of any other."""
-        payload = event.payload
-        if event.type in TOOL_TYPES:
-            if payload.get("call_id") is None:
-                return None
-        elif event.type not in TURN_STATES:
-            return None
-        known = _FACTS_OF[event.type]
-        return {name: payload[name] for name in known if payload.get(name) is not None}
 
     def _hash(self, payload: dict[str, Any]) -> bytes:
         """Of a submission: checked first, and taken in right after that."""
@@ -335,15 +325,16 @@ class SessionState:
     def _take_tool(self, turn_id: str, type: str, step: Step) -> None:  # noqa: A002
         facts = step.facts
         tool = self.journal.tool(turn_id, facts["call_id"])
-        if type == "tool_intent" and (tool is None or tool.closed):
+        if type == "tool_intent":  # it stands there: the call before, if any, was closed
             names = (facts["tool"], facts["side_effect"], facts["resume_policy"])
             new = ToolState("intended", *names, {"intended": step.seq})
             self.journal.put_tool(turn_id, facts["call_id"], new)
-        elif tool is not None:
-            take_tool(tool, type, step.seq, facts)
-        elif type == "tool_started":  # it ran: that its intent is lost makes it no safer
+        elif type == "tool_started" and (tool is None or not tool.may_start):
+            # Another call ran: that its intent is lost makes it no safer.
             lost = ToolState("started", UNKNOWN, UNKNOWN, UNKNOWN, {"started": step.seq})
             self.journal.put_tool(turn_id, facts["call_id"], lost)
+        elif tool is not None:
+            take_tool(tool, type, step.seq, facts)
 
     # --- snapshots --------------------------------------------------------------------------------
 
@@ -392,6 +383,12 @@ class SessionState:
                 self._take(step)
             except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
                 raise FormatError(f"delta at seq {step.seq} cannot be applied: {error}") from None
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    """What the state needs of a turn's or a tool's event."""
+    payload = event.payload
+    return {name: payload[name] for name in _FACTS_OF[event.type] if payload.get(name) is not None}
 
 
 def _check_missing(lines: int) -> None:

@@ -30,7 +30,7 @@ def state_view(events: Sequence[Event]) -> dict[str, Any]:
     failures: list[dict[str, Any]] = []
     denials: list[dict[str, Any]] = []
     for tool in account.tools:
-        listed = {"failed": failures, "denied": denials}.get(tool.state.outcome)
+        listed = {"failed": failures, "denied": denials}.get(tool.outcome)
         if listed is not None:
             listed.append({"turn": tool.turn, "call_id": tool.call_id, "tool": tool.state.tool})
     forks = [event for event in events if event.type == "forked"]

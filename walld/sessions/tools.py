@@ -17,7 +17,15 @@ import msgspec
 
 from walld.sessions.events import Event, Problem
 
-__all__ = ["TOOL_TYPES", "ToolState", "check_tool", "take_tool", "tool_state_of"]
+__all__ = [
+    "TOOL_TYPES",
+    "ToolState",
+    "check_tool",
+    "named_call",
+    "settles",
+    "take_tool",
+    "tool_state_of",
+]
 
 TOOL_TYPES: Final = frozenset(
     (
@@ -77,9 +85,27 @@ class ToolState(msgspec.Struct, array_like=True):
         """It has a result, was denied, or somebody observed what became of it."""
         return "observed" in self.seqs or self.outcome in ("done", "failed", "denied")
 
+    @property
+    def may_start(self) -> bool:
+        """A start that comes now is its own, and not that of a call whose intent is lost."""
+        return self.state in ("intended", "asked", "approved")
+
     def copy(self) -> ToolState:
         """One that does not change with this one."""
         return msgspec.structs.replace(self, seqs=self.seqs.copy())
+
+
+def named_call(event: Event) -> tuple[str, str] | None:
+    """(turn, call_id) of the call that the event tells of, None where it tells of none.
+
+    An observation may name one by `of_turn` and `of_call`.
+    """
+    if event.type not in TOOL_TYPES:
+        return None
+    turn, call_id = event.turn, event.payload.get("call_id")
+    if call_id is None and event.type == "observation":
+        turn, call_id = event.payload.get("of_turn"), event.payload.get("of_call")
+    return (turn, call_id) if turn and isinstance(turn, str) and isinstance(call_id, str) else None
 
 
 def tool_state_of(type: str, facts: dict[str, Any]) -> str | None:  # noqa: A002
@@ -105,7 +131,7 @@ def check_tool(tool: ToolState | None, event: Event, ended: str | None = None) -
     ended: how the turn ended, None while it has not.
     """
     call_id = event.payload.get("call_id")
-    if ended is not None and not _settles(tool, event):
+    if ended is not None and not settles(tool, event):
         got = f"{event.type} of call {call_id} in turn {event.turn}, which is {ended}"
         limit = "a turn that has not ended (submit with retry_of)"
         if tool is not None and tool.outcome in ("pending", "unknown"):
@@ -133,7 +159,7 @@ def check_tool(tool: ToolState | None, event: Event, ended: str | None = None) -
     return None
 
 
-def _settles(tool: ToolState | None, event: Event) -> bool:
+def settles(tool: ToolState | None, event: Event) -> bool:
     """Whether the event says what became of a call, so that it may come after its turn's end."""
     if tool is None:
         return event.type != "tool_intent"  # refused as a call that is not known

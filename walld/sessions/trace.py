@@ -69,7 +69,7 @@ def _turn_span(turn: TurnAccount) -> dict[str, Any]:
 
 
 def _tool_span(tool: ToolAccount, parent: str) -> dict[str, Any]:
-    outcome = tool.state.outcome
+    outcome = tool.outcome
     status = _TOOL_STATUS.get(outcome, "unset")
     span = _span("tool", tool.state.tool, tool.intent, tool.ended_at_ms, status, parent)
     span["attributes"] |= {

@@ -66,7 +66,7 @@ def tool_view(tool: ToolAccount) -> dict[str, Any]:
         "side_effect": tool.state.side_effect,
         "resume_policy": tool.state.resume_policy,
         "state": tool.state.state,
-        "outcome": tool.state.outcome,
+        "outcome": tool.outcome,
         "at_ms": tool.at_ms.copy(),
         "duration_ms": tool.duration_ms,
         "decisions": tool.decisions,

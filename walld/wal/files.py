@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import errno
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
+from walld.disk.patient import patiently
 from walld.wal.layout import (
     QUARANTINE_DIR,
     WAL_DIR,
@@ -68,12 +70,17 @@ class SegmentFiles:
 
     def adopt(self, segment_id: int) -> None:
         """Open a segment of an earlier daemon, for reading."""
-        self._files[segment_id] = self.disk.open(self.path(segment_id))
+        self._files[segment_id] = patiently(partial(self.disk.open, self.path(segment_id)))
 
     def create(
         self, segment_id: int, prev_batch_no: int, epoch: int, *, again: bool = False
     ) -> None:
-        """A new segment that is nothing but its header. It is not durable before `sync`."""
+        """A new segment that is nothing but its header. It is not durable before `sync`.
+
+        again: after an error. Somebody may have removed the directory of segments.
+        """
+        if again:
+            self.disk.make_dir(WAL_DIR)
         file = self.disk.create(self.path(segment_id))
         header = SegmentHeader(self.log_uuid, segment_id, prev_batch_no, epoch, again)
         try:
@@ -122,12 +129,16 @@ class SegmentFiles:
             if not file.same_file():
                 raise SegmentGone(errno.ESTALE, "removed or replaced underneath", file.path)
 
+    def is_durable(self, segment_id: int) -> bool:
+        """It was synced since it was created: power leaves at least its header."""
+        return segment_id not in self._unnamed
+
     def read(self, segment_id: int, offset: int, length: int) -> bytes:
         """Part of a segment. Raises OSError (EIO) where the file is shorter than that."""
         file = self._files.get(segment_id)
         if file is None:
             raise OSError(errno.EIO, "the segment could not be opened", self.path(segment_id))
-        data = file.read_at(length, offset)
+        data = patiently(partial(file.read_at, length, offset))
         if len(data) != length:
             path = self.path(segment_id)
             raise OSError(errno.EIO, f"{len(data)} of {length} bytes at {offset}", path)

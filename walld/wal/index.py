@@ -132,6 +132,14 @@ class LogIndex:
                 found.append((no, self._seqs(record)[1], flags & _DEAD))
         return found
 
+    def ended(self) -> Iterator[tuple[int, int, int]]:
+        """(stream number, place, body bytes) of the Begins of those that have a tombstone."""
+        for no in self.dead:
+            for record in self._telling.get(no, ()):
+                at = bisect_right(self._starts, record) - 1
+                if self._batches[at].flags[record - self._starts[at]] & Flag.BEGIN:
+                    yield no, self._places[record], self._sizes[record]
+
     @property
     def last_no(self) -> int:
         """Highest stream number in the log, 0 where there is none."""

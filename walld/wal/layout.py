@@ -180,6 +180,12 @@ class Settled(NamedTuple):
     verdict 5 (leapt): these numbers may have been in use in what a start could not read, up to
     segment_id; it gave none of them. offset is 0.
 
+    verdict 6 (unread): that start could not read segment_id, of offset bytes (0: not known), and
+    leapt over first_no to last_no for it. From then on it must be there, and whole.
+
+    verdict 7 (read): not any more. It was read, up to batch offset at least; or it was not whole,
+    and that has cost batches first_no to last_no; or (all 0) it goes as it is, being the oldest.
+
     verdict 3 (stranded): the last good copy of these batches is in segment_id, though a later
     segment begins before them. They are not missed once that segment was unlinked. offset is 0.
     """

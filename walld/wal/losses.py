@@ -6,7 +6,7 @@ Refuses: files, bodies, and what a hole means (`verdict.py`). Pure.
 A hole does not say what stood in it. The streams do: seqs that are missing between a record that
 stands before the hole and one that stands behind it were in it. What a stream said last of all
 leaves no such trace; it is known only that the stream had not ended: one event at least is feared
-to be lost (`Coverage.tails_lost`).
+to be lost, or as many as what is left of the batch claims (`Coverage.tails_lost`).
 
 Memory: four numbers a stream, four more for each gap; one for a stream that has a tombstone.
 """
@@ -22,9 +22,9 @@ from walld.wal.layout import Flag
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from walld.wal.doubtful import Claim, DoubtfulBatch
     from walld.wal.ranges import Range
     from walld.wal.scan import ScannedBatch
-    from walld.wal.verdict import Damage
 
 __all__ = ["Coverage", "Gap"]
 
@@ -69,7 +69,10 @@ class _Runs:
             runs[-1][1], runs[-1][3] = last_seq, batch_no
             return
         runs.append([first_seq, last_seq, batch_no, batch_no])
-        runs.sort()
+        self._join_up()
+
+    def _join_up(self) -> None:
+        runs = sorted(self._runs)
         joined = [runs[0]]
         for run in runs[1:]:
             before = joined[-1]
@@ -78,6 +81,14 @@ class _Runs:
             elif run[1] > before[1]:
                 before[1], before[3] = run[1], run[3]
         self._runs = joined
+
+    def goes_on_from(self, part: _Runs) -> None:
+        """What an earlier part holds. Whether more may follow is this one's to say."""
+        for first_seq, last_seq, first_no, last_no in part._runs:
+            self._runs.append([first_seq, last_seq, first_no, last_no])
+        self._join_up()
+        self.has_ended |= part.has_ended
+        self.stands_no = max(self.stands_no, part.stands_no)
 
     def gaps(self) -> list[Gap]:
         found = []
@@ -134,6 +145,19 @@ class Coverage:
             if flags & Flag.TERMINAL:
                 runs.has_ended = True
 
+    def doubted(self, segment_id: int, offset: int, batch: DoubtfulBatch) -> None:
+        """Bodies that verify in a batch, at that offset, that does not."""
+        for record, _ in batch.good:
+            no = record.stream_no
+            runs = self.has(no, record.first_seq, record.last_seq, batch.batch_no)
+            if runs is None:
+                continue
+            runs.stands_no = max(runs.stands_no, batch.batch_no)
+            runs.has_ended |= bool(record.flags & Flag.TERMINAL)
+            if record.flags & Flag.BEGIN:
+                place = segment_id, offset + record.offset, record.body_bytes
+                self.begins.setdefault(no, place)
+
     def has(self, stream_no: int, first_seq: int, last_seq: int, batch_no: int = 0) -> _Runs | None:
         """These seqs of it are there; batch 0: in its partial, where a Begin stands too."""
         if stream_no in self.dead:
@@ -146,6 +170,16 @@ class Coverage:
         if not batch_no:
             runs.kept_seq = max(runs.kept_seq, last_seq)
         return runs
+
+    def join(self, numbers: list[int]) -> None:
+        """These are one reply, which goes on as the last of them (`replies/parts.py`)."""
+        *earlier, last = numbers
+        for no in earlier:
+            self.begins.pop(no, None)
+            part = self._streams.pop(no, None)
+            if part is not None and last in self._streams:
+                self._streams[last].goes_on_from(part)
+        self._all_gaps = self._open = None
 
     @property
     def count(self) -> int:
@@ -186,13 +220,17 @@ class Coverage:
             self._open = sorted(runs.stands_no for runs in self._streams.values() if runs.is_open)
         return bisect_left(self._open, batch_no)
 
-    def tails_lost(self, corrupt: Iterable[Damage]) -> dict[int, int]:
+    def tails_lost(self, until_no: int, claims: Iterable[Claim] = ()) -> dict[int, int]:
         """Stream -> the seq it must be feared to have got to, of those that may have said more in
-        batches that were synced and are lost: one behind the last that is there.
+        a batch up to that, which is lost: as far as a directory that is left of one tells, else one
+        behind the last that is there. It may have gone on behind that.
         """
-        until = max((damage.last_no for damage in corrupt), default=0)
-        return {
+        found = {
             no: runs.last_seq + 1
             for no, runs in self._streams.items()
-            if runs.is_open and runs.stands_no < until
+            if runs.is_open and runs.stands_no < until_no
         }
+        for no, first_seq, last_seq, is_sure in sorted(claims):
+            if no in found and (is_sure or first_seq <= found[no] + 1):
+                found[no] = max(found[no], last_seq)
+        return found

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import operator
 import sys
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from walld import limits
+from walld.disk.patient import patiently
 from walld.wal import ranges
 from walld.wal.layout import (
     BATCH_ALIGNMENT,
@@ -60,13 +62,12 @@ __all__ = [
     "good_headers",
     "list_segments",
     "newest_header",
+    "not_segments",
     "whole_batch",
 ]
 
 WINDOW_BYTES = 2 * limits.BATCH_BYTES_MAX
 assert WINDOW_BYTES % BATCH_ALIGNMENT == 0
-READ_TRIES = 3
-"""An I/O error is not a bad CRC: read again this often before it is believed."""
 
 _magic = BATCH_MAGIC.to_bytes(2, "little")
 
@@ -252,12 +253,7 @@ class SegmentScan:
 
     def _read(self, offset: int) -> bytes:
         length = min(WINDOW_BYTES, self.facts.size - offset)
-        for _ in range(READ_TRIES - 1):
-            try:
-                return self._file.read_at(length, offset)
-            except OSError:
-                continue
-        return self._file.read_at(length, offset)
+        return patiently(partial(self._file.read_at, length, offset))
 
 
 class LogScan:
@@ -314,6 +310,16 @@ def list_segments(disk: Disk) -> list[int]:
     entries = (entry.name for entry in disk.list_dir(WAL_DIR) if entry.kind == "file")
     ids = map(parse_segment_name, entries)
     return sorted(number for number in ids if number is not None)
+
+
+def not_segments(disk: Disk) -> list[str]:
+    """What is called like a segment and is none, by its path: nobody reads what it holds."""
+    return [
+        f"{WAL_DIR}/{entry.name}"
+        for entry in disk.list_dir(WAL_DIR)
+        if entry.name.endswith(".wal")
+        and (entry.kind != "file" or parse_segment_name(entry.name) is None)
+    ]
 
 
 def whole_batch(file: File, seed: int, offset: int) -> bytes | None:

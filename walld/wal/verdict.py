@@ -15,17 +15,19 @@ Invariants
 - V3 What cannot be read, or is of another version or log, is neither torn nor corrupt: it may be
   whole, so it is kept, and judged again at the next start.
 - V4 No number is given again that may be in use in what cannot be read: who goes on from here leaps
-  over as many as fit into it, and writes that down, since numbers it never gave are not missing.
+  over as many as fit into it, and writes that down, since numbers it never gave are not missing;
+  and which segments that was for, so that those are (`unread.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from walld import limits
 from walld.wal import ranges
-from walld.wal.layout import BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES, Settled
+from walld.wal.layout import BATCH_HEADER_BYTES, Settled
+from walld.wal.unread import KEPT, READ, UNREAD, Awaited, base_no, evident_no, start_no
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +52,7 @@ Reason = Literal[
     "residue",  # a segment shorter than its header
     "segment header",  # its CRC does not match
     "header",  # no batch header where one had to be, up to the next that verifies
+    "empty",  # the same, of so few bytes between two batches that no record stood there
     "payload",  # a good header, a payload that does not match it
     "short",  # a good header, a payload that runs past the end of the file
     "unreadable",  # the kernel gave an error three times
@@ -57,9 +60,6 @@ Reason = Literal[
     "foreign",  # a segment of another log, or under another segment's name
     "missing",  # numbers that stand in no segment and no hole
 ]
-_KEPT: frozenset[Reason] = frozenset({"unreadable", "version", "foreign"})
-"""Neither torn nor corrupt (V3)."""
-
 TORN, CORRUPT, STRANDED, RENEWED, LEAPT = 1, 2, 3, 4, 5
 """Verdicts of `layout.Settled` rows."""
 SEGMENT_BATCHES_BITS = 20
@@ -143,11 +143,18 @@ class Verdict:
     not_kept: list[Damage] = field(default_factory=list)
     """Of `unsettled`: bytes that this start could not copy there. Their segment is set aside whole,
     in its turn, and until then each start meets them."""
+    unread: list[Range] = field(default_factory=list)
+    """Numbers that may stand in what cannot be read, and are read nowhere else."""
     leap: Settled | None = None
     """Numbers behind `last_batch_no` that may be in use all the same (V4)."""
     leaps: list[tuple[int, int, int]] = field(default_factory=list)
     """(first, last, synced_no) of numbers over which an earlier start has leapt: up to which of
     them what that start could not read was synced."""
+
+    awaited: list[Settled] = field(default_factory=list)
+    """About segments: for which this start leaps, and which can be read at last."""
+    missed: dict[Damage, Settled] = field(default_factory=dict)
+    """Of `corrupt`: what an earlier start could not read, and never will be; with its row."""
 
     @property
     def reserved_no(self) -> int:
@@ -172,7 +179,7 @@ class Verdict:
     def rows(self) -> list[Settled]:
         """What this start writes down, so that no later one reports it again."""
         found = [
-            Settled(item.segment_id, item.offset, item.first_no, item.last_no, verdict)
+            self._row(item, verdict)
             for verdict, damage in ((TORN, self.torn), (CORRUPT, self.corrupt))
             for item in damage
             if item not in self.unsettled
@@ -184,15 +191,18 @@ class Verdict:
             if item.reason == "segment header"
         ]
         found += [self.leap] if self.leap is not None else []
-        return found + self.stranded
+        return found + self.awaited + self.stranded
 
     def late_rows(self) -> list[Settled]:
         """What `rows` has left out, to be written down once that is no reason any more."""
-        return [
-            Settled(item.segment_id, item.offset, item.first_no, item.last_no, CORRUPT)
-            for item in self.unsettled
-            if item not in self.not_kept
-        ]
+        late = (item for item in self.unsettled if item not in self.not_kept)
+        return [self._row(item, CORRUPT) for item in late]
+
+    def _row(self, item: Damage, verdict: int) -> Settled:
+        about = self.missed.get(item)
+        if about is not None:
+            return about
+        return Settled(item.segment_id, item.offset, item.first_no, item.last_no, verdict)
 
 
 def judge(segments: Sequence[SegmentFacts], attested_no: int = 0) -> Verdict:
@@ -207,22 +217,26 @@ class _Judge:
 
     def __init__(self, segments: Sequence[SegmentFacts], attested_no: int) -> None:
         synced_no = max((facts.synced_no for facts in segments), default=0)
-        last_no = max((_evident_no(facts) for facts in segments), default=0)
+        last_no = max((evident_no(facts) for facts in segments), default=0)
         self.verdict = Verdict(max(last_no, synced_no), synced_no)
         self._synced_no = max(synced_no, attested_no)
         self._last_no = max(last_no, self._synced_no)
         self._segments = segments
-        good = ranges.merged(item for facts in segments for item in facts.numbers)
+        self._good = good = ranges.merged(item for facts in segments for item in facts.numbers)
         rows = [row for facts in segments for row in facts.settled]
+        self._awaited = Awaited(segments, good)
+        self.verdict.awaited = self._awaited.read
         oldest_id = segments[0].segment_id if segments else 0
         known = ranges.merged(
             (row.first_no if row.verdict != LEAPT else self._leapt(row), row.last_no)
             for row in rows
-            if row.first_no and (row.verdict != STRANDED or row.segment_id < oldest_id)
+            if row.first_no
+            and row.verdict != UNREAD
+            and (row.verdict != STRANDED or row.segment_id < oldest_id)
         )
-        nowhere = STRANDED, LEAPT
+        nowhere = STRANDED, LEAPT, UNREAD, READ
         self._places = {(row.segment_id, row.offset) for row in rows if row.verdict not in nowhere}
-        self._base_no = _base_no(segments, self._places)
+        self._base_no = base_no(segments, self._places)
         self._absent = ranges.without([(self._base_no + 1, self._last_no)], good)
         self._missing = ranges.without(self._absent, known)
         explained: list[Range] = []
@@ -231,15 +245,19 @@ class _Judge:
                 explained += self._decide(index, facts.segment_id, hole)
         for item in ranges.without(self._missing, ranges.merged(explained)):
             self._report([item], 0, Hole(0, 0, 0, "missing"))
+        for segment_id in self._awaited.hurt:
+            if not self._is_missed(segment_id):
+                self._miss(Damage(segment_id, 0, 0, 0, 0, "missing"), [])
         self._strand()
         self._leap()
 
     def _leapt(self, row: Settled) -> int:
         """The first number of a leap that is not missed: below stands what can be read by now."""
         older = [facts for facts in self._segments if facts.segment_id <= row.segment_id]
-        synced_no = max((facts.synced_no for facts in older), default=0)
+        read_no = self._awaited.read_until(row.segment_id)
+        synced_no = max([read_no, *(facts.synced_no for facts in older)])
         self.verdict.leaps.append((row.first_no, row.last_no, synced_no))
-        return max([row.first_no, *(_evident_no(facts) + 1 for facts in older)])
+        return max([row.first_no, read_no + 1, *(evident_no(facts) + 1 for facts in older)])
 
     def _leap(self) -> None:
         """Leap over what the segments that cannot be read may hold (V4).
@@ -250,16 +268,17 @@ class _Judge:
         has 40 bits for a number) leave what the last whole segment tells: older ones have numbers
         up to those in it, unless it was begun to write some again.
         """
-        is_unread, base_id, base_no = False, 0, 0
+        unread, base_id, base_no = list[SegmentFacts](), 0, 0
         for facts in reversed(self._segments):
-            is_kept = any(hole.reason in _KEPT for hole in facts.holes)
-            is_unread |= is_kept
+            is_kept = any(hole.reason in KEPT for hole in facts.holes)
+            if is_kept:
+                unread.append(facts)
             if facts.header is not None and not facts.header.again:
-                base_id, base_no = facts.segment_id, _evident_no(facts)
+                base_id, base_no = facts.segment_id, evident_no(facts)
                 if is_kept:
                     base_id, base_no = facts.segment_id - 1, facts.header.prev_batch_no
                 break
-        if not is_unread:
+        if not unread:
             return
         newest_id = self._segments[-1].segment_id
         last_no = newest_id + 1 << SEGMENT_BATCHES_BITS
@@ -268,18 +287,39 @@ class _Judge:
         first_no = self.verdict.last_batch_no + 1
         last_no = max(min(last_no, _LEAP_NO_MAX), first_no)
         self.verdict.leap = Settled(newest_id, 0, first_no, last_no, LEAPT)
+        self.verdict.unread = ranges.merged([*self.verdict.unread, (first_no, last_no)])
+        missed = self._awaited.missed(self.verdict.leap, unread)
+        self.verdict.awaited = [*missed, *self._awaited.read]
+
+    def _miss(self, place: Damage, lost: list[Range]) -> None:
+        """Damage to what an earlier start could not read: its row says that it was judged."""
+        number, until = self._awaited.hurt[place.segment_id]
+        first, last = (lost[0][0], lost[-1][1]) if lost else (number, number)
+        place = place._replace(first_no=first, last_no=last)
+        self.verdict.corrupt.append(place)
+        if not self._is_missed(place.segment_id):
+            self.verdict.missed[place] = Settled(place.segment_id, until, first, last, READ)
+
+    def _is_missed(self, segment_id: int) -> bool:
+        return any(item.segment_id == segment_id for item in self.verdict.missed)
 
     def _decide(self, index: int, segment_id: int, hole: Hole) -> list[Range]:
         """Put one hole where it belongs. Returns the missing numbers it explains."""
         first, last = self._cost(index, hole)
         lost = ranges.cut(self._missing, first, last)
+        if hole.reason == "header" and hole.next_no and hole.length <= BATCH_HEADER_BYTES:
+            hole = replace(hole, reason="empty")
         place = Damage(segment_id, hole.offset, hole.length, 0, 0, hole.reason)
-        if hole.reason in _KEPT:
+        if hole.reason in KEPT:
+            unread = ranges.without([(first, last)] if first <= last else [], self._good)
+            self.verdict.unread = ranges.merged([*self.verdict.unread, *unread])
             numbers = (lost[0][0], lost[-1][1]) if lost else (0, 0)
             self.verdict.unreadable.append(place._replace(first_no=numbers[0], last_no=numbers[1]))
             # A foreign file does not hold the numbers that are missing: they stay to be explained.
             return [] if hole.reason == "foreign" else lost
-        if lost:
+        if segment_id in self._awaited.hurt:
+            self._miss(place, lost)
+        elif lost:
             self._report(lost, segment_id, hole)
         elif (segment_id, hole.offset) in self._places or ranges.cut(self._absent, first, last):
             self.verdict.settled.append(place)
@@ -304,11 +344,11 @@ class _Judge:
             if header is not None:
                 previous_no = header.prev_batch_no
             else:
-                older = (_evident_no(facts) for facts in self._segments[:index])
+                older = (evident_no(facts) for facts in self._segments[:index])
                 previous_no = max([self._base_no, *older])
         if not next_no:
             # A segment that begins at an earlier number holds the same batches written again.
-            newer = (_start_no(facts) for facts in self._segments[index + 1 :])
+            newer = (start_no(facts) for facts in self._segments[index + 1 :])
             found = (number for number in newer if number > previous_no)
             next_no = next(found, self._last_no + 1)
         return previous_no + 1, next_no - 1
@@ -331,7 +371,7 @@ class _Judge:
             for first, last in alone:
                 row = Settled(facts.segment_id, 0, first, last, STRANDED)
                 self.verdict.stranded.append(row)
-            begins_no = min(begins_no, _start_no(facts) or begins_no)
+            begins_no = min(begins_no, start_no(facts) or begins_no)
             newer = ranges.merged([*newer, *facts.numbers])
 
     def _report(self, lost: list[Range], segment_id: int, hole: Hole) -> None:
@@ -353,40 +393,3 @@ class _Judge:
         if not any(first <= number <= last for first, last, _ in self.verdict.leaps):
             return self._synced_no
         return self.verdict.synced_up_to(number)
-
-
-def _evident_no(facts: SegmentFacts) -> int:
-    """The highest batch number that a segment gives evidence of."""
-    before = facts.header.prev_batch_no if facts.header else 0
-    settled = max((row.last_no for row in facts.settled), default=0)
-    return max(facts.last_no, before, settled)
-
-
-def _start_no(facts: SegmentFacts) -> int:
-    """The number of a segment's first batch, 0 where nothing tells it."""
-    return facts.header.prev_batch_no + 1 if facts.header else facts.first_no
-
-
-def _base_no(segments: Sequence[SegmentFacts], settled: set[tuple[int, int]]) -> int:
-    """The number before the first that must be there: older ones went with their segments.
-
-    settled: (segment id, offset) of holes of which an earlier start has said what they cost.
-    The lowest beginning, not the oldest segment's: a later one may hold earlier batches again.
-    """
-    starts = [number for number in map(_start_no, segments) if number]
-    if not starts:
-        return 0
-    if segments[0].header is not None:
-        return min(starts) - 1
-    # The oldest header is lost, and how many batches behind it is not known: one if there was room.
-    # None where what it held unsynced stands again in a later one: perhaps it never was synced.
-    # That is the one that begins lowest: those between may have been taken along, as it was.
-    holes = segments[0].holes
-    headers = (facts.header for facts in segments if facts.header is not None)
-    lowest = min(headers, key=lambda header: header.prev_batch_no, default=None)
-    room = bool(holes) and holes[0].reason == "segment header"
-    room = room and not (lowest is not None and lowest.again)
-    room = room and holes[0].length > SEGMENT_HEADER_BYTES
-    # Nor where a start has judged it while the segments before it, and their numbers, were there.
-    room = room and (segments[0].segment_id, holes[0].offset) not in settled
-    return max(min(starts) - 1 - room, 0)

@@ -1,6 +1,7 @@
 """Which log a segment is of, where neither LOCK nor any segment's header can be believed.
 
-Owns: that proof. Refuses: headers that verify (`scan.py`), what is in the batches.
+Owns: that proof, and whether any segment of a log is there. Refuses: headers that verify
+(`scan.py`), what is in the batches.
 
 A batch's header verifies with no uuid but its log's. So the one that stands in a damaged header is
 the right one if batches behind it verify with it, and so is the one that stood there before a
@@ -17,14 +18,14 @@ from walld.wal.layout import (
     segment_name,
     unpack_segment_header,
 )
-from walld.wal.scan import SegmentScan
+from walld.wal.scan import SegmentScan, list_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from walld.disk.base import Disk
 
-__all__ = ["proven_uuid"]
+__all__ = ["is_there", "proven_uuid"]
 
 _UUID_AT, _UUID_BYTES = 16, 16
 
@@ -47,6 +48,28 @@ def proven_uuid(disk: Disk, ids: list[int]) -> bytes | None:
         finally:
             file.close()
     return None
+
+
+def is_there(disk: Disk, log_uuid: bytes) -> bool:
+    """Some segment of that log is in wal/, by its header or its batches, or one that cannot be
+    judged now. What was cut below its header, or is of another log, is none.
+    """
+    for segment_id in reversed(list_segments(disk)):
+        try:
+            file = disk.open(f"{WAL_DIR}/{segment_name(segment_id)}")
+        except OSError:  # also one that went since it was listed: it is not the last
+            return True
+        try:
+            scan = SegmentScan(file, segment_id, log_uuid)
+            next(iter(scan), None)
+        finally:
+            file.close()
+        facts = scan.facts
+        if facts.header is not None or facts.numbers:
+            return True
+        if any(hole.reason in ("unreadable", "version") for hole in facts.holes):
+            return True
+    return False
 
 
 def _candidates(start: bytes) -> Iterator[bytes]:

@@ -43,6 +43,14 @@ export class NotDurable extends Unavailable {
   }
 }
 
+/** Codes that say nothing of what was asked: they are of the moment, or of the session. */
+const PASSING = ["recovering", "behind", "ledger_full", "disk_full", "unreadable", "internal", "unwritable"];
+
+/** Asked again it may be done: it says nothing of what was asked. */
+export function isPassing(error: unknown): error is Unavailable | Refused {
+  return error instanceof Unavailable || (error instanceof Refused && PASSING.includes(error.code));
+}
+
 /** The daemon will not do it: `code` names why, `got` and `limit` are the two sides. */
 export class Refused extends WalldError {
   override name = "Refused";

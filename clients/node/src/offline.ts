@@ -47,7 +47,12 @@ export function pathName(id: string): string {
 function walIsEmpty(wal: string): boolean {
   const entries = readdirSync(wal, { withFileTypes: true });
   return (
-    entries.some((entry) => entry.name.endsWith(".wal")) &&
+    // One that has its header: what was cut below it may have held anything.
+    entries.some(
+      (entry) =>
+        entry.name.endsWith(".wal") &&
+        lstatSync(join(wal, entry.name)).size >= SEGMENT_HEADER_BYTES,
+    ) &&
     entries.every((entry) =>
       entry.isFile()
         ? lstatSync(join(wal, entry.name)).size <= SEGMENT_HEADER_BYTES

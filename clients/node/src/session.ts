@@ -8,7 +8,7 @@
 
 import { isDeepStrictEqual } from "node:util";
 
-import { NotDurable, Refused, Unavailable } from "./errors.ts";
+import { isPassing, NotDurable, Refused, Unavailable } from "./errors.ts";
 import { checkedId, newEntryId } from "./ids.ts";
 import { APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX, SUBMIT_MS } from "./limits.ts";
 import * as opaque from "./opaque.ts";
@@ -134,7 +134,7 @@ export class Session {
         return await this.first(placed!, messageId, textOf(entry["payload"] as Uint8Array));
       }
     } catch (error) {
-      if (!(error instanceof Unavailable)) throw error;
+      if (!isPassing(error)) throw error;
       const waitedMs = Math.round(performance.now() - began);
       throw new NotDurable(this.sessionId, turnId, messageId, waitedMs, error);
     }
@@ -256,6 +256,11 @@ export class Session {
   /** The turn that took this message id before. Refused where its content is another. */
   private async first(entry: Entry, messageId: string, sent: string): Promise<Turn> {
     const [line] = await this.lines(entry.seq - 1, 1);
+    if (line?.["seq"] !== entry.seq) {
+      const limit = "a message that is there: submit it anew, with another messageId";
+      const text = `the message (entry ${entry.seq}) was lost to damage`;
+      throw new Refused("lost_entry", messageId, limit, text);
+    }
     const kept = (line?.["payload"] ?? {}) as Record<string, unknown>;
     const content = (JSON.parse(sent) as Record<string, unknown>)["content"];
     if (line?.["type"] !== "turn_submitted" || !isDeepStrictEqual(kept["content"], content)) {

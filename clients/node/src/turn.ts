@@ -7,7 +7,7 @@
  */
 
 import { warn } from "./dialing.ts";
-import { Unavailable } from "./errors.ts";
+import { isPassing } from "./errors.ts";
 import { checkedId, newStreamId } from "./ids.ts";
 import type { Info, Reply } from "./reply.ts";
 import type { Entry, OpenReply, Session } from "./session.ts";
@@ -63,7 +63,7 @@ export class Turn {
       await this.moved("assistant_started", { stream_id: streamId });
     } catch (error) {
       // A reply never fails for the daemon's sake; it names its turn.
-      if (!(error instanceof Unavailable)) throw error;
+      if (!isPassing(error)) throw error;
       warn(`turn '${this.turnId}': that its reply began is not in the log: ${error.message}`);
     }
     if (!this.streamIds.includes(streamId)) this.streamIds.push(streamId);

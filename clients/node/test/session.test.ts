@@ -1,11 +1,13 @@
 /** Sessions on a real daemon: what is submitted survives, what is appended is read back in order. */
 
 import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
 import { after, test } from "node:test";
 
 import { NotDurable, Refused, connect } from "walld-client";
 
-import { Daemon } from "./daemon.js";
+import { Daemon, until } from "./daemon.js";
 
 /** For the tests that do not kill it. */
 const shared = await Daemon.started({ after });
@@ -98,6 +100,32 @@ test("a submit that nobody takes is not known to be durable, and a reply goes on
   await daemon.start();
   assert.ok(await reply.drain({ timeoutMs: 10_000 }));
   assert.equal((await client.recover("away"))!.text, "said all the same");
+});
+
+test("a session that cannot be written: a submit is not known to be durable, a reply goes on", async (t) => {
+  const daemon = await Daemon.started(t);
+  const session = daemon.client().session("bad");
+  const turn = await session.submit("first");
+  const file = join(daemon.data, "sessions", String(process.getuid!()), "bad", "events.jsonl");
+  mkdirSync(file, { recursive: true });
+  for (const size of [20_000, 1]) {
+    const takesNoMore = async (): Promise<boolean> => {
+      try {
+        await session.append("x", { pad: "p".repeat(size) });
+        return false;
+      } catch (error) {
+        return error instanceof Refused && error.code === "unwritable";
+      }
+    };
+    await until(takesNoMore, "a session that takes no more");
+  }
+  await assert.rejects(session.submit("p".repeat(20_000), { messageId: "m-2" }), (error) => {
+    return error instanceof NotDurable && error.messageId === "m-2";
+  });
+  const reply = await turn.reply();
+  reply.token("an answer");
+  reply.end();
+  await turn.completed();
 });
 
 test("redact sees every text of a payload", async (t) => {

@@ -12,7 +12,7 @@ from typing import Any
 from walld_client import artifacts, entries
 from walld_client.entries import Artifact, Draft, Entry, draft
 from walld_client.errors import Refused, Unavailable
-from walld_client.given import checked_bool, checked_list, checked_seq
+from walld_client.given import checked_bool, checked_int, checked_list, checked_seq
 from walld_client.ids import checked_id
 from walld_client.limits import PAYLOAD_BYTES_MAX, TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
@@ -63,7 +63,10 @@ class Appending:
         wait: False sends it like a token, in order, and gives an Entry of seq 0; where the daemon
         is away it is kept, and sent once it is back. What it is refused for is logged,
         and what is dropped because its session could not be written for a second.
-        once: where its key (or, without one, its id) is there already, the first entry stands.
+        once: where its key (or, without one, its id) is there already, the first entry stands; its
+        id is "" where that entry was lost to damage.
+        payload: what JSON cannot hold is kept as near as it goes: bytes as base64, other objects as
+        their repr, NaN and infinities as null (of what is said to a model they are a ValueError).
         leaf: what is appended next hangs on it. expected_seq: Refused (`stale`) where the session
         is at another. synced: wait until it survives the loss of power, not only of a process.
         """
@@ -185,7 +188,7 @@ class Appending:
 
     def undo(self, n: int = 1) -> Steps[Entry]:
         """Take the last n messages off; more than there are empties the session."""
-        if n < 1:
+        if checked_int(n, "n") < 1:
             raise ValueError(f"undo takes at least 1 message, got {n}")
         return (yield from self.append("undo", {"n": n}))
 
@@ -279,9 +282,9 @@ class Appending:
         return (yield from self.placed(made, synced=synced, expected_seq=expected_seq))
 
     def delivered(self) -> Steps[None]:
-        """What was appended without waiting goes before whatever is asked now."""
+        """What was appended to it without waiting goes before whatever is asked of it now."""
         if self._outbox is not None:
-            yield from delivered(self._outbox, TIMEOUT_SECONDS)
+            yield from delivered(self._outbox, TIMEOUT_SECONDS, self.session_id)
 
     def made(
         self, drafts: Sequence[Draft], bytes_max: int = PAYLOAD_BYTES_MAX

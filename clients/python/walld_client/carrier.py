@@ -11,12 +11,14 @@ may die too; then it is doubtful, and sent again by its id on the next connectio
 the keeper waits for a hang-up alone, and answers are read by whoever posts next.
 
 Invariants
-- Entries are sent in the order they were posted, and what may have to be sent again stands
-  before all that was posted since. So a connection that is left behind, which the daemon reads to
-  its end, and the next one say the same, each in that order; by their ids the first of both counts.
+- Entries of a session are sent in the order they were posted, and what may have to be sent again
+  stands before all of it that was posted since. So a connection that is left behind, which the
+  daemon reads to its end, and the next one say the same, each in that order; by their ids the
+  first of both counts.
 - What is sent, waits and is not answered is bounded: in entries, and in bytes of payload.
-- A session that cannot be written holds up the others for _GIVE_UP_SECONDS: then what waits of it
-  is dropped, and what is posted to it from then on at its first attempt, until one is taken.
+- A session that cannot be written holds up no other (`waiting.py`). After _GIVE_UP_SECONDS what
+  waits of it is dropped, and what is posted to it from then on at its first attempt, until one is
+  taken.
 """
 
 from __future__ import annotations
@@ -36,11 +38,12 @@ from walld_client.connection import NOSIGNAL
 from walld_client.errors import Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN, OUTBOX_BYTES_MAX, OUTBOX_ENTRIES_MAX
 from walld_client.lock import Lock, Reentered
-from walld_client.posted import Posted
+from walld_client.posted import Posted, are_refused
 from walld_client.query import unreachable
 from walld_client.requests import Conversation
+from walld_client.waiting import Waiting
 from walld_client.wire import framing
-from walld_client.wire.messages import Answer, Error, ToQuery
+from walld_client.wire.messages import OF_ITS_SESSION, OF_THIS_MOMENT, Answer, Error, ToQuery
 
 __all__ = ["Carrier"]
 
@@ -57,16 +60,13 @@ _GIVE_UP_SECONDS = 1.0
 """How long a session may fail: an error that passes costs no entry."""
 _FORGET_SECONDS = 60.0
 """A session that failed so long ago has that time again."""
-_OF_NOW = ("recovering", "behind", "ledger_full", "disk_full")
-_OF_SESSION = ("unreadable", "internal", "unwritable")
-"""What an entry is refused for that is sent again: it says nothing of the entry."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _messages = msgspec.msgpack.Decoder(ToQuery)
 _log = logging.getLogger("walld")
 
 
-class _GivenUp(Unavailable):
-    """What waited for one session is dropped: the rest need not wait for another attempt."""
+class _OfOneSession(Unavailable):
+    """One session stands aside, or is given up: the rest need not wait for another attempt."""
 
 
 class Carrier(Lock):
@@ -85,7 +85,7 @@ class Carrier(Lock):
         self._unsent = memoryview(b"")
         self._ends: deque[int] = deque()
         """Of each frame in `_unsent`: how much is left of that when the kernel has it."""
-        self._kept: deque[Posted] = deque()
+        self._kept = Waiting()
         self._bytes = 0
         self._failing: dict[str, float] = {}
         """Sessions of which an entry could not be taken, and none was since; from when on."""
@@ -103,6 +103,12 @@ class Carrier(Lock):
 
     def __len__(self) -> int:
         return len(self._on_its_way) + len(self._kept)
+
+    def holds(self, session_id: str) -> bool:
+        """Something that was posted to that session is not answered."""
+        with self.mutex, self:
+            open_ones = (*self._on_its_way.values(), *self._kept)
+            return any(one.session_id == session_id for one in open_ones)
 
     @property
     def unsent(self) -> int:
@@ -142,6 +148,7 @@ class Carrier(Lock):
         with self.mutex, self:
             if hurry:
                 self._retry_at = min(self._retry_at, self._hurry_at)
+                self._kept.hurry()
             self._pump()
             watched = self._watching()
         self._look_after()
@@ -193,7 +200,7 @@ class Carrier(Lock):
     def attend(self, events: int) -> bool:
         """Read, send, connect: whatever is due."""
         with self.mutex, self:
-            if events & _HANGUP and self._socket is not None:
+            if events & _HANGUP and self._is_hung_up():
                 self._fail(ConnectionResetError("walld hung up"))
             self._pump()
             if self._is_left and not len(self):
@@ -202,6 +209,14 @@ class Carrier(Lock):
         return True
 
     # --- under the lock -------------------------------------------------------------------------
+
+    def _is_hung_up(self) -> bool:
+        """Asked again: what the keeper saw may be of the connection before this one."""
+        if self._socket is None:
+            return False
+        poll = select.poll()
+        poll.register(self._socket, 0)
+        return any(seen & _HANGUP for _, seen in poll.poll(0))
 
     def mend(self) -> None:
         """Nobody knows what of a frame the kernel took, or which books were written."""
@@ -212,7 +227,7 @@ class Carrier(Lock):
         for _ in range(2):
             if len(self) < OUTBOX_ENTRIES_MAX and self._bytes + size <= OUTBOX_BYTES_MAX:
                 self._bytes += size
-                self._kept.append(posted)
+                self._kept.add(posted)
                 self._pump()
                 return ""
             self._pump()
@@ -222,20 +237,22 @@ class Carrier(Lock):
         )
 
     def _watching(self) -> tuple[int, int, float | None]:
+        at = self._kept.next_at()
         if self._socket is None:
-            return -1, 0, self._retry_at if self._kept else None
+            return -1, 0, None if at is None else max(at, self._retry_at)
         if self._greeting is not None:
             return self._socket.fileno(), select.POLLIN, None
-        if self._ends or self._kept:
+        if self._ends or (at is not None and at <= time.monotonic()):
             return self._socket.fileno(), select.POLLIN | select.POLLOUT, None
         many = len(self._on_its_way) > (0 if self._is_left else _UNHEARD_MAX)
-        return self._socket.fileno(), select.POLLIN if many else 0, None
+        return self._socket.fileno(), select.POLLIN if many else 0, at
 
     def _pump(self) -> None:
         """Read what was answered and send what is kept, as far as it goes without waiting."""
         try:
             if self._socket is None:
-                if not self._kept or time.monotonic() < self._retry_at:
+                at = self._kept.next_at()
+                if at is None or time.monotonic() < max(at, self._retry_at):
                     return
                 self._open()
             self._hear()
@@ -265,9 +282,7 @@ class Carrier(Lock):
 
     def _send(self) -> None:
         assert self._socket is not None, "opened before"
-        while self._ends or self._kept:
-            if not self._ends:
-                self._encode()
+        while self._ends or self._encode():
             try:
                 taken = self._socket.send(self._unsent, NOSIGNAL)
             except BlockingIOError:
@@ -276,21 +291,22 @@ class Carrier(Lock):
             while self._ends and len(self._unsent) <= self._ends[0]:
                 self._ends.popleft()
 
-    def _encode(self) -> None:
-        """What waits longest, as bytes to send."""
+    def _encode(self) -> bool:
+        """What is to go next, as bytes to send. False where nothing is."""
         frames: list[bytes] = []
-        size = 0
-        while self._kept and size < _CHUNK_BYTES:
+        size, now = 0, time.monotonic()
+        while size < _CHUNK_BYTES and (queue := self._kept.queue(now)):
             self._id += 1
-            frame = framing.encode(self._kept[0].request(self._id))
-            self._on_its_way[self._id] = self._kept[0]
-            self._kept.popleft()
+            frame = framing.encode(queue[0].request(self._id))
+            self._on_its_way[self._id] = queue[0]
+            queue.popleft()
             frames.append(frame)
             size += len(frame)
         self._unsent = memoryview(b"".join(frames))
         for frame in frames:
             size -= len(frame)
             self._ends.append(size)
+        return bool(frames)
 
     def _hear(self) -> None:
         assert self._socket is not None, "opened before"
@@ -312,17 +328,14 @@ class Carrier(Lock):
     def _heard(self, message: msgspec.Struct) -> None:
         if isinstance(message, Error) and message.id == 0:
             raise Unavailable(f"walld ended the connection: {message.message}")
-        if isinstance(message, Error) and message.code in (*_OF_NOW, *_OF_SESSION):
+        if isinstance(message, Error) and message.code in (*OF_THIS_MOMENT, *OF_ITS_SESSION):
             self._not_taken(message)
         elif isinstance(message, Error):
             posted = self._answered(message.id)
             if posted is not None:
-                self._failing.pop(posted.session_id, None)
                 posted.is_refused(message)
         elif isinstance(message, Answer) and message.last:
-            posted = self._answered(message.id)
-            if posted is not None:
-                self._failing.pop(posted.session_id, None)
+            self._answered(message.id)
         elif self._greeting is not None:
             self._greeting = None
             self.was_there = True
@@ -331,31 +344,28 @@ class Carrier(Lock):
         posted = self._on_its_way.pop(request_id, None)
         if posted is not None:
             self._bytes -= len(posted.entry.payload)
+            self._failing.pop(posted.session_id, None)
+            self._kept.resume(posted.session_id)
         return posted
 
     def _not_taken(self, error: Error) -> None:
         """It says nothing of the entry, and the daemon hangs up behind it. Raises."""
         posted, now = self._on_its_way.get(error.id), time.monotonic()
-        if posted is None or error.code in _OF_NOW:
+        if posted is None or error.code in OF_THIS_MOMENT:
             raise Unavailable(f"walld cannot take it now: {error.message}")
         session_id = posted.session_id
         since = self._failing.setdefault(session_id, now)
         if now > since + _FORGET_SECONDS:
             since = self._failing[session_id] = now
-        if now < since + _GIVE_UP_SECONDS:
-            raise Unavailable(f"walld cannot take it now: {error.message}")
         self._lose()
-        left = deque(one for one in self._kept if one.session_id != session_id)
-        _log.warning(  # before they are gone: who waits for all of them looks in no lock
-            "%d entries posted to session %r are not appended: %s: %s",
-            len(self._kept) - len(left),
-            session_id,
-            error.code,
-            error.message,
-        )
-        self._kept = left
-        self._bytes = sum(len(one.entry.payload) for one in left)
-        raise _GivenUp(f"walld cannot write session {session_id!r}: {error.message}")
+        self._kept.set_aside(session_id, now + _RETRY_SECONDS, now + _HURRY_SECONDS)
+        if now < since + _GIVE_UP_SECONDS:
+            raise _OfOneSession(f"walld cannot take it now: {error.message}")
+        # Said before they are gone: who waits for all of them looks in no lock.
+        are_refused([one for one in self._kept if one.session_id == session_id], error)
+        self._kept.drop(session_id)
+        self._bytes = sum(len(one.entry.payload) for one in self._kept)
+        raise _OfOneSession(f"walld cannot write session {session_id!r}: {error.message}")
 
     def _fail(self, error: Exception) -> None:
         """There is no connection, for now. What was answered before its end is heard."""
@@ -367,7 +377,7 @@ class Carrier(Lock):
                 _log.debug("walld's last words: %s", last)
                 error = last
         self._failure = error
-        now, is_next = time.monotonic(), isinstance(error, _GivenUp)
+        now, is_next = time.monotonic(), isinstance(error, _OfOneSession)
         self._retry_at = 0.0 if is_next else now + _RETRY_SECONDS
         self._hurry_at = 0.0 if is_next else now + _HURRY_SECONDS
         self._lose()
@@ -380,8 +390,7 @@ class Carrier(Lock):
         waiting = list(self._on_its_way.values())
         for posted in waiting[: len(waiting) - len(self._ends)]:
             posted.doubtful = True
-        kept = {id(posted) for posted in self._kept}  # also where this or a send was cut short
-        self._kept.extendleft(posted for posted in reversed(waiting) if id(posted) not in kept)
+        self._kept.put_back(waiting)
         self._on_its_way.clear()
         self._ends.clear()
         self._unsent = memoryview(b"")

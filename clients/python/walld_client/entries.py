@@ -151,11 +151,15 @@ def in_pieces(listed: Sequence[_T]) -> list[list[_T]]:
 
 
 def json_text(value: object) -> bytes:
-    """JSON text in one line. A lone surrogate becomes its escape."""
+    """JSON text in one line. A lone surrogate becomes its escape. ValueError where too deep."""
     try:
         return msgspec.json.encode(value, enc_hook=repr)
     except Exception:  # a lone surrogate, a key that is no str, a loop: take it apart
-        return json.dumps(_plain(value, 0), separators=(",", ":")).encode()
+        try:
+            return json.dumps(_plain(value, 0), separators=(",", ":")).encode()
+        except RecursionError:
+            text = f"nests far too deep to be JSON text: an entry has {_DEPTH_MAX} levels at most"
+            raise ValueError(f"a {type(value).__name__} {text}") from None
 
 
 def read_json(text: bytes) -> Any:

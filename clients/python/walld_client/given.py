@@ -17,6 +17,7 @@ from typing import Any
 __all__ = [
     "checked_bool",
     "checked_files",
+    "checked_int",
     "checked_list",
     "checked_seconds",
     "checked_seq",
@@ -38,6 +39,13 @@ def checked_seq(value: int | None, name: str) -> int | None:
     """A seq, or None."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise _wrong(name, "an int or None", value)
+    return value
+
+
+def checked_int(value: int, name: str) -> int:
+    """A whole number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(name, "an int", value)
     return value
 
 

@@ -55,12 +55,18 @@ def _wal_is_empty(wal: str) -> bool:
     """Its segments hold nothing. A daemon always leaves one: where there is none it was taken."""
     with os.scandir(wal) as found:
         entries = list(found)
-    return any(entry.name.endswith(".wal") for entry in entries) and all(
+    return any(_is_segment(entry) for entry in entries) and all(
         entry.stat(follow_symlinks=False).st_size <= _SEGMENT_HEADER_BYTES
         if entry.is_file(follow_symlinks=False)
         else not entry.name.endswith(".wal")
         for entry in entries
     )
+
+
+def _is_segment(entry: os.DirEntry[str]) -> bool:
+    """One that has its header: what was cut below it may have held anything."""
+    size = entry.stat(follow_symlinks=False).st_size
+    return entry.name.endswith(".wal") and size >= _SEGMENT_HEADER_BYTES
 
 
 def _holds_something(partials: str) -> bool:

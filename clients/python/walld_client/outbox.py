@@ -18,6 +18,7 @@ import select
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 
 from walld_client import process
 from walld_client.carrier import Carrier
@@ -37,7 +38,7 @@ _carriers: weakref.WeakSet[Carrier] = weakref.WeakSet()
 
 
 class Outbox:
-    """What a client has posted, of all its sessions, in the order in which it was posted."""
+    """What a client has posted, of each session in the order in which it was posted."""
 
     def __init__(self, locate: Callable[[], str]) -> None:
         self._locate = locate
@@ -61,10 +62,13 @@ class Outbox:
         weakref.finalize(self, carrier.let_go).atexit = False
         return carrier
 
-    def settle(self, timeout: float) -> None:
-        """Wait until all that was posted is answered. Unavailable where that takes longer."""
+    def settle(self, timeout: float, session_id: str | None = None) -> None:
+        """Wait until all that was posted, to that session, is answered. Unavailable where that
+        takes longer.
+        """
         carrier = self._carrier
-        if not _waited(carrier, _is_answered, timeout):
+        is_done = _is_answered if session_id is None else partial(_is_answered_of, session_id)
+        if not _waited(carrier, is_done, timeout):
             raise carrier.failure or Unavailable(
                 f"{len(carrier)} entries that were posted are not answered within {timeout} s"
             )
@@ -81,10 +85,10 @@ class Outbox:
         self._carrier = self._made()
 
 
-def delivered(outbox: Outbox, timeout: float) -> Steps[None]:
-    """Wait until all that was posted is there."""
+def delivered(outbox: Outbox, timeout: float, session_id: str | None = None) -> Steps[None]:
+    """Wait until all that was posted, to that session, is there."""
     if len(outbox):
-        yield Done(outbox.settle, timeout)
+        yield Done(partial(outbox.settle, session_id=session_id), timeout)
 
 
 def hand_over_all(deadline: float) -> None:
@@ -104,6 +108,10 @@ def _told(never: int) -> int:
 
 def _is_answered(carrier: Carrier) -> bool:
     return not len(carrier)
+
+
+def _is_answered_of(session_id: str, carrier: Carrier) -> bool:
+    return not carrier.holds(session_id)
 
 
 def _is_handed_over(carrier: Carrier) -> bool:

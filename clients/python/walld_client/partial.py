@@ -25,7 +25,10 @@ Format = Literal["plain", "openai", "anthropic"]
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Seqs that are missing, both included. verdict: dropped | torn | corrupt | unknown."""
+    """Seqs that are missing, both included. verdict: dropped | torn | corrupt | unknown.
+
+    One that the reply ends in is open: at least these are missing.
+    """
 
     first_seq: int
     last_seq: int

@@ -9,7 +9,7 @@ import logging
 
 from walld_client.wire.messages import Append, Error, NewEntry
 
-__all__ = ["Posted"]
+__all__ = ["Posted", "are_refused"]
 
 _log = logging.getLogger("walld")
 
@@ -40,3 +40,14 @@ class Posted:
             error.got,
             error.limit,
         )
+
+
+def are_refused(entries: list[Posted], error: Error) -> None:
+    """All that waits of one session is given up."""
+    _log.warning(
+        "%d entries posted to session %r are not appended: %s: %s",
+        len(entries),
+        entries[0].session_id,
+        error.code,
+        error.message,
+    )

@@ -14,6 +14,8 @@ from walld_client.errors import Refused, Unavailable
 from walld_client.version import CLIENT_NAME
 from walld_client.wire import framing
 from walld_client.wire.messages import (
+    OF_ITS_SESSION,
+    OF_THIS_MOMENT,
     Answer,
     Error,
     Hello,
@@ -36,6 +38,7 @@ __all__ = [
     "decode_replies",
     "decode_sessions",
     "decode_view",
+    "is_passing",
 ]
 
 _messages = msgspec.msgpack.Decoder(ToQuery)
@@ -183,6 +186,13 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], answer: bytes) -> _T:
 
 
 CANNOT_KNOW = ("recovering", "behind", "unreadable", "internal")
+
+
+def is_passing(error: Exception) -> bool:
+    """It says nothing of what was asked: it is of this moment, or of the state of a session."""
+    if isinstance(error, Refused):
+        return error.code in (*OF_THIS_MOMENT, *OF_ITS_SESSION)
+    return isinstance(error, Unavailable)
 
 
 def _raise(error: Error) -> NoReturn:

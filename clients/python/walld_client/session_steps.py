@@ -17,7 +17,7 @@ from walld_client import artifacts, entries
 from walld_client.appending import Appending
 from walld_client.damaged import told
 from walld_client.entries import Entry
-from walld_client.errors import Refused, Unavailable
+from walld_client.errors import Refused
 from walld_client.fingerprint import workspace_fingerprint
 from walld_client.given import checked_files
 from walld_client.ids import checked_id
@@ -193,11 +193,13 @@ class SessionSteps(Appending):
         return found
 
     def line(self, seq: int) -> Steps[dict[str, Any]]:
-        """The event of that seq."""
+        """The event of that seq. Refused (`lost_entry`) where it was lost to damage."""
         found = yield from self.lines(seq - 1, 1)
-        if not found:
-            raise Unavailable(f"walld has no event {seq} of session {self.session_id!r} any more")
-        event: dict[str, Any] = entries.read_json(found[0])
+        event: dict[str, Any] = entries.read_json(found[0]) if found else {}
+        if event.get("seq") != seq:
+            text = "the entry was lost to damage: what it said is not known"
+            limit = f"an entry that session {self.session_id!r} has"
+            raise Refused("lost_entry", f"seq {seq}", limit, text)
         return event
 
     def lines(self, after: int, limit: int = EVENTS_PAGE) -> Steps[list[bytes]]:
@@ -235,7 +237,7 @@ def _path(events: Sequence[dict[str, Any]], branch: str, session_id: str) -> lis
         parents.append(-1 if parent is None else places.get(parent, place - 1))
         places.setdefault(one["id"], place)
     if branch not in places:
-        raise Refused("unknown_entry", branch, f"an entry of session {session_id!r}")
+        raise Refused("unknown_entry", f"branch {branch}", f"an entry of session {session_id!r}")
     path, place = [], places[branch]
     while place >= 0:
         path.append(events[place])

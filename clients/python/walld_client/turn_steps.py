@@ -21,6 +21,7 @@ from walld_client.errors import NotDurable, Refused, Unavailable
 from walld_client.fingerprint import file_hashes
 from walld_client.given import checked_files, checked_list, checked_seconds
 from walld_client.ids import checked_id, new_entry_id, new_stream_id
+from walld_client.requests import is_passing
 from walld_client.session_steps import SessionSteps
 from walld_client.steps import Done, Steps, within
 
@@ -80,7 +81,10 @@ class TurnSteps:
             stream_id = new_stream_id()
         try:
             yield from self._moved("assistant_started", {"stream_id": stream_id})
-        except Unavailable as error:  # a reply never fails for the daemon's sake; it names its turn
+        except (Unavailable, Refused) as error:
+            if not is_passing(error):
+                raise
+            # A reply never fails for the daemon's sake; it names its turn.
             _log.warning("turn %r: that its reply began is not in the log: %s", self.turn_id, error)
         if stream_id not in self.stream_ids:
             self.stream_ids.append(stream_id)
@@ -219,7 +223,9 @@ def submit(
     steps = _submit(session, turn_id, payload, retry_of, message_id is None, attachments)
     try:
         return (yield from within(timeout, steps))
-    except Unavailable as error:
+    except (Unavailable, Refused) as error:
+        if not is_passing(error):
+            raise
         waited = time.monotonic() - began
         is_retry = retry_of is not None
         raise NotDurable(
@@ -281,7 +287,7 @@ def _first(
     session: SessionSteps, entry: Entry, message_id: str, sent: dict[str, Any]
 ) -> Steps[TurnSteps]:
     """The turn that took this message id before. Refused where its content is another."""
-    line = yield from session.line(entry.seq)
+    line = yield from _line(session, entry.seq, f"message_id {message_id}")
     kept = line.get("payload") or {}
     if line.get("type") != "turn_submitted" or kept.get("content") != sent["content"]:
         raise Refused(
@@ -296,11 +302,24 @@ def _submitted(session: SessionSteps, turn_id: str) -> Steps[dict[str, Any]]:
     """What was submitted as that turn. Refused where there is none."""
     facts = yield from session.turn_facts(turn_id, None)
     if facts is None:
-        raise Refused("unknown_turn", turn_id, f"a turn of session {session.session_id}")
+        limit = f"a turn of session {session.session_id}"
+        raise Refused("unknown_turn", f"retry_of {turn_id}", limit)
     if "submitted_seq" not in facts:  # switched off
         return dict(facts)
-    line = yield from session.line(facts["submitted_seq"])
+    line = yield from _line(session, facts["submitted_seq"], f"retry_of {turn_id}")
     return dict(line["payload"]) | {"message_id": facts["message_id"]}
+
+
+def _line(session: SessionSteps, seq: int, named: str) -> Steps[dict[str, Any]]:
+    """The entry that submitted it: a message that is lost is not known to be the same."""
+    try:
+        return (yield from session.line(seq))
+    except Refused as error:
+        if error.code != "lost_entry":
+            raise
+        limit = "a message that is there: submit it anew, with another message_id and no retry_of"
+        text = f"the message (entry {seq}) was lost to damage"
+        raise Refused("lost_entry", named, limit, text) from None
 
 
 def _check_same(retry_of: str | None, retried: Mapping[str, Any], sent: Mapping[str, Any]) -> None:

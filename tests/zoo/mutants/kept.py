@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         "a partial goes before its tombstone is written",
         DAEMON + "keeper.py",
-        "        if facts.wal_until >= self._engine.segments.first_batch:\n",
+        "        if is_doubted or facts.wal_until >= self._engine.segments.first_batch:\n",
         "        if facts.wal_until < self._engine.segments.first_batch:\n",
         "K3",
     ),

@@ -10,21 +10,21 @@ MUTANTS = (
     Mutant(
         "a release is acknowledged before its tombstone is synced",
         ENGINE + "engine.py",
-        "        if stream.records == 0 and not stream.building and kept is None:\n"
+        "        elif is_unwritten:\n"
         "            stream.written_seq = stream.synced_seq = stream.next_seq - 1\n"
         "            self._moved(stream)\n"
         "            return\n",
         "        stream.written_seq = stream.synced_seq = stream.next_seq - 1\n"
         "        self._moved(stream)\n"
-        "        if stream.records == 0 and not stream.building and kept is None:\n"
+        "        if is_unwritten and not stream.is_anew:\n"
         "            return\n",
         "P5",
     ),
     Mutant(
         "released before its first flush, though it has records",
         ENGINE + "engine.py",
-        "        if stream.records == 0 and not stream.building and kept is None:\n",
-        "        if stream.synced_seq < 0 and not stream.building and kept is None:\n",
+        "        is_unwritten = stream.records == 0 and not stream.building and kept is None\n",
+        "        is_unwritten = stream.synced_seq < 0 and not stream.building and kept is None\n",
         "P5",
     ),
     Mutant(
@@ -60,13 +60,6 @@ MUTANTS = (
         DAEMON + "reclaimer.py",
         "        return (large or late) and self._engine.carry_budget > 0\n",
         "        return large\n",
-        "P5",
-    ),
-    Mutant(
-        "released bytes that are written again are not known to be due",
-        ENGINE + "segments.py",
-        "            if segment.poisoned and segment.dead_since is not None:\n",
-        "            if segment is self._list[-1] and segment.dead_since is not None:\n",
         "P5",
     ),
 )

@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant(
         "sessions: a start keeps the lines behind a torn place",
         "walld/ledger/pending.py",
-        "    return Joined(kept[:whole], kept[whole:])\n",
+        "    return Joined(whole, cut)\n",
         "    return Joined(kept, [])\n",
         "H2",
     ),

@@ -28,11 +28,4 @@ MUTANTS = (
         "    process = watch(found.begin.uid, owner) if found.terminal else None\n",
         "L2",
     ),
-    Mutant(
-        "a start forgets which partials are of its log",
-        DAEMON + "restore.py",
-        "            by_no[facts.stream_no] = ((uid, session, name), facts.last_seq)\n",
-        "            assert known\n",
-        "P6",
-    ),
 )

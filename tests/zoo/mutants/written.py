@@ -109,8 +109,8 @@ MUTANTS = (
     Mutant(
         "a stop does not flush",
         DAEMON + "serve.py",
-        "            await self.intake.read_to_end()\n            await self.flusher.finish()\n",
-        "            await self.intake.read_to_end()\n            await self.syncer.sync_all()\n",
+        "                await self.flusher.finish()\n                if",
+        "                await self.syncer.sync_all()\n                if",
         "P1",
     ),
     Mutant(

@@ -32,6 +32,7 @@ type Part = {
   preliminary?: boolean;
   error?: unknown;
   finishReason?: Reason | string;
+  output?: Output | null;
 };
 /** Not among them: other, unknown, error, interrupted, which is what is said where a body was cut. */
 const ENDS: ReadonlySet<string> = new Set(["stop", "length", "content-filter", "tool-calls"]);
@@ -243,17 +244,30 @@ function reasonOf(reason: Part["finishReason"]): string | null {
   return raw ?? (ENDS.has(unified) ? unified : null);
 }
 
-/** Results of the program's own tools: the next request tells the model of them. */
+/**
+ * Results of the program's own tools: the next request tells the model of them, behind the answer
+ * that asked for them. What stands before the last answer of a prompt was told before, and may be of
+ * other calls with the same ids.
+ */
 function recordResults(recorder: Recorder, prompt: unknown): void {
   if (!Array.isArray(prompt)) return;
+  const counts = new Map<string, number>();
+  let behind: Part[] = [];
   each(recorder, () => prompt, (message: { role?: string; content?: unknown } | null | undefined) => {
+    if (message?.role === "assistant") behind = [];
     if (message?.role !== "tool" || !Array.isArray(message.content)) return;
     const parts = message.content;
-    each(recorder, () => parts, (part: (Part & { output?: Output | null }) | null | undefined) => {
+    each(recorder, () => parts, (part: Part | null | undefined) => {
       if (part?.type !== "tool-result" || !part.output) return;
-      const { type, value, reason } = part.output;
-      const failed = String(type).startsWith("error") || type === "execution-denied";
-      recorder.toolResultAsked(part.toolCallId!, part.toolName, value ?? reason, failed);
+      counts.set(part.toolCallId!, (counts.get(part.toolCallId!) ?? 0) + 1);
+      behind.push(part);
     });
+  });
+  const isNew = recorder.resultsAsked(counts);
+  each(recorder, () => behind, ({ toolCallId, toolName, output }: Part) => {
+    if (!isNew(toolCallId!)) return;
+    const { type, value, reason } = output!;
+    const failed = String(type).startsWith("error") || type === "execution-denied";
+    recorder.toolResultAsked(toolCallId!, toolName, value ?? reason, failed);
   });
 }

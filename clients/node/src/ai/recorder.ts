@@ -37,6 +37,8 @@ export class Recorder {
   private readonly open = new Set<string>();
   /** Calls of the latest answer. */
   private readonly latestCalls = new Set<string>();
+  /** How many results of each call id the prompt of the latest request has. */
+  private resultsBefore: ReadonlyMap<string, number> = new Map();
   private callsBegun = 0;
   private failure: { error: unknown } | undefined;
   /** The terminal marker of the latest answer was seen. */
@@ -117,12 +119,23 @@ export class Recorder {
     });
   }
 
-  /** Only of a call of this reply, and only the first: a prompt repeats the results of all steps. */
+  /** Only of a call of this reply, and only the first. */
   toolResult(callId: string, name: string | undefined, result: unknown, failed: boolean): void {
     this.guard(() => {
       if (!this.open.delete(callId)) return;
       this.reply.toolResult(result ?? null, { callId, failed, ...(name ? { name } : {}) });
     });
+  }
+
+  /**
+   * A request has these results, by call id: which of them no request before it had? Some servers'
+   * ids come again in each answer, so that an id is no evidence: there must be one more of it than
+   * when the answer was asked for. Where two are new nobody can tell which is whose.
+   */
+  resultsAsked(counts: ReadonlyMap<string, number>): (callId: string) => boolean {
+    const before = this.resultsBefore;
+    this.resultsBefore = counts;
+    return (callId) => counts.get(callId) === (before.get(callId) ?? 0) + 1;
   }
 
   /** As `toolResult`, told by a request: who ran a call of the answer that was left took that as it was. */

@@ -2,7 +2,8 @@
 
 Owns: events to calls on a reply. Refuses: bytes (`body.py`).
 
-- A block's first piece may stand in `content_block_start`; it is taken there.
+- A block's first piece may stand in `content_block_start`; it is taken there. A call's whole input
+  may too: deltas that come all the same say it from its beginning, as the SDK has it.
 - `messages.stream()` of the SDK adds events of its own (`text`, `thinking`, `input_json`, ...) that
   say what the deltas have said: only the wire's own events are taken.
 - A server's tool (`server_tool_use`, `mcp_tool_use`) is a call with info {"server": True}, and its
@@ -60,6 +61,8 @@ class MessagesFold(Fold):
     def __init__(self) -> None:
         self._calls: dict[Any, str] = {}
         """Call ids by the index of their block."""
+        self._begun_whole: dict[Any, str] = {}
+        """Names of calls whose block began with an input, of which no delta has come."""
 
     def take(self, item: Any, sink: Sink) -> None:
         """An event of the body, or of the SDK."""
@@ -92,6 +95,8 @@ class MessagesFold(Fold):
         elif kind == "input_json_delta":
             call_id = self._calls.get(index)
             if delta.partial_json and call_id is not None:
+                if self._begun_whole and (name := self._begun_whole.pop(index, None)) is not None:
+                    sink.tool(name, "", call_id=call_id)
                 sink.tool_arguments(delta.partial_json, call_id=call_id)
         elif kind == "signature_delta" and delta.signature:
             sink.event("signature", {"index": index, "signature": delta.signature})
@@ -113,7 +118,10 @@ class MessagesFold(Fold):
             # Empty here as a rule, and then the deltas say it; some servers have it whole at once.
             arguments = block.get("input") or None
             about = {} if kind == "tool_use" else {"server": True}
-            sink.tool(call_name(block.get("name")), arguments, call_id=call_id, **about)
+            name = call_name(block.get("name"))
+            if arguments is not None:
+                self._begun_whole[index] = name
+            sink.tool(name, arguments, call_id=call_id, **about)
         elif kind.endswith("tool_result"):
             content = block.get("content")
             failed = bool(block.get("is_error")) or (

@@ -9,10 +9,13 @@ Only an error that comes first is told from a stranger's by the URL (`is_answer`
 
 An event that is named `error` is the provider's, whatever its data are: an object of no type, a
 text, nothing. SDKs raise on it; openai's does not where data say nothing of an `error`: that is a
-complaint, behind which the answer may go on. They raise on what is no JSON too (`is_torn`),
-openai's also on an event without data; and of an error that is `null`, a list or a number openai's
-makes no chunk, at which programs raise. What comes in the same chunk behind that is taken once the
-program reads on.
+complaint, behind which the answer may go on. They raise on what is no JSON too, or no UTF-8
+(`is_torn`), openai's also on an event without data; and JSON that is no object they hand on as it
+is, at which programs raise. What comes in the same chunk behind that is taken once the program
+reads on.
+
+Two things the SDKs pass over, and so does this: anthropic's an event that has no name or is a ping,
+whatever it says; openai's all that comes behind `[DONE]`, of whatever wire and name that is.
 
 JSON is decoded by msgspec, which refuses half a character (`\ud83d` alone). The vendors send
 those where an emoji is cut over two chunks; such an event is decoded once more by `json`, which
@@ -30,7 +33,7 @@ from walld_client.adapters.anthropic_messages import EVENT_TYPES, MessageEvent, 
 from walld_client.adapters.openai_chat import DONE, ChatFold, DerivedFold
 from walld_client.adapters.openai_chunk import Chunk, loosely
 from walld_client.adapters.openai_responses import ResponseEvent, ResponsesFold
-from walld_client.adapters.sse import SseParser
+from walld_client.adapters.sse import NO_TEXT, Event, SseParser
 from walld_client.adapters.wire import Failure, Fold, failure_of
 
 __all__ = ["Body", "fold_for"]
@@ -43,8 +46,8 @@ _SHAPES: Final[dict[type[Fold], type[msgspec.Struct]]] = {
 
 
 _DONE: Final = b"[DONE]"
-_UNREAD: Final = (b"", b"ping")
-"""Events of Messages whose data the SDK does not look at."""
+_UNREAD: Final = (None, b"ping")
+"""Names of the events of Messages that the SDK does not look at."""
 _NAMELESS: Final = "the provider reported an error"
 
 
@@ -92,19 +95,27 @@ class Body:
     __slots__ = (
         "_decoder",
         "_held",
+        "_is_messages",
         "_parser",
         "_shape",
         "_stops_all",
         "complaint",
         "fold",
         "is_answer",
+        "is_over",
         "is_torn",
         "unread",
     )
 
-    def __init__(self, is_answer: bool = False) -> None:
-        """is_answer: the URL says that one of the three wires is spoken here."""
+    def __init__(self, is_answer: bool = False, is_messages: bool = False) -> None:
+        """is_answer: the URL says that one of the three wires is spoken here; is_messages: that it
+        is Anthropic's.
+        """
         self.is_answer = is_answer
+        self._is_messages = is_messages
+        """As it is known so far."""
+        self.is_over = False
+        """`[DONE]` was seen, behind which nothing is read."""
         self._parser = SseParser()
         self._decoder: msgspec.json.Decoder[Any] | None = None
         self._shape: type[msgspec.Struct] = _Hint
@@ -114,8 +125,8 @@ class Body:
         """Events that are no JSON object of the wire's shape, or not quite: the reply goes on
         without them, or without that part of them."""
         self.is_torn = False
-        """One of the last chunk was no JSON at all: most readers read no further."""
-        self._held: list[tuple[bytes, bytes]] = []
+        """One of the last chunk was no JSON object: most readers read no further."""
+        self._held: list[Event] = []
         """What came behind it."""
         self._stops_all = False
         """There was something in the last chunk at which the SDK of Messages stops too."""
@@ -124,6 +135,8 @@ class Body:
 
     def feed(self, chunk: bytes) -> list[Any]:
         """The items that `chunk` completes. ValueError for a body that is no answer (`sse.py`)."""
+        if self.is_over:
+            return []
         items = self.rest() if self._held else []
         self.is_torn = self._stops_all = False
         events = self._parser.feed(chunk)
@@ -135,30 +148,41 @@ class Body:
                 break
             if item is not None:
                 items.append(item)
+            if self.is_over:
+                break
         return items
 
     def rest(self) -> list[Any]:
         """The items that came behind what was torn: the program has read on."""
         held, self._held = self._held, []
-        found = [self._read(name, payload) for name, payload in held]
-        return [item for item in found if item is not None]
+        found: list[Any] = []
+        for name, payload in held:
+            if not self.is_over and (item := self._read(name, payload)) is not None:
+                found.append(item)
+        return found
 
-    def _read(self, name: bytes, payload: bytes) -> Any:
+    def _read(self, name: bytes | None, payload: bytes) -> Any:
+        if self._is_messages:
+            if name in _UNREAD:
+                return None
+        elif payload.startswith(_DONE):  # as the SDK has it, whatever follows
+            self.is_over = True
+            return DONE if type(self.fold) is ChatFold else None
         if name == b"error":
             return self._error(payload)
-        is_messages = type(self.fold) is MessagesFold
         if not payload:
-            self.is_torn = self.is_torn or not is_messages
+            if name == NO_TEXT[0]:
+                self.unread += 1
+                self._stops_all = True
+            self.is_torn = self.is_torn or name == NO_TEXT[0] or not self._is_messages
             return None
-        item = self._item(payload)
+        item = self._item(payload, name)
         if name not in _UNREAD:
             self._stops_all = self._stops_all or self.is_torn
-        elif is_messages:
-            self.is_torn = False
         return item
 
-    def _item(self, payload: bytes) -> Any:
-        if self._decoder is None and not self._recognise(payload):
+    def _item(self, payload: bytes, name: bytes | None = b"error") -> Any:
+        if self._decoder is None and not self._recognise(payload, name):
             return None
         try:
             return self._decoder.decode(payload)  # type: ignore[union-attr]
@@ -173,36 +197,38 @@ class Body:
         if isinstance(error, dict):
             if type(self.fold) is ResponsesFold and error.get("type") == "error":
                 return self._item(payload)
-            if not error.get("error") and type(self.fold) is not MessagesFold:
+            if not error.get("error") and not self._is_messages:
                 self.complaint = failure_of(error, _NAMELESS)
                 self._stops_all = True
                 return None
             error = error.get("error") or error
-        elif payload and not error and type(self.fold) is not MessagesFold:
+        elif payload and not error and not self._is_messages:
             self.complaint = Failure(_NAMELESS, "provider_error")
             self.is_torn = self._stops_all = True
             return None
         error = error or {"message": _NAMELESS}  # without data it is one by its name
         return self._item(json.dumps({"type": "error", "error": error}).encode())
 
-    def _recognise(self, payload: bytes) -> bool:
-        value = None if payload.startswith(_DONE) else self._json(payload)
-        if not isinstance(value, dict):
+    def _recognise(self, payload: bytes, name: bytes | None) -> bool:
+        value = self._object(payload)
+        if value is None:
             return False
-        self.fold = fold_for(msgspec.convert(value, _Hint), self.is_answer)
-        if self.fold is None:
+        fold = fold_for(msgspec.convert(value, _Hint), self.is_answer)
+        if fold is None:
             return False
-        if type(self.fold) is MessagesFold:
+        if type(fold) is MessagesFold:
+            self._is_messages = True
             self.is_torn = self._stops_all
-        self._shape = _SHAPES[type(self.fold)]
+            if name in _UNREAD:
+                return False
+        self.fold = fold
+        self._shape = _SHAPES[type(fold)]
         self._decoder = msgspec.json.Decoder(self._shape)
         return True
 
     def _lenient(self, payload: bytes) -> Any:
         """What the decoder refused: by `json`, and of Chat without the part that is odd."""
-        if payload.startswith(_DONE):  # as the SDKs have it, whatever follows
-            return DONE
-        value = self._json(payload)
+        value = self._object(payload)
         if value is None:
             return None
         try:
@@ -212,11 +238,13 @@ class Body:
             self.unread += is_odd
             return item
 
-    def _json(self, payload: bytes) -> Any:
-        """None for what is none, which is counted."""
-        try:
-            return json.loads(payload)
-        except (ValueError, RecursionError):
-            self.unread += 1
-            self.is_torn = True
-            return None
+    def _object(self, payload: bytes) -> dict[str, Any] | None:
+        """None for what is no JSON object, which is counted."""
+        value: Any = None
+        with suppress(ValueError, RecursionError):
+            value = json.loads(payload)
+        if isinstance(value, dict):
+            return value
+        self.unread += 1
+        self.is_torn = True
+        return None

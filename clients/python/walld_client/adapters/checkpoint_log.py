@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 __all__ = [
     "CHECKPOINT",
     "DROP",
+    "EARLY",
     "WRITES",
     "Known",
     "Stored",
@@ -44,6 +45,8 @@ __all__ = [
 CHECKPOINT = "langgraph.checkpoint"
 WRITES = "langgraph.writes"
 DROP = "langgraph.drop"
+EARLY = "langgraph.early"
+"""Stands before writes of a checkpoint that whoever made them had not seen in the log."""
 
 Typed = tuple[str, bytes]
 """What the serde makes of a value: the name of its form, and bytes."""

@@ -3,6 +3,10 @@
 Owns: which requests a call takes, and what this process remembers of a thread. Refuses: bytes of
 values (`checkpoint_log.py` names them, the saver makes them), waiting, LangGraph.
 
+What is about a checkpoint stands behind its first line, which a read must find without reading the
+log: the first put has a key of its own, a later one names its place; and writes that whoever makes
+them knows no checkpoint for are announced by a line that has a key too.
+
 Reads ask the daemon each time: nothing that another process could have changed is remembered. What
 is remembered (`known`) is only ever used for names that the daemon checks.
 """
@@ -17,6 +21,7 @@ from walld_client import artifacts
 from walld_client.adapters.checkpoint_log import (
     CHECKPOINT,
     DROP,
+    EARLY,
     WRITES,
     Known,
     Stored,
@@ -30,7 +35,7 @@ from walld_client.adapters.checkpoint_log import (
     key_prefix,
     known_of,
 )
-from walld_client.entries import read_json
+from walld_client.entries import Entry, read_json
 from walld_client.errors import Unavailable
 from walld_client.ids import new_entry_id
 from walld_client.limits import CHECKPOINT_VALUE_BYTES_MAX, EVENTS_PAGE
@@ -79,14 +84,11 @@ class ThreadSteps:
         self.session = session
         self.known: OrderedDict[tuple[str, str], Known] = OrderedDict()
         """Checkpoints that are in the log, the last used ones."""
-        self.early: OrderedDict[tuple[str, str], int] = OrderedDict()
-        """The first seq of writes of checkpoints that were not in the log yet."""
 
     # --- writing ---
 
     def put(self, new: NewCheckpoint, parent: Known | None, *, synced: bool) -> Steps[None]:
         """Append a checkpoint. parent: what `kept` was taken from. Refused (`unknown_parent`)."""
-        name = (new.ns, new.id)
         raw = [new.checkpoint, new.metadata, *new.values.values()]
         checkpoint, metadata, *stored = yield from self._blobs(raw)
         values: dict[str, dict[str, Any]] = dict(zip(new.values, stored, strict=True))
@@ -103,21 +105,27 @@ class ThreadSteps:
         }
         payload |= {} if new.parent_id is None else {"parent_id": new.parent_id}
         payload |= {} if new.run_id is None else {"run_id": new.run_id}
-        if name in self.early:
-            payload["early"] = self.early[name]
-        entry_id = new_entry_id()
-        entry = yield from self.session.append(
-            CHECKPOINT,
-            payload,
-            id=entry_id,
-            key=key_prefix(new.ns, new.id) + entry_id,
-            once=True,
-            parent=None if parent is None else parent.entry_id,
-            leaf=False,
-            synced=synced,
-        )
-        self.early.pop(name, None)
+        entry = yield from self._append_put("put", payload, parent, synced)
+        if not entry.is_new:  # by somebody, at some time: this one is newer
+            payload["first"] = entry.seq
+            entry = yield from self._append_put(new_entry_id(), payload, parent, synced)
         self.know(Stored(new.ns, new.id, entry.seq, entry.id, payload, {}))
+
+    def _append_put(
+        self, name: str, payload: dict[str, Any], parent: Known | None, synced: bool
+    ) -> Steps[Entry]:
+        return (
+            yield from self.session.append(
+                CHECKPOINT,
+                payload,
+                id=new_entry_id(),
+                key=key_prefix(payload["ns"], payload["checkpoint_id"]) + name,
+                once=True,
+                parent=None if parent is None else parent.entry_id,
+                leaf=False,
+                synced=synced,
+            )
+        )
 
     def put_writes(
         self,
@@ -137,20 +145,20 @@ class ThreadSteps:
         ]
         about = {"ns": ns, "checkpoint_id": checkpoint_id}
         payload = {**about, "task_id": task_id, "task_path": task_path, "writes": lines}
-        entry_id = new_entry_id()
-        entry = yield from self.session.append(
+        prefix, entry_id = key_prefix(ns, checkpoint_id), new_entry_id()
+        if (ns, checkpoint_id) not in self.known:
+            yield from self.session.append(
+                EARLY, about, id=new_entry_id(), key=prefix + "early", once=True, leaf=False
+            )
+        yield from self.session.append(
             WRITES,
             payload,
             id=entry_id,
-            key=key_prefix(ns, checkpoint_id) + entry_id,
+            key=prefix + entry_id,
             once=True,
             leaf=False,
             synced=synced,
         )
-        name = (ns, checkpoint_id)
-        if name not in self.known:
-            self.early[name] = min(entry.seq, self.early.get(name, entry.seq))
-            _shorten(self.early)
 
     def drop(self, names: Iterable[tuple[str, str]], *, synced: bool) -> Steps[None]:
         """Hide checkpoints and their writes."""
@@ -171,18 +179,18 @@ class ThreadSteps:
 
     def latest(self, ns: str) -> Steps[Stored | None]:
         """The newest checkpoint of a namespace. Reads the log from its end."""
-        wanted = 1
+        wanted, gone = 1, set()
         while True:
             prefix = key_prefix(ns)
             found = yield from self.session.find(CHECKPOINT, key_prefix=prefix, last=wanted)
-            if not found:
-                return None
-            first = min(min(one["seq"], one["payload"].get("early", one["seq"])) for one in found)
-            events = yield from self.session.events(after=first - 1)
-            thread = fold((yield from self._whole(events)))
-            newest = [one for one in thread.values() if one.ns == ns and one.seq >= found[0]["seq"]]
-            if newest:
-                return self.know(newest[-1])
+            for put in reversed(found):
+                checkpoint_id = put["payload"]["checkpoint_id"]
+                if put["payload"]["ns"] != ns or checkpoint_id in gone:
+                    continue
+                stored = yield from self._stored(put)
+                if stored is not None:
+                    return stored
+                gone.add(checkpoint_id)
             if len(found) < wanted:
                 return None  # all of them were dropped
             wanted *= 4
@@ -191,15 +199,21 @@ class ThreadSteps:
         """The checkpoint of that id: near the end of the log quickly, else the daemon reads all."""
         prefix = key_prefix(ns, checkpoint_id)
         found = yield from self.session.find(CHECKPOINT, key_prefix=prefix, last=1)
-        if not found:
-            return None
-        first = min(found[0]["seq"], found[0]["payload"].get("early", found[0]["seq"]))
+        return (yield from self._stored(found[0])) if found else None
+
+    def _stored(self, put: dict[str, Any]) -> Steps[Stored | None]:
+        """A checkpoint as it was put last, with its writes; None where it was dropped since."""
+        ns, checkpoint_id = put["payload"]["ns"], put["payload"]["checkpoint_id"]
+        prefix = key_prefix(ns, checkpoint_id)
+        marks = yield from self.session.find(EARLY, key=prefix + "early")
+        first = min(put["seq"], put["payload"].get("first", put["seq"]), *(m["seq"] for m in marks))
         page = yield from self.session.lines(first - 1)
         if len(page) < EVENTS_PAGE:
             found = [read_json(line) for line in page]
         else:
             found = yield from self.session.project("find", type=None, key_prefix=prefix)
-        stored = fold((yield from self._whole(found or ()))).get((ns, checkpoint_id))
+        about = [one for one in found or () if (one.get("key") or "").startswith(prefix)]
+        stored = fold((yield from self._whole(about))).get((ns, checkpoint_id))
         return None if stored is None else self.know(stored)
 
     def all(self) -> Steps[tuple[Thread, Lines]]:
@@ -217,7 +231,8 @@ class ThreadSteps:
             if "at" in held:
                 seq = held["at"]
                 if seq not in lines:
-                    lines[seq] = yield from self.session.line(seq)
+                    (line,) = (yield from self.session.lines(seq - 1, 1)) or (b"{}",)
+                    lines[seq] = read_json(line)
                 held = _held(lines[seq], channel, seq, stored)
             values[channel] = yield from self._bytes(held)
         writes = []
@@ -275,7 +290,8 @@ class ThreadSteps:
 
 def _held(line: Mapping[str, Any], channel: str, seq: int, stored: Stored) -> dict[str, Any]:
     """The blob that an earlier entry has of a channel."""
-    there = line["payload"] if (line["seq"], line["type"]) == (seq, CHECKPOINT) else {}
+    is_it = (line.get("seq"), line.get("type")) == (seq, CHECKPOINT)
+    there = line["payload"] if is_it else {}
     held = there.get("values", {}).get(channel)
     if held is None or "at" in held:
         raise Unavailable(

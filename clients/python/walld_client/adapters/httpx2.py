@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Any
 
 import httpx2
-from walld_client.adapters.recording import Opener, Recording, SessionId, is_model_path
+from walld_client.adapters.recording import Opener, Recording, SessionId, wire_of_path
 from walld_client.client import ClientBase
 from walld_client.reply import ReplyBase
 
@@ -80,11 +80,15 @@ def record_response(opener: Opener, response: httpx2.Response) -> None:
         if not response.is_success:
             return
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        is_answer = is_model_path(response.request.url.path)
+        wire = wire_of_path(response.request.url.path)
+        is_answer = wire is not None
         if not kind.startswith("text/event-stream"):
             if is_answer and not opener.is_off:
                 _tell_once(kind)
             return
+        stream = response.stream
+        if getattr(stream, "_walld_opener", None) is opener:
+            return  # the same hook, given twice
         decode = _decoder(response.headers.get("content-encoding", ""))
         if decode is None:
             return
@@ -100,12 +104,11 @@ def record_response(opener: Opener, response: httpx2.Response) -> None:
             if is_answer:
                 opened()  # for its id, which the program is given all the same
             return
-        recording = Recording(opener=opened, is_answer=is_answer)
-        stream = response.stream
+        recording = Recording(opener=opened, is_answer=is_answer, is_messages=wire == "messages")
         is_sync = isinstance(stream, httpx2.SyncByteStream)
         is_async = isinstance(stream, httpx2.AsyncByteStream)
         tee = _BothTee if is_sync and is_async else _AsyncTee if is_async else _Tee
-        response.stream = tee(stream, recording, decode)
+        response.stream = tee(stream, recording, decode, opener)
     except Exception:
         _log.exception("a response is not recorded: walld's hook failed on it")
 
@@ -143,8 +146,16 @@ class _Half:
     httpx2 keeps `elapsed` on the stream of a response, and SDKs what they trace with.
     """
 
-    def __init__(self, stream: Any, recording: Recording, decode: Callable[[bytes], bytes]) -> None:
+    def __init__(
+        self,
+        stream: Any,
+        recording: Recording,
+        decode: Callable[[bytes], bytes],
+        opener: Opener,
+    ) -> None:
         self._stream = stream
+        self._walld_opener = opener
+        """Who records it: found through what else lies on the stream, of ours or not."""
         self._recording = recording
         self._decode = decode
 

@@ -301,7 +301,7 @@ class SaverSteps(BaseCheckpointSaver[int]):
         """What was used longest ago, unless something is under way there."""
         for session_id in list(islice(self._threads, max(0, len(self._threads) - _THREADS_MAX))):
             thread = self._threads[session_id]
-            if not thread.lock.locked() and not thread.early:
+            if not thread.lock.locked():
                 del self._threads[session_id]
 
     @staticmethod

@@ -259,6 +259,11 @@ class Board:
         for call in calls:
             call.close()
 
+    def is_open(self, run: Hashable) -> bool:
+        """Does a call of this outermost run wait for its tools?"""
+        with self._lock:
+            return run in self._open
+
     # --- of a model call -------------------------------------------------------------------------
 
     def wait(self, call: ModelCall) -> None:

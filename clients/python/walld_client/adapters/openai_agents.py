@@ -18,8 +18,8 @@ which Agents hands on from the answer to the tool; where a run goes on that was 
 copy of it, equal to the response's id; or else by the usage, which a run's contexts share.
 
 The calls of a run that was interrupted wait as long as the program holds its result or state, also
-where that was teed. One that is approved behind that, in another process say, stays open, and so
-does one that is rejected: no hook tells of it.
+where that was teed: either holds what the model has answered. One that is approved behind that, in
+another process say, stays open, and so does one that is rejected: no hook tells of it.
 
 Of a Chat model that is not at OpenAI itself Agents makes up a `response.completed`, also for a
 stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
@@ -72,6 +72,8 @@ class WalldHooks(RunHooks[Any]):
         self._board = Board(client, session_id, on_reply, auto_release)
         self._runs: dict[int, _Run] = {}
         """By the id of their context, as long as that lives."""
+        self._held: set[_Run] = set()
+        """Without it: interrupted, and the program holds their state, which has another context."""
 
     def tee(self, result: Any) -> AsyncIterator[Any]:
         """`result.stream_events()`, each event recorded before it is handed on.
@@ -108,22 +110,42 @@ class WalldHooks(RunHooks[Any]):
         key = id(context)
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = _Run(self._board, key, context.usage)
+            run = self._runs[key] = _Run(self._board, context.usage)
             weakref.finalize(context, self._forget, key)
         return run
 
+    @safely
     def _forget(self, key: int) -> None:
-        self._runs.pop(key, None)
-        _end_run(self._board, key)
+        run = self._runs.pop(key)
+        items, run.asked = run.asked, []
+        if not items or not self._board.is_open(run.key):
+            self._board.run_ended(run.key)
+            return
+        run.held = [weakref.ref(one) for one in items]
+        self._held.add(run)
+        for one in items:
+            weakref.finalize(one, self._drop, run)
+
+    @safely
+    def _drop(self, run: _Run) -> None:
+        """One of its calls is held by nobody any more; or the program ends."""
+        run.dropped += 1
+        if run.dropped == len(run.held):
+            self._held.discard(run)
+            self._board.run_ended(run.key)
 
     def _place_of(self, context: Any) -> Place:
         """The run that a tool answers to; empty where that cannot be told."""
-        runs = list(self._runs.values())
+        runs = [*self._runs.values(), *self._held]
         item, usage = getattr(context, "tool_call", None), getattr(context, "usage", None)
-        found = [run for run in runs if any(one is item for one in run.asked)]
-        found = found or [run for run in runs if any(_has_id_of(item, one) for one in run.asked)]
+        found = [run for run in runs if any(one is item for one in run.items())]
+        found = found or [run for run in runs if any(_has_id_of(item, one) for one in run.items())]
         found = found or [run for run in runs if run.usage is usage]
         return (found[0].key,) if len(found) == 1 else ()
+
+    @safely
+    def _run_ended(self, run: _Run) -> None:
+        self._board.run_ended(run.key)
 
     @safely
     def _tool_started(self, context: Any, tool: Any) -> None:
@@ -155,18 +177,22 @@ class WalldHooks(RunHooks[Any]):
         """The run is over."""
         run = self._runs.get(id(context))
         if run is not None and not run.is_teed:
-            _end_run(self._board, run.key)
+            self._run_ended(run)
 
 
 class _Run:
     """One run of an agent, by its context."""
 
-    def __init__(self, board: Board, key: int, usage: Any) -> None:
-        self.key = key
+    def __init__(self, board: Board, usage: Any) -> None:
+        self.key = object()
+        """No other run's, which an id may be again."""
         self.usage = usage
         """Its tools share it."""
         self.asked: list[Any] = []
         """What the model has answered last: its calls are handed on to their tools."""
+        self.held: list[weakref.ref[Any]] = []
+        """The same, once the run's context is gone."""
+        self.dropped = 0
         self.is_teed = False
         self.is_told_whole = False
         self._board = board
@@ -176,6 +202,10 @@ class _Run:
         self._call: ModelCall | None = None
         """The model call whose events come."""
         self._fold = ResponsesFold()
+
+    def items(self) -> list[Any]:
+        """What the model has answered last, as far as anybody has it."""
+        return self.asked or [one for ref in self.held if (one := ref()) is not None]
 
     def begin(self) -> None:
         """A model is asked, in the context of the run: its session is asked for there."""
@@ -276,11 +306,6 @@ def _has_id_of(item: Any, asked: Any) -> bool:
 def _is_made_up(response: Any) -> bool:
     """Is that the end of a Chat model's stream of which nothing says that it was whole?"""
     return response.id == FAKE_RESPONSES_ID and response.usage is None
-
-
-@safely
-def _end_run(board: Board, key: int) -> None:
-    board.run_ended(key)
 
 
 def _whole(call: ModelCall, item: Any) -> None:

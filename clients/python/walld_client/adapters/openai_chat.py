@@ -4,8 +4,10 @@ Owns: chunks to calls on a reply. Refuses: bytes (`body.py`).
 
 - The first choice is the reply. Text of further ones (`n` > 1) is kept as events of kind `choice`,
   which never mix with it: {"index": i, and what the delta holds}.
-- Calls interleave by `index`; only the first delta of a call has its id. One without any gets a
-  name of its own, `<response id>:<index>`.
+- Calls interleave by `index`; only the first delta of a call has its id. One without any, or with
+  that of a call before it, gets a name of its own, `<response id>:<index>`. Some servers give all
+  calls the index 0: another id is another call there if it comes with a name, since some draw a
+  new id for each delta.
 - A call's name may come late or in pieces; said again it is the same name.
 - `reasoning_content` and `reasoning` are not OpenAI's and come from others; where both come they
   say the same, so one is taken.
@@ -13,7 +15,8 @@ Owns: chunks to calls on a reply. Refuses: bytes (`body.py`).
 - A part of a chunk that is of another kind than it should be costs that part: it is counted.
 - A refusal is text with info {"refusal": True}: the user reads it.
 - Done is `[DONE]`, or the end of a body in which every choice had its finish_reason. A chunk
-  without choices (usage, a content filter's) says nothing of the reply.
+  without choices (usage, a content filter's) says nothing of the reply. The finish_reason `error`,
+  of some gateways, is no end but a failure, once the body ends.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from walld_client.adapters.openai_chunk import Chunk, Delta, index_of
-from walld_client.adapters.wire import Fold, Sink, call_name, failure_of, finish_word, held
+from walld_client.adapters.wire import (
+    Failure,
+    Fold,
+    Sink,
+    call_name,
+    failure_of,
+    finish_word,
+    held,
+)
 
 __all__ = ["DONE", "ChatFold", "DerivedFold"]
 
@@ -41,6 +52,11 @@ class DerivedFold(Fold):
         if item.type == "chunk":
             self._chunks.take(item.chunk, sink)
 
+    @property
+    def complaint(self) -> Failure | None:  # type: ignore[override]
+        """As its chunks say."""
+        return self._chunks.complaint
+
     def may_end_here(self) -> bool:
         """As its chunks say."""
         return self._chunks.may_end_here()
@@ -52,6 +68,7 @@ class DerivedFold(Fold):
 
 DONE: Final = object()
 """Stands for the `[DONE]` of a body; no SDK hands it on."""
+_FINISHED_IN_ERROR: Final = Failure("the finish reason is 'error'", "finish_reason_error")
 _LEGACY: Final = -1
 """The index of the one `function_call` of before there were tools."""
 
@@ -63,6 +80,8 @@ class ChatFold(Fold):
         self._id: str | None = None
         self._calls: dict[int, str] = {}
         """Call ids by index, the newest call last."""
+        self._given: dict[int, str] = {}
+        """The ids that the provider gave them."""
         self._names: dict[str, str] = {}
         """What each call is called so far."""
         self._unfinished: set[int] = set()
@@ -74,7 +93,8 @@ class ChatFold(Fold):
     def take(self, item: Any, sink: Sink) -> None:
         """A chunk, or DONE."""
         if item is DONE:
-            self.is_ended = True
+            self.failure = self.complaint
+            self.is_ended = self.failure is None
             return
         if type(item) is Chunk and item.error:  # the SDKs raise it and hand no object on
             self.failure = failure_of(item.error, "the provider reported an error")
@@ -95,7 +115,9 @@ class ChatFold(Fold):
             if reason:
                 self._unfinished.discard(index)
                 self._finished.add(index)
-                if not index:
+                if reason == "error" and not index:
+                    self.complaint = _FINISHED_IN_ERROR
+                elif not index:
                     sink.finish(finish_word(str(reason), bool(self._calls)))
             elif index not in self._finished:
                 self._unfinished.add(index)
@@ -103,7 +125,7 @@ class ChatFold(Fold):
     def may_end_here(self) -> bool:
         """Some servers end the body without `[DONE]`; an SDK's stream always ends so."""
         is_over = self.has_one_reason or not self._unfinished
-        return self.is_ended or bool(self._finished and is_over)
+        return self.is_ended or bool(self._finished and is_over and self.complaint is None)
 
     def _said(self, delta: Any, sink: Sink) -> None:
         content, reasoning, refusal, calls, function = _parts(delta)
@@ -154,10 +176,9 @@ class ChatFold(Fold):
         call_id = called if isinstance(called, str) and called else None
         if not isinstance(index, int) and (index := index_of(index)) is None:
             index = self._index_of(call_id)
-        known = self._calls.get(index)
-        if known is not None and call_id not in (None, known):
-            index = self._another(index, call_id)
         function = call.function
+        if call_id is not None and index in self._calls and self._given.get(index) != call_id:
+            index = self._another(index, call_id, getattr(function, "name", None))
         if function is not None or call_id is not None:
             self._function(index, call_id, function, sink)
 
@@ -165,23 +186,33 @@ class ChatFold(Fold):
         """Where a server gives none: an id that is new is a new call, no id is the newest one's."""
         if call_id is None:
             return next(reversed(self._calls), 0)
-        known = (at for at, one in self._calls.items() if one == call_id)
+        known = (at for at, one in self._given.items() if one == call_id)
         return next(known, max(self._calls, default=-1) + 1)
 
-    def _another(self, index: int, call_id: str | None) -> int:
-        """Some servers give every call the index 0: its id tells them apart."""
-        at = next((at for at, known in self._calls.items() if known == call_id), None)
-        if at is None:
+    def _another(self, index: int, call_id: str, name: object) -> int:
+        """Where the call of an id is that is not the one known at this index."""
+        at = next((at for at, given in self._given.items() if given == call_id), None)
+        if at is not None:
+            return at
+        if index not in self._given:  # it comes late
+            self._given[index] = call_id
+        elif name:
             # What comes later without an id belongs to the newest call of that index.
-            self._calls[len(self._calls) + 1000] = self._calls.pop(index)
-            return index
-        return at
+            aside = len(self._calls) + 1000
+            self._calls[aside] = self._calls.pop(index)
+            self._given[aside] = self._given.pop(index)
+        return index
 
     def _function(self, index: int, call_id: str | None, function: Any, sink: Sink) -> None:
         known = self._calls.get(index)
         name = getattr(function, "name", None)
         if known is None:
-            known = self._calls[index] = call_id or f"{self._id}:{index}"
+            known = call_id
+            if known is None or known in self._names:
+                known = f"{self._id}:{index}"
+            if call_id is not None:
+                self._given[index] = call_id
+            self._calls[index] = known
             self._names[known] = name if isinstance(name, str) else ""
             sink.tool(call_name(name), call_id=known)
         elif name and name != self._names[known] and isinstance(name, str):

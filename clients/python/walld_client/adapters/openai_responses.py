@@ -4,8 +4,8 @@ Owns: events to calls on a reply. Refuses: bytes (`body.py`).
 
 - Calls are items of the output: of functions, of custom tools, and of tools that OpenAI runs; those
   get their result when their item is done, with info {"server": True}.
-- Deltas name their item by `output_index`. A server that sends no deltas but only what is done (a
-  part, an item, or the whole response) is taken at its word then.
+- Deltas name their item by `output_index`, and by `item_id` where items share one. What is done (a
+  part, an item, the whole response) is taken at its word where no delta has said it.
 - A refusal is text with info {"refusal": True}: the user reads it.
 - An event of kind `provider` stands where the response begins and behind every item that is done:
   its id and the `sequence_number` there. A background response can be taken up again at OpenAI
@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from walld_client.adapters.openai_output import Calls, Places, Repeats, Texts
 from walld_client.adapters.wire import (
     Failure,
     Fold,
@@ -46,16 +47,17 @@ _CALLED_BY_THE_PROGRAM: Final = frozenset(
 """Calls whose result the program sends, in its next request; what else ends in `_call` is run by
 the provider."""
 _TEXT: Final = "response.output_text.delta"
+_REFUSAL: Final = "response.refusal.delta"
 _THOUGHTS: Final = ("response.reasoning_text.delta", "response.reasoning_summary_text.delta")
 _DONE_TEXTS: Final = {
     "response.output_text.done": _TEXT,
-    "response.refusal.done": "response.refusal.delta",
+    "response.refusal.done": _REFUSAL,
     "response.reasoning_text.done": _THOUGHTS[0],
     "response.reasoning_summary_text.done": _THOUGHTS[1],
 }
 _PARTS: Final = {
     "output_text": _TEXT,
-    "refusal": "response.refusal.delta",
+    "refusal": _REFUSAL,
     "reasoning_text": _THOUGHTS[0],
     "summary_text": _THOUGHTS[1],
 }
@@ -74,6 +76,7 @@ class ResponseEvent(msgspec.Struct):
     arguments: Any = None
     input: Any = None
     output_index: Any = None
+    item_id: Any = None
     content_index: Any = None
     summary_index: Any = None
     sequence_number: Any = None
@@ -89,11 +92,12 @@ class ResponsesFold(Fold):
 
     def __init__(self) -> None:
         self._id: str | None = None
-        self._calls: dict[Any, str] = {}
-        """Call ids by output index."""
+        self._places = Places()
+        self._texts = Texts()
+        self._calls = Calls()
+        self._results: set[str] = set()
+        """Calls whose result was said."""
         self._asks_for_tools = False
-        self._heard: set[tuple[Any, ...]] = set()
-        """Parts of the output whose deltas have come: what is done then says them again."""
 
     def take(self, item: Any, sink: Sink) -> None:
         """An event of the body, or of the SDK."""
@@ -107,7 +111,8 @@ class ResponsesFold(Fold):
         elif kind.endswith(("_call_arguments.done", "_call_input.done")):
             self._arguments_done(item, sink)
         elif kind == "response.output_item.added":
-            self._added(item.output_index, plain(item.item) or {}, sink)
+            added = plain(item.item) or {}
+            self._added(self._places.add(item.output_index, added.get("id")), added, sink)
         elif kind == "response.output_item.done":
             self._item_done(item, plain(item.item) or {}, sink)
         elif kind == "error":
@@ -124,9 +129,8 @@ class ResponsesFold(Fold):
             self._id = str(_of(response, "id") or "")
             about = {"wire": "openai-responses", "model": _of(response, "model")}
             sink.event("provider", {**about, **self._cursor(event)})
-        if kind in ("response.completed", "response.incomplete") and not self._has_spoken():
-            for index, item in enumerate(plain(_of(response, "output")) or ()):
-                self._item_said(index, item if isinstance(item, dict) else {}, sink)
+        if kind in ("response.completed", "response.incomplete"):
+            self._output_said(plain(_of(response, "output")) or (), sink)
         if kind == "response.completed":
             sink.finish(finish_word("completed", self._asks_for_tools))
             self.is_ended = True
@@ -148,105 +152,129 @@ class ResponsesFold(Fold):
         if not delta or not isinstance(delta, str):
             return
         if kind == _TEXT:
-            self._heard.add(_part(kind, event))
+            self._texts.add(self._part(kind, event), delta)
             sink.token(delta)
         elif kind in _THOUGHTS:
-            self._heard.add(_part(kind, event))
+            self._texts.add(self._part(kind, event), delta)
             sink.reasoning(delta)
-        elif kind == "response.refusal.delta":
-            self._heard.add(_part(kind, event))
+        elif kind == _REFUSAL:
+            self._texts.add(self._part(kind, event), delta)
             sink.token(delta, refusal=True)
-        elif (call_id := self._calls.get(getattr(event, "output_index", None))) is not None:
+        elif (call_id := self._call_of(event)) is not None:
             # Arguments of a function or of an MCP tool, the input of a custom one, code, a command.
-            self._heard.add((call_id,))
+            self._calls.hear(call_id, delta)
             sink.tool_arguments(delta, call_id=call_id)
+
+    def _part(self, kind: str, event: Any) -> tuple[str, Any, Any]:
+        """Names a part of the output, of one kind."""
+        index = getattr(event, "content_index", None)
+        if index is None:
+            index = getattr(event, "summary_index", None)
+        return (kind, self._place(event), index)
+
+    def _place(self, event: Any) -> Any:
+        item_id = getattr(event, "item_id", None)
+        return self._places.find(item_id, getattr(event, "output_index", None))
+
+    def _call_of(self, event: Any) -> str | None:
+        return self._calls.at(self._place(event))
 
     def _done(self, delta_kind: str, event: Any, sink: Sink) -> None:
         """A part that is done: said here where no delta has."""
-        if _part(delta_kind, event) in self._heard:
-            return
-        is_refusal = delta_kind == "response.refusal.delta"
-        self._heard.add(_part(delta_kind, event))
-        _say(delta_kind, event.refusal if is_refusal else event.text, sink)
+        part = self._part(delta_kind, event)
+        text = event.refusal if delta_kind == _REFUSAL else event.text
+        if isinstance(text, str) and not Repeats(self._texts).has(*part, text):
+            self._say(part, text, sink)
 
     def _arguments_done(self, event: Any, sink: Sink) -> None:
-        call_id = self._calls.get(event.output_index)
+        call_id = self._call_of(event)
         whole = getattr(event, "arguments", None) or getattr(event, "input", None)
-        if call_id is None or (call_id,) in self._heard or not isinstance(whole, str) or not whole:
+        if call_id is None or self._calls.has_heard(call_id):
             return
-        self._heard.add((call_id,))
-        sink.tool_arguments(whole, call_id=call_id)
+        if whole and isinstance(whole, str):
+            self._calls.hear(call_id, whole)
+            sink.tool_arguments(whole, call_id=call_id)
 
-    def _has_spoken(self) -> bool:
-        return bool(self._heard or self._calls)
-
-    def _added(self, index: Any, item: dict[str, Any], sink: Sink) -> None:
+    def _added(self, place: Any, item: dict[str, Any], sink: Sink) -> None:
         kind = str(item.get("type"))
         if not kind.endswith("_call"):
             return
-        call_id = self._calls[index] = str(
-            item.get("call_id") or item.get("id") or f"{self._id}:{index}"
-        )
-        name = item.get("name") or kind.removesuffix("_call")
+        call_id = str(item.get("call_id") or item.get("id") or f"{self._id}:{place}")
+        name = call_name(item.get("name") or kind.removesuffix("_call"))
+        self._calls.add(place, call_id, name)
         is_ours = kind in _CALLED_BY_THE_PROGRAM
         self._asks_for_tools = self._asks_for_tools or is_ours
         about = {} if is_ours else {"server": True}
-        sink.tool(call_name(name), call_id=call_id, **about)
+        sink.tool(name, call_id=call_id, **about)
 
     def _item_done(self, event: Any, item: dict[str, Any], sink: Sink) -> None:
-        self._item_said(event.output_index, item, sink)
+        place = self._places.find(item.get("id"), event.output_index)
+        self._item_said(place, item, Repeats(self._texts), sink)
         sink.event("provider", self._cursor(event))
 
-    def _item_said(self, index: Any, item: dict[str, Any], sink: Sink) -> None:
+    def _output_said(self, output: Any, sink: Sink) -> None:
+        """All of it, at the end: what of it has come in no other way is said here."""
+        repeats = Repeats(self._texts)
+        for index, one in enumerate(output):
+            item = one if isinstance(one, dict) else {}
+            place = self._places.find(item.get("id"), index)
+            self._item_said(place, item, repeats, sink, at_end=True)
+
+    def _item_said(
+        self, place: Any, item: dict[str, Any], repeats: Repeats, sink: Sink, at_end: bool = False
+    ) -> None:
         kind = str(item.get("type"))
         if kind in ("message", "reasoning"):
-            self._texts_said(index, item, sink)
+            self._texts_said(place, item, repeats, sink)
         elif kind.endswith("_call"):
-            if index not in self._calls:
-                self._added(index, item, sink)
-            call_id = self._calls[index]
-            arguments = item.get("arguments") or item.get("input") or item.get("action")
-            if arguments and (call_id,) not in self._heard:
-                name = item.get("name") or kind.removesuffix("_call")
-                sink.tool(call_name(name), arguments, call_id=call_id)
-            if kind not in _CALLED_BY_THE_PROGRAM:
-                _hosted_result(call_id, item, sink)
-        elif kind.endswith("_call_output"):
+            self._call_said(place, item, sink, at_end)
+        elif kind.endswith("_call_output") and str(item.get("call_id")) not in self._results:
+            self._results.add(str(item.get("call_id")))
             sink.tool_result(item.get("output"), call_id=item.get("call_id"), server=True)
 
-    def _texts_said(self, index: Any, item: dict[str, Any], sink: Sink) -> None:
+    def _call_said(self, place: Any, item: dict[str, Any], sink: Sink, at_end: bool) -> None:
+        kind = str(item.get("type"))
+        call_id = self._calls.known(place, item, at_end)
+        if call_id is None:
+            place = place if self._calls.at(place) is None else ("done", place, item.get("call_id"))
+            self._added(place, item, sink)
+            call_id = self._calls.at(place) or ""
+        arguments = item.get("arguments") or item.get("input") or item.get("action")
+        if arguments and not self._calls.has_heard(call_id):
+            name = item.get("name") or kind.removesuffix("_call")
+            self._calls.hear(call_id, arguments if isinstance(arguments, str) else "")
+            sink.tool(call_name(name), arguments, call_id=call_id)
+        if kind not in _CALLED_BY_THE_PROGRAM and call_id not in self._results:
+            self._results.add(call_id)
+            _hosted_result(call_id, item, sink)
+
+    def _texts_said(self, place: Any, item: dict[str, Any], repeats: Repeats, sink: Sink) -> None:
         """The texts of an item of which nothing has come yet."""
-        heard = {part[0] for part in self._heard if len(part) == 3 and part[1] in (index, None)}
-        for part in [*(item.get("summary") or ()), *(item.get("content") or ())]:
-            have = part if isinstance(part, dict) else {}
-            kind = _PARTS.get(str(have.get("type")))
-            if kind is not None and kind not in heard:
-                self._heard.add((kind, index, None))
-                _say(kind, have.get("refusal") or have.get("text"), sink)
+        for parts in (item.get("summary"), item.get("content")):
+            for index, part in enumerate(parts or ()):
+                have = part if isinstance(part, dict) else {}
+                kind = _PARTS.get(str(have.get("type")))
+                text = have.get("refusal") or have.get("text")
+                if kind is None or not isinstance(text, str):
+                    continue
+                if not repeats.has(kind, place, index, text):
+                    self._say((kind, place, index), text, sink)
+
+    def _say(self, part: tuple[str, Any, Any], text: str, sink: Sink) -> None:
+        """A text, as its delta would have said it."""
+        if not text:
+            return
+        self._texts.add(part, text)
+        if part[0] == _REFUSAL:
+            sink.token(text, refusal=True)
+        elif part[0] == _TEXT:
+            sink.token(text)
+        else:
+            sink.reasoning(text)
 
 
 def _of(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
-
-
-def _part(kind: str, event: Any) -> tuple[Any, ...]:
-    """Names a part of the output, of one kind."""
-    index = getattr(event, "content_index", None)
-    if index is None:
-        index = getattr(event, "summary_index", None)
-    return (kind, event.output_index, index)
-
-
-def _say(delta_kind: str, text: Any, sink: Sink) -> None:
-    """A text, as its delta would have said it."""
-    if not text or not isinstance(text, str):
-        return
-    if delta_kind == "response.refusal.delta":
-        sink.token(text, refusal=True)
-    elif delta_kind == _TEXT:
-        sink.token(text)
-    else:
-        sink.reasoning(text)
 
 
 def _hosted_result(call_id: str, item: dict[str, Any], sink: Sink) -> None:

@@ -12,7 +12,8 @@ Owns: Pydantic AI's events to calls on a reply. Refuses: when a reply ends (`mod
   a killed `run()` had got so far is then kept, and a model that cannot be streamed fails.
 - A streamed answer ends when the program has read all of it, and not only where it leaves the block
   (`run_stream`): the stream knows by then what the provider has said. One that asks for tools goes
-  on, as always.
+  on, as always; but `run_stream` tells nobody what its output tool gave back, so that a structured
+  output is whole once that is set: its call stays `unknown`.
 - Tools are seen where they run, and their results in the events, or in the next request. An
   exception that ends the run is the result of the tool that raised it.
 - Tools that wait for somebody (`DeferredToolRequests`) have their results in the reply that asked
@@ -114,6 +115,18 @@ class _Run(AbstractCapability[Any]):
     @safely
     def _take_up(self, ctx: Any) -> None:
         self._tools = take_up(ctx.messages) or self._own
+
+    async def after_node_run(self, ctx: Any, *, node: Any, result: Any) -> Any:
+        """`run_stream` has its output: all tools that it still runs have answered."""
+        if type(node).__name__ == "SetFinalResult":
+            self._output_set(node)
+        return result
+
+    @safely
+    def _output_set(self, node: Any) -> None:
+        final = getattr(node, "final_result", None)
+        if not isinstance(getattr(final, "output", None), DeferredToolRequests):
+            self._tools.end()
 
     @safely
     def _end_run(self, result: Any) -> None:

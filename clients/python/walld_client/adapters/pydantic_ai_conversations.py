@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.conversation_store import (
     ConversationConflict,
     ConversationEntry,
@@ -51,7 +51,10 @@ _TRIES = 16
 _ENTRIES_MAX = 500
 """Of one append; the daemon takes 1000."""
 
-_entry: Any = TypeAdapter(ConversationEntry)
+# A list, for which alone bytes (of a message's metadata) may be base64, as in Pydantic AI's own.
+_entries: Any = TypeAdapter(
+    list[ConversationEntry], config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+)
 _record: Any = TypeAdapter(ConversationRecord)
 
 
@@ -200,7 +203,7 @@ class WalldConversationStore(ConversationStore):
             at: str | None = head_id
             while at in by_id and (limit is None or len(path) < limit):
                 held = yield from _whole(session, by_id[at]["payload"]["entry"])
-                path.append(_entry.validate_python(held))
+                path += _entries.validate_python([held])
                 at = path[-1].parent_id
             if at is None or len(path) == limit:
                 return path[::-1]
@@ -252,7 +255,7 @@ def _pieces(entries: Sequence[Any]) -> list[list[dict[str, Any]]]:
     pieces: list[list[dict[str, Any]]] = [[]]
     size = 0
     for one in entries:
-        payload = {"entry": _entry.dump_python(one, mode="json")}
+        payload = {"entry": _entries.dump_python([one], mode="json")[0]}
         length = min(len(json_text(payload)), PAYLOAD_BYTES_MAX)
         if size + length > APPEND_BYTES_MAX - PAYLOAD_BYTES_MAX or len(pieces[-1]) == _ENTRIES_MAX:
             pieces.append([])

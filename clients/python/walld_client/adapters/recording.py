@@ -32,7 +32,7 @@ from walld_client.endings import message_of
 from walld_client.null import NullAnswers, NullMixin
 from walld_client.reply import ReplyBase
 
-__all__ = ["NO_TERMINAL", "Opener", "Progress", "Recording", "SessionId", "is_model_path"]
+__all__ = ["NO_TERMINAL", "Opener", "Progress", "Recording", "SessionId", "wire_of_path"]
 
 SessionId = str | Callable[[], str | None]
 """The session of a reply, or what is asked for it at each model call: a `ContextVar.get`, say.
@@ -42,14 +42,15 @@ NO_TERMINAL = Failure(
     "the body ended without the provider's terminal event: the answer may be cut",
     "no_terminal_event",
 )
-NOT_JSON = Failure("an event of the body is no JSON: it was read no further", "not_json")
+NOT_JSON = Failure("an event of the body is no JSON object: it was read no further", "not_json")
 _MODEL_PATH = re.compile(r"/(chat/completions|responses|messages)(/|$)")
 _log = logging.getLogger("walld")
 
 
-def is_model_path(path: str) -> bool:
-    """Does the path of a URL say that a model answers there?"""
-    return _MODEL_PATH.search(path) is not None
+def wire_of_path(path: str) -> str | None:
+    """What the path of a URL says of who answers there: `messages`, say; None: nothing."""
+    found = _MODEL_PATH.search(path)
+    return None if found is None else found[1]
 
 
 class Opener:
@@ -107,7 +108,7 @@ class Opener:
 class Progress:
     """How far one model call has come. Knows no reply, so that it may outlive one."""
 
-    __slots__ = ("fold", "is_broken", "is_lost")
+    __slots__ = ("fold", "is_broken", "is_lost", "is_superseded")
 
     def __init__(self) -> None:
         self.fold: Fold | None = None
@@ -116,6 +117,8 @@ class Progress:
         had come."""
         self.is_lost = False
         """The adapter failed on it: nobody here knows whether the program got it whole."""
+        self.is_superseded = False
+        """Another one has begun for its reply: what still comes of it is in no reply."""
 
     @property
     def is_whole(self) -> bool:
@@ -134,6 +137,7 @@ class Recording:
         *,
         opener: Callable[[], ReplyBase | None] | None = None,
         is_answer: bool = False,
+        is_messages: bool = False,
     ) -> None:
         """Into `reply`, which is the program's and ends with it; or into one that `opener` opens
         with the first event, and that ends here.
@@ -141,7 +145,7 @@ class Recording:
         self.reply = reply
         self._owns = reply is None
         self._open = opener
-        self._body = Body(is_answer)
+        self._body = Body(is_answer, is_messages)
         self.progress = Progress()
         self._is_done = False
         self._unread = 0
@@ -153,6 +157,8 @@ class Recording:
         try:
             for item in self._body.feed(body):
                 self._take(self._body.fold, item)
+            if self._body.is_over and not self._is_done:
+                self._ended()
         except Exception as error:
             self._give_up(error)
 
@@ -193,7 +199,7 @@ class Recording:
             self._is_done = True
             self._count_unread()
         elif self._is_known():
-            self._fail(self._body.complaint or NO_TERMINAL)
+            self._fail(self._complaint() or NO_TERMINAL)
 
     def broke(self, error: BaseException) -> None:
         """The body ended in an exception, which the program gets."""
@@ -219,15 +225,20 @@ class Recording:
 
     def _closed(self) -> None:
         if self._body.is_torn and self._is_known():
-            self._fail(self._body.complaint or NOT_JSON)
+            self._fail(self._complaint() or NOT_JSON)
         elif self.progress.is_whole:
             self._end()
-        elif self._body.complaint is not None and self._is_known():
-            self._fail(self._body.complaint)
+        elif (complaint := self._complaint()) is not None and self._is_known():
+            self._fail(complaint)
         elif self._owns and self.reply is not None:
             self._is_done = True
             self._count_unread()
             self.reply.cancel("the program closed the stream before its end")
+
+    def _complaint(self) -> Failure | None:
+        """What the provider said of a failure without ending the answer."""
+        fold = self.progress.fold
+        return self._body.complaint or (None if fold is None else fold.complaint)
 
     def _guarded(self, act: Callable[..., None], *args: BaseException) -> None:
         try:

@@ -19,11 +19,14 @@ that what it took is all it wants.
 
 A further stream on the same reply is its next step; where the one before failed, was cut by an
 exception or left early it is that step again, a new attempt at it, so that no text stands in the
-reply twice and the steps before it stand.
+reply twice and the steps before it stand. It begins with the first event that is read of it: what
+is read behind that of the stream before it is in no reply, since two streams at the same time
+cannot be told apart in one.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -35,6 +38,7 @@ from walld_client.reply import ReplyBase
 
 __all__ = ["Tee", "tee"]
 
+_log = logging.getLogger("walld")
 _latest: WeakKeyDictionary[ReplyBase, Progress] = WeakKeyDictionary()
 """The latest stream of each reply. Holds no reply: one that is collected unended is a cancelled
 one, and must be collected for that."""
@@ -68,13 +72,8 @@ class Tee:
         self._items: Any = None
         self._texts: Any = None
         self._recording = Recording(reply)
-        before = _latest.get(reply)
-        if before is not None and (before.is_whole or before.is_lost):
-            reply.step()
-        elif before is not None:
-            reply.retry("the stream before it did not come to its end", step=True)
-        progress = _latest[reply] = self._recording.progress
-        reply._stream.is_whole = lambda: progress.is_whole
+        self._has_begun = False
+        self._note_end()
 
     def __getattr__(self, name: str) -> Any:
         if name == "_stream":  # one that is just being copied
@@ -89,8 +88,46 @@ class Tee:
             return self._read_before_async(found) if is_async else self._read_before(found)
         return found
 
+    def _note_end(self) -> None:
+        """Where the program leaves the reply it is this stream that is whole, or is not."""
+        progress = self._recording.progress
+        self._reply._stream.is_whole = lambda: progress.is_whole
+
+    def _is_current(self) -> bool:
+        """Is it of the reply what is read here? Begins with the first that is. Raises nothing."""
+        progress = self._recording.progress
+        if not self._has_begun:
+            self._has_begun = True
+            try:
+                self._begin(progress)
+            except Exception:
+                _log.exception("a stream is recorded as one with that before it")
+        elif progress.is_superseded:
+            _warn_of_two(self._reply.stream_id)
+        return not progress.is_superseded
+
+    def _begin(self, progress: Progress) -> None:
+        before = _latest.get(self._reply)
+        _latest[self._reply] = progress
+        self._note_end()
+        if before is None:
+            return
+        before.is_superseded = True
+        if before.is_whole or before.is_lost:
+            self._reply.step()
+        else:
+            self._reply.retry("the stream before it did not come to its end", step=True)
+
     def _hear(self, item: Any) -> None:
         self._recording.item(item)
+
+    def _ended(self) -> None:
+        if self._is_current():
+            self._recording.ended()
+
+    def _broke(self, error: BaseException) -> None:
+        if self._is_current():
+            self._recording.broke(error)
 
     # --- without an event loop ---
 
@@ -103,12 +140,13 @@ class Tee:
         try:
             item = next(self._items)
         except StopIteration:
-            self._recording.ended()
+            self._ended()
             raise
         except BaseException as error:
-            self._recording.broke(error)
+            self._broke(error)
             raise
-        self._hear(item)
+        if self._is_current():
+            self._hear(item)
         return item
 
     def _each_text(self) -> Iterator[str]:
@@ -153,12 +191,13 @@ class Tee:
         try:
             item = await anext(self._items)
         except StopAsyncIteration:
-            self._recording.ended()
+            self._ended()
             raise
         except BaseException as error:
-            self._recording.broke(error)
+            self._broke(error)
             raise
-        self._hear(item)
+        if self._is_current():
+            self._hear(item)
         return item
 
     async def _each_text_async(self) -> AsyncIterator[str]:
@@ -191,6 +230,20 @@ class Tee:
         traceback: TracebackType | None,
     ) -> Any:
         return await self._given.__aexit__(exc_type, exc, traceback)
+
+
+_warned_of: list[str] = []
+"""The first reply of two streams at the same time."""
+
+
+def _warn_of_two(stream_id: str) -> None:
+    if not _warned_of:
+        _warned_of.append(stream_id)
+        _log.warning(
+            "reply %s: a stream is read on though another one on the same reply has begun; it is"
+            " not recorded: streams at the same time need a reply each; said once",
+            stream_id,
+        )
 
 
 def _check(stream: Any, *methods: str) -> None:

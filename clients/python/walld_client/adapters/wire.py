@@ -69,6 +69,9 @@ class Fold(ABC):
     failure: Failure | None = None
     """The provider's error was seen: nothing of the answer can follow either."""
 
+    complaint: Failure | None = None
+    """The answer goes on, but where the body ends it has failed."""
+
     odd = 0
     """Items of which a part was of another kind than it should be: passed over, the rest taken."""
 

@@ -6,11 +6,13 @@ and the unions (`messages.py`, which gives these names out as well); I/O, framin
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 __all__ = [
+    "OF_ITS_SESSION",
+    "OF_THIS_MOMENT",
     "Append",
     "Delete",
     "Events",
@@ -85,6 +87,11 @@ class Append(Message, tag=54, frozen=True):
     seen: list[Seen] = []
     unowned: bool = False
     in_order: bool = False
+
+
+OF_THIS_MOMENT: Final = ("recovering", "behind", "ledger_full", "disk_full")
+OF_ITS_SESSION: Final = ("unreadable", "internal", "unwritable")
+"""Codes of an Error that says nothing of the Append it answers: that is asked again."""
 
 
 class Events(Message, tag=55, frozen=True):

@@ -15,6 +15,8 @@ Halves join up when the reply is read (`walld_client.partial`).
 from __future__ import annotations
 
 from walld_client.wire.ledger_messages import (
+    OF_ITS_SESSION,
+    OF_THIS_MOMENT,
     Append,
     Delete,
     Events,
@@ -32,6 +34,8 @@ from walld_client.wire.ledger_messages import (
 )
 
 __all__ = [
+    "OF_ITS_SESSION",
+    "OF_THIS_MOMENT",
     "Ack",
     "Answer",
     "AppError",
@@ -440,7 +444,10 @@ class Answer(Message, tag=64, frozen=True):
 
 
 class Gap(Message, frozen=True):
-    """Seqs from first to last (both missing). verdict: dropped | torn | corrupt | unknown."""
+    """Seqs from first to last (both missing). verdict: dropped | torn | corrupt | unknown.
+
+    One that the reply ends in is open: at least these are missing.
+    """
 
     first_seq: int
     last_seq: int

@@ -1,0 +1,296 @@
+"""`walld session import` against a real daemon, and what the gate of the session says then."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from daemon_process import DaemonProcess, environment
+
+HOSTILE = "chat\x1b]0;owned\x07\u202e/../é"
+IMPORT_WORDS = frozenset(("begun", "ended"))
+SAID = "red \x1b[31m and \u202e back"
+
+
+def of_import(event: dict[str, Any]) -> bool:
+    """It says that an import began, or has ended."""
+    return event["type"] == "imported" and not event["payload"].keys().isdisjoint(IMPORT_WORDS)
+
+
+def test_import_export_and_again(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    lines = [
+        {"type": "session", "id": "s", "timestamp": "2025-11-20T23:33:50.805Z", "cwd": "/x"},
+        {"type": "message", "message": {"role": "user", "content": SAID}},
+        {"type": "message", "message": {"role": "user", "content": "y" * 300_000}},
+        {"type": "of another time", "what": SAID},
+    ]
+    file = tmp_path / "pi.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in lines) + 'no json\xff\n{"torn')
+    code, out, _ = cli("session", "import", str(file), "--session", HOSTILE, "--json")
+    told = json.loads(out)
+    assert (code, told["format"], told["new"], told["not_understood"]) == (
+        0,
+        "pi",
+        told["entries"],
+        3,
+    )
+    code, out, _ = cli("session", "import", str(file), "--session", HOSTILE)
+    assert "0 entries from pi" in out
+    assert "not understood: 1 lines (torn), kept as foreign.pi" in out
+    kept = daemon.reader.session(HOSTILE).find("foreign.pi")
+    assert [one["payload"]["line"] for one in kept][-1] == '{"torn'
+    messages = daemon.reader.session(HOSTILE).messages()
+    assert messages is not None
+    assert [one["content"] for one in messages] == [SAID, "y" * 300_000]
+    exported = daemon.cli("session", "export", HOSTILE, "--socket", daemon.socket_path).stdout
+    said = daemon.cli("session", "export", HOSTILE, "--socket", daemon.socket_path).stderr
+    assert b"1 artifacts that these lines name stay here" in said
+    own = tmp_path / "own.jsonl"
+    own.write_bytes(exported)
+    for new in (len(exported.splitlines()) - 1, 0):
+        code, out, _ = cli("session", "import", str(own), "--session", "copy", "--json")
+        assert (code, json.loads(out)["new"], json.loads(out)["format"]) == (0, new, "walld")
+
+    def plain(session_id: str) -> list[Any]:
+        names = ("id", "parent", "type", "payload", "at", "leaf", "key", "turn")
+        events = daemon.reader.session(session_id).events()
+        return [{name: one.get(name) for name in names} for one in events if not of_import(one)]
+
+    assert plain("copy") == plain(HOSTILE)
+
+
+def test_an_entry_that_hangs_on_nothing_is_named(
+    cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    def said(id_: str, parent: str | None) -> str:
+        message = {"role": "user", "content": id_}
+        one = {"type": "message", "id": id_, "parentId": parent, "message": message}
+        return json.dumps(one) + "\n"
+
+    file = tmp_path / "pi.jsonl"
+    file.write_text('{"type":"session","version":3}\n' + said("a", "b") + said("b", "a"))
+    words = ("session", "import", str(file), "--session", "s")
+    code, out, _ = cli(*words)
+    assert code == 0
+    assert "1 entries whose parent is not above them (a)" in out
+    assert json.loads(cli(*words, "--json")[1])["orphans"] == ["a"]
+
+
+def test_no_line_ends_an_import(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """What no entry can hold, or this session contradicts, is kept as its text and counted."""
+    fields = {f"k{number}": "v" * 10 for number in range(20_000)}
+    pi = [
+        {"type": "session", "version": 3, "id": "s", "cwd": "/x"},
+        {"type": "custom", "id": "a", "parentId": None, **fields},
+        {
+            "type": "message",
+            "id": "b",
+            "parentId": "a",
+            "message": {"role": "user", "content": "on"},
+        },
+    ]
+    file = tmp_path / "pi.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in pi))
+    for new in (3, 0):
+        code, out, err = cli("session", "import", str(file), "--session", "many", "--json")
+        told = json.loads(out)
+        assert (code, told["new"], told["reasons"]) == (0, new, {"too_large": 1}), err
+    session = daemon.reader.session("many")
+    (kept,) = session.find("foreign.pi")
+    assert (kept["id"], kept["payload"]["reason"], kept["payload"]["line_number"]) == (
+        "a",
+        "too_large",
+        2,
+    )
+    whole = session.read_artifact(kept["payload"]["line"]["_artifact"]["sha256"])
+    assert json.loads(whole) == pi[1]
+    assert [one["content"] for one in session.messages() or ()] == ["on"]
+
+    session.submit("mine", message_id="m")
+    own = [
+        {"walld": 1, "uid": 0, "session": "x"},
+        {"seq": 1, "id": "o1", "type": "turn_submitted", "turn": "t9"}
+        | {"payload": {"message_id": "m", "content": "theirs"}},
+        {
+            "seq": 2,
+            "id": "o2",
+            "parent": "o1",
+            "type": "turn_completed",
+            "turn": "t9",
+            "payload": {},
+        },
+        {"seq": 3, "id": "o3", "parent": "o2", "type": "BAD", "payload": {}},
+        {"seq": 4, "id": "o4", "parent": "o3", "type": "note", "payload": {"n": 10**400}},
+        {
+            "seq": 5,
+            "id": "o5",
+            "parent": "o4",
+            "type": "turn_completed",
+            "turn": "zz",
+            "payload": {},
+        },
+        {"seq": 6, "id": "o6", "parent": "o5", "type": "undo", "payload": {"n": 0}},
+        {"seq": 7, "id": "o7", "parent": "o6", "type": "message", "payload": {"role": "user"}},
+    ]
+    file.write_text("".join(json.dumps(one) + "\n" for one in own))
+    code, out, err = cli("session", "import", str(file), "--session", "many", "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["new"], told["not_understood"]) == (7, sum(told["reasons"].values()))
+    assert told["reasons"]["message_id_taken"] == told["reasons"]["bad_type"] == 1
+    types = [one["type"] for one in session.events(after=6) if not of_import(one)]
+    assert types[0] == types[2] == types[4] == types[5] == "foreign.walld"
+    assert types[-1] == "message"
+
+
+def export(daemon: DaemonProcess, to: Path, session_id: str = "source") -> None:
+    """As `walld session export` writes it."""
+    done = daemon.cli("session", "export", session_id, "--socket", daemon.socket_path)
+    to.write_bytes(done.stdout)
+
+
+def gate_of(daemon: DaemonProcess, session_id: str) -> tuple[str, list[tuple[str, str]]]:
+    gate = daemon.reader.session(session_id).resume_check()
+    assert gate is not None
+    return gate["status"], [(tool["call_id"], tool["may"]) for tool in gate["tools"]]
+
+
+def test_an_import_owns_no_turn_and_is_repeated_while_the_source_goes_on(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """The command has ended each time, and interrupts nothing."""
+    source, own = daemon.reader.session("source"), tmp_path / "own.jsonl"
+
+    def copied() -> list[str]:
+        export(daemon, own)
+        code, out, err = cli("session", "import", str(own), "--session", "copy", "--json")
+        assert (code, json.loads(out)["not_understood"]) == (0, 0), out + err
+        events = daemon.reader.session("copy").events()
+        return [one["type"] for one in events if not of_import(one)]
+
+    turn = source.submit("pay")
+    turn.worker_started()
+    turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="p")
+    assert copied() == ["turn_submitted", "turn_worker_started", "tool_intent"]
+    turn.tool_started("p")
+    assert copied()[3:] == ["tool_started"]
+    assert gate_of(daemon, "copy") == gate_of(daemon, "source") == ("blocked", [("p", "never")])
+    turn.tool_finished("p", "paid")
+    turn.completed()
+    assert copied()[4:] == ["tool_finished", "turn_completed"]
+    assert gate_of(daemon, "copy") == ("ok", [])
+    assert not any("owner" in one for one in daemon.reader.session("copy").events())
+
+
+def test_an_import_that_was_killed_keeps_the_gate_shut_until_it_is_repeated(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """What it brought looks like a session whose call never started."""
+    source, own = daemon.reader.session("source"), tmp_path / "own.jsonl"
+    turn = source.submit("pay")
+    turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="p")
+    for _ in range(6):
+        source.append_many([{"type": "note", "payload": {"text": "x" * 1000}}] * 500)
+    turn.tool_started("p")
+    export(daemon, own)
+    command = [sys.executable, "-m", "walld", "session", "import", str(own), "--session"]
+    for name in (f"copy {n}" for n in range(20)):  # until one was killed in the middle
+        whole = [*command, name, "--socket", daemon.socket_path]
+        importing, copy = subprocess.Popen(whole, env=environment()), daemon.reader.session(name)
+        while not copy.events() and importing.poll() is None:
+            pass
+        importing.kill()
+        if importing.wait() == -signal.SIGKILL and 3 < len(copy.events()) < 3000:
+            break
+    status, tools = gate_of(daemon, name)
+    assert (status, tools) == ("blocked", [("p", "never")])
+    code, out, _ = cli("resume-check", name)
+    assert code == 1
+    assert "an import has not ended: repeat it" in out
+    last = source.events()[-1]["id"]
+    fork = copy.fork(None, "fork")
+    assert gate_of(daemon, fork.session_id) == ("blocked", [("p", "never")])
+    assert cli("session", "import", str(own), "--session", name)[0] == 0
+    assert gate_of(daemon, name) == gate_of(daemon, "source")
+    copy.append("imported", {"begun": last})
+    assert "import_unfinished" in cli("resume-check", name)[1]
+    copy.append("imported", {"ended": last})
+    assert "import_unfinished" not in cli("resume-check", name)[1]
+
+
+def test_the_gate_of_an_import_knows_what_its_file_lacks(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """A line taken out of an export, whatever it was, lets no call run again that may have run."""
+    session, own = daemon.reader.session("source"), tmp_path / "own.jsonl"
+    turn = session.submit("pay")
+    turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="p")
+    session.message("user", "secret")
+    turn.tool_started("p")
+    session.message("user", "after")
+    exported = daemon.cli("session", "export", "source", "--socket", daemon.socket_path).stdout
+    head, *lines = exported.splitlines(keepends=True)
+    for lost in (0, 2, 3, 4):  # the last: cut between two lines
+        own.write_bytes(b"".join([head, *lines[:lost], *lines[lost + 1 :]]))
+        code, out, err = cli("session", "import", str(own), "--session", f"no {lost}", "--json")
+        assert (code, json.loads(out)["missing"]) == (0, [[lost + 1, lost + 1]]), err
+        assert gate_of(daemon, f"no {lost}") == ("blocked", [("p", "never")]), lost
+        fork = daemon.reader.session(f"no {lost}").fork(None, f"fork {lost}")
+        assert gate_of(daemon, fork.session_id) == ("blocked", [("p", "never")]), lost
+    code, out, _ = cli("session", "import", str(own), "--session", "said")
+    assert "missing in the file: seqs 5 to 5" in out
+    said = [one["content"] for one in daemon.reader.session("no 2").messages() or ()]
+    assert said == ["pay", "after"]
+
+
+def test_what_a_session_contradicts_is_told_to_its_gate(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Somebody ended the turn in the copy; then its call started in the source."""
+    session, own = daemon.reader.session("source"), tmp_path / "own.jsonl"
+    turn = session.submit("pay")
+    turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="p")
+    words = ("session", "import", str(own), "--session", "copy", "--json")
+
+    export(daemon, own)
+    assert cli(*words)[0] == 0
+    daemon.reader.session("copy").turn(turn.turn_id).interrupted("operator")
+    assert gate_of(daemon, "copy") == ("ok", [("p", "replay")])
+    turn.tool_started("p")
+    export(daemon, own)
+    for doubted in (1, 0):
+        told = json.loads(cli(*words)[1])
+        assert (told["reasons"], told["doubted"]) == ({"illegal_tool": doubted}, doubted) or (
+            doubted == 0
+        )
+        assert gate_of(daemon, "copy") == ("blocked", [("p", "never")])
+
+
+def test_what_became_of_a_call_without_its_intent_comes_with_the_next_import(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """The copy has another turn of that message, so the call's turn is text there."""
+    source, own = daemon.reader.session("source"), tmp_path / "own.jsonl"
+    mine = daemon.reader.session("copy").submit("mine", message_id="m")
+    mine.completed()
+    turn = source.submit("pay", message_id="m")
+    turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="p")
+    turn.tool_started("p")
+
+    def imported() -> tuple[str, list[tuple[str, str]]]:
+        export(daemon, own)
+        assert cli("session", "import", str(own), "--session", "copy")[0] == 0
+        return gate_of(daemon, "copy")
+
+    assert imported() == ("blocked", [("p", "never")])
+    turn.tool_finished("p", "paid")
+    assert imported() == ("ok", [])

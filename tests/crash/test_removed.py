@@ -1,0 +1,73 @@
+"""Somebody removes files of a running daemon: what an operator does by mistake."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+
+from agents.process import Obedient
+from daemon_process import DaemonProcess, environment, until
+
+MakeDaemon = Callable[..., DaemonProcess]
+MakeAgent = Callable[..., Obedient]
+BEGIN = """
+    reply = client.reply("S", stream_id="R")
+    reply.token("before ")
+    reply.drain(20)
+"""
+
+
+def text(daemon: DaemonProcess) -> str:
+    """What can be recovered now."""
+    reply = daemon.reader.recover(stream_id="R")
+    return "" if reply is None else reply.text
+
+
+def test_a_daemon_whose_directory_is_gone_ends_and_says_so(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """Waiting for a disk that comes back would be waiting for ever."""
+    daemon = make_daemon().start()
+    agent = make_agent(daemon)
+    agent.do(BEGIN)
+
+    def gone() -> bool:
+        shutil.rmtree(daemon.data, ignore_errors=True)  # it may write into it meanwhile
+        return not daemon.data.exists()
+
+    until(gone, "a directory that is gone")
+    assert daemon.terminate() == 1
+    assert f"{daemon.data} was removed: what was not synced is lost" in daemon.log_text()
+    daemon.start()
+    until(lambda: text(daemon) == "before ", "what the agent still has")
+
+
+def test_a_daemon_whose_log_is_gone_begins_another(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    daemon = make_daemon().start()
+    agent = make_agent(daemon)
+    agent.do(BEGIN)
+    shutil.rmtree(daemon.data / "wal")
+    agent.do("reply.token('after'); reply.drain(20, 'synced')")
+    assert list((daemon.data / "wal").iterdir())
+    assert daemon.status()["trouble"] is None
+    agent.kill()
+    daemon.restart()
+    assert text(daemon) == "before after"
+
+
+def test_where_lock_was_removed_no_second_daemon_starts(daemon: DaemonProcess) -> None:
+    (daemon.data / "LOCK").unlink()
+    command = [sys.executable, "-m", "walld", "serve", "--data", str(daemon.data)]
+    command += ["--socket", f"{daemon.socket_path}2"]
+    second = subprocess.run(
+        command, env=environment(), capture_output=True, timeout=30, check=False
+    )
+    assert second.returncode == 1
+    assert b"another walld owns this data directory" in second.stderr
+    daemon.reader.session("S").message("user", "goes on")
+    daemon.restart()
+    assert len(daemon.reader.session("S").events()) == 1

@@ -1,0 +1,58 @@
+"""One entry of the directory that is not what it has to be is no reason not to start (P9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from damaged_directory import LOG, DamagedDirectory, begin, row, text
+
+from walld.daemon.mend import mend
+from walld.disk.real import RealDisk
+from walld.partials.store import PartialStore
+from walld.wal.layout import Flag
+
+
+def no_directory(path: Path) -> None:
+    path.rmdir()
+    path.write_bytes(b"kept")
+
+
+def dangling(path: Path) -> None:
+    path.rmdir()
+    path.symlink_to("/nowhere")
+
+
+@pytest.mark.parametrize("spoil", [no_directory, dangling])
+@pytest.mark.parametrize("name", ["quarantine", "partials"])
+def test_what_is_no_directory_is_no_reason_not_to_start(
+    tmp_path: Path, name: str, spoil: Callable[[Path], None]
+) -> None:
+    """P9: it is kept, and "nothing" is not proven while it lies there."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "x"), flags=Flag.BEGIN))
+    made.close()
+    spoil(made.path / name)
+    with RealDisk(str(made.path)) as disk:
+        for _ in range(2):
+            mended = mend(disk, PartialStore(disk), LOG)
+            assert list(mended.streams) == [1]
+            assert mended.doubt is not None
+    assert [one.name for one in (made.path / "quarantine").iterdir()] == [f"not-a-directory.{name}"]
+    assert (made.path / "partials").is_dir()
+
+
+def test_a_residue_that_cannot_be_renamed_is_met_again(tmp_path: Path) -> None:
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "x"), flags=Flag.BEGIN))
+    made.segment()
+    made.close()
+    made.file(2).write_bytes(b"")
+    made.file(2).with_name(f"{made.file(2).name}.residue").mkdir()
+    with RealDisk(str(made.path)) as disk:
+        for _ in range(2):
+            assert list(mend(disk, PartialStore(disk), LOG).streams) == [1]
+    assert made.file(2).exists()

@@ -1,0 +1,39 @@
+"""LOCK says that there is a log: power must never leave none (FORMAT.md, "LOCK")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from virtual_daemon import Home, Peer, Virtual, living, run, until
+from walld_client.wire import messages as wire
+
+from walld.wal.layout import WAL_DIR
+
+
+def test_no_segment_goes_before_another_one_is_synced(tmp_path: Path) -> None:
+    """Nothing is written to the new one of an idle daemon: its header alone is to stay."""
+
+    async def main() -> None:
+        gone: list[bool] = []
+
+        def watch(virtual: Virtual) -> None:
+            whole = virtual.disk.unlink
+
+            def unlink(path: str) -> None:
+                if path.startswith(f"{WAL_DIR}/"):
+                    current = virtual.engine.segments.current
+                    gone.append(virtual.daemon._files.is_durable(current.segment_id))
+                whole(path)
+
+            virtual.disk.unlink = unlink  # type: ignore[method-assign]
+
+        async with living(Home(tmp_path), watch) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
+                await agent.drain("synced")
+                agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
+                await until(lambda: bool(gone))
+            assert gone == [True]
+            assert virtual.engine.segments.size == 64
+
+    run(main)

@@ -1,0 +1,143 @@
+"""A reply under two numbers is told of in the same way by a start and by who reads without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from damaged_directory import DamagedDirectory, begin, row, text
+from virtual_daemon import Home, living, recovered, run, text_of
+
+from walld.cli import main, survey
+from walld.cli.offline import find
+from walld.wal.layout import Flag
+
+EARLIER, LATER = text(1, "a ", "b ", "c "), text(4, "d ", "e ")
+Told = tuple[bytes, list[tuple[int, int, str]]]
+
+
+@pytest.fixture(autouse=True)
+def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)
+
+
+def made_at(path: Path, *, later: bool = True) -> DamagedDirectory:
+    """Batch 1 could not be read at a start, so its producer began anew as 9, and said more."""
+    made = DamagedDirectory(path)
+    made.segment()
+    made.batch(row(1, 0, 3, begin(), EARLIER, flags=Flag.BEGIN))
+    made.batch(row(9, 0, 0, begin(), flags=Flag.BEGIN))
+    made.batch(row(9, 4, 5, LATER)) if later else None
+    made.batch()
+    return made
+
+
+def without_a_daemon(data: Path) -> Told:
+    replies = find(str(data)).replies
+    (reply,) = [one for one in replies if one.stream_id == "s1"]
+    return text_of(reply), [(gap.first_seq, gap.last_seq, gap.verdict) for gap in reply.gaps]
+
+
+def by_a_daemon(home: Home) -> list[Told]:
+    """At two starts, before it is kept and after."""
+    told: list[Told] = []
+
+    async def main_walld() -> None:
+        for _ in range(2):
+            async with living(home) as virtual:
+                for _ in range(2):
+                    reply = await recovered(virtual, "s1")
+                    assert reply is not None
+                    gaps = [(gap.first_seq, gap.last_seq, gap.verdict) for gap in reply.gaps]
+                    told.append((text_of(reply), gaps))
+
+    run(main_walld)
+    return told
+
+
+def told_by_all(made: DamagedDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Told:
+    """What everybody says, who must say the same; also of what salvage took."""
+    made.close()
+    first = without_a_daemon(made.path)
+    main(["salvage", str(made.path), "--to", str(tmp_path / "new" / "data"), "--json"])
+    taken = json.loads(capsys.readouterr().out)["taken"]
+    assert [one["stream_id"] for one in taken] == ["s1"]
+    for data in (made.path, tmp_path / "new" / "data"):
+        assert without_a_daemon(data) == first, data
+    assert by_a_daemon(Home(tmp_path / "new")) == [first] * 4
+    assert by_a_daemon(Home(tmp_path)) == [first] * 4
+    assert without_a_daemon(made.path) == first
+    return first
+
+
+@pytest.mark.parametrize("kept", [0, 1, 9])
+def test_it_is_one_reply_for_everybody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: int
+) -> None:
+    """kept: the number of which there is a partial."""
+    made = made_at(tmp_path / "data")
+    if kept:
+        made.partial(kept, begin(), LATER if kept == 9 else EARLIER)
+    assert main(["fsck", str(made.path)]) == 0
+    capsys.readouterr()
+    assert told_by_all(made, tmp_path, capsys) == (b"a b c d e ", [])
+
+
+def test_salvage_of_a_whole_directory_lost_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = made_at(tmp_path / "data")
+    made.close()
+    assert main(["salvage", str(made.path), "--to", str(tmp_path / "new")]) == 0
+    assert "seqs 0 to 5, from segment 1\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_what_damage_took_of_its_end_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], later: bool
+) -> None:
+    """Where nothing stands in the log behind its new beginning, only its partial can tell."""
+    made = made_at(tmp_path / "data", later=later)
+    first_seq = 6 if later else 4
+    number = made.batch(row(9, first_seq, first_seq, text(first_seq, "x ")))
+    made.batch()
+    made.flip(number, 5)
+    text_there = b"a b c d e " if later else b"a b c "
+    gap = (first_seq, first_seq, "corrupt")
+    assert told_by_all(made, tmp_path, capsys) == (text_there, [gap])
+
+
+def test_damage_beside_it_took_nothing_of_what_stands_under_the_earlier_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 3, begin(), EARLIER, flags=Flag.BEGIN))
+    made.batch(row(9, 0, 0, begin(), flags=Flag.BEGIN))
+    made.batch(row(5, 0, 1, begin("s5"), text(1, "y"), flags=Flag.BEGIN))
+    made.batch(row(9, 4, 5, LATER))
+    made.batch()
+    made.flip(3, 5)
+    made.close()
+    assert main(["fsck", str(made.path), "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert [one["lost"] for one in report["damage"]] == [[]]
+    assert main(["salvage", str(made.path), "--to", str(tmp_path / "new"), "--json"]) == 1
+    account = json.loads(capsys.readouterr().out)
+    assert [one["lost"] for one in account["missing"]] == [[]]
+    assert [one["gaps"] for one in account["taken"]] == [[]]
+
+
+def test_an_earlier_part_that_is_damaged_is_a_gap(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "a "), flags=Flag.BEGIN))
+    made.batch(row(1, 2, 3, text(2, "b ", "c ")))
+    made.batch(row(9, 0, 0, begin(), flags=Flag.BEGIN))
+    made.batch(row(9, 4, 5, LATER))
+    made.batch()
+    made.flip(2, 5)
+    assert told_by_all(made, tmp_path, capsys) == (b"a d e ", [(2, 3, "corrupt")])

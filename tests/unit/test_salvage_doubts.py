@@ -1,0 +1,187 @@
+"""What salvage could not look at is said, and nothing of it is proven by the new directory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from damaged_directory import LOG, DamagedDirectory, begin, row, snapshot, text, two_replies
+from virtual_daemon import Home, living, recovered, run
+
+from walld.cli import main, survey
+from walld.cli.offline import find
+from walld.disk.owner import lock_record
+from walld.disk.real import RealDisk
+from walld.partials.gone import done_with
+from walld.wal.layout import Flag
+
+
+@pytest.fixture(autouse=True)
+def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)
+
+
+def no_log(made: DamagedDirectory) -> None:
+    for path in (made.path / "wal").iterdir():
+        path.unlink()
+
+
+def no_wal(made: DamagedDirectory) -> None:
+    shutil.rmtree(made.path / "wal")
+
+
+def a_directory_for_a_segment(made: DamagedDirectory) -> None:
+    made.file(2).unlink()
+    made.file(2).mkdir()
+
+
+def a_link_for_a_segment(made: DamagedDirectory) -> None:
+    made.file(2).rename(made.path / "elsewhere")
+    made.file(2).symlink_to(made.path / "elsewhere")
+
+
+def a_name_of_no_segment(made: DamagedDirectory) -> None:
+    made.file(2).rename(made.path / "wal/2.wal")
+
+
+def a_file_for_quarantine(made: DamagedDirectory) -> None:
+    (made.path / "quarantine").rmdir()
+    (made.path / "quarantine").write_bytes(b"x")
+
+
+def a_file_for_sessions(made: DamagedDirectory) -> None:
+    (made.path / "sessions").write_bytes(b"x")
+
+
+def a_list_that_is_a_directory(made: DamagedDirectory) -> None:
+    (made.path / "partials/.gone").mkdir()
+
+
+def a_damaged_list(made: DamagedDirectory) -> None:
+    with RealDisk(str(made.path)) as disk:
+        assert done_with(disk, LOG, [7], [], is_all=False) == ([], True)
+    path = made.path / "partials/.gone"
+    path.write_bytes(path.read_bytes().replace(b"7 7", b"6 6"))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        no_log,
+        no_wal,
+        a_directory_for_a_segment,
+        a_link_for_a_segment,
+        a_name_of_no_segment,
+        a_file_for_quarantine,
+        a_file_for_sessions,
+        a_list_that_is_a_directory,
+        a_damaged_list,
+    ],
+)
+def test_what_it_could_not_look_at_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[DamagedDirectory], None]
+) -> None:
+    made = two_replies(DamagedDirectory(tmp_path / "old"))
+    (made.path / "LOCK").write_bytes(lock_record(1, LOG, has_log=True))
+    made.partial(7, begin("s7"), text(1, "x"))
+    spoil(made)
+    made.close()
+    before = snapshot(made.path)
+    assert main(["fsck", str(made.path)]) == 2
+    capsys.readouterr()
+    new = tmp_path / "data"
+    assert main(["salvage", str(made.path), "--to", str(new), "--json"]) == 1
+    account: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert len(account["doubts"]) == 1
+    assert snapshot(made.path) == before
+    assert account["doubts"][0] in (new / "quarantine/salvage").read_text()
+    assert find(str(new)).doubts
+
+    async def main_walld() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            assert await recovered(virtual, "s7") is not None
+            assert virtual.daemon.state.doubt is not None
+
+    run(main_walld)
+
+
+def test_a_start_keeps_a_damaged_list_apart(tmp_path: Path) -> None:
+    """A reply that was resolved may come back with it: nobody is told "nothing" meanwhile."""
+    made = two_replies(DamagedDirectory(tmp_path / "data"))
+    a_damaged_list(made)
+    made.close()
+    assert any("partials/.gone" in doubt for doubt in find(str(made.path)).doubts)
+
+    async def main_walld() -> None:
+        for _ in range(2):
+            async with living(Home(tmp_path)) as virtual:
+                assert virtual.daemon.state.doubt is not None
+                assert (made.path / "quarantine/partials+.gone").exists()
+
+    run(main_walld)
+
+
+@pytest.mark.parametrize(
+    "spoil", [a_directory_for_a_segment, a_link_for_a_segment, a_name_of_no_segment]
+)
+def test_what_stands_in_a_segments_place_speaks_against_nothing(
+    tmp_path: Path, spoil: Callable[[DamagedDirectory], None]
+) -> None:
+    """For everybody: nothing that it may have held is proven never to have been."""
+    made = two_replies(DamagedDirectory(tmp_path / "data"))
+    spoil(made)
+    made.close()
+    assert find(str(made.path)).doubts
+    assert main(["fsck", str(made.path)]) == 2
+    assert main(["dump", "--data", str(made.path)]) == 0
+
+    async def main_walld() -> None:
+        for _ in range(2):
+            async with living(Home(tmp_path)) as virtual:
+                assert virtual.daemon.state.doubt is not None
+                await anyio.sleep(900)
+                assert virtual.daemon.state.status()["state"] == "ok"
+
+    run(main_walld)
+    assert find(str(made.path)).doubts
+
+
+def test_partials_are_read_where_the_log_is_gone_with_its_directory(tmp_path: Path) -> None:
+    made = two_replies(DamagedDirectory(tmp_path / "data"))
+    made.partial(7, begin("s7"), text(1, "x"))
+    no_wal(made)
+    made.close()
+    found = find(str(made.path))
+    assert [reply.stream_id for reply in found.replies] == ["s7"]
+    assert found.doubts
+
+
+@pytest.mark.parametrize("spoiled", [True, False])
+def test_a_newest_segment_without_a_header_is_no_torn_tail_for_anybody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spoiled: bool
+) -> None:
+    """But where it is zeros, as power leaves it."""
+    made = two_replies(DamagedDirectory(tmp_path / "data"))
+    made.segment()
+    made.batch(row(9, 0, 1, begin("s9"), text(1, "x"), flags=Flag.BEGIN))
+    made.close()
+    size = made.file().stat().st_size
+    made.file().write_bytes(b"?" * size if spoiled else bytes(size))
+    assert bool(find(str(made.path)).doubts) is spoiled
+    assert main(["fsck", str(made.path)]) == 1
+    new = tmp_path / "new" / "data"
+    assert main(["salvage", str(made.path), "--to", str(new)]) == 1
+    assert (new / "quarantine/salvage").exists() is spoiled
+    capsys.readouterr()
+
+    async def main_walld() -> None:
+        for home in (Home(tmp_path), Home(tmp_path / "new")):
+            async with living(home) as virtual:
+                assert (virtual.daemon.state.doubt is not None) is spoiled
+
+    run(main_walld)
