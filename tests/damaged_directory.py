@@ -13,7 +13,7 @@ from pathlib import Path
 
 from walld_client.wire import messages as wire
 
-from walld.disk.owner import lock_record
+from walld.disk.owner import LockRecord, lock_record
 from walld.disk.real import RealDisk
 from walld.partials.store import PartialFacts, PartialStore
 from walld.replies.merge import seqs_of
@@ -77,7 +77,7 @@ class DamagedDirectory:
         self.disk = RealDisk(str(path))
         for name in ("wal", "partials", "quarantine"):
             self.disk.make_dir(name)
-        (path / "LOCK").write_bytes(lock_record(1, LOG))
+        (path / "LOCK").write_bytes(lock_record(LockRecord(1, LOG)))
         self._files = SegmentFiles(self.disk, LOG)
         self.places: dict[int, tuple[int, int, int]] = {}
         """Batch number -> segment, offset, length."""

@@ -21,7 +21,7 @@ from zlib import crc32
 
 from walld.cli import run as cli_run
 from walld.cli import survey
-from walld.disk.owner import lock_record
+from walld.disk.owner import LockRecord, lock_record
 from walld.errors import FormatError
 from walld.partials.names import place_of
 from walld.partials.store import PartialFacts, pack_partial
@@ -92,7 +92,7 @@ def _planted(kind: int, raw: bytes) -> dict[str, bytes]:
     """Path -> content of a data directory."""
     number = shapes.named(raw) if kind == 0 else 1
     segment = f"wal/{segment_name(number)}"
-    files = {"LOCK": lock_record(1, shapes.LOG), segment: shapes.HEADER}
+    files = {"LOCK": lock_record(LockRecord(1, shapes.LOG)), segment: shapes.HEADER}
     if kind == 0:
         files[segment] = raw
     elif kind == 1:

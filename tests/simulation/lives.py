@@ -20,7 +20,15 @@ from walld.daemon.notify import Notifier
 from walld.daemon.serve import Daemon
 from walld.daemon.workers import Errand, InlineErrand
 from walld.disk.medium import Crashed
-from walld.disk.owner import LOCK_BYTES, LOCK_NAME, lock_record, parse_lock
+from walld.disk.owner import (
+    LOCK_BYTES,
+    LOCK_NAME,
+    WRITTEN_AT,
+    LockRecord,
+    lock_record,
+    parse_lock,
+    written_lines,
+)
 from walld.disk.simulated import SimulatedDisk
 from walld.wal.scan import list_segments, newest_header
 
@@ -35,6 +43,8 @@ __all__ = ["Lives"]
 T = TypeVar("T")
 _LOOK_SECONDS = 0.05
 _FOREVER = 600.0
+_NO_ID = 2**64
+"""Above that of any segment."""
 
 
 class _Owner:
@@ -48,29 +58,44 @@ class _Owner:
         names = [entry.name for entry in disk.list_dir("")]
         self._file = disk.open(LOCK_NAME) if LOCK_NAME in names else disk.create(LOCK_NAME)
         raw = self._file.read_at(LOCK_BYTES, 0)
-        told = parse_lock(raw, LOCK_NAME)
-        known = [0 if newest is None else newest.epoch, told[0] if told else 0, *ids]
+        told = parse_lock(raw, LOCK_NAME) or LockRecord(0, b"")
+        known = [0 if newest is None else newest.epoch, told.epoch, *ids]
         self.epoch = max(known) + 1
         self.log_uuid = os.urandom(16) if newest is None else newest.log_uuid
-        if told and ids:
-            self.log_uuid = told[1]
-        self.had_log = self._marked = bool(told and told[2])
-        self._record = lock_record(self.epoch, self.log_uuid, has_log=self.had_log)
+        if told.log_uuid and ids:
+            self.log_uuid = told.log_uuid
+        self._marked_id = 0
+        if told.log_uuid != self.log_uuid:
+            told = told._replace(synced_no=0)
+        self.told = told
+        self._record = lock_record(told._replace(epoch=self.epoch, log_uuid=self.log_uuid))
         self._file.write_at(self._record, 0)
         self._file.sync()
         disk.sync_dir("")
 
     def is_owner(self) -> bool:
         """Nobody froze it here."""
-        return self._file.read_at(72, 0) == self._record[:72]
+        return self._file.read_at(WRITTEN_AT, 0) == self._record[:WRITTEN_AT]
 
-    def synced(self) -> None:
+    def synced(self, segment_id: int, batch_no: int) -> None:
         """As `Owner.synced`."""
-        if not self._marked:
-            self._marked = True
-            with suppress(OSError):
-                self._file.write_at(b"written\n", 72)
-                self._file.sync()
+        if segment_id > self._marked_id:
+            self._marked_id = segment_id
+            self._mark(batch_no)
+
+    def ended(self, batch_no: int) -> None:
+        """As `Owner.ended`."""
+        if self._marked_id:
+            self._mark(batch_no)
+
+    def _mark(self, batch_no: int) -> None:
+        if self._marked_id == _NO_ID:
+            return
+        try:
+            self._file.write_at(written_lines(self.log_uuid, batch_no), WRITTEN_AT)
+            self._file.sync()
+        except OSError:
+            self._marked_id = _NO_ID
 
     def close(self) -> None:
         """Nothing to close."""

@@ -11,6 +11,8 @@ from fake_daemon import fake_daemon
 from walld_client import offline
 from walld_client.paths import path_name
 
+from walld.disk.owner import LockRecord, lock_record
+
 UID = os.geteuid()
 
 
@@ -58,6 +60,18 @@ def test_a_log_that_was_cut_below_its_header_proves_nothing(folder: Path) -> Non
     assert offline.has_partial(str(folder), UID, "S") is None
     (folder / "wal" / f"{2:020d}.wal").write_bytes(b"h" * 64)
     assert offline.has_partial(str(folder), UID, "S") is False
+
+
+def test_a_log_without_the_batch_that_lock_names_proves_nothing(folder: Path) -> None:
+    """Its newest segment was taken away, or cut to its header."""
+    record = LockRecord(1, b"l" * 16, had_log=True, synced_no=7)
+    (folder / "LOCK").write_bytes(lock_record(record))
+    for before, answer in ((6, None), (7, False)):
+        header = bytes(40) + before.to_bytes(8, "little") + bytes(16)
+        (folder / "wal" / f"{1:020d}.wal").write_bytes(header)
+        assert offline.has_partial(str(folder), UID, "S") is answer
+    (folder / "LOCK").write_bytes(lock_record(record._replace(synced_no=8)))
+    assert offline.has_any(str(folder), UID) is None
 
 
 def test_a_segment_that_is_no_file_proves_nothing(folder: Path) -> None:

@@ -274,7 +274,7 @@ def test_a_leap_is_above_all_that_daemons_gave_whose_lock_and_segment_cannot_be_
         was = parse_lock(lock.read_bytes(), "LOCK")
         assert was is not None
         # Starts that came to nothing, one after the other.
-        lock.write_bytes(lock_record(was[0] + 40, was[1], has_log=True))
+        lock.write_bytes(lock_record(was._replace(epoch=was.epoch + 40)))
         (home.data / "quarantine" / "stream-9").write_bytes(b"a doubt")
         second = await life("second")
         assert second > 1 << EPOCH_STREAMS_BITS

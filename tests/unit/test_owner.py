@@ -14,6 +14,8 @@ import pytest
 from walld.disk.owner import (
     LOCK_BYTES,
     LOCK_NAME,
+    WRITTEN_AT,
+    LockRecord,
     Owner,
     believes_segments,
     holding,
@@ -119,11 +121,11 @@ def test_what_a_frozen_owner_adds_to_lock_takes_it_from_nobody(
 
         with monkeypatch.context() as patch:
             patch.setattr(frozen, "is_owner", looks)
-            frozen.synced()
+            frozen.synced(1, 7)
         (other,) = others
         assert (frozen.is_owner(), other.is_owner()) == (False, True)
         raw = Path(root, LOCK_NAME).read_bytes()
-        assert parse_lock(raw, LOCK_NAME) == (epoch + 1, UUID, True), "a segment was durable"
+        assert parse_lock(raw, LOCK_NAME) == (epoch + 1, UUID, True, 7), "a segment was durable"
         assert len(raw) == LOCK_BYTES
         other.close()
         frozen.close()
@@ -133,7 +135,7 @@ def test_a_lock_with_a_short_epoch_is_read(tmp_path: Path) -> None:
     raw = b"walld 1\nepoch 7\nlog " + UUID.hex().encode() + b"\nwritten\n"
     (tmp_path / LOCK_NAME).write_bytes(raw.ljust(LOCK_BYTES))
     owner = Owner(str(tmp_path), OTHER)
-    assert (owner.epoch, owner.log_uuid, owner.had_log) == (8, UUID, True)
+    assert (owner.epoch, owner.log_uuid, owner.told.had_log) == (8, UUID, True)
     owner.close()
 
 
@@ -236,7 +238,7 @@ def test_a_whole_lock_is_believed_but_for_a_slip_or_against_many(
     """It has no checksum; and one segment may be that of another log."""
     assert believes_segments(UUID, known) is is_believed
     first = Owner(str(tmp_path), UUID)
-    first.synced()
+    first.synced(1, 7)
     first.close()
     owner = Owner(str(tmp_path), known[0] if known else OTHER, known=known)
     assert (owner.log_uuid != UUID) is is_believed
@@ -247,7 +249,61 @@ def test_a_whole_lock_is_believed_but_for_a_slip_or_against_many(
 @pytest.mark.parametrize("epoch", [2**63, 2**64 - 2, 2**64 - 1, 10**20 - 1])
 def test_an_epoch_that_nobody_reached_is_damage(tmp_path: Path, epoch: int) -> None:
     """A segment's header has 64 bits for it."""
-    (tmp_path / LOCK_NAME).write_bytes(lock_record(epoch, UUID, has_log=True))
+    (tmp_path / LOCK_NAME).write_bytes(lock_record(LockRecord(epoch, UUID, had_log=True)))
     owner = Owner(str(tmp_path), OTHER, epoch=7)
-    assert (owner.epoch, owner.log_uuid, owner.had_log) == (8, UUID, True)
+    assert (owner.epoch, owner.log_uuid, owner.told.had_log) == (8, UUID, True)
+    owner.close()
+
+
+def test_a_batch_is_named_once_a_segment_and_at_an_orderly_end(tmp_path: Path) -> None:
+    def named() -> int:
+        told = parse_lock((tmp_path / LOCK_NAME).read_bytes(), LOCK_NAME)
+        assert told is not None
+        return told.synced_no
+
+    owner = Owner(str(tmp_path), UUID)
+    owner.ended(3)
+    assert named() == 0, "nothing of its own was synced"
+    seen = []
+    for segment_id, batch_no in [(1, 4), (1, 5), (2, 6), (1, 7), (2, 8)]:
+        owner.synced(segment_id, batch_no)
+        seen.append(named())
+    assert seen == [4, 4, 6, 6, 6]
+    owner.ended(9)
+    owner.close()
+    following = Owner(str(tmp_path), UUID)
+    assert (following.told.synced_no, named()) == (9, 9)
+    following.close()
+    other = Owner(str(tmp_path), OTHER, is_new=True)
+    assert (other.told.synced_no, named()) == (0, 0), "of another log"
+    other.close()
+
+
+def test_no_bit_of_the_line_that_names_a_batch_makes_it_another(tmp_path: Path) -> None:
+    record = lock_record(LockRecord(5, UUID, had_log=True, synced_no=1234))
+    assert parse_lock(record, LOCK_NAME) == (5, UUID, True, 1234)
+    for bit in range(8 * WRITTEN_AT, 8 * len(record.rstrip())):
+        flipped = bytearray(record)
+        flipped[bit // 8] ^= 1 << bit % 8
+        told = parse_lock(bytes(flipped), LOCK_NAME)
+        assert told is not None
+        assert told.synced_no == 0, bit
+
+
+def test_lock_is_not_synced_again_once_that_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = Owner(str(tmp_path), UUID)
+    tried = []
+
+    def fails(fd: int) -> None:
+        tried.append(fd)
+        raise OSError(5, "I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        owner.synced(1, 4)
+        owner.synced(2, 5)
+        owner.ended(6)
+    assert len(tried) == 1
     owner.close()

@@ -15,7 +15,7 @@ from virtual_daemon import Home, living, recovered, run
 
 from walld.cli import main, survey
 from walld.cli.offline import find
-from walld.disk.owner import lock_record
+from walld.disk.owner import LockRecord, lock_record
 from walld.disk.real import RealDisk
 from walld.partials.gone import done_with
 from walld.wal.layout import Flag
@@ -87,7 +87,7 @@ def test_what_it_could_not_look_at_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[DamagedDirectory], None]
 ) -> None:
     made = two_replies(DamagedDirectory(tmp_path / "old"))
-    (made.path / "LOCK").write_bytes(lock_record(1, LOG, has_log=True))
+    (made.path / "LOCK").write_bytes(lock_record(LockRecord(1, LOG, had_log=True)))
     made.partial(7, begin("s7"), text(1, "x"))
     spoil(made)
     made.close()

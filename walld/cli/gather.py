@@ -95,10 +95,11 @@ class Gathering:
         self._doubtful: dict[int, list[_Place]] = {}
         self.tombstones_doubted = 0
         """Entries of bad batches that claim to be tombstones, and are not believed."""
-        log = LogScan(disk, survey.log_of(disk).log_uuid)
+        lock = survey.log_of(disk)
+        log = LogScan(disk, lock.log_uuid)
         survey.scan(disk, log, "reading the log", self._take)
         self.log_uuid = log.log_uuid
-        self.verdict = log.verdict()
+        self.verdict = log.verdict(lock.synced_no)
         self._words = _words(log, self.verdict)
         if self.log_uuid is not None:
             for segment_id, offset in _bad_batches(log):

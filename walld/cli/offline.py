@@ -137,7 +137,7 @@ class _Reading:
                     if record.flags & Flag.BEGIN:
                         stream.opening = stream.arrays[-1]
         self._doubts += [f"{path}: is no segment" for path in not_segments(self._disk)]
-        verdict = scan.verdict()
+        verdict = scan.verdict(lock.synced_no)
         self._gap_word = gap_word(verdict, met_damage=has_copies(self._disk))
         self._verdict = verdict
         # A file whose very header is lost may have held anything, also where it cost no number.

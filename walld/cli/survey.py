@@ -66,13 +66,14 @@ TAIL_WAIT_SECONDS = 0.05
 class Lock:
     """Which log it is. trouble: what is wrong with LOCK; a copy may have none, that is clean.
 
-    had_log: it says that a segment was durable once.
+    had_log: it says that a segment was durable once; synced_no: and a batch, as it is read.
     """
 
     log_uuid: bytes | None
     trouble: str | None = None
     verdict: Literal["clean", "torn", "corrupt"] = "clean"
     had_log: bool = False
+    synced_no: int = 0
 
 
 @dataclass(slots=True)
@@ -145,13 +146,13 @@ def log_of(disk: Disk) -> Lock:
     if found is None:
         text = "no whole record stands in LOCK: power was lost at its making, or damage"
         return Lock(told, text, "torn")
-    if told is None or found[1] in known:
-        return Lock(found[1], had_log=found[2])
-    text = f"LOCK names the log {found[1].hex()}, no segment does: {told.hex()}"
-    if believes_segments(found[1], known):
-        return Lock(told, text, "corrupt", found[2])
+    if told is None or found.log_uuid in known:
+        return Lock(found.log_uuid, had_log=found.had_log, synced_no=found.synced_no)
+    text = f"LOCK names the log {found.log_uuid.hex()}, no segment does: {told.hex()}"
+    if believes_segments(found.log_uuid, known):
+        return Lock(told, text, "corrupt", found.had_log)
     text += "; where that is the right one remove LOCK"
-    return Lock(found[1], text, "corrupt", found[2])
+    return Lock(found.log_uuid, text, "corrupt", found.had_log, found.synced_no)
 
 
 def scan(

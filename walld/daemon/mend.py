@@ -16,6 +16,7 @@ from walld.daemon.kept_found import find_partials
 from walld.daemon.rejoin import EPOCH_STREAMS_BITS, Pieces
 from walld.daemon.resync import resync
 from walld.daemon.telling import Bodies, Found, FoundSegment, quarantine, told
+from walld.disk.owner import LockRecord
 from walld.partials.gone import GONE_PATH, done_with
 from walld.partials.store import PartialFacts, PartialStore, Stray
 from walld.replies.parts import in_parts
@@ -37,6 +38,7 @@ _log = logging.getLogger("walld.mend")
 
 _EPOCH_MAX = 1 << 27
 """A stream's number has 64 bits."""
+_NO_LOCK = LockRecord(0, b"")
 
 
 @dataclass(slots=True)
@@ -97,17 +99,22 @@ class Mended:
 
 
 def mend(
-    disk: Disk, store: PartialStore, log_uuid: bytes, epoch: int = 1, *, had_log: bool = False
+    disk: Disk,
+    store: PartialStore,
+    log_uuid: bytes,
+    epoch: int = 1,
+    lock: LockRecord = _NO_LOCK,
 ) -> Mended:
     """Look at everything on disk. Only for the owner of the directory; blocks, raises OSError.
 
-    epoch: the owner's: it is in no number that was given before. had_log: LOCK says that a segment
-    was durable once, so at least one must be there.
+    epoch: the owner's: it is in no number that was given before. lock: as it stood before:
+    where a segment was durable one must be there, and so must the batch that it names.
 
     A segment shorter than its header is the residue of a start that was killed: it is renamed, so
     that the next scan does not meet it again.
     """
-    unnoted_log = damage.log_is_gone(disk, log_uuid, had_log=had_log) and not _noted_as_gone(disk)
+    is_gone = damage.log_is_gone(disk, log_uuid, had_log=lock.had_log)
+    unnoted_log = is_gone and not _noted_as_gone(disk)
     damage.make_dirs(disk)
     unsynced: list[Stray] = []
     store.sweep_temporary(unsynced)
@@ -121,7 +128,7 @@ def mend(
         if segment is None:
             segment = segments[segment_id] = FoundSegment(segment_id)
         segment.batches.append((batch.batch_no, batch.offset))
-    verdict = log.verdict()
+    verdict = log.verdict(lock.synced_no)
     uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
     unnoted = [one for one in verdict.unsettled if one not in verdict.not_kept]
     if unnoted_log:

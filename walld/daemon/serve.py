@@ -225,8 +225,8 @@ class Daemon:
         begun = time.perf_counter()
         owner = self.owner
         disk = PatientDisk(self._disk)
-        store, had_log = PartialStore(disk), owner.had_log
-        job = partial(mend, disk, store, owner.log_uuid, owner.epoch, had_log=had_log)
+        store = PartialStore(disk)
+        job = partial(mend, disk, store, owner.log_uuid, owner.epoch, owner.told)
         mended: Mended = await self._worker.run(job)
         now = anyio.current_time()
 
@@ -306,6 +306,7 @@ class Daemon:
                 await self.flusher.finish()
                 if await self._checkpoints.finish():
                     await self.flusher.finish()
+                await self._worker.run(partial(self.owner.ended, self.engine.sealing.synced_no))
         self.intake.close()
         self._files.close()
         self.metrics.close()

@@ -128,13 +128,14 @@ class Syncer:
         of = segments.between(sealing.synced_no + 1, target)
         if target > sealing.written_no and segments.current not in of:
             of.append(segments.current)  # it goes there
-        elif segments.current.is_empty and segments.current not in of:
+        holder_id = of[-1].segment_id if of else 0
+        if segments.current.is_empty and segments.current not in of:
             of.append(segments.current)  # it may soon be all that is left of the log
         ids = [segment.segment_id for segment in of]
 
         def job() -> None:
             self._files.sync(ids)
-            self._writer.has_synced()
+            self._writer.has_synced(holder_id, target)
 
         errand = self._thread.errand(job)
         return _Sync(target, ids, self._writer.generation, errand, self._written)

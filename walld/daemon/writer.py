@@ -218,10 +218,10 @@ class Writer:
             text = "another daemon raised the epoch; stopping"
             raise DirectoryTaken(f"{self._owner.path}: {text}")
 
-    def has_synced(self) -> None:
-        """In the syncer's thread, behind each of its syncs."""
+    def has_synced(self, segment_id: int, batch_no: int) -> None:
+        """In the syncer's thread, behind each sync, up to a batch of that segment."""
         self.check_owner()
-        self._owner.synced()
+        self._owner.synced(segment_id, batch_no)
 
     # --- a disk that fails ----------------------------------------------------------------------
 

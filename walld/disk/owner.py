@@ -1,7 +1,8 @@
 """One daemon per data directory: the lock, and the epoch that fences a frozen one.
 
-Owns: the file LOCK (FORMAT.md): flock for as long as the daemon lives, and in it the owner epoch
-and the log's uuid. Refuses: everything else in the directory.
+Owns: the file LOCK (FORMAT.md): flock for as long as the daemon lives, and in it the owner epoch,
+the log's uuid, and a batch that was synced: who takes the newest segment away takes that along.
+Refuses: everything else in the directory.
 
 The directory itself is flocked, too, where its file system can do that (NFS cannot): who removes
 LOCK for a leftover of a crash, and starts a second daemon, would have two.
@@ -19,8 +20,10 @@ import mmap
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from walld.disk.patient import patiently
 from walld.errors import DirectoryTaken, FormatError
@@ -28,23 +31,43 @@ from walld.errors import DirectoryTaken, FormatError
 __all__ = [
     "LOCK_BYTES",
     "LOCK_NAME",
+    "WRITTEN_AT",
+    "LockRecord",
     "Owner",
     "believes_segments",
     "holding",
     "lock_record",
     "parse_lock",
+    "written_lines",
 ]
 
 LOCK_NAME = "LOCK"
 LOCK_BYTES = 128
-_WRITTEN = b"written\n"
-_WRITTEN_AT = 72
-"""Where that line stands: the epoch before it has all its digits, whoever's it is."""
+WRITTEN_AT = 72
+"""Where `written` stands: the epoch before it has all its digits, whoever's it is."""
 _EPOCH_MAX = 2**63
 """No owner got there: LOCK is damaged, and the segments say how far they did."""
 _NO_DEVICE = 0
 """Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs."""
-_LOCK = re.compile(rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(written\n)?")
+_NO_ID = 2**64
+"""Above that of any segment."""
+_LOCK = re.compile(
+    rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
+    rb"(written\n(?:synced ([0-9]{20}) ([0-9a-f]{8})\n)?)?"
+)
+
+
+class LockRecord(NamedTuple):
+    """What stands in LOCK. had_log: a segment was durable once.
+
+    synced_no: a batch that was, 0 where none is named (or not by a line that verifies): until its
+    segment goes, and another one with it that begins behind it, its absence is a loss.
+    """
+
+    epoch: int
+    log_uuid: bytes
+    had_log: bool = False
+    synced_no: int = 0
 
 
 @contextmanager
@@ -116,22 +139,24 @@ class Owner:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise FormatError(f"{self.path}: is no regular file: remove it")
             raw = patiently(lambda: os.pread(self._fd, LOCK_BYTES, 0))
-            told = parse_lock(raw, self.path)
-            self.had_log = told is not None and told[2]
-            raised = told[0] if told and told[0] < _EPOCH_MAX else 0
-            self.epoch = max(epoch, raised) + 1
-            self.log_uuid = told[1] if told else log_uuid
+            told = parse_lock(raw, self.path) or LockRecord(0, log_uuid)
+            self.epoch = max(epoch, told.epoch if told.epoch < _EPOCH_MAX else 0) + 1
+            self.log_uuid = told.log_uuid
             self.is_other_log = False
             if is_new:
                 self.log_uuid = log_uuid
             elif believes_segments(self.log_uuid, known):
                 # Where that is no slip in LOCK, what it names was here and is not any more.
-                self.is_other_log = self.had_log and not _is_slip(self.log_uuid, log_uuid)
+                self.is_other_log = told.had_log and not _is_slip(self.log_uuid, log_uuid)
                 self.log_uuid = log_uuid
-            record = lock_record(self.epoch, self.log_uuid, has_log=self.had_log)
-            self._own = record[: record.index(b"log") + 36]
+            if self.log_uuid != told.log_uuid:
+                told = told._replace(synced_no=0)
+            self.told = told
+            """As LOCK was when the directory was taken; but no batch of another log."""
+            record = lock_record(told._replace(epoch=self.epoch, log_uuid=self.log_uuid))
+            self._own = record[:WRITTEN_AT]
             """Stands in LOCK while it is ours; what follows may change, also while it is read."""
-            self._marked = self.had_log
+            self._marked_id = 0
             patiently(lambda: self._write(record))  # each try writes it, and syncs what it wrote
             self._direct = self._opened_direct()
             patiently(lambda: os.fsync(self._root_fd))
@@ -145,31 +170,46 @@ class Owner:
             done += os.pwrite(self._fd, record[done:], done)
         os.fsync(self._fd)
 
-    def synced(self) -> None:
-        """A segment is durable: from now on its absence is a loss, and LOCK says so. Once.
+    def synced(self, segment_id: int, batch_no: int) -> None:
+        """A segment and that batch in it are durable: from now on their absence is a loss.
 
-        Where that fails it is for the next owner to say: no second sync of this file. Who stands
-        still between the look and the write may write behind a later owner: that line alone, at its
-        place, true of the directory whoever owns it. Where an NFS client could send what it has of
-        the page along with it, it goes past the cache.
+        LOCK says so once a segment, before anything in it is acknowledged: who takes the newest one
+        away, or all of it but its header, leaves that word.
         """
-        if self._marked or not self.is_owner():
-            return
-        self._marked = True
-        with suppress(OSError):
-            self._write_line()
-            os.fsync(self._fd)
+        if segment_id > self._marked_id:
+            self._marked_id = segment_id
+            self._mark(batch_no)
 
-    def _write_line(self) -> None:
+    def ended(self, batch_no: int) -> None:
+        """The last batch of an orderly end is durable: no word of it may go unnoticed."""
+        if self._marked_id:
+            self._mark(batch_no)
+
+    def _mark(self, batch_no: int) -> None:
+        """Where it fails it is for the next owner to say: no second sync of this file.
+
+        Who stands still between the look and the write may write behind a later owner: those lines
+        alone, at their place, true of the log whoever owns it. Where an NFS client could send what
+        it has of the page along with them, they go past the cache.
+        """
+        if self._marked_id == _NO_ID or not self.is_owner():
+            return
+        try:
+            self._write_lines(written_lines(self.log_uuid, batch_no))
+            os.fsync(self._fd)
+        except OSError:
+            self._marked_id = _NO_ID
+
+    def _write_lines(self, lines: bytes) -> None:
         if self._direct >= 0:
             try:
-                os.pwrite(self._direct, _WRITTEN, _WRITTEN_AT)
+                os.pwrite(self._direct, lines, WRITTEN_AT)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
             else:
                 return
-        os.pwrite(self._fd, _WRITTEN, _WRITTEN_AT)  # a disk of this machine, that wants blocks
+        os.pwrite(self._fd, lines, WRITTEN_AT)  # a disk of this machine, that wants blocks
 
     def is_owner(self) -> bool:
         """False once another daemon has raised the epoch.
@@ -231,22 +271,37 @@ def _is_slip(one: bytes, other: bytes) -> bool:
     return sum(a != b for a, b in zip(one.hex(), other.hex(), strict=True)) <= 1
 
 
-def lock_record(epoch: int, log_uuid: bytes, *, has_log: bool = False) -> bytes:
+def lock_record(told: LockRecord) -> bytes:
     """What stands in LOCK (FORMAT.md)."""
-    fixed = f"walld 1\nepoch {epoch:020}\nlog {log_uuid.hex()}\n".encode()
-    assert len(fixed) == _WRITTEN_AT, fixed
-    return (fixed + _WRITTEN * has_log).ljust(LOCK_BYTES)
+    fixed = f"walld 1\nepoch {told.epoch:020}\nlog {told.log_uuid.hex()}\n".encode()
+    assert len(fixed) == WRITTEN_AT, fixed
+    lines = written_lines(told.log_uuid, told.synced_no) if told.had_log else b""
+    return (fixed + lines).ljust(LOCK_BYTES)
 
 
-def parse_lock(raw: bytes, path: str) -> tuple[int, bytes, bool] | None:
-    """Epoch, log uuid, and whether a segment was ever durable; None where no whole record stands
-    there.
+def written_lines(log_uuid: bytes, synced_no: int) -> bytes:
+    """What stands at WRITTEN_AT of a log that was synced, up to that batch or more (0: no word)."""
+    if not synced_no:
+        return b"written\n"
+    return f"written\nsynced {synced_no:020} {_crc(log_uuid, synced_no):08x}\n".encode()
+
+
+def _crc(log_uuid: bytes, synced_no: int) -> int:
+    """A digit that flips would miss batches that never were; so would the number of another log."""
+    return zlib.crc32(b"%020d" % synced_no, zlib.crc32(log_uuid))
+
+
+def parse_lock(raw: bytes, path: str) -> LockRecord | None:
+    """None where no whole record stands there.
 
     FormatError where it is one of another version.
     """
     found = _LOCK.match(raw)
     if found is not None:
-        return int(found[1]), bytes.fromhex(found[2].decode()), found[3] is not None
+        log_uuid, synced_no = bytes.fromhex(found[2].decode()), int(found[4] or 0)
+        if found[5] is None or int(found[5], 16) != _crc(log_uuid, synced_no):
+            synced_no = 0
+        return LockRecord(int(found[1]), log_uuid, found[3] is not None, synced_no)
     version = re.match(rb"walld ([0-9]+)\n", raw)
     if version is not None and version[1] != b"1":
         text = f"a LOCK of version {int(version[1])}, this walld reads 1: run the one that wrote it"

@@ -282,7 +282,7 @@ class LogScan:
                 yield segment_id, batch
 
     def verdict(self, attested_no: int = 0) -> Verdict:
-        """What the holes mean. attested_no: the highest synced_no that a client was told."""
+        """What the holes mean. attested_no: a batch that LOCK calls synced."""
         return judge(self.segments, attested_no)
 
     def _segment(self, segment_id: int) -> Iterator[ScannedBatch]:

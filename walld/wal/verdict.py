@@ -3,8 +3,8 @@
 Owns: the facts of a scanned segment, and the rule that tells torn from corrupt. Refuses: files, and
 what is done about it (renaming, quarantine, reports are the daemon's).
 
-The rule. W is the highest batch known to have been synced: batch headers carry it, and clients give
-back what they were told. What is missing up to W was lost by the disk: corrupt. What is missing
+The rule. W is the highest batch known to have been synced: batch headers carry it, and LOCK
+names one. What is missing up to W was lost by the disk: corrupt. What is missing
 above W was never promised: torn, the normal end of a killed process. Numbers decide, not positions:
 a hole whose batches stand elsewhere (rewritten after a failed sync) costs nothing.
 
@@ -206,7 +206,7 @@ class Verdict:
 
 
 def judge(segments: Sequence[SegmentFacts], attested_no: int = 0) -> Verdict:
-    """Facts of all segments, ids ascending, and the highest synced_no a client was told."""
+    """Facts of all segments, ids ascending, and a batch that was synced for all that LOCK says."""
     ids = [facts.segment_id for facts in segments]
     assert ids == sorted(set(ids)), f"segments must ascend: {ids}"
     return _Judge(segments, attested_no).verdict
@@ -218,7 +218,7 @@ class _Judge:
     def __init__(self, segments: Sequence[SegmentFacts], attested_no: int) -> None:
         synced_no = max((facts.synced_no for facts in segments), default=0)
         last_no = max((evident_no(facts) for facts in segments), default=0)
-        self.verdict = Verdict(max(last_no, synced_no), synced_no)
+        self.verdict = Verdict(max(last_no, synced_no, attested_no), synced_no)
         self._synced_no = max(synced_no, attested_no)
         self._last_no = max(last_no, self._synced_no)
         self._segments = segments

@@ -4,17 +4,18 @@
  * Owns: when "nothing there" is proven, and the path form of ids that FORMAT.md makes normative.
  * Refuses: reading a reply (`walld recover --data` does), locks, writing.
  *
- * The proof of "no": nobody listens, the WAL holds nothing but segment headers, there is no partial,
- * and quarantine/ holds nothing that may have been of a reply. They are looked at in this order: a
- * partial is synced before its segment goes, so bytes that leave the WAL between two looks are seen
- * in the second.
+ * The proof of "no": nobody listens, the WAL holds nothing but segment headers, one of which stands
+ * behind the batch that LOCK calls synced, there is no partial, and quarantine/ holds nothing that
+ * may have been of a reply. They are looked at in this order: a partial is synced before its segment
+ * goes, so bytes that leave the WAL between two looks are seen in the second.
  */
 
 import { createHash } from "node:crypto";
-import { lstatSync, readdirSync } from "node:fs";
+import { lstatSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
 const SEGMENT_HEADER_BYTES = 64;
+const PREV_BATCH_NO_AT = 40;
 /** Names in quarantine/: what is kept of a session's file, what was never finished, notes. */
 const NO_REPLY = /^sessions\+|^\.|\.note$/;
 const SAFE = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}$/;
@@ -29,7 +30,8 @@ export function nobodyListens(error: unknown): boolean {
 export function isKept(folder: string, uid: number, sessionId: string | null): boolean | null {
   const own = join(folder, "partials", String(uid));
   try {
-    const isEmpty = walIsEmpty(join(folder, "wal"));
+    const syncedNo = syncedNoOf(join(folder, "LOCK"));
+    const isEmpty = walIsEmpty(join(folder, "wal"), syncedNo);
     if (holdsSomething(sessionId === null ? own : join(own, pathName(sessionId)))) return true;
     return isEmpty && !tellsOfDamage(join(folder, "quarantine")) ? false : null;
   } catch {
@@ -43,22 +45,36 @@ export function pathName(id: string): string {
   return `h~${createHash("sha256").update(id, "utf8").digest("hex").slice(0, 40)}`;
 }
 
-/** Its segments hold nothing. A daemon always leaves one: where there is none it was taken. */
-function walIsEmpty(wal: string): boolean {
+/** The batch that LOCK names, 0 where there is none: a reader of the log checks its CRC. */
+function syncedNoOf(lock: string): bigint {
+  const found = /\nwritten\nsynced ([0-9]{20}) /.exec(contents(lock)?.toString("latin1") ?? "");
+  return BigInt(found?.[1] ?? 0);
+}
+
+/**
+ * Its segments hold nothing. A daemon always leaves one: where there is none it was taken, and where
+ * none begins behind the batch that was synced that one was cut off.
+ */
+function walIsEmpty(wal: string, syncedNo: bigint): boolean {
   const entries = readdirSync(wal, { withFileTypes: true });
-  return (
-    // One that has its header: what was cut below it may have held anything.
-    entries.some(
-      (entry) =>
-        entry.name.endsWith(".wal") &&
-        lstatSync(join(wal, entry.name)).size >= SEGMENT_HEADER_BYTES,
-    ) &&
-    entries.every((entry) =>
-      entry.isFile()
-        ? lstatSync(join(wal, entry.name)).size <= SEGMENT_HEADER_BYTES
-        : !entry.name.endsWith(".wal"),
-    )
+  const isEmpty = entries.every((entry) =>
+    entry.isFile()
+      ? lstatSync(join(wal, entry.name)).size <= SEGMENT_HEADER_BYTES
+      : !entry.name.endsWith(".wal"),
   );
+  const segments = entries.filter((entry) => entry.name.endsWith(".wal"));
+  return isEmpty && segments.some((entry) => beginsBehind(join(wal, entry.name), syncedNo));
+}
+
+/** It has its header, and that says so: what was cut below it may have held anything. */
+function beginsBehind(segment: string, syncedNo: bigint): boolean {
+  const header = contents(segment);
+  return header?.length === SEGMENT_HEADER_BYTES && header.readBigUInt64LE(PREV_BATCH_NO_AT) >= syncedNo;
+}
+
+/** Null where there is no such file. */
+function contents(path: string): Buffer | null {
+  return orIfAbsent(() => readFileSync(path), null);
 }
 
 function tellsOfDamage(quarantine: string): boolean {
@@ -71,10 +87,14 @@ function holdsSomething(partials: string): boolean {
 
 /** None where there is no such directory. */
 function names(directory: string): string[] {
+  return orIfAbsent(() => readdirSync(directory), []);
+}
+
+function orIfAbsent<T>(read: () => T, otherwise: T): T {
   try {
-    return readdirSync(directory);
+    return read();
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return otherwise;
     throw error;
   }
 }

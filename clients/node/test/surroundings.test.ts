@@ -106,6 +106,10 @@ test("without a daemon the data directory says yes, no, or unknown", async (t) =
   t.after(() => other.close());
   assert.equal(await other.recover("kept"), null);
   assert.equal(await other.hasPartial("kept"), false);
+  const lock = `walld 1\nepoch ${"1".padStart(20, "0")}\nlog ${"0".repeat(32)}\nwritten\n`;
+  writeFileSync(join(empty, "LOCK"), `${lock}synced ${"7".padStart(20, "0")} 00000000\n`);
+  assert.equal(await other.hasPartial("kept"), null, "that batch stood in what was cut off");
+  writeFileSync(join(empty, "LOCK"), lock);
   mkdirSync(join(empty, "quarantine"));
   writeFileSync(join(empty, "quarantine", "sessions+0+S+events.jsonl.0.9"), "");
   assert.equal(await other.hasPartial("kept"), false);

@@ -3,8 +3,9 @@
 Owns: when "nothing there" is proven. Refuses: reading a reply (`walld recover --data` does), locks,
 writing.
 
-The proof of "no": nobody listens, the WAL holds nothing but segment headers, there is no partial,
-and quarantine/ holds nothing that may have been of a reply. They are looked at in this order: a
+The proof of "no": nobody listens, the WAL holds nothing but segment headers, one of which stands
+behind the batch that LOCK calls synced, there is no partial, and quarantine/ holds nothing that may
+have been of a reply. They are looked at in this order: a
 partial is synced before its segment goes, so bytes that leave the WAL between two looks are seen in
 the second.
 """
@@ -20,6 +21,9 @@ from walld_client.paths import path_name
 __all__ = ["has_any", "has_partial", "nobody_listens"]
 
 _SEGMENT_HEADER_BYTES = 64
+_PREV_BATCH_NO_AT = 40
+_LOCK_BYTES = 128
+_SYNCED = re.compile(rb"\nwritten\nsynced ([0-9]{20}) ")
 _NO_REPLY = re.compile(r"sessions\+|\.|.*\.note$")
 """Names in quarantine/: what is kept of a session's file, what was never finished, notes."""
 _NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
@@ -42,7 +46,8 @@ def has_any(folder: str, uid: int) -> bool | None:
 
 def _answer(folder: str, partials: str) -> bool | None:
     try:
-        is_empty = _wal_is_empty(os.path.join(folder, "wal"))
+        synced_no = _synced_no(os.path.join(folder, "LOCK"))
+        is_empty = _wal_is_empty(os.path.join(folder, "wal"), synced_no)
         if _holds_something(partials):
             return True
         is_empty &= not _tells_of_damage(os.path.join(folder, "quarantine"))
@@ -51,22 +56,38 @@ def _answer(folder: str, partials: str) -> bool | None:
     return False if is_empty else None
 
 
-def _wal_is_empty(wal: str) -> bool:
-    """Its segments hold nothing. A daemon always leaves one: where there is none it was taken."""
+def _synced_no(lock: str) -> int:
+    """The batch that LOCK names, 0 where there is none: a reader of the log checks its CRC."""
+    try:
+        with open(lock, "rb") as file:
+            found = _SYNCED.search(file.read(_LOCK_BYTES))
+    except FileNotFoundError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def _wal_is_empty(wal: str, synced_no: int) -> bool:
+    """Its segments hold nothing. A daemon always leaves one: where there is none it was taken, and
+    where none begins behind the batch that was synced that one was cut off.
+    """
     with os.scandir(wal) as found:
         entries = list(found)
-    return any(_is_segment(entry) for entry in entries) and all(
+    is_empty = all(
         entry.stat(follow_symlinks=False).st_size <= _SEGMENT_HEADER_BYTES
         if entry.is_file(follow_symlinks=False)
         else not entry.name.endswith(".wal")
         for entry in entries
     )
+    segments = [entry.path for entry in entries if entry.name.endswith(".wal")]
+    return is_empty and any(_begins_behind(path, synced_no) for path in segments)
 
 
-def _is_segment(entry: os.DirEntry[str]) -> bool:
-    """One that has its header: what was cut below it may have held anything."""
-    size = entry.stat(follow_symlinks=False).st_size
-    return entry.name.endswith(".wal") and size >= _SEGMENT_HEADER_BYTES
+def _begins_behind(segment: str, synced_no: int) -> bool:
+    """It has its header, and that says so: what was cut below it may have held anything."""
+    with open(segment, "rb") as file:
+        header = file.read(_SEGMENT_HEADER_BYTES)
+    before = header[_PREV_BATCH_NO_AT : _PREV_BATCH_NO_AT + 8]
+    return len(header) == _SEGMENT_HEADER_BYTES and int.from_bytes(before, "little") >= synced_no
 
 
 def _holds_something(partials: str) -> bool:
