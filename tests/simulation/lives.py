@@ -64,7 +64,7 @@ class _Owner:
         self.log_uuid = os.urandom(16) if newest is None else newest.log_uuid
         if told.log_uuid and ids:
             self.log_uuid = told.log_uuid
-        self._marked_id = 0
+        self._marked = 0, True
         if told.log_uuid != self.log_uuid:
             told = told._replace(synced_no=0)
         self.told = told
@@ -79,23 +79,23 @@ class _Owner:
 
     def synced(self, segment_id: int, batch_no: int) -> None:
         """As `Owner.synced`."""
-        if segment_id > self._marked_id:
-            self._marked_id = segment_id
+        if (segment_id, batch_no > 0) > self._marked:
+            self._marked = segment_id, batch_no > 0
             self._mark(batch_no)
 
     def ended(self, batch_no: int) -> None:
         """As `Owner.ended`."""
-        if self._marked_id:
+        if all(self._marked):
             self._mark(batch_no)
 
     def _mark(self, batch_no: int) -> None:
-        if self._marked_id == _NO_ID:
+        if self._marked[0] == _NO_ID:
             return
         try:
             self._file.write_at(written_lines(self.log_uuid, batch_no), WRITTEN_AT)
             self._file.sync()
         except OSError:
-            self._marked_id = _NO_ID
+            self._marked = _NO_ID, True
 
     def close(self) -> None:
         """Nothing to close."""

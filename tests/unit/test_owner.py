@@ -265,14 +265,14 @@ def test_a_batch_is_named_once_a_segment_and_at_an_orderly_end(tmp_path: Path) -
     owner.ended(3)
     assert named() == 0, "nothing of its own was synced"
     seen = []
-    for segment_id, batch_no in [(1, 4), (1, 5), (2, 6), (1, 7), (2, 8)]:
+    for segment_id, batch_no in [(1, 4), (1, 5), (2, 6), (1, 7), (2, 8), (3, 0), (3, 9), (3, 10)]:
         owner.synced(segment_id, batch_no)
         seen.append(named())
-    assert seen == [4, 4, 6, 6, 6]
-    owner.ended(9)
+    assert seen == [4, 4, 6, 6, 6, 0, 9, 9]
+    owner.ended(11)
     owner.close()
     following = Owner(str(tmp_path), UUID)
-    assert (following.told.synced_no, named()) == (9, 9)
+    assert (following.told.synced_no, named()) == (11, 11)
     following.close()
     other = Owner(str(tmp_path), OTHER, is_new=True)
     assert (other.told.synced_no, named()) == (0, 0), "of another log"

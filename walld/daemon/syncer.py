@@ -125,17 +125,17 @@ class Syncer:
     def _sync_of(self, target: int) -> _Sync:
         """A sync of everything up to a batch, which is written or about to be."""
         segments, sealing = self._engine.segments, self._engine.sealing
-        of = segments.between(sealing.synced_no + 1, target)
+        of, named_no = segments.between(sealing.synced_no + 1, target), target
         if target > sealing.written_no and segments.current not in of:
             of.append(segments.current)  # it goes there
-        holder_id = of[-1].segment_id if of else 0
-        if segments.current.is_empty and segments.current not in of:
+        elif segments.current.is_empty and segments.current not in of:
             of.append(segments.current)  # it may soon be all that is left of the log
+            named_no = 0
         ids = [segment.segment_id for segment in of]
 
         def job() -> None:
             self._files.sync(ids)
-            self._writer.has_synced(holder_id, target)
+            self._writer.has_synced(max(ids, default=0), named_no)
 
         errand = self._thread.errand(job)
         return _Sync(target, ids, self._writer.generation, errand, self._written)

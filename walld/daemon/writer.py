@@ -219,7 +219,7 @@ class Writer:
             raise DirectoryTaken(f"{self._owner.path}: {text}")
 
     def has_synced(self, segment_id: int, batch_no: int) -> None:
-        """In the syncer's thread, behind each sync, up to a batch of that segment."""
+        """In the syncer's thread, behind each sync: its newest segment, and a batch in it."""
         self.check_owner()
         self._owner.synced(segment_id, batch_no)
 

@@ -156,7 +156,8 @@ class Owner:
             record = lock_record(told._replace(epoch=self.epoch, log_uuid=self.log_uuid))
             self._own = record[:WRITTEN_AT]
             """Stands in LOCK while it is ours; what follows may change, also while it is read."""
-            self._marked_id = 0
+            self._marked = 0, True
+            """The newest segment that LOCK tells of, and whether it names a batch of it."""
             patiently(lambda: self._write(record))  # each try writes it, and syncs what it wrote
             self._direct = self._opened_direct()
             patiently(lambda: os.fsync(self._root_fd))
@@ -174,15 +175,16 @@ class Owner:
         """A segment and that batch in it are durable: from now on their absence is a loss.
 
         LOCK says so once a segment, before anything in it is acknowledged: who takes the newest one
-        away, or all of it but its header, leaves that word.
+        away, or all of it but its header, leaves that word. batch_no: 0 of one that has none yet.
+        What LOCK named may go then, and only a header that verifies could tell that it has.
         """
-        if segment_id > self._marked_id:
-            self._marked_id = segment_id
+        if (segment_id, batch_no > 0) > self._marked:
+            self._marked = segment_id, batch_no > 0
             self._mark(batch_no)
 
     def ended(self, batch_no: int) -> None:
         """The last batch of an orderly end is durable: no word of it may go unnoticed."""
-        if self._marked_id:
+        if all(self._marked):
             self._mark(batch_no)
 
     def _mark(self, batch_no: int) -> None:
@@ -192,13 +194,13 @@ class Owner:
         alone, at their place, true of the log whoever owns it. Where an NFS client could send what
         it has of the page along with them, they go past the cache.
         """
-        if self._marked_id == _NO_ID or not self.is_owner():
+        if self._marked[0] == _NO_ID or not self.is_owner():
             return
         try:
             self._write_lines(written_lines(self.log_uuid, batch_no))
             os.fsync(self._fd)
         except OSError:
-            self._marked_id = _NO_ID
+            self._marked = _NO_ID, True
 
     def _write_lines(self, lines: bytes) -> None:
         if self._direct >= 0:
@@ -276,14 +278,13 @@ def lock_record(told: LockRecord) -> bytes:
     fixed = f"walld 1\nepoch {told.epoch:020}\nlog {told.log_uuid.hex()}\n".encode()
     assert len(fixed) == WRITTEN_AT, fixed
     lines = written_lines(told.log_uuid, told.synced_no) if told.had_log else b""
-    return (fixed + lines).ljust(LOCK_BYTES)
+    return fixed + lines.ljust(LOCK_BYTES - WRITTEN_AT)
 
 
 def written_lines(log_uuid: bytes, synced_no: int) -> bytes:
     """What stands at WRITTEN_AT of a log that was synced, up to that batch or more (0: no word)."""
-    if not synced_no:
-        return b"written\n"
-    return f"written\nsynced {synced_no:020} {_crc(log_uuid, synced_no):08x}\n".encode()
+    named = f"synced {synced_no:020} {_crc(log_uuid, synced_no):08x}\n" if synced_no else ""
+    return f"written\n{named}".encode().ljust(LOCK_BYTES - WRITTEN_AT)
 
 
 def _crc(log_uuid: bytes, synced_no: int) -> int:

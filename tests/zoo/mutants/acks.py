@@ -56,6 +56,14 @@ MUTANTS = (
         "P4",
     ),
     Mutant(
+        "LOCK names a batch before it is synced",
+        DAEMON + "syncer.py",
+        "            self._files.sync(ids)\n            self._writer.has",
+        "            self._writer._owner.synced(max(ids, default=0), named_no)\n"
+        "            self._files.sync(ids)\n            self._writer.has",
+        "P9",
+    ),
+    Mutant(
         "a sync that follows a write begins before it",
         DAEMON + "writer.py",
         "            self._files.write(segment.segment_id, sealed.batch, synced_no, offset)\n"
