@@ -221,7 +221,8 @@ class Writer:
     def has_synced(self, segment_id: int, batch_no: int) -> None:
         """In the syncer's thread, behind each sync: its newest segment, and a batch in it."""
         self.check_owner()
-        self._owner.synced(segment_id, batch_no)
+        if self._synced_no_max is None:  # before that older segments may have what is not
+            self._owner.synced(segment_id, batch_no)
 
     # --- a disk that fails ----------------------------------------------------------------------
 
