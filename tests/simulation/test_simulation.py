@@ -73,6 +73,8 @@ WITH_SESSIONS = {
     402: "two who opened a session at once had a ledger each: one seq was given twice",
     413: "the same, and the file met another line",
     314: "a reply of a turn was taken again though a part of it was not held any more",
+    25: "LOCK named a batch before older ones were durable",
+    258: "what power had left of a stream without its beginning made sessions leap",
 }
 
 

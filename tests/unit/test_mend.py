@@ -17,6 +17,7 @@ from engine_world import LOG, KeptAlone, LogDisk, World
 from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
+from walld.cli.offline import find
 from walld.daemon.damage import report
 from walld.daemon.mend import EPOCH_STREAMS_BITS, mend
 from walld.disk.medium import Storage
@@ -26,7 +27,7 @@ from walld.engine.kept import Kept, KeptFacts
 from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
 from walld.wal.files import SegmentFiles
-from walld.wal.layout import SEGMENT_HEADER_BYTES, Flag, Settled, segment_name
+from walld.wal.layout import BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES, Flag, Settled, segment_name
 from walld.wal.records import Happened, encode_item, join_items
 from walld.wal.scan import LogScan, good_headers
 from walld.wal.verdict import RENEWED, TORN
@@ -93,6 +94,43 @@ def test_records_without_a_beginning_are_kept_in_quarantine(
     assert b"headless" in again.replaced["quarantine/stream-1"]
     assert "stream 1" in caplog.text
     assert again.engine.registry.by_no == {}
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_power_has_left_of_an_unsynced_reply_is_no_doubt(
+    tmp_path: Path, *, is_damaged: bool
+) -> None:
+    """Its beginning was never promised: as with a torn tail nothing is in doubt for that.
+
+    Unless something else is wrong with the log: then it may have been the damage that took it.
+    """
+    world = World()
+    agent = world.connect()
+    world.begin(agent)
+    world.flush()
+    world.sync()
+    world.say(agent, wire.Token(1, 1, b"whole"))
+    world.flush()
+    world.sync()
+    world.begin(agent, 2)
+    world.flush()
+    world.say(agent, wire.Token(2, 1, b"headless"))
+    world.flush()
+    file = world.files[1]
+    places = {number: offset for number, _, offset in world.wrote}
+    file[places[3] : places[4]] = bytes(places[4] - places[3])
+    if is_damaged:
+        file[places[1] + BATCH_HEADER_BYTES] ^= 1
+    (tmp_path / "wal").mkdir()
+    (tmp_path / "wal" / segment_name(1)).write_bytes(file)
+    with RealDisk(str(tmp_path)) as disk:
+        said = find(str(tmp_path)).doubts
+        mended = mend(disk, PartialStore(disk), LOG)
+    assert bool(said) is (mended.doubt is not None) is is_damaged
+    assert (tmp_path / "quarantine" / "stream-2").exists() is is_damaged
+    assert [no for no, one in mended.streams.items() if one.begin is not None] == [1] * (
+        not is_damaged
+    )
 
 
 def test_those_that_a_full_disk_has_no_room_for_stay_where_they_are() -> None:

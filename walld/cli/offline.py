@@ -28,6 +28,7 @@ from walld.daemon.damage import (
     is_spoiled,
     kept_aside,
     log_is_gone,
+    lost_to_power,
     tails_lost,
 )
 from walld.disk.real import RealDisk
@@ -61,6 +62,7 @@ class _Stream:
     """Arrays of items that were read of one stream. kept: what the header of its partial says.
 
     feared_seq: it must be feared to have got there. opening: the array in the log that begins it.
+    first_no: the batch of its first record in the log, 0 where there is none.
     before: of a reply that stands under several numbers, what earlier ones hold of it.
     """
 
@@ -69,6 +71,7 @@ class _Stream:
     feared_seq: int = 0
     opening: bytes | None = None
     before: list[Item] = field(default_factory=list)
+    first_no: int = 0
 
 
 def find(data: str) -> Found:
@@ -98,6 +101,7 @@ class _Reading:
         self._doubts: list[str] = []
         self._gap_word = "dropped"
         self._verdict = Verdict(0, 0)
+        self._lost_to_power: list[ranges.Range] = []
         self._boot_id = peers.boot_id()
 
     def found(self) -> Found:
@@ -131,7 +135,7 @@ class _Reading:
                     self._gone.add(stream_no)
                     self._streams.pop(stream_no, None)
                 elif stream_no not in self._gone and record.body_bytes:
-                    stream = self._streams.setdefault(stream_no, _Stream())
+                    stream = self._streams.setdefault(stream_no, _Stream(first_no=batch.batch_no))
                     body = batch.body(record.offset, record.body_bytes)
                     stream.arrays.append(body[BODY_CRC_BYTES:])
                     if record.flags & Flag.BEGIN:
@@ -140,6 +144,7 @@ class _Reading:
         verdict = scan.verdict(lock.synced_no)
         self._gap_word = gap_word(verdict, met_damage=has_copies(self._disk))
         self._verdict = verdict
+        self._lost_to_power = lost_to_power(self._disk, scan.segments, verdict)
         # A file whose very header is lost may have held anything, also where it cost no number.
         headless = [
             damage
@@ -235,6 +240,8 @@ class _Reading:
             self._doubts.append(f"{where}: {error}")
         begin = next((item for item in items if isinstance(item, Begin)), None)
         if begin is None:
+            if any(first < stream.first_no for first, _ in self._lost_to_power):
+                return []
             self._doubts.append(f"{where}: {len(items)} items and no word on whose they are")
             return []
         if not begin.producer:

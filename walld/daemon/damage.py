@@ -20,21 +20,22 @@ from typing import TYPE_CHECKING
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.store import PARTIALS_DIR
 from walld.wal.doubtful import doubtful_at
-from walld.wal.files import SegmentFiles
+from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.losses import Coverage
 from walld.wal.ranges import merged
 from walld.wal.scan import LogScan, not_segments
+from walld.wal.verdict import TORN
 from walld.wal.whose import is_there
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from walld.disk.base import Disk
     from walld.partials.store import PartialFacts
     from walld.wal.doubtful import Claim
     from walld.wal.ranges import Range
-    from walld.wal.verdict import Damage, Verdict
+    from walld.wal.verdict import Damage, SegmentFacts, Verdict
 
 __all__ = [
     "coverage_of",
@@ -43,6 +44,7 @@ __all__ = [
     "keep",
     "kept_aside",
     "log_is_gone",
+    "lost_to_power",
     "make_dirs",
     "note_no_log",
     "put_by",
@@ -94,6 +96,20 @@ def keep(files: SegmentFiles, damage: Damage) -> None:
         files.copy_aside(damage.segment_id, damage.offset, damage.length)
     else:
         files.note_missing(damage.first_no, damage.last_no, damage.reason)
+
+
+def lost_to_power(disk: Disk, segments: Sequence[SegmentFacts], verdict: Verdict) -> list[Range]:
+    """Batches that a crash took, now or before; none where anything else is wrong with the log.
+
+    They were never synced, and nobody was told so: a reply that begins in them is no more in doubt
+    than one that stood in a torn tail alone, whatever of it stands behind them.
+    """
+    if verdict.corrupt or verdict.unreadable or verdict.unread or has_copies(disk):
+        return []
+    rows = [row for facts in segments for row in facts.settled if row.verdict == TORN]
+    torn = [(one.first_no, one.last_no) for one in verdict.torn]
+    torn += [(row.first_no, row.last_no) for row in rows]
+    return merged((first, last) for first, last in torn if first)
 
 
 def log_is_gone(disk: Disk, log_uuid: bytes | None, *, had_log: bool) -> bool:

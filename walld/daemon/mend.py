@@ -148,7 +148,8 @@ def mend(
         uncopied.update(quarantine(disk, bodies, no, streams[no].index))
 
     try:
-        streams = told(disk, index, bodies, kept, uncopied)
+        unpromised = damage.lost_to_power(disk, log.segments, verdict)
+        streams = told(disk, index, bodies, kept, uncopied, unpromised)
         is_unread = bool(verdict.unreadable or verdict.unread or found.unreadable) or not is_known
         is_unread |= any(no not in streams for no, _ in index.streams())
         begins = {no: one.begin for no, one in streams.items() if one.begin is not None}

@@ -22,10 +22,11 @@ from walld.wal.index import OFFSET_BITS
 from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from walld.disk.base import Disk, File
     from walld.wal.index import LogIndex, StreamRecords
+    from walld.wal.ranges import Range
 
 __all__ = ["Bodies", "Found", "FoundSegment", "quarantine", "told"]
 
@@ -107,13 +108,14 @@ def told(
     bodies: Bodies,
     kept: Collection[int],
     uncopied: set[int],
+    lost_to_power: Sequence[Range],
 ) -> dict[int, Found]:
     """Streams without a tombstone, and what their own records say of them.
 
     kept: numbers that have a partial. The beginning of a kept reply may be gone with its segment
     while later records of it are still there: its partial has it. uncopied: segments
     that hold what should be in quarantine and could not be put there, or what could not be read:
-    they are set aside whole; it grows (K4).
+    they are set aside whole; it grows (K4). lost_to_power: `damage.lost_to_power`.
     """
     streams: dict[int, Found] = {}
     for no, found in index.streams():
@@ -128,6 +130,10 @@ def told(
             del streams[no]
             continue
         if stream.begin is None and no not in kept:
+            number = found.where[0] >> OFFSET_BITS
+            if any(first < number for first, _ in lost_to_power):
+                _log.warning("stream %d: power took its beginning, never synced; it goes", no)
+                continue
             # Its first record was lost to damage: nobody can ask for it.
             text = "stream %d: %d records up to seq %d without their beginning; kept in %s/"
             _log.error(text, no, len(found.where), found.last_seq, QUARANTINE_DIR)
