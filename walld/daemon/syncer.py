@@ -125,12 +125,12 @@ class Syncer:
     def _sync_of(self, target: int) -> _Sync:
         """A sync of everything up to a batch, which is written or about to be."""
         segments, sealing = self._engine.segments, self._engine.sealing
-        of, named_no = segments.between(sealing.synced_no + 1, target), target
-        if target > sealing.written_no and segments.current not in of:
-            of.append(segments.current)  # it goes there
-        elif segments.current.is_empty and segments.current not in of:
-            of.append(segments.current)  # it may soon be all that is left of the log
-            named_no = 0
+        of = segments.between(sealing.synced_no + 1, target)
+        goes_there = target > sealing.written_no
+        is_bare = segments.current.is_empty and not goes_there
+        if (goes_there or is_bare) and segments.current not in of:
+            of.append(segments.current)  # where it is bare it may soon be all that is left
+        named_no = 0 if is_bare else target
         ids = [segment.segment_id for segment in of]
 
         def job() -> None:
