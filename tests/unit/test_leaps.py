@@ -18,12 +18,12 @@ from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from wal_files import LOG, BytesDisk, LogWriter
 from walld_client.wire import messages as wire
 
-from walld.daemon.mend import EPOCH_STREAMS_BITS, mend
+from walld.daemon.mend import mend
 from walld.disk.owner import lock_record, parse_lock
 from walld.disk.real import RealDisk, RealFile
 from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
-from walld.wal.layout import Flag, Settled
+from walld.wal.layout import EPOCH_STREAMS_BITS, Flag, Settled
 from walld.wal.scan import LogScan
 from walld.wal.unread import READ, left
 from walld.wal.verdict import _LEAP_NO_MAX, LEAPT, SEGMENT_BATCHES_BITS, Verdict

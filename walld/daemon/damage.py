@@ -204,10 +204,12 @@ def coverage_of(
     log_uuid: bytes | None,
     partials: Iterable[PartialFacts],
     parts: Iterable[list[int]],
+    done: Iterable[int] = (),
 ) -> Coverage:
     """What stands of each stream, in the log and in partials of it. Another look at the log.
 
-    parts: numbers of each reply that stands under several.
+    parts: numbers of each reply that stands under several. done: those of replies that have ended
+    under a later one.
     """
     coverage = Coverage()
     for segment_id, batch in LogScan(disk, log_uuid):
@@ -215,6 +217,8 @@ def coverage_of(
     for facts in partials:
         if facts.log_uuid == log_uuid:
             coverage.has(facts.stream_no, facts.first_seq, facts.last_seq)
+    for no in done:
+        coverage.done_with(no)
     for numbers in parts:
         coverage.join(numbers)
     return coverage
@@ -226,6 +230,7 @@ def streams_lost(
     verdict: Verdict,
     partials: Iterable[PartialFacts],
     parts: Iterable[list[int]] = (),
+    done: Iterable[int] = (),
 ) -> tuple[dict[int, list[Range]], dict[int, int]]:
     """Stream number -> seqs that damage to synced batches may have cost, and says so; and the seq
     that a stream must be feared to have got to (`Coverage.tails_lost`).
@@ -236,7 +241,7 @@ def streams_lost(
     """
     if not (verdict.corrupt or verdict.unread):
         return {}, {}
-    coverage = coverage_of(disk, log_uuid, partials, parts)
+    coverage = coverage_of(disk, log_uuid, partials, parts, done)
     found: dict[int, list[Range]] = {}
     for damage in verdict.corrupt:
         claimed = [claim[:3] for claim in _claims(disk, log_uuid, damage)]

@@ -53,6 +53,8 @@ class Kept:
         self._streams: dict[tuple[int, str], list[str]] = {}
         """Session names by stream name: more than one where a start could not read one of them."""
         self.by_no: dict[int, tuple[int, str, str]] = {}
+        self.unremoved: set[int] = set()
+        """Streams that are done with, and whose partials could not be removed."""
 
     def __len__(self) -> int:
         return sum(map(len, self._sessions.values()))
