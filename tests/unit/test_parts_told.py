@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from damaged_directory import DamagedDirectory, begin, row, text
 from virtual_daemon import Home, living, recovered, run, text_of
@@ -173,6 +174,42 @@ def test_a_partial_that_was_moved_elsewhere_is_of_it_too(
     made.batch(row(9, 4, 5, LATER))
     made.batch()
     assert told_by_all(made, tmp_path, capsys) == (b"a b c d e ", [])
+
+
+def test_what_is_missing_between_its_parts_is_put_down_to_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "a "), flags=Flag.BEGIN))
+    made.batch(row(9, 0, 0, begin(), flags=Flag.BEGIN))
+    made.batch(row(9, 4, 5, LATER))
+    made.batch()
+    assert told_by_all(made, tmp_path, capsys) == (b"a d e ", [(2, 3, "unknown")])
+
+
+@pytest.mark.parametrize("session_id", ["other", "chat"])
+def test_of_two_of_several_under_one_id_each_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], session_id: str
+) -> None:
+    """As a start keeps them; or it is said that one is not."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 3, begin(), EARLIER, flags=Flag.BEGIN))
+    another = msgspec.structs.replace(begin(session_id=session_id), producer=b"q" * 16)
+    made.batch(row(9, 0, 5, another, LATER, flags=Flag.BEGIN))
+    made.batch()
+    made.close()
+    new = tmp_path / "new"
+    code = main(["salvage", str(made.path), "--to", str(new)])
+    found = find(str(new))
+    texts = sorted(map(text_of, found.replies))
+    if session_id == "other":
+        assert (code, texts, found.doubts) == (0, [b"a b c ", b"d e "], [])
+    else:
+        assert (code, texts) == (1, [b"d e "])
+        assert "another has its id in the same session" in capsys.readouterr().out
+        assert found.doubts
 
 
 @pytest.mark.parametrize("is_kept", [False, True])

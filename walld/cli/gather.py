@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from walld_client.wire import messages as wire
 
 from walld.cli import survey
-from walld.daemon.damage import tails_lost
+from walld.daemon.damage import kept_aside, tails_lost
 from walld.disk.base import Disk, File
 from walld.errors import FormatError
 from walld.partials.names import own_names, place_of
@@ -120,6 +120,9 @@ class Gathering:
         for no in self._kept.keys() & self._coverage.dead:
             self.released.append(self._kept.pop(no))
         self._feared = tails_lost(disk, self.log_uuid, self.verdict, self._coverage)
+        lost = self.verdict.corrupt or self.verdict.unreadable or self.verdict.unread
+        self._is_whole = not (lost or self.damaged or self.doubt or kept_aside(disk))
+        """What is not here never was, for all that a start would know."""
 
     def _take(self, segment_id: int, batch: ScannedBatch) -> None:
         self._index.take(batch)
@@ -234,7 +237,9 @@ class Gathering:
             try:
                 partial, items = self._read_partial(kept)
                 found.items += items
-                found.facts, found.kept_seq = partial.facts, partial.facts.last_seq
+                found.facts = partial.facts
+                if not (places and self._is_whole and partial.facts.gap_word == "unknown"):
+                    found.kept_seq = partial.facts.last_seq
             except FileNotFoundError:
                 pass  # resolved since it was listed
             except (OSError, FormatError) as error:

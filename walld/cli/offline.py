@@ -34,7 +34,7 @@ from walld.daemon.damage import (
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, Partial, PartialFacts, PartialStore, Stray
-from walld.replies.fold import fold
+from walld.replies.fold import fold, worst_word
 from walld.replies.parts import counted_from, ended_later, epoch_of, in_parts
 from walld.wal import ranges
 from walld.wal.files import has_copies
@@ -73,6 +73,11 @@ class _Stream:
     begin: Begin | None = None
     before: list[Item] = field(default_factory=list)
 
+    @property
+    def is_in_log(self) -> bool:
+        """Not in a partial alone."""
+        return bool(self.before) or len(self.arrays) > (self.kept is not None)
+
 
 def find(data: str) -> Found:
     """All replies of all users in the data directory. OSError where it cannot be read at all."""
@@ -104,6 +109,7 @@ class _Reading:
         self._doubts: list[str] = []
         self._gap_word = "dropped"
         self._verdict = Verdict(0, 0)
+        self._is_whole = False
         self._boot_id = peers.boot_id()
 
     def found(self) -> Found:
@@ -115,6 +121,7 @@ class _Reading:
         if kept := kept_aside(self._disk):
             # As a daemon has it: they stand against "nothing there" until somebody moves them away.
             self._doubts.append(f"{kept} files in {QUARANTINE_DIR}/ tell of damage")
+        self._is_whole = not self._doubts
         apart: list[wire.Recovered] = []
         for stream in self._apart:
             apart += self._folded(stream, "a partial")
@@ -264,10 +271,15 @@ class _Reading:
         owner_alive = self._is_alive(begin)
         another_boot = begin.owner.boot_id != self._boot_id
         reason, word, known_seq = None, self._gap_word, stream.feared_seq
-        if stream.kept is not None:
-            reason, known_seq = stream.kept.lost_reason, max(known_seq, stream.kept.last_seq)
-            if stream.kept.gap_word == "corrupt" or not stream.feared_seq:
-                word = stream.kept.gap_word
+        kept = stream.kept
+        if kept is not None:
+            reason = kept.lost_reason
+            if kept.gap_word == "corrupt" or not stream.feared_seq:
+                word = kept.gap_word
+            if not (self._is_whole and kept.gap_word == "unknown" and stream.is_in_log):
+                known_seq = max(known_seq, kept.last_seq)
+        if stream.before:  # as a start that puts it together has it
+            word = worst_word([word, "corrupt" if self._verdict.corrupt else "unknown"])
         return fold(
             begin,
             (item for item in items if isinstance(item, (Text, Happened))),

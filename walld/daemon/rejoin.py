@@ -186,7 +186,8 @@ class Pieces:
                 facts, held = self.kept.facts[partials[no]], self.store.read_reply(*partials[no])[1]
                 items += counted_from(begin, begins[no], held)
                 words.add(facts.gap_word)
-                until = max(until, facts.last_seq)
+                if not (self.is_whole and facts.gap_word == "unknown"):
+                    until = max(until, facts.last_seq)
                 known = _seqs(held) if no == reply else known
             items += counted_from(begin, begins[no], self._in_log(no))
             until = max(until, self._feared.get(no, 0))

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from walld_client.paths import path_name
 
+from walld.replies.fold import worst_word
+
 if TYPE_CHECKING:
     from walld.engine.stream import Stream
 
 __all__ = ["Kept", "KeptFacts"]
-
-
-_GAP_WORDS = ("dropped", "torn", "unknown", "corrupt")
-"""The worst last."""
 
 
 class KeptFacts(NamedTuple):
@@ -130,7 +128,7 @@ class Kept:
         facts = None if names is None else self.facts(*names)
         if facts is not None:
             words.append(facts.gap_word)
-        return max(words, key=_GAP_WORDS.index)
+        return worst_word(words)
 
     def all_names(self, uid: int | None = None) -> list[tuple[int, str, str]]:
         """(uid, session name, stream name) of every one, or of one user."""
