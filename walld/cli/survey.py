@@ -158,7 +158,7 @@ def scan(
     disk: Disk, log: LogScan, what: str, take: Callable[[int, ScannedBatch], None] | None = None
 ) -> None:
     """Read the whole log, with a bar; every good batch goes to `take`."""
-    sizes = {entry.name: entry.size for entry in disk.list_dir(WAL_DIR)}
+    sizes = {entry.name: entry.size for entry in entries(disk, WAL_DIR)}
     total, before, current = sum(sizes.values()), 0, 0
     with Progress(what, total, PROGRESS_BYTES_MIN) as bar:
         for segment_id, batch in log:

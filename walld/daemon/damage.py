@@ -102,9 +102,9 @@ def log_is_gone(disk: Disk, log_uuid: bytes | None, *, had_log: bool) -> bool:
     From the first sync of a segment on there is always one that was synced. Without the word of
     LOCK, a wal/ that is missing where partials/ is there: a first start makes them in that order.
     """
-    names = {entry.name for entry in disk.list_dir("")}
-    if WAL_DIR not in names:
-        return had_log or PARTIALS_DIR in names
+    kinds = {entry.name: entry.kind for entry in disk.list_dir("")}
+    if kinds.get(WAL_DIR) != "dir":
+        return had_log or PARTIALS_DIR in kinds
     return had_log and (log_uuid is None or not is_there(disk, log_uuid))
 
 
@@ -115,16 +115,20 @@ def make_dirs(disk: Disk) -> None:
     """
     kinds = {entry.name: entry.kind for entry in disk.list_dir("")}
     away = f"{QUARANTINE_DIR}.away"
-    for name in (QUARANTINE_DIR, WAL_DIR, PARTIALS_DIR):
-        if kinds.get(name, "dir") == "dir":
-            disk.make_dir(name)
-            continue
+    found = {name: name for name in (WAL_DIR, PARTIALS_DIR) if kinds.get(name, "dir") != "dir"}
+    if kinds.get(QUARANTINE_DIR, "dir") != "dir":
+        disk.rename(QUARANTINE_DIR, away)
+        found[away] = QUARANTINE_DIR
+    elif away in kinds:  # killed here
+        found[away] = QUARANTINE_DIR
+    disk.make_dir(QUARANTINE_DIR)
+    for path, name in found.items():
         _log.error("%s: is no directory; moved to %s/", name, QUARANTINE_DIR)
-        disk.rename(name, away)
-        disk.make_dir(name)
-        disk.rename(away, f"{QUARANTINE_DIR}/not-a-directory.{name}")
+        disk.rename(path, f"{QUARANTINE_DIR}/not-a-directory.{name}")
         disk.sync_dir(QUARANTINE_DIR)
         disk.sync_dir("")
+    for name in (WAL_DIR, PARTIALS_DIR):
+        disk.make_dir(name)
 
 
 def put_by(disk: Disk, path: str) -> None:
