@@ -16,6 +16,7 @@ from walld.daemon.kept_found import find_partials
 from walld.daemon.rejoin import Pieces
 from walld.daemon.resync import resync
 from walld.daemon.telling import Bodies, Found, FoundSegment, quarantine, told
+from walld.disk.owner import EPOCH_MAX
 from walld.partials.gone import GONE_PATH, done_with
 from walld.partials.store import PartialFacts, PartialStore, Stray
 from walld.wal import ranges
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
 _log = logging.getLogger("walld.mend")
-
-_EPOCH_MAX = 1 << 27
-"""A stream's number has 64 bits."""
 
 
 @dataclass(slots=True)
@@ -197,7 +195,7 @@ def _last_stream_no(index: LogIndex, kept: list[int], epoch: int, doubt: str | N
     last_no = max([index.last_no, *kept])
     if doubt is None:
         return last_no
-    return max(last_no, min(epoch, _EPOCH_MAX) << EPOCH_STREAMS_BITS)
+    return max(last_no, min(epoch, EPOCH_MAX) << EPOCH_STREAMS_BITS)
 
 
 def _noted_as_gone(disk: Disk) -> bool:

@@ -26,6 +26,7 @@ from walld.disk.patient import patiently
 from walld.errors import DirectoryTaken, FormatError
 
 __all__ = [
+    "EPOCH_MAX",
     "LOCK_BYTES",
     "LOCK_NAME",
     "Owner",
@@ -40,8 +41,9 @@ LOCK_BYTES = 128
 _WRITTEN = b"written\n"
 _WRITTEN_AT = 72
 """Where that line stands: the epoch before it has all its digits, whoever's it is."""
-_EPOCH_MAX = 2**63
-"""No owner got there: LOCK is damaged, and the segments say how far they did."""
+EPOCH_MAX = 1 << 27
+"""No owner got there, nor did a segment: what says so is damaged, and the rest tells how far they
+did. From there on no epoch would have stream numbers of its own."""
 _NO_DEVICE = 0
 """Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs."""
 _LOCK = re.compile(rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(written\n)?")
@@ -118,7 +120,7 @@ class Owner:
             raw = patiently(lambda: os.pread(self._fd, LOCK_BYTES, 0))
             told = parse_lock(raw, self.path)
             self.had_log = told is not None and told[2]
-            raised = told[0] if told and told[0] < _EPOCH_MAX else 0
+            raised = told[0] if told and told[0] < EPOCH_MAX else 0
             self.epoch = max(epoch, raised) + 1
             self.log_uuid = told[1] if told else log_uuid
             self.is_other_log = False
