@@ -160,6 +160,41 @@ def test_a_start_without_any_room_refuses_to_resolve_and_ends_when_told(
     assert daemon.reader.recover("s") is None
 
 
+@needs_root
+def test_a_start_on_a_disk_that_is_full_of_what_nobody_needs_makes_room(
+    small_disk: DaemonProcess,
+) -> None:
+    """Its own log: what frees it is all there."""
+    small_disk.options += ["--reclaim-seconds", "1000"]
+    daemon = small_disk.start()
+    client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
+    large = client.reply("large")
+    for _ in range(1500):
+        large.token("x" * 1000)
+    assert large.drain(PATIENCE_SECONDS, "synced")
+    daemon.kill()
+    daemon.start()
+    small = client.reply("small")
+    small.token("said before")
+    large.end()
+    assert small.drain(PATIENCE_SECONDS, "synced")
+    first, second = sorted((daemon.data / "wal").iterdir())
+    daemon.kill()
+    (daemon.data / "reserve").unlink()
+    with open(daemon.data / "ballast", "wb", buffering=0) as ballast, suppress(OSError):
+        while ballast.write(bytes(4096)):
+            pass
+    assert first.exists()
+    daemon.start()
+    until(lambda: not first.exists(), "a segment that goes")
+    assert second.exists()
+    small.end()
+    assert small.drain(PATIENCE_SECONDS, "synced")
+    assert client.recover("small") is None
+    assert client.recover("large") is None
+    client.close()
+
+
 def _under_strace(daemon: DaemonProcess, inject: str) -> DaemonProcess:
     call = inject.split(":", maxsplit=1)[0]
     daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]

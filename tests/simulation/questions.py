@@ -124,13 +124,16 @@ class Questions:
         self._oracle.check(found, where, promises, rotten=self._world.rotten)
         self.digest.update(msgspec.msgpack.encode(found))
 
-    async def ask_all(self) -> list[wire.Recovered]:
-        """Every reply of both users."""
+    async def ask_all(self, cannot: tuple[str, ...] = ()) -> list[wire.Recovered]:
+        """Every reply of both users. cannot: codes of errors that are raised as OSError."""
         found: list[wire.Recovered] = []
         for uid in (1000, 1001):
             daemon = await self._world.lives.up()
             assert daemon is not None
-            answer = await asked(self._world.socket_path, wire.Recover(1, "all", uid=uid))
+            request = wire.Recover(1, "all", uid=uid)
+            answer = await asked(self._world.socket_path, request, cannot=cannot)
+            if isinstance(answer, wire.Error):
+                raise BlockingIOError(answer.code)
             if answer is None:
                 self._world.rotten = True
                 continue  # "cannot know", which the oracle lets pass only where something rotted
@@ -141,7 +144,8 @@ class Questions:
         """Somebody asks in the middle of trouble, and resolves a reply whose agent is gone.
 
         What is answered must hold as well as at rest: what was synced is there, and all that the
-        dead have sent (P11, Q1). A daemon that dies meanwhile answers nothing.
+        dead have sent (P11, Q1). A daemon that dies meanwhile answers nothing, and one whose disk
+        stands still that it is behind with what the dead have left: it takes that with the flushes.
         """
         daemon, start = self._world.lives.daemon, self._world.lives.starts
         if daemon is None or not daemon._ready.is_set():
@@ -149,7 +153,7 @@ class Questions:
         self.look()
         promises = self._oracle.promises()
         try:
-            found = await self.ask_all()
+            found = await self.ask_all(("behind",))
             if self._world.lives.starts != start:
                 return
             self.judge(found, "in the middle", promises)
@@ -186,7 +190,8 @@ class Questions:
                 )
             except OSError:
                 return
-            if answer is None or self._world.lives.starts != start:
+            is_told = answer is not None and not isinstance(answer, wire.Error)
+            if not is_told or self._world.lives.starts != start:
                 return
             replies = msgspec.convert(answer, list[wire.Recovered])
             self.judge(replies, f"what {agent.pid} has said itself", promises)
@@ -237,7 +242,7 @@ async def asked(
 ) -> Any:
     """The answer to a request, asked as root, or by whoever made `peer`.
 
-    None where it cannot be known. cannot: codes of errors that say so here, beside unreadable.
+    None where it cannot be known. cannot: codes of errors that are answers here.
     """
     with peer or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.setblocking(False)
@@ -254,11 +259,10 @@ async def asked(
                 bodies, buffer = split(buffer)
                 for body in bodies:
                     message = _hears.decode(body)
-                    if isinstance(message, wire.Error) and message.code in (
-                        "unreadable",
-                        *cannot,
-                    ):
+                    if isinstance(message, wire.Error) and message.code == "unreadable":
                         return None
+                    if isinstance(message, wire.Error) and message.code in cannot:
+                        return message
                     if isinstance(message, wire.Error):
                         raise Wrong(f"the daemon answers {message}")
                     if isinstance(message, wire.Answer):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import anyio
 import pytest
 from damaged_directory import LOG, DamagedDirectory, begin, row, text
-from virtual_daemon import Home, Virtual, living, run, until
+from unit.test_rejoin import failing
+from virtual_daemon import Home, Peer, Virtual, living, recovered, run, until
+from walld_client.wire import messages as wire
 
+from walld.cli.offline import find
 from walld.disk.real import RealDisk, RealFile
 from walld.errors import FormatError
 from walld.partials.gone import GONE_PATH, done_with, read_gone, write_down
@@ -95,5 +99,42 @@ def test_no_tombstone_goes_before_it_is_written(tmp_path: Path, made: DamagedDir
             failing.clear()
             await until(lambda: not made.file(1).exists())
             assert read_gone(virtual.disk, LOG) == [(7, 7)]
+
+    run(main)
+
+
+def test_what_was_released_stays_so_while_its_partial_cannot_be_removed(
+    tmp_path: Path, made: DamagedDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tombstone goes with the log, and the partial is there at each start."""
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)  # what is kept here is not too old
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "a "), flags=Flag.BEGIN))
+    made.batch()
+    partial = made.partial(1, begin(), text(1, "a "))
+    made.close()
+    fails = failing(monkeypatch, RealDisk, "unlink", errno.EIO, "chat/s1")
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, producer=b"p" * 16) as agent:
+                agent.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 2, 1, 2))
+                agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
+                await agent.drain("synced")
+            await anyio.sleep(1000)
+            assert not made.file(1).exists()
+        for _ in range(2):
+            async with living(Home(tmp_path)) as virtual:
+                assert await recovered(virtual, "s1") is None
+                assert find(str(made.path)).replies == []
+                await anyio.sleep(1000)
+        assert partial.exists()
+        fails.clear()
+        for _ in range(2):
+            async with living(Home(tmp_path)) as virtual:
+                await anyio.sleep(1000)
+                assert await recovered(virtual, "s1") is None
+        assert not partial.exists()
+        assert not (made.path / GONE_PATH).exists()
 
     run(main)

@@ -18,12 +18,13 @@ from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from wal_files import LOG, BytesDisk, LogWriter
 from walld_client.wire import messages as wire
 
-from walld.daemon.mend import EPOCH_STREAMS_BITS, mend
+from walld.daemon.mend import mend
+from walld.daemon.owning import own
 from walld.disk.owner import lock_record, parse_lock
 from walld.disk.real import RealDisk, RealFile
 from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
-from walld.wal.layout import Flag, Settled
+from walld.wal.layout import EPOCH_STREAMS_BITS, Flag, Settled
 from walld.wal.scan import LogScan
 from walld.wal.unread import READ, left
 from walld.wal.verdict import _LEAP_NO_MAX, LEAPT, SEGMENT_BATCHES_BITS, Verdict
@@ -288,3 +289,23 @@ def test_a_leap_is_above_all_that_daemons_gave_whose_lock_and_segment_cannot_be_
                 assert text_of(await recovered(virtual, name)) == name.encode()
 
     run(main)
+
+
+def test_a_slip_in_the_epoch_gives_no_number_twice(tmp_path: Path) -> None:
+    """An index has 64 bits for a stream's: what an epoch has beyond them would be the same."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "x"), flags=Flag.BEGIN))
+    made.close()
+    (made.path / "quarantine/x").write_bytes(b"somebody must look")
+    (made.path / "LOCK").write_bytes(lock_record(8 * 10**12 + 1, DIRECTORY_LOG, has_log=True))
+    numbers = []
+    for _ in range(2):
+        with RealDisk(str(made.path)) as disk:
+            owner = own(str(made.path), disk)
+            mended = mend(
+                disk, PartialStore(disk), DIRECTORY_LOG, owner.epoch, had_log=owner.had_log
+            )
+            numbers.append(mended.last_stream_no)
+            owner.close()
+    assert 1 << EPOCH_STREAMS_BITS < numbers[0] < numbers[1] < 1 << 40

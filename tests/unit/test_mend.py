@@ -19,7 +19,7 @@ from walld_client.wire import messages as wire
 
 from walld.cli.offline import find
 from walld.daemon.damage import report
-from walld.daemon.mend import EPOCH_STREAMS_BITS, mend
+from walld.daemon.mend import mend
 from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
@@ -27,7 +27,14 @@ from walld.engine.kept import Kept, KeptFacts
 from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
 from walld.wal.files import SegmentFiles
-from walld.wal.layout import BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES, Flag, Settled, segment_name
+from walld.wal.layout import (
+    BATCH_HEADER_BYTES,
+    EPOCH_STREAMS_BITS,
+    SEGMENT_HEADER_BYTES,
+    Flag,
+    Settled,
+    segment_name,
+)
 from walld.wal.records import Happened, encode_item, join_items
 from walld.wal.scan import LogScan, good_headers
 from walld.wal.verdict import RENEWED, TORN

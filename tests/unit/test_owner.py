@@ -246,7 +246,7 @@ def test_a_whole_lock_is_believed_but_for_a_slip_or_against_many(
     owner.close()
 
 
-@pytest.mark.parametrize("epoch", [2**63, 2**64 - 2, 2**64 - 1, 10**20 - 1])
+@pytest.mark.parametrize("epoch", [2**27, 2**63, 2**64 - 2, 2**64 - 1, 10**20 - 1])
 def test_an_epoch_that_nobody_reached_is_damage(tmp_path: Path, epoch: int) -> None:
     """A segment's header has 64 bits for it."""
     (tmp_path / LOCK_NAME).write_bytes(lock_record(LockRecord(epoch, UUID, had_log=True)))

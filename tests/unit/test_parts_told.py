@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from damaged_directory import DamagedDirectory, begin, row, text
 from virtual_daemon import Home, living, recovered, run, text_of
 
 from walld.cli import main, survey
 from walld.cli.offline import find
-from walld.wal.layout import Flag
+from walld.wal.layout import EPOCH_STREAMS_BITS, Flag
 
 EARLIER, LATER = text(1, "a ", "b ", "c "), text(4, "d ", "e ")
 Told = tuple[bytes, list[tuple[int, int, str]]]
@@ -141,3 +142,110 @@ def test_an_earlier_part_that_is_damaged_is_a_gap(
     made.batch()
     made.flip(2, 5)
     assert told_by_all(made, tmp_path, capsys) == (b"a d e ", [(2, 3, "corrupt")])
+
+
+@pytest.mark.parametrize("of", ["the earlier", "the later"])
+def test_a_part_that_is_in_a_partial_alone_is_of_it_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], of: str
+) -> None:
+    """Its segment went, or could not be read when the partial was made."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    if of == "the earlier":
+        made.partial(1, begin(), EARLIER)
+        made.batch(row(9, 0, 0, begin(), flags=Flag.BEGIN))
+        made.batch(row(9, 4, 5, LATER))
+    else:
+        made.batch(row(1, 0, 3, begin(), EARLIER, flags=Flag.BEGIN))
+        made.partial(9, begin(), LATER)
+    made.batch()
+    assert main(["fsck", str(made.path)]) == 0
+    capsys.readouterr()
+    assert told_by_all(made, tmp_path, capsys) == (b"a b c d e ", [])
+
+
+def test_a_partial_that_was_moved_elsewhere_is_of_it_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.partial(1, begin(session_id="moved"), EARLIER)
+    made.batch(row(9, 0, 0, begin(), flags=Flag.BEGIN))
+    made.batch(row(9, 4, 5, LATER))
+    made.batch()
+    assert told_by_all(made, tmp_path, capsys) == (b"a b c d e ", [])
+
+
+def test_what_is_missing_between_its_parts_is_put_down_to_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "a "), flags=Flag.BEGIN))
+    made.batch(row(9, 0, 0, begin(), flags=Flag.BEGIN))
+    made.batch(row(9, 4, 5, LATER))
+    made.batch()
+    assert told_by_all(made, tmp_path, capsys) == (b"a d e ", [(2, 3, "unknown")])
+
+
+@pytest.mark.parametrize("session_id", ["other", "chat"])
+def test_of_two_of_several_under_one_id_each_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], session_id: str
+) -> None:
+    """As a start keeps them; or it is said that one is not."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 3, begin(), EARLIER, flags=Flag.BEGIN))
+    another = msgspec.structs.replace(begin(session_id=session_id), producer=b"q" * 16)
+    made.batch(row(9, 0, 5, another, LATER, flags=Flag.BEGIN))
+    made.batch()
+    made.close()
+    new = tmp_path / "new"
+    code = main(["salvage", str(made.path), "--to", str(new)])
+    found = find(str(new))
+    texts = sorted(map(text_of, found.replies))
+    if session_id == "other":
+        assert (code, texts, found.doubts) == (0, [b"a b c ", b"d e "], [])
+    else:
+        assert (code, texts) == (1, [b"d e "])
+        assert "another has its id in the same session" in capsys.readouterr().out
+        assert found.doubts
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("flag", [Flag.RELEASED, Flag.RESOLVED])
+@pytest.mark.parametrize("is_unwritten", [False, True])
+def test_what_ended_under_its_later_number_is_told_by_nobody(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    flag: int,
+    is_kept: bool,
+    is_unwritten: bool,
+) -> None:
+    """By its tombstone, or by one that is all there is of the later number."""
+    anew = 2 << EPOCH_STREAMS_BITS
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 3, begin(), EARLIER, flags=Flag.BEGIN))
+    if is_unwritten:
+        made.batch(row(anew, 0, 0, begin(), flags=flag | Flag.BEGIN))
+    else:
+        made.batch(row(anew, 0, 0, begin(), flags=Flag.BEGIN))
+        made.batch(row(anew, 4, 5, LATER), row(anew, 6, 6, flags=flag))
+    made.batch()
+    if is_kept:
+        made.partial(1, begin(), EARLIER)
+    made.close()
+    new = tmp_path / "new" / "data"
+    assert main(["fsck", str(made.path)]) == 0
+    assert main(["salvage", str(made.path), "--to", str(new)]) == 0
+    assert find(str(made.path)).replies == []
+    assert find(str(new)).replies == []
+
+    async def main_walld() -> None:
+        for home in (Home(tmp_path), Home(tmp_path / "new")):
+            async with living(home) as virtual:
+                assert await recovered(virtual, "s1") is None
+
+    run(main_walld)
+    assert find(str(made.path)).replies == []

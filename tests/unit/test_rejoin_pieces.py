@@ -16,10 +16,10 @@ from unit.test_rejoin import EARLIER, LATER, failing, said
 from virtual_daemon import Home, Peer, asked, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
+from walld.cli.offline import find
 from walld.daemon import peers
-from walld.daemon.rejoin import EPOCH_STREAMS_BITS
 from walld.disk.real import RealDisk
-from walld.wal.layout import Flag
+from walld.wal.layout import EPOCH_STREAMS_BITS, Flag
 from walld.wal.records import Begin
 
 ANEW = 2 << EPOCH_STREAMS_BITS
@@ -236,6 +236,37 @@ def test_nor_where_nothing_was_written_of_the_later_one(
                 await until(lambda: any(isinstance(one, wire.Drained) for one in agent.heard()))
         fails.clear()
         for _ in range(2):
+            async with living(Home(tmp_path)) as virtual:
+                assert await recovered(virtual, "s1") is None
+                await anyio.sleep(60)
+
+    run(main)
+
+
+def test_nor_under_a_later_one_that_could_not_be_read_when_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two starts could not read another part of it."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(7, 0, 0, held(), flags=Flag.BEGIN))
+    made.batch(row(1, 0, 3, begin(), EARLIER, flags=Flag.BEGIN))
+    made.segment()
+    made.batch(row(ANEW, 0, 5, begin(), LATER, flags=Flag.BEGIN))
+    made.segment()
+    made.batch()
+    made.close()
+    fails = failing(monkeypatch, RealDisk, "open", errno.EIO, made.file(2).name)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, producer=b"p" * 16) as agent:
+                agent.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 6, 5, 6))
+                agent.send(wire.End(1, 6, True, "stop"), wire.Release(1, 7))
+                await agent.drain("synced")
+        fails.clear()
+        for _ in range(2):
+            assert [one.stream_id for one in find(str(made.path)).replies] == ["held"]
             async with living(Home(tmp_path)) as virtual:
                 assert await recovered(virtual, "s1") is None
                 await anyio.sleep(60)

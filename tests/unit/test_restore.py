@@ -114,7 +114,7 @@ def test_a_partial_whose_stream_was_released_goes_too(world: World, agent: Conne
     kept = Kept()
     kept.add(1000, "s", "r4", KeptFacts(4, 1, 9, 5))
     again = world.restarted(power=False, kept=kept)
-    assert again.engine.unwanted == [(1000, "s", "r4")]
+    assert list(again.engine.unwanted) == [(1000, "s", "r4")]
 
 
 def test_recovery_of_the_recovered_gives_the_same(world: World, agent: Connection) -> None:

@@ -137,6 +137,10 @@ def test_once_it_can_be_read_all_of_it_is_there(
     for _ in range(2):
         assert by_a_daemon(Home(tmp_path), seconds) == WITHOUT[segment_id]
     fails.clear()
+    assert without_a_daemon(made.path) == WHOLE, "before a start has looked, too"
+    new = tmp_path / "new/data"
+    assert main(["salvage", str(made.path), "--to", str(new)]) == 0
+    assert without_a_daemon(new) == WHOLE
     assert by_a_daemon(Home(tmp_path)) == WHOLE
     assert by_a_daemon(Home(tmp_path), 60) == WHOLE
     assert by_a_daemon(Home(tmp_path)) == WHOLE

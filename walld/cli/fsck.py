@@ -4,8 +4,8 @@ Owns: what is said about damage, and what it cost by stream and seq. Refuses: lo
 mending; it may run beside a daemon. What a start has reported already (settled rows) is listed and
 does not count again. Bytes that cannot be read at all count as corrupt: somebody must look.
 
-Memory: one window of the log, a few numbers a stream that is not released, and that only where the
-log is damaged: then it is read a second time.
+Memory: one window of the log, a few numbers a stream that is not released and the beginning of each
+partial, and that only where the log is damaged: then it is read a second time.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def inspect(disk: Disk, directory: str) -> Report:
     begins = _read_partials(disk, report, coverage, log.log_uuid, kept)
     worst += [CORRUPT] * bool(report.partials_damaged)
     names = _Names(disk, coverage, begins)
-    survey.join_parts(coverage, names.bytes)
+    survey.join_parts(coverage, names.bytes, begins)
     report.met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
     lines.judged(verdict.synced_no, met_damage=report.met_damage)
     for found in session_survey.sessions(disk, lines):
@@ -204,7 +204,7 @@ def _without_beginning(gone: list[tuple[int, Gap]]) -> Finding:
 def _read_partials(
     disk: Disk, report: Report, coverage: Coverage, log_uuid: bytes | None, kept: dict[int, int]
 ) -> dict[int, Begin]:
-    """Check every partial. Begins of those that a damaged log may need, by stream number.
+    """Check every partial. Begins of those of a damaged log, by stream number.
 
     kept: last seq of each partial of this log, by stream number; it grows.
     """
@@ -219,8 +219,7 @@ def _read_partials(
             kept[facts.stream_no] = facts.last_seq
         if report.damage and facts.log_uuid == log_uuid:
             coverage.has(facts.stream_no, facts.first_seq, facts.last_seq)
-            if coverage.gaps(facts.stream_no):
-                begins[facts.stream_no] = found.begin
+            begins[facts.stream_no] = found.begin
     return begins
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from walld_client.wire import messages as wire
 
 from walld.cli import survey
-from walld.daemon.damage import tails_lost
+from walld.daemon.damage import kept_aside, tails_lost
 from walld.disk.base import Disk, File
 from walld.errors import FormatError
 from walld.partials.names import own_names, place_of
@@ -105,6 +105,7 @@ class Gathering:
             for segment_id, offset in _bad_batches(log):
                 self._doubt(self.log_uuid, segment_id, offset)
         self._kept: dict[int, str] = {}
+        self._kept_begins: dict[int, Begin] = {}
         self.apart: list[str] = []
         """Partials of another log, whose stream numbers mean nothing in this one."""
         self.released: list[str] = []
@@ -116,8 +117,13 @@ class Gathering:
         for misplaced in [one for one in self.damaged if one.is_misplaced]:
             if self._take_misplaced(misplaced.path):
                 self.damaged.remove(misplaced)
-        self._parts = survey.join_parts(self._coverage, self._bytes)
+        self._parts = survey.join_parts(self._coverage, self._bytes, self._kept_begins)
+        for no in self._kept.keys() & self._coverage.dead:
+            self.released.append(self._kept.pop(no))
         self._feared = tails_lost(disk, self.log_uuid, self.verdict, self._coverage)
+        lost = self.verdict.corrupt or self.verdict.unreadable or self.verdict.unread
+        self._is_whole = not (lost or self.damaged or self.doubt or kept_aside(disk))
+        """What is not here never was, for all that a start would know."""
 
     def _take(self, segment_id: int, batch: ScannedBatch) -> None:
         self._index.take(batch)
@@ -150,7 +156,7 @@ class Gathering:
         elif no in self._coverage.dead or ranges.contains(self._gone, no):
             self.released.append(found.path)
         else:
-            self._kept[no] = found.path
+            self._kept[no], self._kept_begins[no] = found.path, found.begin
             self._coverage.has(no, found.facts.first_seq, found.facts.last_seq)
 
     def _take_misplaced(self, path: str) -> bool:
@@ -169,6 +175,8 @@ class Gathering:
         if no in self._kept or no in self._coverage.dead or ranges.contains(self._gone, no):
             return False
         self._kept[no] = path
+        if isinstance(items[0], Begin):
+            self._kept_begins[no] = items[0]
         self._coverage.has(no, partial.facts.first_seq, partial.facts.last_seq)
         return True
 
@@ -188,16 +196,17 @@ class Gathering:
 
     def streams(self) -> Iterator[Gathered]:
         """Every stream that is not released, in the order they began to be written."""
-        goes_on = {no for _, earlier in self._parts.values() for no in earlier}
+        goes_on = {no for last, begins in self._parts.items() for no in begins if no != last}
+        gone = self._coverage.dead
         held: dict[int, StreamRecords] = {}
         if goes_on:
             held = {no: found for no, found in self._index.streams() if no in goes_on}
         met = set(goes_on)
         for no, found in self._index.streams():
-            if no not in goes_on:
+            if no not in goes_on and no not in gone:
                 met.add(no)
                 yield self._whole(no, found, held)
-        for no in sorted({*self._doubtful, *self._kept} - met):
+        for no in sorted({*self._doubtful, *self._kept} - met - gone):
             yield self._whole(no, None, held)
 
     def _whole(
@@ -205,11 +214,11 @@ class Gathering:
     ) -> Gathered:
         """A stream, and what earlier numbers hold of its reply."""
         found = self._gathered(no, self._places(records))
-        begin, parts = self._parts.get(no, (None, {}))
-        for earlier, its_begin in parts.items():
+        begins = self._parts.get(no, {})
+        for earlier in sorted(begins.keys() - {no}):
             part = self._gathered(earlier, self._places(held.get(earlier)))
-            assert begin is not None, no
-            found.goes_on_from(part, counted_from(begin, its_begin, part.items))
+            items = counted_from(begins[no], begins[earlier], part.items)
+            found.goes_on_from(part, items)
         return found
 
     def _places(self, records: StreamRecords | None) -> list[_Place]:
@@ -229,7 +238,9 @@ class Gathering:
             try:
                 partial, items = self._read_partial(kept)
                 found.items += items
-                found.facts, found.kept_seq = partial.facts, partial.facts.last_seq
+                found.facts = partial.facts
+                if not (places and self._is_whole and partial.facts.gap_word == "unknown"):
+                    found.kept_seq = partial.facts.last_seq
             except FileNotFoundError:
                 pass  # resolved since it was listed
             except (OSError, FormatError) as error:

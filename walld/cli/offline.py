@@ -15,6 +15,7 @@ this directory would say the same.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -34,8 +35,8 @@ from walld.daemon.damage import (
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, Partial, PartialFacts, PartialStore, Stray
-from walld.replies.fold import fold
-from walld.replies.parts import counted_from, in_parts
+from walld.replies.fold import fold, worst_word
+from walld.replies.parts import counted_from, ended_later, epoch_of, in_parts
 from walld.wal import ranges
 from walld.wal.files import has_copies
 from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Flag
@@ -63,15 +64,22 @@ class _Stream:
 
     feared_seq: it must be feared to have got there. opening: the array in the log that begins it.
     first_no: the batch of its first record in the log, 0 where there is none.
-    before: of a reply that stands under several numbers, what earlier ones hold of it.
+    begin: of its partial. before: of a reply that stands under several numbers, what earlier ones
+    hold of it.
     """
 
     arrays: list[bytes] = field(default_factory=list)
     kept: PartialFacts | None = None
     feared_seq: int = 0
     opening: bytes | None = None
+    begin: Begin | None = None
     before: list[Item] = field(default_factory=list)
     first_no: int = 0
+
+    @property
+    def is_in_log(self) -> bool:
+        """Not in a partial alone."""
+        return bool(self.before) or len(self.arrays) > (self.kept is not None)
 
 
 def find(data: str) -> Found:
@@ -97,11 +105,15 @@ class _Reading:
         self._apart: list[_Stream] = []
         """Partials of another log: their stream numbers mean nothing in this one."""
         self._gone: set[int] = set()
+        self._ended: dict[int, bytes] = {}
+        """Arrays that begin those, where their reply may stand under an earlier number, too."""
+        self._kept: list[PartialFacts] = []
         self._gone_before: list[ranges.Range] = []
         self._doubts: list[str] = []
         self._gap_word = "dropped"
         self._verdict = Verdict(0, 0)
         self._lost_to_power: list[ranges.Range] = []
+        self._is_whole = False
         self._boot_id = peers.boot_id()
 
     def found(self) -> Found:
@@ -113,6 +125,7 @@ class _Reading:
         if kept := kept_aside(self._disk):
             # As a daemon has it: they stand against "nothing there" until somebody moves them away.
             self._doubts.append(f"{kept} files in {QUARANTINE_DIR}/ tell of damage")
+        self._is_whole = not self._doubts
         apart: list[wire.Recovered] = []
         for stream in self._apart:
             apart += self._folded(stream, "a partial")
@@ -131,15 +144,14 @@ class _Reading:
         for _, batch in scan:
             for record in batch.records:
                 stream_no = record.stream_no
+                body = batch.body(record.offset, record.body_bytes)[BODY_CRC_BYTES:]
                 if record.flags & (Flag.RELEASED | Flag.RESOLVED):
-                    self._gone.add(stream_no)
-                    self._streams.pop(stream_no, None)
+                    self._end(stream_no, body if record.flags & Flag.BEGIN else None)
                 elif stream_no not in self._gone and record.body_bytes:
                     stream = self._streams.setdefault(stream_no, _Stream(first_no=batch.batch_no))
-                    body = batch.body(record.offset, record.body_bytes)
-                    stream.arrays.append(body[BODY_CRC_BYTES:])
+                    stream.arrays.append(body)
                     if record.flags & Flag.BEGIN:
-                        stream.opening = stream.arrays[-1]
+                        stream.opening = body
         self._doubts += [f"{path}: is no segment" for path in not_segments(self._disk)]
         verdict = scan.verdict(lock.synced_no)
         self._gap_word = gap_word(verdict, met_damage=has_copies(self._disk))
@@ -162,6 +174,15 @@ class _Reading:
                 self._doubts.append(f"{name}: {where} ({damage.reason})")
         return scan.log_uuid
 
+    def _end(self, stream_no: int, opening: bytes | None) -> None:
+        """It has a tombstone, which may be all that says whose."""
+        self._gone.add(stream_no)
+        stream = self._streams.pop(stream_no, None)
+        if stream is not None:
+            opening = stream.opening or opening
+        if opening is not None and epoch_of(stream_no):
+            self._ended[stream_no] = opening
+
     def _read_partials(self, log_uuid: bytes | None) -> None:
         store, strays = PartialStore(self._disk), list[Stray]()
         self._gone_before, doubt = done_with(self._disk, log_uuid)
@@ -175,18 +196,19 @@ class _Reading:
             for session_name, stream_names in sessions.items():
                 for stream_name in stream_names:
                     try:
-                        partial, _ = store.read_reply(uid, session_name, stream_name)
+                        partial, items = store.read_reply(uid, session_name, stream_name)
                     except FileNotFoundError:
                         continue  # resolved since it was listed
                     except (FormatError, OSError) as error:
                         path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
                         self._doubts.append(f"{path}: {error}")
                         continue
-                    self._add_partial(partial, log_uuid)
+                    self._add_partial(partial, items[0], log_uuid)
         self._doubts += [f"{stray.path}: {stray.why}" for stray in strays]
 
-    def _add_partial(self, partial: Partial, log_uuid: bytes | None) -> None:
+    def _add_partial(self, partial: Partial, begin: Item, log_uuid: bytes | None) -> None:
         facts = partial.facts
+        assert isinstance(begin, Begin), facts
         if facts.log_uuid != log_uuid:
             self._apart.append(_Stream([partial.body], facts))
         elif facts.stream_no not in self._gone and not ranges.contains(
@@ -194,19 +216,20 @@ class _Reading:
         ):
             stream = self._streams.setdefault(facts.stream_no, _Stream())
             stream.arrays.insert(0, partial.body)
-            stream.kept = facts
+            stream.kept, stream.begin = facts, begin
+            self._kept.append(facts)
 
     def _join_parts(self) -> list[list[int]]:
         """Replies that stand under several numbers become one, as a start has it; those numbers."""
-        begins: dict[int, Begin] = {}
-        for no, stream in self._streams.items():
-            if no not in self._gone and stream.opening is not None:
-                with suppress(FormatError):  # said when it is folded
-                    items = decode_items(stream.opening)
-                    for item in items:
-                        if isinstance(item, Begin):
-                            begins[no] = item
-        parts = in_parts(begins)
+        begins = _begins({no: stream.opening for no, stream in self._streams.items()})
+        kept = {no: one.begin for no, one in self._streams.items() if one.begin is not None}
+        for no in ended_later({**kept, **begins}, _begins(self._ended)):
+            del self._streams[no]
+            begins.pop(no, None)
+            kept.pop(no, None)
+            self._gone.add(no)
+        parts = in_parts(begins, kept)
+        begins = {**kept, **begins}
         for *earlier, last in parts:
             goes_on = self._streams[last]
             for no in earlier:
@@ -224,8 +247,7 @@ class _Reading:
     def _fear_for_tails(self, log_uuid: bytes | None, parts: list[list[int]]) -> None:
         """Ends of replies that may have stood in batches that were synced and are lost."""
         if self._verdict.corrupt or self._verdict.unread:
-            kept = [stream.kept for stream in self._streams.values() if stream.kept is not None]
-            coverage = coverage_of(self._disk, log_uuid, kept, parts)
+            coverage = coverage_of(self._disk, log_uuid, self._kept, parts, self._gone)
             for stream_no, seq in tails_lost(self._disk, log_uuid, self._verdict, coverage).items():
                 if stream_no in self._streams:
                     self._streams[stream_no].feared_seq = seq
@@ -256,10 +278,15 @@ class _Reading:
         owner_alive = self._is_alive(begin)
         another_boot = begin.owner.boot_id != self._boot_id
         reason, word, known_seq = None, self._gap_word, stream.feared_seq
-        if stream.kept is not None:
-            reason, known_seq = stream.kept.lost_reason, max(known_seq, stream.kept.last_seq)
-            if stream.kept.gap_word == "corrupt" or not stream.feared_seq:
-                word = stream.kept.gap_word
+        kept = stream.kept
+        if kept is not None:
+            reason = kept.lost_reason
+            if kept.gap_word == "corrupt" or not stream.feared_seq:
+                word = kept.gap_word
+            if not (self._is_whole and kept.gap_word == "unknown" and stream.is_in_log):
+                known_seq = max(known_seq, kept.last_seq)
+        if stream.before:  # as a start that puts it together has it
+            word = worst_word([word, "corrupt" if self._verdict.corrupt else "unknown"])
         return fold(
             begin,
             (item for item in items if isinstance(item, (Text, Happened))),
@@ -278,3 +305,15 @@ class _Reading:
             return False
         os.close(pidfd)
         return True
+
+
+def _begins(openings: Mapping[int, bytes | None]) -> dict[int, Begin]:
+    """What those arrays say of whose the streams are, by number."""
+    found: dict[int, Begin] = {}
+    for no, array in openings.items():
+        with suppress(FormatError):  # said when it is folded
+            items = decode_items(array) if array is not None else []
+            for item in items:
+                if isinstance(item, Begin):
+                    found[no] = item
+    return found

@@ -85,8 +85,8 @@ class _Salvage:
         self._sessions = SessionSalvage(disk, target, self._set_aside)
         self._boot_id = peers.boot_id()
         self._made_at_ms = time.time_ns() // 1_000_000
-        self._written: dict[tuple[int, str], str] = {}
-        """Uid and stream name -> path of the partial that stands there."""
+        self._written: dict[tuple[int, str], dict[str, bytes]] = {}
+        """Uid and stream name -> paths of the partials that stand there; whose each is."""
         self._has: dict[int, list[ranges.Range]] = {}
         """Stream number -> seqs that were taken, of streams that lost something."""
 
@@ -189,23 +189,28 @@ class _Salvage:
         facts = PartialFacts(
             log_uuid, no, begin.at_ms, self._made_at_ms, 0, taken.last_seq, reason, taken.gap_word
         )
-        path = f"{begin.uid}/{path_name(taken.session_id)}/{path_name(taken.stream_id)}"
-        self._make_room(begin.uid, path_name(taken.stream_id), f"{PARTIALS_DIR}/{path}")
+        self._make_room(begin, taken)
         body = join_items([encode_item(item) for item in items])
         self._store.write(begin.uid, taken.session_id, taken.stream_id, facts, body)
         self._account.taken.append(taken)
 
-    def _make_room(self, uid: int, stream_name: str, path: str) -> None:
-        """An id is free again only after a release: of two the later one is the reply."""
-        key = uid, stream_name
-        earlier = self._written.get(key)
-        if earlier is not None:
+    def _make_room(self, begin: Begin, taken: Taken) -> None:
+        """A producer gives an id again only after a release: of two of its own the later one is the
+        reply. Of two of several each is, but where it would stand in the other's place.
+        """
+        path = _path(taken)
+        others = self._written.setdefault((begin.uid, path_name(begin.stream_id)), {})
+        for earlier, producer in list(others.items()):
+            if earlier != path and producer != begin.producer:
+                continue
             why = "its id was given again, so it had been released; its tombstone is lost"
+            if producer != begin.producer:
+                why = "another has its id in the same session"
+                self._account.unread.append(f"{earlier}: {why}")
             self._account.quarantined.append(self._store.quarantine(earlier, why))
-            self._account.taken = [
-                one for one in self._account.taken if (one.uid, path_name(one.stream_id)) != key
-            ]
-        self._written[key] = path
+            self._account.taken = [one for one in self._account.taken if _path(one) != earlier]
+            del others[earlier]
+        others[path] = begin.producer
 
     def _lost_reason(self, begin: Begin) -> str | None:
         """As a daemon would say of its owner; None where that is alive."""
@@ -234,7 +239,7 @@ class _Salvage:
         content = self._content(path)
         if content is not None:
             _, uid, _, stream_name = path.split("/")
-            self._written[int(uid), stream_name] = path
+            self._written.setdefault((int(uid), stream_name), {})[path] = b""
             self._target.make_dir(path.rpartition("/")[0])
             self._target.replace(path, content)
             self._account.copied_partials.append(path)
@@ -291,3 +296,9 @@ class _Salvage:
         if finding.reason == "segment header" and not finding.first_batch:
             return finding.length > SEGMENT_HEADER_BYTES
         return bool(finding.first_batch) or finding.reason == "header"
+
+
+def _path(taken: Taken) -> str:
+    """Of its partial."""
+    names = path_name(taken.session_id), path_name(taken.stream_id)
+    return f"{PARTIALS_DIR}/{taken.uid}/{names[0]}/{names[1]}"

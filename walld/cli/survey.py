@@ -21,7 +21,7 @@ from walld.errors import FormatError, Misplaced
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.gone import GONE_PATH, read_gone
 from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
-from walld.replies.parts import in_parts
+from walld.replies.parts import ended_later, in_parts
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import (
     QUARANTINE_DIR,
@@ -33,7 +33,7 @@ from walld.wal.scan import LogScan, SegmentScan, good_headers, list_segments, no
 from walld.wal.whose import proven_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from walld.disk.base import Disk, Entry
     from walld.partials.store import PartialFacts
@@ -159,7 +159,7 @@ def scan(
     disk: Disk, log: LogScan, what: str, take: Callable[[int, ScannedBatch], None] | None = None
 ) -> None:
     """Read the whole log, with a bar; every good batch goes to `take`."""
-    sizes = {entry.name: entry.size for entry in disk.list_dir(WAL_DIR)}
+    sizes = {entry.name: entry.size for entry in entries(disk, WAL_DIR)}
     total, before, current = sum(sizes.values()), 0, 0
     with Progress(what, total, PROGRESS_BYTES_MIN) as bar:
         for segment_id, batch in log:
@@ -198,26 +198,37 @@ def _wait_for_tail(disk: Disk, log: LogScan) -> None:
 
 
 def join_parts(
-    coverage: Coverage, read: Callable[[int, int, int], bytes]
-) -> dict[int, tuple[Begin, dict[int, Begin]]]:
-    """Find the replies that stand under several numbers, and make each one stream of `coverage`.
+    coverage: Coverage, read: Callable[[int, int, int], bytes], kept: Mapping[int, Begin]
+) -> dict[int, dict[int, Begin]]:
+    """Find the replies that stand under several numbers, and make each one stream of `coverage`;
+    what has ended under a later number is done with.
 
-    Last number -> its Begin, and those of the earlier ones. read: (segment, offset, length): bytes.
+    Last number -> Begins of all. read: (segment, offset, length): bytes. kept: Begins of partials.
     """
-    begins: dict[int, Begin] = {}
-    for no, place in coverage.begins.items():
+    begins = _begins(coverage.begins, read)
+    for no in ended_later({**kept, **begins}, _begins(coverage.ended, read)):
+        coverage.done_with(no)
+    begins = {no: begin for no, begin in begins.items() if no not in coverage.dead}
+    kept = {no: begin for no, begin in kept.items() if no not in coverage.dead}
+    found = {}
+    for numbers in in_parts(begins, kept):
+        coverage.join(numbers)
+        found[numbers[-1]] = {no: begins.get(no) or kept[no] for no in numbers}
+    return found
+
+
+def _begins(
+    places: Mapping[int, tuple[int, int, int]], read: Callable[[int, int, int], bytes]
+) -> dict[int, Begin]:
+    found: dict[int, Begin] = {}
+    for no, place in places.items():
         try:
             items = decode_body(no, read(*place))
         except (OSError, FormatError):
             continue  # it is met again by whoever takes the stream
         for item in items:
             if isinstance(item, Begin):
-                begins[no] = item
-    found = {}
-    for numbers in in_parts(begins):
-        *earlier, last = numbers
-        coverage.join(numbers)
-        found[last] = begins[last], {no: begins[no] for no in earlier}
+                found[no] = item
     return found
 
 

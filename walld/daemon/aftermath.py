@@ -13,8 +13,9 @@ Invariants
   in quarantine/, and a partial of each reply whose end is feared lost. A reply that says nothing
   more holds the log for _HOLD_SECONDS, and on a full disk for no time: then its word is only in
   memory until it is kept (P5, P7).
-- K7 Where a start could not read all of partials/ no tombstone goes before its stream is written
-  down as done with (`partials/gone.py`): its partial may be there. It holds the log until it is.
+- K7 Where a start could not read all of partials/, and where a partial cannot be removed, no
+  tombstone goes before its stream is written down as done with (`partials/gone.py`): its partial
+  may be there. It holds the log until it is.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class Aftermath:
         self._feared: Iterable[int] = ()
         self._has_pieces = False
         self._left: set[int] = set()
+        self._written_down: set[int] = set()
         self._settled_no = 0
         self._hold_until = 0.0
 
@@ -108,7 +110,8 @@ class Aftermath:
         """K7, in the background. OSError: the segment stays, and it is tried again."""
         sealing, files = self._engine.sealing, self._files
         until = sealing.synced_no
-        numbers = [no for batch, no in sealing.tombs or () if batch <= until]
+        unremoved = self._engine.kept.unremoved - self._written_down
+        numbers = [*unremoved, *(no for batch, no in sealing.tombs or () if batch <= until)]
         if not numbers:
             return
         note = partial(write_down, files.disk, files.log_uuid, numbers)
@@ -117,7 +120,9 @@ class Aftermath:
         except OSError as error:
             _log.error("%s: %s; no segment goes before it is written", GONE_PATH, error)
             raise
-        sealing.tombs = [tomb for tomb in sealing.tombs or () if tomb[0] > until]
+        self._written_down |= unremoved
+        if sealing.tombs is not None:
+            sealing.tombs = [tomb for tomb in sealing.tombs if tomb[0] > until]
 
     async def finish(self) -> None:
         """A round of the background: whatever can be done of it now. OSError: tried again."""

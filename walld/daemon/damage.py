@@ -118,9 +118,9 @@ def log_is_gone(disk: Disk, log_uuid: bytes | None, *, had_log: bool) -> bool:
     From the first sync of a segment on there is always one that was synced. Without the word of
     LOCK, a wal/ that is missing where partials/ is there: a first start makes them in that order.
     """
-    names = {entry.name for entry in disk.list_dir("")}
-    if WAL_DIR not in names:
-        return had_log or PARTIALS_DIR in names
+    kinds = {entry.name: entry.kind for entry in disk.list_dir("")}
+    if kinds.get(WAL_DIR) != "dir":
+        return had_log or PARTIALS_DIR in kinds
     return had_log and (log_uuid is None or not is_there(disk, log_uuid))
 
 
@@ -131,16 +131,20 @@ def make_dirs(disk: Disk) -> None:
     """
     kinds = {entry.name: entry.kind for entry in disk.list_dir("")}
     away = f"{QUARANTINE_DIR}.away"
-    for name in (QUARANTINE_DIR, WAL_DIR, PARTIALS_DIR):
-        if kinds.get(name, "dir") == "dir":
-            disk.make_dir(name)
-            continue
+    found = {name: name for name in (WAL_DIR, PARTIALS_DIR) if kinds.get(name, "dir") != "dir"}
+    if kinds.get(QUARANTINE_DIR, "dir") != "dir":
+        disk.rename(QUARANTINE_DIR, away)
+        found[away] = QUARANTINE_DIR
+    elif away in kinds:  # killed here
+        found[away] = QUARANTINE_DIR
+    disk.make_dir(QUARANTINE_DIR)
+    for path, name in found.items():
         _log.error("%s: is no directory; moved to %s/", name, QUARANTINE_DIR)
-        disk.rename(name, away)
-        disk.make_dir(name)
-        disk.rename(away, f"{QUARANTINE_DIR}/not-a-directory.{name}")
+        disk.rename(path, f"{QUARANTINE_DIR}/not-a-directory.{name}")
         disk.sync_dir(QUARANTINE_DIR)
         disk.sync_dir("")
+    for name in (WAL_DIR, PARTIALS_DIR):
+        disk.make_dir(name)
 
 
 def put_by(disk: Disk, path: str) -> None:
@@ -220,10 +224,12 @@ def coverage_of(
     log_uuid: bytes | None,
     partials: Iterable[PartialFacts],
     parts: Iterable[list[int]],
+    done: Iterable[int] = (),
 ) -> Coverage:
     """What stands of each stream, in the log and in partials of it. Another look at the log.
 
-    parts: numbers of each reply that stands under several.
+    parts: numbers of each reply that stands under several. done: those of replies that have ended
+    under a later one.
     """
     coverage = Coverage()
     for segment_id, batch in LogScan(disk, log_uuid):
@@ -231,6 +237,8 @@ def coverage_of(
     for facts in partials:
         if facts.log_uuid == log_uuid:
             coverage.has(facts.stream_no, facts.first_seq, facts.last_seq)
+    for no in done:
+        coverage.done_with(no)
     for numbers in parts:
         coverage.join(numbers)
     return coverage
@@ -242,6 +250,7 @@ def streams_lost(
     verdict: Verdict,
     partials: Iterable[PartialFacts],
     parts: Iterable[list[int]] = (),
+    done: Iterable[int] = (),
 ) -> tuple[dict[int, list[Range]], dict[int, int]]:
     """Stream number -> seqs that damage to synced batches may have cost, and says so; and the seq
     that a stream must be feared to have got to (`Coverage.tails_lost`).
@@ -252,7 +261,7 @@ def streams_lost(
     """
     if not (verdict.corrupt or verdict.unread):
         return {}, {}
-    coverage = coverage_of(disk, log_uuid, partials, parts)
+    coverage = coverage_of(disk, log_uuid, partials, parts, done)
     found: dict[int, list[Range]] = {}
     for damage in verdict.corrupt:
         claimed = [claim[:3] for claim in _claims(disk, log_uuid, damage)]

@@ -195,8 +195,10 @@ class Keeper:
 
         Misplaced where it is another's: its name is no leave to remove that; it is set aside.
         """
+        begin = None
         try:
-            await self._thread.run(partial(self._store.read_reply, uid, session, name))
+            _, items = await self._thread.run(partial(self._store.read_reply, uid, session, name))
+            begin = next((item for item in items if isinstance(item, records.Begin)), None)
         except Misplaced as error:
             self._reader.damaged.append(((uid, session, name), str(error)))
             await self.set_aside_damaged()
@@ -210,6 +212,8 @@ class Keeper:
         if is_doubted or facts.wal_until >= self._engine.segments.first_batch:
             self._engine.sealing.check_open()
             now = anyio.current_time()
+            if begin is not None:
+                self._engine.rules.end_unseen(facts.stream_no, begin)
             self._engine.bury(facts, now)
             await self._synced(now)
         await self._remove(uid, session, name)
@@ -228,7 +232,8 @@ class Keeper:
     async def remove_unwanted(self) -> None:
         """Partials of streams that were released, or resolved before they were made for sure.
 
-        One that cannot be removed holds up no other; raised is what came last.
+        One that cannot be removed holds up no other, and no segment: it is written down as done
+        with (K7). Raised is what came last.
         """
         failed: OSError | None = None
         for no, (stream, names) in list(self._in_vain.items()):
@@ -237,6 +242,7 @@ class Keeper:
                     await self._thread.run(partial(self._store.remove_named, *names))
             except OSError as error:
                 failed = error
+                self._engine.kept.unremoved.add(no)
                 continue
             if stream.gone:
                 del self._in_vain[no]
@@ -248,8 +254,9 @@ class Keeper:
                 await self._remove(*named)
             except OSError as error:
                 failed = error
+                self._engine.kept.unremoved.add(self._engine.unwanted[named])
                 continue
-            self._engine.unwanted.remove(named)
+            del self._engine.unwanted[named]
         if failed is not None:
             raise failed
 

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING
 
 from walld.daemon import damage
 from walld.daemon.kept_found import find_partials
-from walld.daemon.rejoin import EPOCH_STREAMS_BITS, Pieces
+from walld.daemon.rejoin import Pieces
 from walld.daemon.resync import resync
 from walld.daemon.telling import Bodies, Found, FoundSegment, quarantine, told
-from walld.disk.owner import LockRecord
+from walld.disk.owner import EPOCH_MAX, LockRecord
 from walld.partials.gone import GONE_PATH, done_with
 from walld.partials.store import PartialFacts, PartialStore, Stray
-from walld.replies.parts import in_parts
 from walld.wal import ranges
 from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.index import LogIndex
-from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, BatchKind, Settled
+from walld.wal.layout import EPOCH_STREAMS_BITS, QUARANTINE_DIR, WAL_DIR, BatchKind, Settled
 from walld.wal.scan import LogScan, list_segments
 from walld.wal.verdict import RENEWED
 
@@ -32,12 +31,10 @@ if TYPE_CHECKING:
     from walld.wal.ranges import Range
     from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["EPOCH_STREAMS_BITS", "Found", "FoundSegment", "Mended", "NotSynced", "mend"]
+__all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
 _log = logging.getLogger("walld.mend")
 
-_EPOCH_MAX = 1 << 27
-"""A stream's number has 64 bits."""
 _NO_LOCK = LockRecord(0, b"")
 
 
@@ -152,17 +149,17 @@ def mend(
         streams = told(disk, index, bodies, kept, uncopied, unpromised)
         is_unread = bool(verdict.unreadable or verdict.unread or found.unreadable) or not is_known
         is_unread |= any(no not in streams for no, _ in index.streams())
-        begins = {no: one.begin for no, one in streams.items() if one.begin is not None}
-        parts = in_parts(begins)
-        lost, tails = damage.streams_lost(disk, log_uuid, verdict, partials.values(), parts)
         pieces = Pieces(
-            *(store, log_uuid, streams, found, bodies.read, set_aside, tails),
+            *(store, log_uuid, streams, found, bodies.read, set_aside),
             word="corrupt" if verdict.corrupt else "unknown",
             is_unread=is_unread,
             is_whole=not (is_unread or verdict.corrupt or damage.kept_aside(disk)),
             dead=dead,
         )
-        pieces.put_together(index.ended())
+        pieces.end(index.ended())
+        replies = pieces.parts, [*pieces.dead, *(no for no, _ in pieces.buried)]
+        lost, tails = damage.streams_lost(disk, log_uuid, verdict, partials.values(), *replies)
+        pieces.put_together(tails)
     finally:
         bodies.close()
     failed = resync(disk, log_uuid, _tails(log, segments, verdict))
@@ -206,7 +203,7 @@ def _last_stream_no(index: LogIndex, kept: list[int], epoch: int, doubt: str | N
     last_no = max([index.last_no, *kept])
     if doubt is None:
         return last_no
-    return max(last_no, min(epoch, _EPOCH_MAX) << EPOCH_STREAMS_BITS)
+    return max(last_no, min(epoch, EPOCH_MAX) << EPOCH_STREAMS_BITS)
 
 
 def _noted_as_gone(disk: Disk) -> bool:

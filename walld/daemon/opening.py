@@ -6,15 +6,19 @@ missing for that. Refuses: how a segment is opened and written (`writer.py`), wh
 
 A full disk is no reason to hide a reply. With its reserve spent not even a segment can be begun:
 the start goes on all the same, what is there is served, what agents say waits in memory, and what
-would have to be written before it is answered is refused (`disk_full`). Not where something of the
-old log could not be made durable: it must be written again before anything may be called synced.
+would have to be written before it is answered is refused (`disk_full`). Segments that nobody needs
+go meanwhile: the disk may be full of those alone. Not where something of the old log could not be
+made durable: it must be written again before anything may be called synced.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
+
+from walld.wal.verdict import TORN
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -52,10 +56,23 @@ class Opening:
         tasks.start_soon(self._run, mended)
         await self._may_go_on.wait()
 
-    def _starved(self) -> None:
+    async def _starved(self) -> None:
         self._engine.sealing.is_shut = True
         self._rest.shield = True  # a stop must find the numbers that it has given all written
         self._may_go_on.set()
+        if self._may_segments_go():
+            with suppress(OSError):  # it is tried again before long
+                await self._reclaimer.unlink()
+
+    def _may_segments_go(self) -> bool:
+        """What they tell that this start has to write down is nothing, or that something was torn:
+        a later start that finds neither says so again, or misses nothing.
+        """
+        if self._mended is None or self._engine.unwanted:  # partials go before their tombstones
+            return False
+        verdict = self._mended.verdict
+        is_hurt = verdict.corrupt or verdict.unreadable
+        return not is_hurt and all(row.verdict == TORN for row in verdict.rows())
 
     async def _run(self, mended: Mended) -> None:
         """May be cut short, and begun anew, until it has a segment."""

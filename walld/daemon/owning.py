@@ -11,7 +11,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from walld.daemon.damage import note_no_log
-from walld.disk.owner import Owner
+from walld.disk.owner import EPOCH_MAX, Owner
 from walld.wal.scan import good_headers, list_segments
 from walld.wal.whose import proven_uuid
 
@@ -38,7 +38,7 @@ def own(data: str, disk: Disk) -> Owner:
         proven, epoch = proven_uuid(disk, ids), 0
         known = [] if proven is None else [proven]
         log_uuid = proven or uuid.uuid4().bytes
-    epoch = max([epoch, *ids])
+    epoch = max([epoch, *(one for one in ids if one < EPOCH_MAX)])
     owner = Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known)
     if owner.is_other_log:
         _log.error("wal/ holds another log than LOCK names: it is taken; that one is lost")

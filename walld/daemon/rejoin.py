@@ -10,9 +10,7 @@ stand in the log under several (`replies/parts.py`). The rule for its pieces:
   quarantine, before anything is let go; and the reply is put together anew at each start.
 - No number gets a tombstone for that while this start could not read everything: more of it may
   stand in what was not read.
-- What was released or resolved under a later number is done with under all earlier ones. Segments
-  go oldest first and an earlier number's records are never carried, so what tells that outlives
-  them.
+- What was released or resolved under a later number is done with under all earlier ones.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from walld_client.wire import messages as wire
 from walld.errors import FormatError
 from walld.partials.store import PartialFacts, PartialStore
 from walld.replies.merge import merge, seqs_of
-from walld.replies.parts import by_reply, counted_from, key_of
+from walld.replies.parts import counted_from, ended_later, epoch_of, in_parts
 from walld.wal import ranges, records
 
 if TYPE_CHECKING:
@@ -36,19 +34,14 @@ if TYPE_CHECKING:
 
     from walld.daemon.kept_found import KeptFound
     from walld.daemon.telling import Found
-    from walld.replies.parts import Key
 
     Read = Callable[[int, int], bytes]
     """(place, length): the body of a record."""
 
-__all__ = ["EPOCH_STREAMS_BITS", "Pieces"]
+__all__ = ["Pieces"]
 
 _log = logging.getLogger("walld.mend")
 
-EPOCH_STREAMS_BITS = 36
-"""No daemon begins so many streams in its life: at 10,000 a second it would take 79 days. Numbers
-that are given while something cannot be read are of an epoch of their own, so a reply that was
-begun anew has one of a later epoch."""
 _MAY_LACK = ("unknown", "corrupt")
 """What the gaps of a partial are put down to that was made when not everything could be read."""
 _Names = tuple[int, str, str]
@@ -65,8 +58,6 @@ class Pieces:
     read: Read
     set_aside: Callable[[int], None]
     """Into quarantine: the bytes of a number."""
-    feared: Mapping[int, int]
-    """The seq that a number must be feared to have got to, in what is lost."""
     word: str
     """What missing seqs are put down to."""
     is_unread: bool
@@ -82,42 +73,55 @@ class Pieces:
     beyond: dict[int, int] = field(default_factory=dict)
     """Number -> last seq that is there, of those that are more than what the log has, or than the
     partial has: they are restored from both."""
+    parts: list[list[int]] = field(default_factory=list)
+    """Numbers of each reply that stands under several."""
+    _feared: Mapping[int, int] = field(default_factory=dict)
     _by_no: dict[int, _Names] = field(default_factory=dict)
+    _kept_begins: dict[int, records.Begin] = field(default_factory=dict)
+    """Of partials that have the name of a reply in the log, or of one that has ended."""
 
-    def put_together(self, ended: Iterable[tuple[int, int, int]]) -> None:
-        """All of it. ended: (number, place, length) of the Begins of those with a tombstone."""
+    def end(self, ended: Iterable[tuple[int, int, int]]) -> None:
+        """First: a reply that ended under a later number has ended. What is left is in parts.
+
+        ended: (number, place, length) of the Begins of those with a tombstone.
+        """
         for names, facts in self.kept.facts.items():
             if facts.log_uuid == self.log_uuid and facts.stream_no not in self.dead:
                 self._by_no[facts.stream_no] = names
-        self._end(ended)
-        begins = {no: one.begin for no, one in self.streams.items() if one.begin is not None}
-        for key, numbers in by_reply(begins).items():
-            self._join(key, numbers)
+        first = min(map(epoch_of, [*self.streams, *self._by_no]), default=0)
+        last = {
+            no: begin
+            for no, place, length in ended
+            if epoch_of(no) > first and (begin := self._begin_at(no, place, length)) is not None
+        }
+        begins = self._begins()
+        named = {(one.uid, path_name(one.stream_id)) for one in [*begins.values(), *last.values()]}
+        for no, names in self._by_no.items():
+            if no not in begins and (names[0], names[2]) in named:
+                begin = self._begin_of_partial(names)
+                if begin is not None:
+                    self._kept_begins[no] = begin
+        for piece, no in ended_later({**self._kept_begins, **begins}, last).items():
+            self._ends_as(piece, no)
+        self.parts = in_parts(self._begins(), self._kept_begins)
+
+    def put_together(self, feared: Mapping[int, int]) -> None:
+        """The rest of it. feared: the seq that a number must be feared to have got to, in what is
+        lost.
+        """
+        self._feared = feared
+        for numbers in self.parts:
+            self._join(numbers)
         for no in list(self.streams):
             self._complete(no)
         self._part()
 
-    # --- done with ------------------------------------------------------------------------------
+    def _begins(self) -> dict[int, records.Begin]:
+        """Of replies in the log."""
+        found = {no: one.begin for no, one in self.streams.items() if one.is_reply}
+        return {no: begin for no, begin in found.items() if begin is not None}
 
-    def _end(self, ended: Iterable[tuple[int, int, int]]) -> None:
-        """A reply that ended under a later number has ended."""
-        pieces: dict[tuple[int, str], set[int]] = {}
-        for no, found in self.streams.items():
-            if found.begin is not None and found.is_reply:
-                begin = found.begin
-                pieces.setdefault((begin.uid, path_name(begin.stream_id)), set()).add(no)
-        for no, (uid, _, name) in self._by_no.items():
-            pieces.setdefault((uid, name), set()).add(no)
-        first = min((_epoch(no) for numbers in pieces.values() for no in numbers), default=0)
-        for no, place, length in ended:
-            if _epoch(no) <= first:
-                continue
-            last = self._begin_at(no, place, length)
-            if last is None:
-                continue
-            for piece in list(pieces.get((last.uid, path_name(last.stream_id)), ())):
-                if _epoch(piece) < _epoch(no) and self._is_of(piece, last):
-                    self._ends_as(piece, no)
+    # --- done with ------------------------------------------------------------------------------
 
     def _begin_at(self, no: int, place: int, length: int) -> records.Begin | None:
         try:
@@ -127,16 +131,7 @@ class Pieces:
             return None
         return next((item for item in items if isinstance(item, records.Begin)), None)
 
-    def _is_of(self, no: int, begin: records.Begin) -> bool:
-        found = self.streams.get(no)
-        if found is not None and found.begin is not None:
-            return key_of(found.begin) == key_of(begin)
-        kept = self._begin_of_partial(self._by_no.get(no))
-        return kept is not None and key_of(kept) == key_of(begin)
-
-    def _begin_of_partial(self, names: _Names | None) -> records.Begin | None:
-        if names is None:
-            return None
+    def _begin_of_partial(self, names: _Names) -> records.Begin | None:
         try:
             first = self.store.read_reply(*names)[1][0]
         except (OSError, FormatError) as error:
@@ -150,53 +145,34 @@ class Pieces:
         found = self.streams.pop(piece, None)
         if found is not None:
             self.buried.append((piece, found.index.last_seq))
+        self._kept_begins.pop(piece, None)
         if piece in self._by_no:
             self.dead.add(piece)
             del self._by_no[piece]
 
     # --- one reply ------------------------------------------------------------------------------
 
-    def _join(self, key: Key, numbers: list[int]) -> None:
-        """numbers: of one reply, in the log."""
+    def _join(self, numbers: list[int]) -> None:
+        """Into one partial. numbers: of one reply, some of them in the log."""
+        begins = {**self._kept_begins, **self._begins()}
+        *in_log, last = [no for no in numbers if no in self.streams]
+        partials = {no: names for no in numbers if (names := self._by_no.get(no)) is not None}
         try:
-            reply = self._keep(key, numbers)
+            self._write({no: begins[no] for no in numbers}, partials)
         except (OSError, FormatError) as error:
-            last = numbers[-1]
-            for no in numbers[:-1]:
+            for no in in_log:
                 _log.error("stream %d goes on as %d, and cannot be joined: %s", no, last, error)
                 self.set_aside(no)
                 del self.streams[no]
             return
-        for no in numbers:
-            if no == reply:
-                continue
+        reply = numbers[-1]
+        for no in [no for no in (*in_log, last) if no != reply]:
             _log.warning("stream %d goes on as %d: they are one reply again", no, reply)
             last_seq = self.streams.pop(no).index.last_seq
             if self.is_unread:
                 self.apart.add(no)
             else:
                 self.buried.append((no, last_seq))
-
-    def _keep(self, key: Key, numbers: list[int]) -> int:
-        """Into one partial, where there is more than one of them. Returns the reply's number."""
-        begins = {no: begin for no in numbers if (begin := self.streams[no].begin) is not None}
-        partials = {no: names for no in numbers if (names := self._by_no.get(no)) is not None}
-        for session_id in {
-            session
-            for no in numbers
-            for session in (self.streams[no].moved_to, begins[no].session_id)
-            if session is not None
-        }:
-            names = key[0], path_name(session_id), path_name(key[3])
-            facts = self.kept.facts.get(names)
-            if facts is None or facts.stream_no in begins or facts.stream_no not in self._by_no:
-                continue
-            begin = self._begin_of_partial(names)
-            if begin is not None and key_of(begin) == key:
-                begins[facts.stream_no], partials[facts.stream_no] = begin, names
-        if len(begins) > 1:
-            self._write(begins, partials)
-        return max(begins)
 
     def _write(self, begins: dict[int, records.Begin], partials: dict[int, _Names]) -> None:
         """The partial of all of them, under the last number; those of the others go."""
@@ -210,10 +186,11 @@ class Pieces:
                 facts, held = self.kept.facts[partials[no]], self.store.read_reply(*partials[no])[1]
                 items += counted_from(begin, begins[no], held)
                 words.add(facts.gap_word)
-                until = max(until, facts.last_seq)
+                if not (self.is_whole and facts.gap_word == "unknown"):
+                    until = max(until, facts.last_seq)
                 known = _seqs(held) if no == reply else known
             items += counted_from(begin, begins[no], self._in_log(no))
-            until = max(until, self.feared.get(no, 0))
+            until = max(until, self._feared.get(no, 0))
         items = merge(items)
         until = max(until, seqs_of(items[-1])[1])
         session_id = _session_of(items, begin)
@@ -362,10 +339,6 @@ class Pieces:
         assert found.begin is not None, no
         session_id = found.moved_to or found.begin.session_id
         return found.begin.uid, path_name(session_id), path_name(found.begin.stream_id)
-
-
-def _epoch(no: int) -> int:
-    return no >> EPOCH_STREAMS_BITS
 
 
 def _seqs(items: list[records.Item]) -> list[ranges.Range]:

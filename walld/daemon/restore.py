@@ -51,7 +51,7 @@ def restore(
     engine.is_unread = mended.pieces.is_unread
     for no in partials.keys() & mended.dead:  # killed between its tombstone and the file's unlink
         names = partials[no][0]
-        engine.unwanted.append(names)
+        engine.unwanted[names] = no
         engine.kept.remove(*names)
     for no, seq in mended.pieces.buried:
         engine.sealing.bury(Tombstone(no, seq, Flag.RELEASED, None))

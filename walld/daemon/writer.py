@@ -30,7 +30,7 @@ from walld.errors import DirectoryTaken
 from walld.wal.encode import settled_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from walld.daemon.metrics import Metrics
     from walld.daemon.reserve import Reserve
@@ -91,8 +91,8 @@ class Writer:
         self._pause_seconds = 0.0
         self._last_id = 0
         self._synced_no_max: int | None = None
-        self.starved: Callable[[], None] | None = None
-        """Called where a full disk has no reserve to live on either; a start sets it."""
+        self.starved: Callable[[], Awaitable[None]] | None = None
+        """Awaited where a full disk has no reserve to live on either; a start sets it."""
 
     # --- segments -------------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class Writer:
         self._engine.sealing.ends_only = True
         if not await self._thread.run(self._reserve.spend):
             if self.starved is not None:
-                self.starved()
+                await self.starved()
             await anyio.sleep(limits.DISK_RETRY_SECONDS)
 
     async def has_room_again(self) -> bool:

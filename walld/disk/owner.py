@@ -29,6 +29,7 @@ from walld.disk.patient import patiently
 from walld.errors import DirectoryTaken, FormatError
 
 __all__ = [
+    "EPOCH_MAX",
     "LOCK_BYTES",
     "LOCK_NAME",
     "WRITTEN_AT",
@@ -45,8 +46,9 @@ LOCK_NAME = "LOCK"
 LOCK_BYTES = 128
 WRITTEN_AT = 72
 """Where `written` stands: the epoch before it has all its digits, whoever's it is."""
-_EPOCH_MAX = 2**63
-"""No owner got there: LOCK is damaged, and the segments say how far they did."""
+EPOCH_MAX = 1 << 27
+"""No owner got there, nor did a segment: what says so is damaged, and the rest tells how far they
+did. From there on no epoch would have stream numbers of its own."""
 _NO_DEVICE = 0
 """Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs."""
 _NO_ID = 2**64
@@ -140,7 +142,7 @@ class Owner:
                 raise FormatError(f"{self.path}: is no regular file: remove it")
             raw = patiently(lambda: os.pread(self._fd, LOCK_BYTES, 0))
             told = parse_lock(raw, self.path) or LockRecord(0, log_uuid)
-            self.epoch = max(epoch, told.epoch if told.epoch < _EPOCH_MAX else 0) + 1
+            self.epoch = max(epoch, told.epoch if told.epoch < EPOCH_MAX else 0) + 1
             self.log_uuid = told.log_uuid
             self.is_other_log = False
             if is_new:

@@ -22,7 +22,7 @@ from walld.engine.feed import Feed
 from walld.engine.kept import Kept, KeptFacts
 from walld.engine.ledgers import Ledgers
 from walld.engine.registry import Registry
-from walld.engine.rules import Rules, buried_unwritten
+from walld.engine.rules import Rules, begin_of, buried_unwritten
 from walld.engine.sealed import Carry, Sealed, Tombstone
 from walld.engine.sealing import Sealing
 from walld.engine.segments import Segments
@@ -65,8 +65,8 @@ class Engine:
         """End of the sweep before this one: what is read now may be that old."""
         self.orphans: dict[int, Stream] = {}
         """Streams to be kept as partials, by number."""
-        self.unwanted: list[tuple[int, str, str]] = []
-        """Partials of streams that came back and were released: (uid, session, stream) names."""
+        self.unwanted: dict[tuple[int, str, str], int] = {}
+        """Partials of streams that came back and were released, by names; the stream's number."""
         self._flush_waiters: list[Waiter] = []
         self.askers: list[Process | None] = []
         """Who has begun to wait for a flush since `daemon/parts.py` looked; None: a request."""
@@ -114,8 +114,8 @@ class Engine:
         is_done = not is_whole or self.registry.is_leaving(producer, start.stream)
         if (resume.released and is_done) or resume.next_seq <= 0:
             producer.number_max = max(producer.number_max, start.stream)
-            if resume.released and self.is_unread and start.turn_id is None:
-                self.rules.end_unseen(connection, start, at_ms)
+            if resume.released and start.turn_id is None:
+                self.rules.end_unseen(0, begin_of(connection, start, start.at_ms or at_ms))
             self.when("synced", partial(self._done_with, connection, resume), self.since)
         else:
             # It was here and is not: what the client was told is synced is lost, and is said so.
@@ -309,7 +309,7 @@ class Engine:
         self.orphans.pop(stream.no, None)
         kept = self.kept.of_stream(stream)
         if kept is not None:
-            self.unwanted.append(kept)
+            self.unwanted[kept] = stream.no
             facts = self.kept.facts(*kept)
             self.kept.remove(*kept)
             self.segments.buried(facts.wal_until if facts is not None else 0, now)
@@ -323,6 +323,7 @@ class Engine:
             return
         self.registry.leaves(stream)
         self.sealing.bury(tombstone)
+        self.rules.end_unseen(stream.no, stream.begin)
         self.commit.offered(now)
 
     def bury(self, kept: KeptFacts, now: float) -> None:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from walld_client.paths import path_name
 
+from walld.replies.fold import worst_word
+
 if TYPE_CHECKING:
     from walld.engine.stream import Stream
 
 __all__ = ["Kept", "KeptFacts"]
-
-
-_GAP_WORDS = ("dropped", "torn", "unknown", "corrupt")
-"""The worst last."""
 
 
 class KeptFacts(NamedTuple):
@@ -53,6 +51,8 @@ class Kept:
         self._streams: dict[tuple[int, str], list[str]] = {}
         """Session names by stream name: more than one where a start could not read one of them."""
         self.by_no: dict[int, tuple[int, str, str]] = {}
+        self.unremoved: set[int] = set()
+        """Streams that are done with, and whose partials could not be removed."""
 
     def __len__(self) -> int:
         return sum(map(len, self._sessions.values()))
@@ -128,7 +128,7 @@ class Kept:
         facts = None if names is None else self.facts(*names)
         if facts is not None:
             words.append(facts.gap_word)
-        return max(words, key=_GAP_WORDS.index)
+        return worst_word(words)
 
     def all_names(self, uid: int | None = None) -> list[tuple[int, str, str]]:
         """(uid, session name, stream name) of every one, or of one user."""

@@ -20,6 +20,7 @@ from walld_client.wire.framing import encode
 from walld import limits
 from walld.engine.sealed import Tombstone
 from walld.engine.stream import Stream, varint_lengths
+from walld.replies.parts import epoch_of
 from walld.wal import records
 from walld.wal.layout import Flag
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from walld.engine.kept import KeptFacts
     from walld.engine.peer import Connection
 
-__all__ = ["KIND", "Rules", "buried_unwritten"]
+__all__ = ["KIND", "Rules", "begin_of", "buried_unwritten"]
 
 KIND: dict[type, str] = {
     wire.Start: "start",
@@ -105,7 +106,8 @@ def _rest_of_run(run: wire.Run, next_seq: int) -> wire.Run | None:
     return wire.Run(run.stream, next_seq, run.kind, rest, text)
 
 
-def _begin(connection: Connection, event: wire.Start, at_ms: int) -> records.Begin:
+def begin_of(connection: Connection, event: wire.Start, at_ms: int) -> records.Begin:
+    """What a record says of who a stream is."""
     assert connection.producer is not None
     return records.Begin(
         connection.uid,
@@ -318,7 +320,7 @@ class Rules:
 
         at_ms: when it began, from which its items count; that of its partial where it has one.
         """
-        begin = _begin(connection, event, at_ms)
+        begin = begin_of(connection, event, at_ms)
         if no is None:
             no = self._engine.registry.last_no + 1
         stream = Stream(no, begin, connection.process)
@@ -328,14 +330,14 @@ class Rules:
         self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item))
         return stream
 
-    def end_unseen(self, connection: Connection, event: wire.Start, at_ms: int) -> None:
-        """A reply was released that could not be read: what a later start finds of it is done
-        with, as under any earlier number (`daemon/rejoin.py`).
+    def end_unseen(self, no: int, begin: records.Begin) -> None:
+        """What the start could not read may hold more of a reply that has ended, under any number:
+        it is done with under one that is later than all (`daemon/rejoin.py`). no: it ended as that.
         """
         registry = self._engine.registry
-        registry.last_no += 1
-        begin = _begin(connection, event, event.at_ms or at_ms)
-        self._engine.sealing.bury(buried_unwritten(registry.last_no, 0, Flag.RELEASED, begin))
+        if self._engine.is_unread and epoch_of(no) < epoch_of(registry.last_no):
+            registry.last_no += 1
+            self._engine.sealing.bury(buried_unwritten(registry.last_no, 0, Flag.RELEASED, begin))
 
     # --- events with an effect --------------------------------------------------------------------
 

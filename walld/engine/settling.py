@@ -90,7 +90,7 @@ class Settling:
         engine.orphans.pop(stream.no, None)
         kept = engine.kept.of_stream(stream)
         if kept is not None:
-            engine.unwanted.append(kept)
+            engine.unwanted[kept] = stream.no
             engine.kept.remove(*kept)
         engine.registry.leaves(stream)
         tombstone = Tombstone(stream.no, stream.next_seq - 1, Flag.RELEASED, stream)
@@ -99,6 +99,7 @@ class Settling:
             engine.commit.hurry_flush()
         else:
             engine.sealing.bury_with(tombstone, together)
+        engine.rules.end_unseen(stream.no, stream.begin)
         engine.commit.offered(now)
         self.settled(stream)
 

@@ -26,11 +26,12 @@ from walld.replies.piece import Piece
 from walld.replies.verdict import Evidence, partial_reason
 from walld.wal.records import Begin, Happened, Item, Text, Thought
 
-__all__ = ["GapVerdicts", "fold"]
+__all__ = ["GapVerdicts", "fold", "worst_word"]
 
 GapVerdicts = Callable[[int, int], str]
 """(first missing seq, last missing seq) -> dropped | torn | corrupt | unknown."""
 
+_WORDS: Final = ("dropped", "torn", "unknown", "corrupt")
 _KINDS: Final = {Text.kind: "text", Thought.kind: "reasoning"}
 
 
@@ -55,6 +56,11 @@ def fold(
         reply.take(item)
     reply.reach(known_seq)
     return reply.recovered(owner_alive=owner_alive, live=live, lost_reason=lost_reason)
+
+
+def worst_word(words: Iterable[str]) -> str:
+    """What a gap is put down to of which several are true."""
+    return max(words, key=_WORDS.index)
 
 
 def _unknown(_first_seq: int, _last_seq: int) -> str:

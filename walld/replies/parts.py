@@ -1,7 +1,8 @@
 """A reply that stands under several stream numbers, as one.
 
-Owns: which streams are one reply, and its parts' items counted from one Begin. Refuses: files, and
-what is done about a part that cannot be joined. Pure: a start and the command line have one rule.
+Owns: which streams are one reply, which of them are done with since it ended under a later number,
+and its parts' items counted from one Begin. Refuses: files, and what is done about a part that
+cannot be joined. Pure: a start and the command line have one rule.
 
 A producer that comes back to a daemon which could not read what stood of its reply begins it anew
 under a later number, and goes on with the seqs it is at. It names the reply as before.
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from walld.wal.layout import EPOCH_STREAMS_BITS
 from walld.wal.records import Begin
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from walld.wal.records import Item
 
-__all__ = ["Key", "by_reply", "counted_from", "in_parts", "key_of"]
+__all__ = ["Key", "counted_from", "ended_later", "epoch_of", "in_parts", "key_of"]
 
 Key = tuple[int, bytes, int, str]
 """Who a reply is, whatever its number: uid, producer, the producer's number, the stream id."""
@@ -31,21 +33,39 @@ def key_of(begin: Begin) -> Key:
     return begin.uid, begin.producer, begin.number, begin.stream_id
 
 
-def by_reply(begins: Mapping[int, Begin]) -> dict[Key, list[int]]:
-    """Numbers of each reply, ascending. Lines of a session are no reply.
+def epoch_of(no: int) -> int:
+    """Of the daemon that gave the number, where something could not be read then; else 0."""
+    return no >> EPOCH_STREAMS_BITS
 
-    begins: of streams that have no tombstone, by number.
+
+def in_parts(begins: Mapping[int, Begin], kept: Mapping[int, Begin]) -> list[list[int]]:
+    """Numbers of each reply that stands under more than one, ascending: it goes on as the last.
+
+    begins: of streams in the log that have no tombstone, by number. kept: of partials without one;
+    of those alone there is nothing to join. Lines of a session are no reply.
     """
     found: dict[Key, list[int]] = {}
-    for no, begin in sorted(begins.items()):
+    for no, begin in sorted({**kept, **begins}.items()):
         if begin.producer:
             found.setdefault(key_of(begin), []).append(no)
-    return found
+    return [
+        numbers
+        for numbers in found.values()
+        if len(numbers) > 1 and not begins.keys().isdisjoint(numbers)
+    ]
 
 
-def in_parts(begins: Mapping[int, Begin]) -> list[list[int]]:
-    """Numbers of each reply that stands under more than one: it goes on as the last."""
-    return [numbers for numbers in by_reply(begins).values() if len(numbers) > 1]
+def ended_later(begins: Mapping[int, Begin], ended: Mapping[int, Begin]) -> dict[int, int]:
+    """Those of `begins` whose reply has ended under a number of a later epoch, and that number.
+
+    ended: Begins of streams that have a tombstone. Segments go oldest first and an earlier number's
+    records are never carried, so what tells it outlives them.
+    """
+    last: dict[Key, int] = {}
+    for no, begin in ended.items():
+        last[key_of(begin)] = max(no, last.get(key_of(begin), no))
+    found = {no: last.get(key_of(begin), no) for no, begin in begins.items() if begin.producer}
+    return {no: later for no, later in found.items() if epoch_of(no) < epoch_of(later)}
 
 
 def counted_from(begin: Begin, earlier: Begin, items: Iterable[Item]) -> list[Item]:

@@ -29,6 +29,7 @@ __all__ = [
     "BATCH_MAGIC",
     "ENTRY_BYTES",
     "ENTRY_BYTES_MAX",
+    "EPOCH_STREAMS_BITS",
     "QUARANTINE_DIR",
     "RECORDS_MAX",
     "SEGMENT_HEADER_BYTES",
@@ -71,6 +72,10 @@ ENTRY_BYTES = 8
 """What a record's share of a directory counts as, where live bytes are counted: about what it takes
 in a batch of thousands (2 + 2 + 1 + 1 + 1) or of one (1 + 2 + 1 + 1 + 1)."""
 ENTRY_BYTES_MAX = 8 + 4 + 4 + 4 + 1
+EPOCH_STREAMS_BITS = 36
+"""No daemon begins so many streams in its life: at 10,000 a second it would take 79 days. Numbers
+that are given while something cannot be read are of an epoch of their own, so a reply that was
+begun anew has one of a later epoch."""
 RECORDS_MAX = 0xFFFF
 SEGMENT_ID_MAX = 2**63
 """A file with a higher number is none of ours: the next start would have no id left."""

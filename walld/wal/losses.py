@@ -17,7 +17,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from walld.wal import ranges
-from walld.wal.layout import Flag
+from walld.wal.layout import EPOCH_STREAMS_BITS, Flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,6 +120,9 @@ class Coverage:
         """Streams with a tombstone: whatever is missing of them, nobody needs."""
         self.begins: dict[int, tuple[int, int, int]] = {}
         """Where a stream's Begin stands: segment, offset in the file, length of the body."""
+        self.ended: dict[int, tuple[int, int, int]] = {}
+        """The same of streams with a tombstone whose reply may stand under an earlier number, too
+        (`replies/parts.py`)."""
         self._streams: dict[int, _Runs] = {}
         self._all_gaps: list[tuple[int, Gap]] | None = None
         self._open: list[int] | None = None
@@ -129,21 +132,28 @@ class Coverage:
         """One good batch's directory."""
         for record in batch.records:
             no, flags = record.stream_no, record.flags
+            if flags & Flag.BEGIN and (no not in self.dead or flags & _DEAD):
+                place = segment_id, batch.offset + record.offset, record.body_bytes
+                self.begins.setdefault(no, place)
             if flags & _DEAD:
-                self.dead.add(no)
-                self._streams.pop(no, None)
-                self.begins.pop(no, None)
+                self.done_with(no)
             if no in self.dead:
                 continue
             runs = self.has(no, record.first_seq, record.last_seq, batch.batch_no)
             assert runs is not None, no
             if not flags & Flag.CARRIED:
                 runs.stands_no = max(runs.stands_no, batch.batch_no)
-            if flags & Flag.BEGIN:
-                place = segment_id, batch.offset + record.offset, record.body_bytes
-                self.begins.setdefault(no, place)
             if flags & Flag.TERMINAL:
                 runs.has_ended = True
+
+    def done_with(self, no: int) -> None:
+        """It has a tombstone, or its reply has, under a later number."""
+        self.dead.add(no)
+        self._streams.pop(no, None)
+        self._all_gaps = self._open = None
+        place = self.begins.pop(no, None)
+        if place is not None and no >> EPOCH_STREAMS_BITS:
+            self.ended[no] = place
 
     def doubted(self, segment_id: int, offset: int, batch: DoubtfulBatch) -> None:
         """Bodies that verify in a batch, at that offset, that does not."""

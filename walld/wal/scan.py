@@ -307,16 +307,25 @@ class LogScan:
 
 def list_segments(disk: Disk) -> list[int]:
     """Ids of the segments that are there, ascending. Other names in wal/ mean nothing."""
-    entries = (entry.name for entry in disk.list_dir(WAL_DIR) if entry.kind == "file")
-    ids = map(parse_segment_name, entries)
+    try:
+        entries = disk.list_dir(WAL_DIR)
+    except NotADirectoryError:  # none can be there: a start sets it aside
+        return []
+    ids = (parse_segment_name(entry.name) for entry in entries if entry.kind == "file")
     return sorted(number for number in ids if number is not None)
 
 
 def not_segments(disk: Disk) -> list[str]:
-    """What is called like a segment and is none, by its path: nobody reads what it holds."""
+    """What is called like a segment, or the log, and is none, by its path: nobody reads what it
+    holds.
+    """
+    try:
+        entries = disk.list_dir(WAL_DIR)
+    except NotADirectoryError:
+        return [WAL_DIR]
     return [
         f"{WAL_DIR}/{entry.name}"
-        for entry in disk.list_dir(WAL_DIR)
+        for entry in entries
         if entry.name.endswith(".wal")
         and (entry.kind != "file" or parse_segment_name(entry.name) is None)
     ]
