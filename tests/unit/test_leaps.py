@@ -20,7 +20,7 @@ from walld_client.wire import messages as wire
 
 from walld.daemon.mend import mend
 from walld.daemon.owning import own
-from walld.disk.owner import lock_record, parse_lock
+from walld.disk.owner import LockRecord, lock_record, parse_lock
 from walld.disk.real import RealDisk, RealFile
 from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
@@ -298,7 +298,9 @@ def test_a_slip_in_the_epoch_gives_no_number_twice(tmp_path: Path) -> None:
     made.batch(row(1, 0, 1, begin(), text(1, "x"), flags=Flag.BEGIN))
     made.close()
     (made.path / "quarantine/x").write_bytes(b"somebody must look")
-    (made.path / "LOCK").write_bytes(lock_record(8 * 10**12 + 1, DIRECTORY_LOG, has_log=True))
+    (made.path / "LOCK").write_bytes(
+        lock_record(LockRecord(8 * 10**12 + 1, DIRECTORY_LOG, had_log=True))
+    )
     numbers = []
     for _ in range(2):
         with RealDisk(str(made.path)) as disk:
