@@ -305,9 +305,7 @@ def test_a_slip_in_the_epoch_gives_no_number_twice(tmp_path: Path) -> None:
     for _ in range(2):
         with RealDisk(str(made.path)) as disk:
             owner = own(str(made.path), disk)
-            mended = mend(
-                disk, PartialStore(disk), DIRECTORY_LOG, owner.epoch, had_log=owner.had_log
-            )
+            mended = mend(disk, PartialStore(disk), DIRECTORY_LOG, owner.epoch, owner.told)
             numbers.append(mended.last_stream_no)
             owner.close()
     assert 1 << EPOCH_STREAMS_BITS < numbers[0] < numbers[1] < 1 << 40
