@@ -72,8 +72,7 @@ class Lost:
     def take(self, event: Event) -> None:
         """The next event."""
         self._is_whole |= event.seq == 1
-        if event.seq > self._seq + 1:
-            self._holes.add(self._seq + 1, event.seq - 1)
+        self.reach(event.seq - 1)
         self._seq = event.seq
         if event.owner is not None:
             self._owned_seq = min(self._owned_seq, event.seq)
@@ -97,12 +96,15 @@ class Lost:
                 self.unfinished[begun] = None
             self.unfinished.pop(payload.get("ended") or "", None)
 
-    def end(self, last_seq: int) -> None:
-        """There are no more, and seqs up to that were given."""
-        if self.unfinished:
-            last_seq = max(last_seq, self._seq + 1)
+    def reach(self, last_seq: int) -> None:
+        """Seqs up to that were given."""
         if last_seq > self._seq:
             self._holes.add(self._seq + 1, last_seq)
+            self._seq = last_seq
+
+    def end(self, last_seq: int) -> None:
+        """There are no more, and seqs up to that were given."""
+        self.reach(max(last_seq, self._seq + 1) if self.unfinished else last_seq)
 
     def between(self, first_seq: int, last_seq: int) -> bool:
         """Some of it is lost behind the one and up to the other."""

@@ -98,6 +98,7 @@ def _doubted(events: Sequence[Event], asked: Mapping[str, str]) -> set[str]:
     account, lost, begun = Account(), Lost(), dict[str, ToolAccount]()
     doubted: set[str] = set()
     for event in events:
+        lost.reach(event.seq - 1)  # what is lost right before a word was not known to who said it
         doubted |= {
             intent
             for intent in words.pop(event.id, ())
