@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,4 +97,24 @@ def test_a_reply_of_a_turn_that_is_the_applications_own_is_done_with(
             reply.end()
         assert reply.drain()
         assert client.recover(stream_id="r") is None
+    client.close()
+
+
+def test_an_answer_whose_session_was_removed_by_hand_goes_with_a_word(
+    daemon: DaemonProcess,
+) -> None:
+    """Nothing tells it from one of an application's own turn, which is done with."""
+    client = walld_client.connect(daemon.socket_path)
+    turn = client.session("s").submit("q", message_id="m")
+    reply = turn.reply(stream_id="r")
+    reply.token("said")
+    assert reply.drain()
+    assert daemon.terminate() == 0
+    shutil.rmtree(folder_of(daemon))
+    daemon.start()
+    reply.end()
+    assert reply.drain()
+    assert client.recover(stream_id="r") is None
+    said = f"turn {turn.turn_id} is of no session: if s was one its files are gone; reply r goes"
+    assert said in daemon.log_text()
     client.close()
