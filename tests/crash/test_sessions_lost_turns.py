@@ -49,7 +49,7 @@ def test_an_answer_whose_turn_is_lost_stays_a_reply(
     daemon.start()
     reply.token("part 2")
     reply.end()
-    assert reply.drain(), "what it said is written"
+    assert reply.drain(30), "what it said is written"
     for restarted in (False, True):
         if restarted:
             daemon.restart()
@@ -95,7 +95,7 @@ def test_a_reply_of_a_turn_that_is_the_applications_own_is_done_with(
                 assert reply.drain()
                 daemon.restart()
             reply.end()
-        assert reply.drain()
+        assert reply.drain(30)
         assert client.recover(stream_id="r") is None
     client.close()
 
@@ -113,7 +113,7 @@ def test_an_answer_whose_session_was_removed_by_hand_goes_with_a_word(
     shutil.rmtree(folder_of(daemon))
     daemon.start()
     reply.end()
-    assert reply.drain()
+    assert reply.drain(30)
     assert client.recover(stream_id="r") is None
     said = f"turn {turn.turn_id} is of no session: if s was one its files are gone; reply r goes"
     assert said in daemon.log_text()
