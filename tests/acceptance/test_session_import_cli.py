@@ -294,3 +294,90 @@ def test_what_became_of_a_call_without_its_intent_comes_with_the_next_import(
     assert imported() == ("blocked", [("p", "never")])
     turn.tool_finished("p", "paid")
     assert imported() == ("ok", [])
+
+
+def own_lines(to: Path, *lines: dict[str, Any]) -> None:
+    """A file of walld's own lines, each on the one before."""
+    parent, made = None, [json.dumps({"walld": 1, "last_seq": len(lines)})]
+    for seq, line in enumerate(lines, 1):
+        one = {"seq": seq, "id": f"{to.stem}.{seq}", "parent": parent, "payload": {}} | line
+        parent = one["id"]
+        made.append(json.dumps(one))
+    to.write_text("".join(line + "\n" for line in made))
+
+
+def test_an_id_that_other_words_have_is_no_entry_of_the_file(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Applications that count their entries give the same ids: the other's calls are not its."""
+    here, own = daemon.reader.session("here"), tmp_path / "own.jsonl"
+    turn = here.submit("look", message_id="m")
+    turn.intent("ls", {}, side_effect="read", resume_policy="replay-from-event", call_id="p")
+    (intent,) = here.find("tool_intent")
+    turn.tool_started("p")
+    turn.tool_finished("p", "listed")
+    turn.completed()
+    here.message("user", "mine", id="1")
+    call = {"call_id": "p", "tool": "pay"} | {"side_effect": "external-write"}
+    lines = [
+        {"id": turn.turn_id, "type": "turn_submitted", "turn": turn.turn_id}
+        | {"payload": {"message_id": "other", "content": "pay"}},
+        {"id": intent["id"], "type": "tool_intent", "turn": turn.turn_id}
+        | {"payload": call | {"resume_policy": "never-rerun"}},
+        {"type": "tool_started", "turn": turn.turn_id, "payload": {"call_id": "p"}},
+        {"id": "1", "type": "message", "payload": {"role": "user", "content": "theirs"}},
+        {"type": "message", "payload": {"role": "assistant", "content": "to theirs"}},
+    ]
+    own_lines(own, *lines)
+    words = ("session", "import", str(own), "--session", "here", "--json")
+    reasons = {"duplicate_id": 3, "unknown_turn": 1}
+    for new in (5, 0):
+        code, out, err = cli(*words)
+        told = json.loads(out)
+        assert (code, told["new"], told["reasons"]) == (0, new, reasons), err
+        assert gate_of(daemon, "here") == ("blocked", [("p", "never")])
+    kept = [json.loads(one["payload"]["line"]) for one in here.find("foreign.walld")]
+    assert [one["id"] for one in kept] == [turn.turn_id, intent["id"], f"{own.stem}.3", "1"]
+    said = [one["content"] for one in here.messages() or ()]
+    assert said == ["look", "mine", "to theirs"]
+    finished = {"type": "tool_finished", "turn": turn.turn_id, "payload": {"call_id": "p"}}
+    own_lines(own, *lines, finished)
+    assert (cli(*words)[0], gate_of(daemon, "here")) == (0, ("ok", []))
+
+
+def test_a_message_that_another_turn_submitted_is_text(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Sent again in another session: what hangs on the first turn of it is not ended by that."""
+    source, own = daemon.reader.session("source"), tmp_path / "own.jsonl"
+    here = daemon.reader.session("here")
+    here.submit("pay", message_id="m").completed()
+    turn = source.submit("pay", message_id="m")
+    turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="p")
+    turn.tool_started("p")
+    source.message("user", "after")
+    export(daemon, own)
+    code, out, err = cli("session", "import", str(own), "--session", "here", "--json")
+    told = json.loads(out)
+    assert (code, told["reasons"]) == (0, {"message_id_taken": 1, "unknown_turn": 2}), err
+    assert gate_of(daemon, "here") == ("blocked", [("p", "never")])
+    assert [one["content"] for one in here.messages() or ()] == ["pay", "after"]
+
+
+def test_an_import_that_was_killed_is_ended_by_one_of_the_file_as_it_has_grown(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Its last line was torn then: nothing of the file has that line's name any more."""
+    own = tmp_path / "own.jsonl"
+    lines = [{"type": "note", "payload": {"n": n}} for n in range(3)]
+    own_lines(own, *lines)
+    whole = own.read_text()
+    own.write_text(whole[:-20])
+    assert cli("session", "import", str(own), "--session", "here")[0] == 0
+    here = daemon.reader.session("here")
+    begun = [one for one in here.find("imported") if "begun" in one["payload"]]
+    here.append("imported", {"begun": begun[0]["payload"]["begun"]})
+    assert "import_unfinished" in cli("resume-check", "here")[1]
+    own.write_text(whole)
+    assert cli("session", "import", str(own), "--session", "here")[0] == 0
+    assert "import_unfinished" not in cli("resume-check", "here")[1]

@@ -375,3 +375,18 @@ def test_an_export_says_that_the_end_is_lost(daemon: DaemonProcess, tmp_path: Pa
         assert daemon.terminate() == 0
         walld("session", "repair", "s", "--data", str(daemon.data))
         daemon.start()
+
+
+def test_a_fork_of_what_is_damaged_says_what_it_lacks(daemon: DaemonProcess) -> None:
+    """Its gate is not shut for it: the source's is."""
+    session = daemon.reader.session("s")
+    for number in range(4):
+        session.message("user", str(number))
+    changed(daemon, lambda lines: [*lines[:2], flipped(lines[2]), *lines[3:]])
+    done = daemon.cli("session", "fork", "s", "fork", "--socket", daemon.socket_path)
+    assert (done.returncode, done.stdout) == (0, b"fork: 4 events\n")
+    lost = "of session s, or of what that came from: they are lost"
+    said = f"walld: fork lacks events 2 to 2 {lost}\n"
+    assert done.stderr.decode() == said
+    done = daemon.cli("session", "fork", "fork", "again", "--socket", daemon.socket_path)
+    assert b"again lacks events 2 to 2" in done.stderr

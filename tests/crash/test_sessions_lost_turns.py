@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def test_an_answer_whose_turn_is_lost_stays_a_reply(
     daemon.start()
     reply.token("part 2")
     reply.end()
-    assert reply.drain(), "what it said is written"
+    assert reply.drain(30), "what it said is written"
     for restarted in (False, True):
         if restarted:
             daemon.restart()
@@ -94,6 +95,26 @@ def test_a_reply_of_a_turn_that_is_the_applications_own_is_done_with(
                 assert reply.drain()
                 daemon.restart()
             reply.end()
-        assert reply.drain()
+        assert reply.drain(30)
         assert client.recover(stream_id="r") is None
+    client.close()
+
+
+def test_an_answer_whose_session_was_removed_by_hand_goes_with_a_word(
+    daemon: DaemonProcess,
+) -> None:
+    """Nothing tells it from one of an application's own turn, which is done with."""
+    client = walld_client.connect(daemon.socket_path)
+    turn = client.session("s").submit("q", message_id="m")
+    reply = turn.reply(stream_id="r")
+    reply.token("said")
+    assert reply.drain()
+    assert daemon.terminate() == 0
+    shutil.rmtree(folder_of(daemon))
+    daemon.start()
+    reply.end()
+    assert reply.drain(30)
+    assert client.recover(stream_id="r") is None
+    said = f"turn {turn.turn_id} is of no session: if s was one its files are gone; reply r goes"
+    assert said in daemon.log_text()
     client.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from session_log import INTENT, Log
 
+from walld.sessions.events import Event
 from walld.sessions.imported import settled_there, untold, untold_files
 from walld.sessions.pending import pending
 from walld.sessions.resume import resume
@@ -163,3 +164,37 @@ def test_files_that_a_tool_wrote_are_known_though_its_end_was_not_taken(source: 
     assert untold_files(source.events[1:], copy.events) is None
     now = {"head": "h", "dirty": False, "files": {"x": B, "y": B}}
     assert resume(copy.events, now)["workspace"]["changed"] == ["file x"]
+
+
+def lose_before_last(log: Log) -> list[Event]:
+    """The line before the last one is lost."""
+    return [*log.events[:-2], log.events[-1]]
+
+
+def test_a_word_behind_a_loss_of_the_copy_settles_nothing_that_the_source_did_not_know() -> None:
+    """The line that is lost right before it may have been a start that was here alone."""
+    source, copy = Log(), Log()
+    for log in (source, copy):
+        log.submit("t")
+        log.tool("t", "paid", **NEVER)
+    copy.add("tool_started", {"call_id": "paid"}, turn="t", id="mine")
+    for log in (source, copy):
+        log.add("observation", {"call_id": "paid", "text": "did not run"}, turn="t", id="word")
+    assert resume(lose_before_last(copy))["tools"] == []
+    (call,) = untold(source.events, 3, lose_before_last(copy))["calls"]
+    assert (call["call_id"], call["resume_policy"]) == ("paid", "never-rerun")
+
+
+def test_a_result_behind_a_loss_of_both_is_a_result() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "paid", "started", **NEVER)
+    log.add("tool_finished", {"call_id": "paid"}, turn="t")
+    events = lose_before_last(log)
+    copy = Log()
+    for event in events[:-1]:
+        copy.add(event.type, event.payload, turn=event.turn, id=event.id)
+    copy.add("imported", {"missing": [[3, 3]]}, leaf=False, id="hole")
+    copy.add("tool_finished", {"call_id": "paid"}, turn="t", id=events[-1].id)
+    assert resume(events)["tools"] == resume(copy.events)["tools"] == []
+    assert untold(events, 4, copy.events) == {}

@@ -68,6 +68,10 @@ class Asking:
         first = self._page(session_id, after)
         return None if first is None else self._pages(session_id, first)
 
+    def first_line(self, session_id: str) -> bytes | None:
+        """The first of them that can be read."""
+        return next(iter(self._page(session_id, 0, 1) or ()), None)
+
     def _pages(self, session_id: str, page: list[bytes] | None) -> Iterator[bytes]:
         while page:
             yield from page
@@ -75,8 +79,8 @@ class Asking:
                 return
             page = self._page(session_id, line_seq(page[-1]))
 
-    def _page(self, session_id: str, after: int) -> list[bytes] | None:
-        answer = self.ask(lambda number: wire.Events(number, session_id, after, EVENTS_PAGE))
+    def _page(self, session_id: str, after: int, limit: int = EVENTS_PAGE) -> list[bytes] | None:
+        answer = self.ask(lambda number: wire.Events(number, session_id, after, limit))
         return decode_lines(answer)
 
 

@@ -209,7 +209,17 @@ def _fork(asking: Asking, options: argparse.Namespace) -> int:
     told = {"session": options.new, "last_seq": placed[-1].seq if placed else 0}
     shown = f"{escaped_line(options.new)}: {told['last_seq']} events"
     print(as_json(told) if options.json else shown)
+    _say_missing(asking, options.session, options.new)
     return DONE
+
+
+def _say_missing(asking: Asking, session_id: str, new_id: str) -> None:
+    """What a fork could not copy, as its first entry has it: the gate of the fork is not shut."""
+    line = asking.first_line(new_id)
+    missing = [] if line is None else json.loads(line)["payload"].get("missing") or []
+    for first_seq, last_seq in missing:
+        whose = f"session {session_id}, or of what that came from"
+        complain(f"{new_id} lacks events {first_seq} to {last_seq} of {whose}: they are lost")
 
 
 def _export(asking: Asking, options: argparse.Namespace) -> int:

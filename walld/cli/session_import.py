@@ -4,8 +4,9 @@ Owns: what of a file goes into one request, and saying what was not understood. 
 (`foreign/`), what is too long for an entry (the client puts it beside the session).
 
 A line that this session cannot take (it has too many small fields for an entry, or contradicts
-what stands there already) is kept as its text, like one that was not understood: no line ends an
-import. Where the daemon refuses even that, the error names the file and the line.
+what stands there already, be it another entry of its id) is kept as its text, like one that was not
+understood: no line ends an import. Where the daemon refuses even that, the error names the file and
+the line.
 
 The same lines give the same ids and an id is appended once, so an import that was cut short, or of
 a file that has grown, is simply repeated. Nobody works on the turns in it because of that. Of
@@ -35,11 +36,12 @@ from walld_client.wire import messages as wire
 from walld.cli.asking import Asking
 from walld.cli.run import DONE
 from walld.cli.show import as_json
-from walld.engine.entries import events_of
+from walld.engine.entries import events_of, fitting
 from walld.errors import WalldError
 from walld.escape import escaped_line
 from walld.foreign.detect import read
 from walld.foreign.entries import Foreign, Imported, kept_line
+from walld.foreign.taken import renamed, taken
 from walld.sessions.events import Event
 from walld.sessions.imported import settled_there, untold, untold_files
 from walld.sessions.losses import as_ended, unfinished_imports
@@ -124,7 +126,7 @@ def _split(one: Foreign) -> list[Foreign]:
     for at, piece in enumerate(pieces):
         is_last = at == len(pieces) - 1
         payload = {name: piece, "append": True} if made else one.payload | {name: piece}
-        ident = one.id if is_last else f"{one.id}:{at}"
+        ident = one.id if is_last else fitting(f"{one.id}:{at}")
         parent = made[-1].id if made else one.parent
         made.append(msgspec.structs.replace(one, payload=payload, id=ident, parent=parent))
     return made
@@ -137,29 +139,41 @@ class _Import:
         self._asking = asking
         self._session_id = session_id
         self._file = file
+        self._format = imported.format
         self._kind = f"foreign.{imported.format}"
         """Type of a line that is kept as its text."""
+        self._names: dict[str, str] = {}
+        """Of entries whose ids other words have here: what they are called."""
+        self._doubles: frozenset[str] = frozenset()
         self.reasons = Counter(imported.reasons)
         self._unfinished: list[str] = []
         """Imports that this one ends: all they were to bring is in its file."""
 
     def append(self, split: list[Foreign]) -> int:
         """How many of them were not there."""
-        events, given = self._events(), {one.id: one for one in split}
+        events = self._events()
+        there = {event.id: event for event in events}
+        self._names = taken(split, self._format, there)
+        self._doubles = frozenset(self._names.values())
+        split = [renamed(one, self._names) for one in split]
         # `once` would look at an entry's key and not at its id: several may have one key.
-        known = {event.id: event for event in events if event.id in given}
+        wanted = [one for one in split if one.id not in there]
         self.reasons.update(
-            str(event.payload.get("reason"))
-            for event in known.values()
-            if event.type == self._kind != given[event.id].type
+            str(there[one.id].payload.get("reason"))
+            for one in split
+            if one.id in there and there[one.id].type == self._kind != one.type
         )
-        wanted = [one for one in split if one.id not in known]
+        given = {one.id for one in split}
         self._unfinished = [last for last in unfinished_imports(events) if last in given]
-        begins = bool(wanted) and split[-1].id not in self._unfinished
-        if begins:
-            self._unfinished.append(split[-1].id)
-            wanted.insert(0, _word({"begun": split[-1].id}))
+        if begins := bool(wanted) and (last := self._last_of(split)) not in self._unfinished:
+            self._unfinished.append(last)
+            wanted.insert(0, _word({"begun": last}))
         return sum(self._new(piece) for piece in self._pieces(wanted)) - begins
+
+    def _last_of(self, split: list[Foreign]) -> str:
+        """The last entry that the file still has where it has grown: its end may be torn now."""
+        whole = (one for one in reversed(split) if one.type not in (self._kind, "imported"))
+        return next(whole, split[-1]).id
 
     def end(self, imported: Imported) -> int:
         """Tell the gate what this session could not take of its own kind of lines, and that this
@@ -177,19 +191,17 @@ class _Import:
     def _untold(self, imported: Imported) -> tuple[dict[str, list[Any]], list[Foreign]]:
         if not imported.events:
             return {}, []
+        source, last_seq = [renamed(one, self._names) for one in imported.events], imported.last_seq
         events = as_ended(self._events())
-        lacks = untold(imported.events, imported.last_seq, events)
-        as_of = {"as_of": imported.events[-1].id}
+        lacks = untold(source, last_seq, events)
+        as_of = {"as_of": source[-1].id}
         wanted = [
             _word({name: piece} | as_of)
             for name, listed in lacks.items()
             for piece in in_pieces(listed)
         ]
-        wanted += [
-            _word(said, "observation")
-            for said in settled_there(imported.events, imported.last_seq, events)
-        ]
-        if (files := untold_files(imported.events, events)) is not None:
+        wanted += [_word(said, "observation") for said in settled_there(source, last_seq, events)]
+        if (files := untold_files(source, events)) is not None:
             wanted.append(_word({"fingerprint": files}, "lifecycle"))
         return lacks, wanted
 
@@ -208,6 +220,8 @@ class _Import:
             yield piece
 
     def _travelling(self, one: Foreign) -> wire.NewEntry:
+        if one.id in self._doubles:
+            return self._kept(one, "duplicate_id")
         try:
             return self._fitted(one)
         except ValueError:

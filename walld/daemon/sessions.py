@@ -8,6 +8,7 @@ deleting it. Refuses: what an entry means (`engine/ledgers.py`, `sessions/`), th
 from __future__ import annotations
 
 import logging
+import re
 import time
 from contextlib import asynccontextmanager
 from functools import partial
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Files", "Sessions", "wall_ms"]
 
 _log = logging.getLogger("walld.sessions")
+_hashes = re.compile(rb"[0-9a-f]{64,}").findall
+"""What may name artifacts: a session can have as many of them as lines."""
 
 
 class Files(NamedTuple):
@@ -226,7 +229,7 @@ class Sessions:
         """The artifacts first: no event may name one that is not there. For the thread."""
         if self._files.exists(uid, session_id):
             return False
-        named = b"".join(lines)
+        named = {text for line in lines for text in _hashes(line)}
         wanted = [one for one in self.artifacts.list(uid, source) if one.hex().encode() in named]
         made: list[bytes] = []
         try:

@@ -211,11 +211,14 @@ class Turns:
     async def _settle(self, stream: Stream) -> None:
         found = await self._complete(stream)
         if found is None:
+            names = (stream.begin.turn_id or "", stream.begin.session_id, stream.begin.stream_id)
+            shown = tuple(escaped_line(one) for one in names)
             if await self._is_bereft(stream):
-                text = "%s of session %s may have been lost: %s stays a reply"
-                names = (stream.begin.turn_id or "", stream.begin.session_id)
-                shown = [escaped_line(one) for one in (*names, stream.begin.stream_id)]
-                raise FormatError("turn " + text % tuple(shown))
+                text = "turn %s of session %s may have been lost: %s stays a reply"
+                raise FormatError(text % shown)
+            if stream.restored_seq >= 0 and not stream.gone:
+                text = "turn %s is of no session: if %s was one its files are gone; reply %s goes"
+                _log.warning(text, *shown)
             self._let_go(stream)
             return
         uid, session_id, reply = stream.begin.uid, found.ledger.session_id, found.reply

@@ -187,7 +187,7 @@ class Ledgers:
         try:
             for entry in entries:
                 event = entry_event(state, entry, None if unowned else process, at_ms)
-                known = _known(state, entry, event)
+                known = _known(state, entry, event, is_copy=unowned)
                 if known is not None:
                     placed.append(known)
                     continue
@@ -351,9 +351,14 @@ class Ledgers:
             self.lost(key, reason)
 
 
-def _known(state: SessionState, entry: wire.NewEntry, event: Event) -> wire.Placed | None:
-    """Where the entry stands already, None where it is new. Refusal where it may not come."""
-    if entry.type == "turn_submitted":
+def _known(
+    state: SessionState, entry: wire.NewEntry, event: Event, *, is_copy: bool
+) -> wire.Placed | None:
+    """Where the entry stands already, None where it is new. Refusal where it may not come.
+
+    is_copy: what follows names it by its own id, so the first turn of its message is another.
+    """
+    if entry.type == "turn_submitted" and not is_copy:
         turn = state.submitted(event.payload)
         if turn is not None:
             return wire.Placed(turn.submitted_seq, turn.turn_id, is_new=False)

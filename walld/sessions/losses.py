@@ -14,9 +14,10 @@ said before proves anything. What an import has yet to bring counts as lost behi
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -27,10 +28,11 @@ from walld.sessions.tools import ToolState
 __all__ = [
     "CAME_FROM",
     "FROM_LAX",
+    "Lost",
     "as_ended",
     "calls_elsewhere",
     "elsewhere",
-    "lost_places",
+    "gave_no_result",
     "may_have_started",
     "observed_by_name",
     "settled_elsewhere",
@@ -45,14 +47,126 @@ FROM_LAX: Final = (*RESUME_POLICIES, UNKNOWN)
 _HAS_RESULT: Final = frozenset(("finished", "failed"))
 
 
-class _Lost(NamedTuple):
-    """Seqs that were given and whose events are not there. may_tell: of starts elsewhere, one of
-    them may.
+class Lost:
+    """What the events so far tell of what is not there; by seq.
+
+    told: ids of intents whose call may have run in what this session came from, each with the seq
+    of what last told of it. said: (turn, call_id) -> the last observation that names the call so.
+    unfinished: of each import that began and has not ended the last entry it was to bring.
     """
 
-    first: int
-    last: int
-    may_tell: bool
+    def __init__(self) -> None:
+        self.told: dict[str, int] = {}
+        self.said: dict[tuple[object, object], int] = {}
+        self.unfinished: dict[str, None] = {}
+        self._holes = _Holes()
+        """Seqs that were given and whose events are not there."""
+        self._missing = _Holes()
+        """Where an import lacks lines of its source: lost as well."""
+        self._seq = 0
+        self._is_whole = False
+        """It has its first line: it would say that it is a fork."""
+        self._owned_seq: float = inf
+        self._may_come_from = {"forked": False, "imported": False}
+
+    def take(self, event: Event) -> None:
+        """The next event."""
+        self._is_whole |= event.seq == 1
+        self.reach(event.seq - 1)
+        self._seq = event.seq
+        if event.owner is not None:
+            self._owned_seq = min(self._owned_seq, event.seq)
+        if event.type in CAME_FROM:
+            self._may_come_from[event.type] = True
+            if event.type == "imported" and event.payload.get("missing"):
+                self._missing.add(event.seq, event.seq)
+        elif event.type != "observation":
+            return
+        if check_payload(event.type, event.payload) is None:
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        payload = event.payload
+        if event.type == "observation":
+            self.said[payload.get("of_turn"), payload.get("of_call")] = event.seq
+            return
+        self.told.update(dict.fromkeys(payload.get("started", ()), event.seq))
+        if event.type == "imported":
+            if (begun := payload.get("begun")) is not None:
+                self.unfinished[begun] = None
+            self.unfinished.pop(payload.get("ended") or "", None)
+
+    def reach(self, last_seq: int) -> None:
+        """Seqs up to that were given."""
+        if last_seq > self._seq:
+            self._holes.add(self._seq + 1, last_seq)
+            self._seq = last_seq
+
+    def end(self, last_seq: int) -> None:
+        """There are no more, and seqs up to that were given."""
+        self.reach(max(last_seq, self._seq + 1) if self.unfinished else last_seq)
+
+    def between(self, first_seq: int, last_seq: int) -> bool:
+        """Some of it is lost behind the one and up to the other."""
+        return self._holes.any(first_seq, last_seq) or self._missing.any(first_seq, last_seq)
+
+    def may_have_run(self, tool: ToolAccount, account: Account) -> bool:
+        """A call that gave no result, and of which nothing says what became of it."""
+        settled = settled_seq(tool, self.said)
+        if settled <= self.told.get(tool.intent.id, -1):
+            return True
+        turn = account.turns.get(tool.turn or "")
+        ended = 0 if turn is None else turn.state.terminal_seq
+        proofs = [seq for seq in (ended, tool.state.seqs.get("observed", 0)) if seq]
+        told_before = self._told_before()
+        for holes in (self._holes, self._missing):
+            # The later a hole is, the less may have been in it.
+            first = holes.first(tool.intent.seq, settled)
+            may_tell = holes is self._holes and 0 < first <= told_before
+            if may_tell or (first and not tool.again_seq and all(seq >= first for seq in proofs)):
+                return True
+        return False
+
+    def _told_before(self) -> float:
+        """Of starts elsewhere no lost line tells that stood behind the event of this seq.
+
+        An import may come at any time. A fork is made before anybody works in it; where the first
+        line is lost it may be one.
+        """
+        if self._may_come_from["imported"]:
+            return inf
+        if self._is_whole and not self._may_come_from["forked"]:
+            return 0
+        return self._owned_seq
+
+
+class _Holes:
+    """Runs of seqs, in order."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    def add(self, first: int, last: int) -> None:
+        self._firsts.append(first)
+        self._lasts.append(last)
+
+    def first(self, until: int, behind: int) -> int:
+        """Where the first begins that ends there or later and begins behind the other; 0: none."""
+        at = max(bisect_left(self._lasts, until), bisect_right(self._firsts, behind))
+        return self._firsts[at] if at < len(self._firsts) else 0
+
+    def any(self, behind: int, last: int) -> bool:
+        """One ends behind the first and not behind the last."""
+        at = bisect_right(self._lasts, behind)
+        return at < len(self._lasts) and self._lasts[at] <= last
+
+
+def _lost(events: Sequence[Event]) -> Lost:
+    lost = Lost()
+    for event in events:
+        lost.take(event)
+    return lost
 
 
 def may_have_started(account: Account, events: Sequence[Event], last_seq: int = 0) -> set[str]:
@@ -60,25 +174,18 @@ def may_have_started(account: Account, events: Sequence[Event], last_seq: int = 
 
     last_seq: the highest that was given, as far as is known.
     """
-    lost, left_out = _lost(events, last_seq), started_elsewhere(events)
-    said = observed_by_name(events)
-
-    def may_have(tool: ToolAccount) -> bool:
-        settled = settled_seq(tool, said)
-        if settled <= left_out.get(tool.intent.id, -1):
-            return True
-        return any(
-            tool.intent.seq <= one.last
-            and settled < one.first
-            and (one.may_tell or _may_start_in(one, tool, account))
-            for one in lost
-        )
-
+    lost = _lost(events)
+    lost.end(last_seq)
     return {
         tool.intent.id
         for tool in account.tools
-        if _HAS_RESULT.isdisjoint(tool.state.seqs) and may_have(tool)
+        if gave_no_result(tool) and lost.may_have_run(tool, account)
     }
+
+
+def gave_no_result(tool: ToolAccount) -> bool:
+    """Nothing that is there is a result of it."""
+    return _HAS_RESULT.isdisjoint(tool.state.seqs)
 
 
 def observed_by_name(events: Sequence[Event]) -> dict[tuple[object, object], int]:
@@ -86,11 +193,7 @@ def observed_by_name(events: Sequence[Event]) -> dict[tuple[object, object], int
 
     For calls that no result can be of: the intent is not here, or the call id was given again.
     """
-    return {
-        (event.payload.get("of_turn"), event.payload.get("of_call")): event.seq
-        for event in _sound(events)
-        if event.type == "observation"
-    }
+    return _lost(events).said
 
 
 def settled_seq(tool: ToolAccount, said: Mapping[tuple[object, object], int]) -> int:
@@ -107,11 +210,7 @@ def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:
     """Ids of intents whose call may have run in what this session came from, each with the seq of
     what last told of it.
     """
-    found: dict[str, int] = {}
-    for event in _sound(events):
-        for one in event.payload.get("started", ()):
-            found[one] = event.seq
-    return found
+    return _lost(events).told
 
 
 def calls_elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
@@ -160,31 +259,6 @@ def _sound(events: Sequence[Event]) -> list[Event]:
     ]
 
 
-def _may_start_in(lost: _Lost, tool: ToolAccount, account: Account) -> bool:
-    """Nothing proves that it did not, or that it was settled behind."""
-    turn = account.turns.get(tool.turn or "")
-    ended = 0 if turn is None else turn.state.terminal_seq
-    proofs = (ended, tool.state.seqs.get("observed", 0))
-    return tool.again_seq == 0 and not any(0 < seq < lost.first for seq in proofs)
-
-
-def _lost(events: Sequence[Event], last_seq: int) -> list[_Lost]:
-    """A place where an import lacks lines of its source is lost as well."""
-    told_before = _told_before(events)
-    found, before = [], 0
-    for event in events:
-        if event.seq > before + 1:
-            found.append(_Lost(before + 1, event.seq - 1, before < told_before))
-        if event.type == "imported" and event.payload.get("missing"):
-            found.append(_Lost(event.seq, event.seq, may_tell=False))
-        before = event.seq
-    if unfinished_imports(events):
-        last_seq = max(last_seq, before + 1)
-    if last_seq > before:
-        found.append(_Lost(before + 1, last_seq, before < told_before))
-    return found
-
-
 def as_ended(copy: Sequence[Event]) -> list[Event]:
     """The copy when no import of it is under way: what is doubted for that alone is untold."""
     events = list(copy)
@@ -200,31 +274,6 @@ def as_ended(copy: Sequence[Event]) -> list[Event]:
     return events
 
 
-def lost_places(events: Sequence[Event]) -> list[int]:
-    """The last seq of each loss."""
-    return [one.last for one in _lost(events, 0)]
-
-
-def _told_before(events: Sequence[Event]) -> float:
-    """Of starts elsewhere no lost line tells that stood behind the event of this seq.
-
-    An import may come at any time. A fork is made before anybody works in it; where the first line
-    is lost it may be one.
-    """
-    if any(event.type == "imported" for event in events):
-        return inf
-    if events and events[0].seq == 1 and all(event.type != "forked" for event in events):
-        return 0
-    return min((event.seq for event in events if event.owner is not None), default=inf)
-
-
 def unfinished_imports(events: Sequence[Event]) -> list[str]:
     """Of each import that began and has not ended the id of the last entry it was to bring."""
-    open_: dict[str, None] = {}
-    for event in events:
-        if event.type != "imported" or check_payload(event.type, event.payload) is not None:
-            continue
-        if (begun := event.payload.get("begun")) is not None:
-            open_[begun] = None
-        open_.pop(event.payload.get("ended") or "", None)
-    return list(open_)
+    return list(_lost(events).unfinished)

@@ -83,9 +83,7 @@ def resume(
     """
     account = account_of(events)
     elsewhere = calls_elsewhere(events)
-    within_reach = {
-        call.intent.id for (turn, _), call in account.newest.items() if turn in account.turns
-    }
+    within_reach = {id(call) for (turn, _), call in account.newest.items() if turn in account.turns}
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), workspace, written)
     doubtful = may_have_started(account, events, last_seq)
@@ -97,7 +95,7 @@ def resume(
         _reason(
             _code(tool),
             f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}"
-            + (_BY if call in elsewhere or call.intent.id not in within_reach else ""),
+            + ("" if id(call) in within_reach else _BY),
             turn=tool["turn"],
             call_id=tool["call_id"],
         )
