@@ -60,6 +60,7 @@ GROUPS = {
             "test_langchain_calls.py",
             "test_langchain_events.py",
             "test_langchain_graphs.py",
+            "test_langchain_interrupts.py",
             "test_langchain_left.py",
             "test_langchain_runs.py",
             "test_langchain_environment.py",

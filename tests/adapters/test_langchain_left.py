@@ -103,6 +103,7 @@ class Program:
         gc.collect()
         heard, board = self.heard, self.heard._board
         of_it = (heard._answers, heard._tools, heard._places, board._waiting, board._open)
+        of_it += (heard._interrupted, heard._tasks)
         return sum(len(one) for one in of_it)
 
 
