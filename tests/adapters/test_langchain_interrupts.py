@@ -17,7 +17,7 @@ from adapters.replay import Replay
 from adapters.trial import wants
 
 wants("langchain", "langchain-openai", "langgraph")
-agents, middleware, tools, openai, memory, types = map(
+agents, middleware, tools, openai, memory, graphs, types = map(
     importlib.import_module,
     (
         "langchain.agents",
@@ -25,6 +25,7 @@ agents, middleware, tools, openai, memory, types = map(
         "langchain_core.tools",
         "langchain_openai",
         "langgraph.checkpoint.memory",
+        "langgraph.graph",
         "langgraph.types",
     ),
 )
@@ -125,15 +126,22 @@ def test_in_an_event_loop(program: Callable[[str], Program]) -> None:
     assert it.calls() == [("done", "4 in Oslo"), ("done", "4 in Rome")]
 
 
-@pytest.mark.parametrize("way", ["stops before", "left at the interrupt"])
+@pytest.mark.parametrize("way", ["stops before", "left at the interrupt", "a node of a graph"])
 def test_where_nothing_tells_that_somebody_is_waited_for(
     program: Callable[[str], Program], way: str
 ) -> None:
     """The reply ends with its run, though another one goes on."""
-    it = program("middleware" if way == "left at the interrupt" else "at once")
+    it = program("at once" if way == "stops before" else "middleware")
     if way == "stops before":
         kept = it.agent.invoke(QUESTION, it.config(), interrupt_before=["tools"])
         go_on = None
+    elif way == "a node of a graph":
+        graph = graphs.StateGraph(graphs.MessagesState)
+        graph.add_node("agent", it.agent.copy(update={"checkpointer": None}))
+        graph.add_edge(graphs.START, "agent")
+        it.agent = graph.compile(checkpointer=memory.InMemorySaver())
+        kept = it.agent.invoke(QUESTION, it.config())
+        go_on = decided(kept, APPROVED, APPROVED)
     else:
         stream = it.agent.stream(QUESTION, it.config(), stream_mode="updates")
         kept = next(one for one in stream if "__interrupt__" in one)
