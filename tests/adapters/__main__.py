@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import time
@@ -60,6 +61,7 @@ GROUPS = {
             "test_langchain_calls.py",
             "test_langchain_events.py",
             "test_langchain_graphs.py",
+            "test_langchain_interrupts.py",
             "test_langchain_left.py",
             "test_langchain_runs.py",
             "test_langchain_environment.py",
@@ -114,8 +116,13 @@ def install(name: str, group: Group) -> str | None:
         return f"not installed within {INSTALL_SECONDS_MAX} s"
     if done.returncode == 0:
         return None
-    said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-    return said[0] if said else f"pip ended with {done.returncode}"
+    return trouble_of(done.stderr) or f"pip ended with {done.returncode}"
+
+
+def trouble_of(stderr: str) -> str | None:
+    """What pip could not do, in a line; it names every version that the registry has."""
+    said = [line for line in stderr.splitlines() if line.startswith("ERROR")]
+    return re.sub(r" \(from versions: .*\)", "", said[0]) if said else None
 
 
 def versions(name: str, group: Group) -> str:

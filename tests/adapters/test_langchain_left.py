@@ -33,6 +33,9 @@ agents, httpx2, anthropic, openai, runnables, tools = map(
 )
 callback = importlib.import_module("walld_client.adapters.langchain").WalldCallback
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.* is in beta:DeprecationWarning", "ignore:.* is experimental:DeprecationWarning"
+)
 QUESTION: Any = {"messages": [{"role": "user", "content": "hello"}]}
 
 
@@ -100,12 +103,32 @@ class Program:
         gc.collect()
         heard, board = self.heard, self.heard._board
         of_it = (heard._answers, heard._tools, heard._places, board._waiting, board._open)
+        of_it += (heard._interrupted, heard._tasks)
         return sum(len(one) for one in of_it)
 
 
 async def drained(chunks: AsyncIterator[Any]) -> None:
     async for _ in chunks:
         pass
+
+
+async def events(it: Program, name: str) -> Any:
+    """Of an agent, as a run that its reader drives."""
+    return await it.agent(name).astream_events(QUESTION, it.config, version="v3")
+
+
+async def events_read(it: Program, name: str) -> None:
+    await drained(await events(it, name))
+
+
+async def words_read(it: Program, name: str) -> None:
+    run = await events(it, name)
+    async for message in run.messages:
+        await drained(message.text)
+
+
+async def output_awaited(it: Program, name: str) -> None:
+    await (await events(it, name)).output()
 
 
 WAYS: dict[str, Callable[[Program, str], Awaitable[Any]]] = {
@@ -118,6 +141,9 @@ WAYS: dict[str, Callable[[Program, str], Awaitable[Any]]] = {
     "agent messages": lambda it, name: drained(
         it.agent(name).astream(QUESTION, it.config, stream_mode="messages")
     ),
+    "agent events": events_read,
+    "agent events, words": words_read,
+    "agent events, output": output_awaited,
 }
 
 
@@ -237,6 +263,66 @@ def test_a_stream_of_events_that_nobody_reads_on(
     del stream, event
     assert it.keeps() == 0
     until(lambda: it.statuses() == ["cancelled"], "cancelled")
+
+
+async def read_until_cancelled(it: Program, stream: Any, pieces: Any, way: str) -> None:
+    """Its reader waits for something else than its next piece when it is cancelled."""
+
+    async def read() -> None:
+        async for _ in pieces:
+            if it.spoke.is_set():
+                await asyncio.Event().wait()
+
+    async def read_within() -> None:
+        async with stream:
+            await read()
+
+    running = asyncio.ensure_future(read_within() if way == "with" else read())
+    await it.spoke.wait()
+    await cancel(running)
+
+
+@pytest.mark.parametrize("way", ["held", "with"])
+def test_events_of_an_agent_whose_reader_is_cancelled_at_something_else(
+    walld: walld_client.Client, replay: Replay, way: str
+) -> None:
+    """LangGraph is told by `async with` alone; else the run waits until nobody has it."""
+
+    async def read(it: Program) -> None:
+        run = await events(it, "text:frames:hold4")
+        await read_until_cancelled(it, run, run, way)
+        assert it.statuses() == ["cancelled" if way == "with" else "live"]
+
+    async def main() -> Program:
+        it = Program(walld, replay)
+        await read(it)
+        gc.collect()
+        await asyncio.to_thread(until, lambda: it.statuses() == ["cancelled"], "cancelled")
+        return await it.close()
+
+    assert asyncio.run(main()).keeps() == 0
+
+
+@pytest.mark.parametrize("way", ["held", "with"])
+def test_events_of_a_model_whose_reader_is_cancelled(
+    walld: walld_client.Client, replay: Replay, way: str
+) -> None:
+    """LangChain reads on by itself, so that the answer comes whole; `async with` cancels that."""
+    end = "cancelled" if way == "with" else "complete"
+
+    async def main() -> Program:
+        it = Program(walld, replay)
+        model = it.model("text:frames:hold4" if way == "with" else "text:frames")
+        stream = await model.astream_events("hello", it.config, version="v3")
+        await read_until_cancelled(it, stream, stream.text, way)
+        await asyncio.to_thread(until, lambda: it.statuses() == [end], end)
+        return await it.close()
+
+    it = asyncio.run(main())
+    reply = walld.recover(stream_id=it.ids[0])
+    assert reply is not None
+    assert way == "with" or reply.text == told(answer("chat", "text"))["text"]
+    assert it.keeps() == 0
 
 
 def test_an_answer_that_outlives_its_run(walld: walld_client.Client, replay: Replay) -> None:

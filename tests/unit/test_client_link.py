@@ -16,6 +16,7 @@ import pytest
 import walld_client
 from fake_daemon import FakeDaemon, Peer, fake_daemon
 from walld_client import frames, process
+from walld_client.limits import SHORT_FRAME_BYTES_MAX
 from walld_client.reply import Reply
 from walld_client.wire import messages as wire
 
@@ -341,6 +342,45 @@ def test_a_token_taken_in_part_is_finished_first(
     assert unfolded(peer) == [0, 1, 2, 3]
 
 
+def test_arguments_taken_in_part_or_not_at_all_are_finished_first(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    """A short event goes to the kernel as a token does, and waits as one where it does not."""
+    reply = client.reply("S")
+    reply.tool("f", call_id="c")
+    send = client._link.send
+    took = iter((9, 0))
+
+    def sparing(view: bytes | memoryview, flags: int) -> int:
+        if not (most := next(took)):
+            client._link.send = send
+            raise BlockingIOError
+        return send(bytes(view)[:most], flags)
+
+    client._link.send = sparing
+    assert [reply.tool_arguments(one, call_id="c") for one in ("1 ", "2 ", "3")] == [2, 3, 4]
+    soon(lambda: reply.sent_seq == 4)
+    assert client.stats().backlog == 0
+    assert reply.token("end") == reply.sent_seq == 5
+    peer = daemon.has_text("end")
+    assert unfolded(peer) == [0, 1, 2, 3, 4, 5]
+    said = [one for one in peer.events() if isinstance(one, wire.ToolArguments)]
+    assert [one.delta for one in said] == [b"1 ", b"2 ", b"3"]
+
+
+def test_short_and_long_events_are_counted_alike(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply, backlog = client.reply("S"), client._link.backlog
+    for at in range(200):
+        reply.event("k", "x" * (at * 20))
+        assert reply.sent_seq == at + 1
+        backlog.count()
+        counted = backlog.frames_bytes
+        backlog.recount()
+        assert counted == backlog.frames_bytes
+
+
 def test_nothing_overtakes_an_event_that_was_put_and_not_pushed(
     daemon: FakeDaemon, client: walld_client.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,7 +392,7 @@ def test_nothing_overtakes_an_event_that_was_put_and_not_pushed(
     push = client._link.push
     monkeypatch.setattr(type(client._link), "push", lambda link: interrupted())
     with pytest.raises(KeyboardInterrupt):
-        reply.step()
+        reply.event("long", "x" * SHORT_FRAME_BYTES_MAX)
     monkeypatch.setattr(type(client._link), "push", lambda link: push())
     reply.token("x")
     peer = daemon.has_text("x", 1)

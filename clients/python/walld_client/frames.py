@@ -58,8 +58,7 @@ pack_token = struct.Struct(">I8sIBH").pack
 """(text bytes + 15, text_prefix, seq, 0xC5, text bytes): all of a plain text frame but its text."""
 _long_token = struct.Struct(">I8sIBI").pack
 _ids = struct.Struct(">5xBxIxI").unpack_from
-_place = struct.Struct(">BIBI").pack
-_length = struct.Struct(">I").pack
+_head = struct.Struct(">I2sBIBI").pack
 _encoder = msgspec.msgpack.Encoder()
 _high_bytes = bytes(range(0x80, 0x100))
 
@@ -86,9 +85,7 @@ def body_of(event: Event) -> bytes:
 
 def place(body: bytes, number: int, seq: int) -> bytes:
     """The frame of `body` as event `seq` of stream `number`."""
-    return b"".join(
-        (_length(len(body)), body[:2], _place(_UINT32, number, _UINT32, seq), body[12:])
-    )
+    return _head(len(body), body[:2], _UINT32, number, _UINT32, seq) + body[12:]
 
 
 def ids_of(frame: bytes) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ def checked_id(id: str, field: str) -> str:  # noqa: A002 - it is one
     if not isinstance(id, str):
         raise ValueError(f"{field} must be a str, got {type(id).__name__}")
     try:
-        length = len(id.encode())
+        length = len(id) if id.isascii() else len(id.encode())
     except UnicodeEncodeError:
         raise ValueError(f"{field} holds a lone surrogate at {_lone(id)}, no id may") from None
     if not 1 <= length <= ID_BYTES_MAX:

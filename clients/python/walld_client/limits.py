@@ -33,6 +33,7 @@ __all__ = [
     "QUERIES_MAX",
     "READ_BYTES_MAX",
     "SEEN_MAX",
+    "SHORT_FRAME_BYTES_MAX",
     "SHORT_TEXT_BYTES_MAX",
     "SUBMIT_SECONDS",
     "TEXT_BYTES_MAX",
@@ -50,6 +51,8 @@ TEXT_BYTES_MAX: Final = 1 * MIB - 4 * KIB
 """Longest text, arguments or result of one event until Welcome says otherwise."""
 SHORT_TEXT_BYTES_MAX: Final = 1 * KIB
 """Longest text that takes the short way to the kernel; also the longest that folds into a run."""
+SHORT_FRAME_BYTES_MAX: Final = 2 * KIB
+"""Longest frame of any other event that takes it: nobody counts it until the chores."""
 INFO_BYTES_MAX: Final = 64 * KIB
 """Longest info, meta or detail: beyond it only the start of its repr travels."""
 NAME_BYTES_MAX: Final = 1 * KIB

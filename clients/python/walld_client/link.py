@@ -16,9 +16,14 @@ from collections import deque
 from collections.abc import Callable
 
 from walld_client import frames, process
-from walld_client.connection import Connection
+from walld_client.connection import NOSIGNAL, Connection
 from walld_client.hearing import Drain
-from walld_client.limits import CHORES_EVERY_OTHERS, CHORES_EVERY_TOKENS, TRIM_FRAMES_MAX
+from walld_client.limits import (
+    CHORES_EVERY_OTHERS,
+    CHORES_EVERY_TOKENS,
+    SHORT_FRAME_BYTES_MAX,
+    TRIM_FRAMES_MAX,
+)
 from walld_client.stream import Stream
 from walld_client.wire import messages
 
@@ -91,6 +96,26 @@ class Link(Connection):
         full = self.backlog.frames_bytes > self.backlog.bytes_max
         if full or self._until_chores <= 0:
             self.do_chores()
+
+    def give(self, stream: Stream, frame: bytes) -> None:
+        """Put and push one event; where nothing waits a short one goes the short way of a token
+        (`reply.py`), which writes no books. The caller holds the lock.
+        """
+        if not self.flowing or len(frame) > SHORT_FRAME_BYTES_MAX:
+            self.put(stream, frame)
+            self.push()
+            return
+        stream.next_seq += 1
+        try:
+            self.remember(frame)
+            taken = self.send(frame, NOSIGNAL)
+        except OSError as error:
+            self.stumbled(stream, error)
+            return
+        if taken != len(frame):
+            self.took_part(stream, taken)
+        elif stream.next_seq > stream.chores_seq:
+            self.do_chores(stream)
 
     def sent_seq(self, stream: Stream) -> int:
         """Highest seq the kernel has taken, on the connection at hand."""

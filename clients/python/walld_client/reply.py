@@ -340,15 +340,14 @@ class ReplyBase:
         pieces = self._pieces(text)
         return say_text(self._link, self._stream, tag, pieces, opaque.info_bytes(info))
 
-    def _redacted(self, text: str) -> str:
-        return text if self._redact is None else self._redact(text)
-
     def _pieces(self, text: str) -> list[bytes]:
         """Redacted text as bytes, in pieces that fit an event."""
         if not isinstance(text, str):
             raise TypeError(f"text must be a str, got {type(text).__name__}")
-        encoded = opaque.text_bytes(self._redacted(text))
+        encoded = opaque.text_bytes(text if self._redact is None else self._redact(text))
         bytes_max = self._link.hearing.text_bytes_max
+        if len(encoded) <= bytes_max:
+            return [encoded]
         pieces = [opaque.cut(encoded, bytes_max)]
         at = len(pieces[0])
         while at < len(encoded):

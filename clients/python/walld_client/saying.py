@@ -39,6 +39,7 @@ def say(
     """
     bodies = [event if callable(event) else frames.body_of(event) for event in events]
     seq = 0
+    say_one = link.put if terminal else link.give
     try:
         with link.mutex, link:
             if _is_late(link, stream):
@@ -46,12 +47,12 @@ def say(
             for body in bodies:
                 seq = stream.next_seq
                 made = frames.body_of(body(seq)) if callable(body) else body
-                link.put(stream, frames.place(made, stream.number, seq))
+                say_one(stream, frames.place(made, stream.number, seq))
             if terminal:
                 stream.terminal = stream.careful = True
-            if released:
-                _put_release(link, stream)
-            link.push()
+                if released:
+                    _put_release(link, stream)
+                link.push()
     except Reentered:
         link.deferred.append(
             partial(say, link, stream, events, terminal=terminal, released=released)
@@ -74,8 +75,7 @@ def say_text(
                 return 0
             for piece in pieces:
                 seq = stream.next_seq
-                link.put(stream, frames.plain_text(prefix, seq, piece))
-            link.push()
+                link.give(stream, frames.plain_text(prefix, seq, piece))
     except Reentered:
         link.deferred.append(partial(say_text, link, stream, tag, pieces, info))
     return seq

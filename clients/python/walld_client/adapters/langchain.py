@@ -21,8 +21,10 @@ Owns: LangChain's callbacks to calls on a reply. Refuses: when a reply ends (`mo
 - Results need the callback to see the chain around model and tools, as it does where it is given to
   the run (`config`): a reply whose chain it does not see ends with the model's answer.
 - `ChatOpenAI` drops the `reasoning_content` of servers that have it; the httpx2 hook keeps it.
-- A tool that LangGraph interrupts has not failed: its call stays open. Of a tool that gives back a
-  `Command` the result is what its message tells the model.
+- A tool that LangGraph interrupts has not failed: its call stays open, as those do that wait for
+  LangChain's HumanInTheLoopMiddleware, and another run may go on with them
+  (`langchain_interrupts.py`). Of a tool that gives back a `Command` the result is what its message
+  tells the model.
 - LangChain ends a stream that was cut without a word as if all were well (`on_llm_end`): it is
   errored here unless some finish reason came. An answer that was not streamed came whole or not.
 - The callback runs in the thread, or on the event loop, of the model call (`run_inline`), so that
@@ -33,7 +35,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
@@ -42,6 +44,7 @@ from weakref import WeakKeyDictionary
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 from walld_client import client as walld
+from walld_client.adapters import langchain_interrupts as interrupts
 from walld_client.adapters.langchain_events import Answer
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.recording import SessionId
@@ -53,7 +56,8 @@ __all__ = ["WalldCallback"]
 _VARIABLE = "WALLD_LANGCHAIN"
 _REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 """What providers call it in a message's metadata."""
-_BUBBLE_UP = ("langgraph.errors", "GraphBubbleUp")
+_TASK = "langgraph_checkpoint_ns"
+"""In the metadata of a node: its task, the same in the run that goes on with it."""
 
 
 class WalldCallback(BaseCallbackHandler):
@@ -90,6 +94,10 @@ class WalldCallback(BaseCallbackHandler):
         """Call ids of tools that run."""
         self._places: WeakKeyDictionary[UUID, Place] = WeakKeyDictionary()
         """Where each chain and tool that runs lies, with itself, by the numbers of their ids."""
+        self._tasks: WeakKeyDictionary[UUID, str] = WeakKeyDictionary()
+        """What LangGraph calls the nodes that run."""
+        self._interrupted: dict[Hashable, set[str]] = {}
+        """Those of them that wait for somebody, by their outermost run."""
 
     # --- models ---
 
@@ -185,6 +193,8 @@ class WalldCallback(BaseCallbackHandler):
             reason = (about.get("incomplete_details") or {}).get("reason") or reason
         if reason is not None:
             call.finish(str(reason))
+        call.message_id = getattr(message, "id", None)
+        interrupts.supersede(self._board, call)
         call.done()
 
     @safely
@@ -247,14 +257,22 @@ class WalldCallback(BaseCallbackHandler):
         *,
         run_id: UUID,
         parent_run_id: UUID | None = None,
+        metadata: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
         """A chain, a graph or a node begins."""
-        self._enter(run_id, parent_run_id)
+        place = self._enter(run_id, parent_run_id)
+        if (task := (metadata or {}).get(_TASK)) is not None:
+            self._tasks[run_id] = task
+            interrupts.take_up(self._board, place[0], task)
 
     @safely
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **_: Any) -> None:
-        """It is done; where it is the outermost run, no tool of it answers any more."""
+        """It is done; where it is the outermost run, no tool of it answers any more, unless it was
+        interrupted.
+        """
+        if tasks := self._interrupted.pop(run_id.int, None):
+            interrupts.hold(self._board, run_id.int, tasks, outputs)
         if self._leave(run_id):
             for call in self._under_way_in(run_id):  # by itself: nothing tells when its tools ran
                 call.place = ()
@@ -264,6 +282,9 @@ class WalldCallback(BaseCallbackHandler):
         """The same; what a model was saying in it, nobody gets any more."""
         for call in self._under_way_in(run_id):
             call.cancel(f"the run that it was in ended: {type(error).__name__}")
+        place, task = self._places.get(run_id), self._tasks.get(run_id)
+        if place and task and _is_control_flow(error, "GraphInterrupt"):
+            self._interrupted.setdefault(place[0], set()).add(task)
         self._leave(run_id)
 
     def _under_way_in(self, run_id: UUID) -> list[ModelCall]:
@@ -281,16 +302,18 @@ class WalldCallback(BaseCallbackHandler):
     def _leave(self, run_id: UUID) -> bool:
         """Was it the outermost run?"""
         self._tools.pop(run_id, None)
+        self._tasks.pop(run_id, None)
         if self._places.pop(run_id, None) != (run_id.int,):
             return False
+        self._interrupted.pop(run_id.int, None)
         self._board.run_ended(run_id.int)
         return True
 
 
-def _is_control_flow(error: BaseException) -> bool:
-    """LangGraph's `GraphBubbleUp`: an interrupt, say, until a human has answered."""
+def _is_control_flow(error: BaseException, name: str = "GraphBubbleUp") -> bool:
+    """One of LangGraph's own: an interrupt, say, until a human has answered."""
     kinds = type(error).__mro__
-    return any((one.__module__, one.__name__) == _BUBBLE_UP for one in kinds)
+    return any((one.__module__, one.__name__) == ("langgraph.errors", name) for one in kinds)
 
 
 def _answer_in(output: Any, call_id: str | None) -> Any:

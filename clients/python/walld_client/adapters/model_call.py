@@ -63,6 +63,8 @@ class ModelCall:
         """The model is done, one way or another."""
         self.waiting: set[str] = set()
         """Calls without a result."""
+        self.message_id: str | None = None
+        """The framework's own name of the answer, where it has one."""
         self._board = board
         self._session = session
         self._meta = meta
@@ -71,6 +73,14 @@ class ModelCall:
     def again(self) -> ModelCall:
         """Another attempt at it, in the same session."""
         return ModelCall(self._board, self.place, self._session, self._meta)
+
+    def is_of(self, board: Board) -> bool:
+        """Is that where its results come from?"""
+        return self._board is board
+
+    def move(self, board: Board, place: Place) -> None:
+        """Another run goes on with it."""
+        self._board, self.place = board, place
 
     def reply(self) -> ReplyBase | None:
         """None where it is not to be recorded."""
@@ -263,6 +273,25 @@ class Board:
         """Does a call of this outermost run wait for its tools?"""
         with self._lock:
             return run in self._open
+
+    def open_in(self, place: Place) -> list[ModelCall]:
+        """The calls of an outermost run that wait for their tools."""
+        with self._lock:
+            return [one for run in place for one in self._open.get(run, ())]
+
+    def take_out(self, run: Hashable) -> list[ModelCall]:
+        """The same, which this run answers no more, and another one may."""
+        with self._lock:
+            calls = list(self._open.pop(run, ()))
+            self._waiting.difference_update(calls)
+        return calls
+
+    def take_in(self, call: ModelCall, place: Place) -> None:
+        """A run, the first of this place, goes on with what another one has left open."""
+        call.move(self, place)
+        with self._lock:
+            self._waiting.add(call)
+            self.leave_open(call)
 
     # --- of a model call -------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Chunk", "Delta", "index_of", "loosely"]
+__all__ = ["Choice", "Chunk", "Delta", "index_of", "loosely"]
 
 
 class _Function(msgspec.Struct):
@@ -38,7 +38,9 @@ class Delta(msgspec.Struct):
     function_call: _Function | None = None
 
 
-class _Choice(msgspec.Struct):
+class Choice(msgspec.Struct):
+    """One of the answers that were asked for."""
+
     index: int | None = None
     delta: Delta | None = None
     finish_reason: Any = None
@@ -49,7 +51,7 @@ class Chunk(msgspec.Struct):
 
     id: Any = None
     model: Any = None
-    choices: list[_Choice] | None = None
+    choices: list[Choice] | None = None
     error: Any = None
 
 
@@ -91,13 +93,13 @@ class _Loose:
         self.is_odd = self.is_odd or given is not value or len(found) != len(given)
         return found if given is value else []
 
-    def choice(self, value: dict[str, Any]) -> _Choice:
+    def choice(self, value: dict[str, Any]) -> Choice:
         """One of the choices; of which one is not known, the first."""
         index = index_of(value.get("index"))
         if index is None and value.get("index") is not None:
             self.is_odd = True
         delta = self._object(value.get("delta"))
-        return _Choice(
+        return Choice(
             index=index,
             delta=None if delta is None else self._delta(delta),
             finish_reason=value.get("finish_reason"),

@@ -122,7 +122,9 @@ def held(value: Any) -> dict[str, Any]:
 
     To ask pydantic's for an attribute that is missing costs 3 us, of which a chunk has several.
     """
-    return {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}
+    have = vars(value)
+    more = getattr(value, "__pydantic_extra__", None)
+    return {**have, **more} if more else have
 
 
 def plain(value: Any) -> Any:
