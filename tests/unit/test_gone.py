@@ -15,6 +15,7 @@ from virtual_daemon import Home, Peer, Virtual, living, recovered, run, until
 from walld_client.wire import messages as wire
 
 from walld.cli.offline import find
+from walld.daemon.keeper import Keeper
 from walld.disk.real import RealDisk, RealFile
 from walld.errors import FormatError
 from walld.partials.gone import GONE_PATH, done_with, read_gone, write_down
@@ -136,5 +137,36 @@ def test_what_was_released_stays_so_while_its_partial_cannot_be_removed(
                 assert await recovered(virtual, "s1") is None
         assert not partial.exists()
         assert not (made.path / GONE_PATH).exists()
+
+    run(main)
+
+
+def test_no_tombstone_goes_before_the_partial_had_its_turn(
+    tmp_path: Path, made: DamagedDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that is killed in between leaves it."""
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "a "), flags=Flag.BEGIN))
+    made.batch()
+    made.partial(1, begin(), text(1, "a "))
+    made.close()
+
+    async def not_yet(_keeper: Keeper) -> None:
+        pass
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Keeper, "remove_unwanted", not_yet)
+            async with living(Home(tmp_path)) as virtual:
+                with Peer(virtual, producer=b"p" * 16) as agent:
+                    agent.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 2, 1, 2))
+                    agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
+                    await agent.drain("synced")
+                await anyio.sleep(1000)
+                await virtual.crash()
+        async with living(Home(tmp_path)) as virtual:
+            assert await recovered(virtual, "s1") is None
+            await until(lambda: not made.file(1).exists())
 
     run(main)

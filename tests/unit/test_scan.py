@@ -10,6 +10,7 @@ from wal_files import LOG, BytesDisk, BytesFile, LogWriter, batch_of, small_log
 
 from walld import limits
 from walld.disk.base import Disk, Entry
+from walld.disk.patient import PatientDisk
 from walld.wal import layout, scan
 from walld.wal.encode import BatchBuilder, settled_batches
 from walld.wal.layout import BATCH_HEADER_BYTES, BatchHeader, BatchKind, SegmentHeader, Settled
@@ -285,9 +286,14 @@ def test_a_later_version_is_kept_and_not_called_damage() -> None:
 
 
 @pytest.mark.parametrize(("errors", "whole"), [(1, True), (2, True), (3, False)])
-def test_a_read_error_is_tried_three_times(errors: int, whole: bool) -> None:
+def test_a_read_error_is_tried_three_times(
+    monkeypatch: pytest.MonkeyPatch, errors: int, whole: bool
+) -> None:
     log = one_segment(b"a", b"b")
-    found = SegmentScan(BytesFile("x", bytes(log.files[1]), errors), 1, LOG)
+    disk = BytesDisk(log.files)
+    file = BytesFile("x", bytes(log.files[1]), errors)
+    monkeypatch.setattr(disk, "open", lambda _path: file)
+    found = SegmentScan(PatientDisk(disk).open("x"), 1, LOG)
     numbers = [batch.batch_no for batch in found]
     assert numbers == ([1, 2] if whole else [])
     assert [hole.reason for hole in found.facts.holes] == ([] if whole else ["unreadable"])

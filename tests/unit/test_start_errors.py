@@ -10,6 +10,7 @@ import gc
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,14 @@ from failing_verbs import Verbs
 from virtual_daemon import Home, Peer, asked, living, run, text_of
 from walld_client.wire import messages as wire
 
+from walld.daemon.kept_found import find_partials
+from walld.disk.patient import PatientDisk
+from walld.disk.real import RealDisk
 from walld.partials import gone
+from walld.partials.gone import done_with
+from walld.partials.store import PartialStore
 from walld.wal.layout import Flag, segment_name
+from walld.wal.scan import LogScan
 
 Told = tuple[list[tuple[str, bytes, list[tuple[int, int, str]]]], Any]
 
@@ -163,3 +170,40 @@ def test_no_error_of_a_segment_is_a_reason_not_to_start(starts: Starts) -> None:
         for stream_id, said, _gaps in replies:
             assert said in whole[stream_id], (at, verb, path)
         assert events in (None, starts.well[1])
+
+
+@pytest.mark.parametrize("place", ["segment", "partial", "directory", "list"])
+def test_what_lasts_is_tried_three_times_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Each try of a bad sector may take half a minute."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), text(1, "x"), flags=Flag.BEGIN))
+    kept = made.partial(2, begin("k"), text(1, "y"))
+    with RealDisk(str(made.path)) as disk:
+        gone.write_down(disk, LOG, [7])
+    made.close()
+    verb = "list_dir" if place == "directory" else "open"
+    path = {
+        "segment": f"wal/{segment_name(1)}",
+        "partial": str(kept.relative_to(made.path)),
+        "directory": "partials",
+        "list": gone.GONE_PATH,
+    }[place]
+    whole, tries = getattr(RealDisk, verb), list[str]()
+
+    def planted(self: RealDisk, asked: str) -> Any:
+        if asked == path:
+            tries.append(asked)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), asked)
+        return whole(self, asked)
+
+    monkeypatch.setattr(RealDisk, verb, planted)
+    with RealDisk(str(made.path)) as disk, suppress(OSError):
+        patient = PatientDisk(disk)
+        done_with(patient, LOG, [], [], is_all=True)
+        find_partials(PartialStore(patient))
+        for _ in LogScan(patient, LOG):
+            pass
+    assert len(tries) == 3

@@ -18,6 +18,8 @@ from walld_client.wire import messages as wire
 
 from walld.cli.run import CANNOT, DONE, complain
 from walld.daemon.settings import load
+from walld.disk.base import Disk
+from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
@@ -70,17 +72,21 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
     data = load({"data": options.data}, os.environ, os.geteuid()).data
     with RealDisk(data, read_only=True) as disk:
         yield {"what": "directory", "depth": 0, "path": data}
-        for segment_id in list_segments(disk):
-            path = f"{WAL_DIR}/{segment_name(segment_id)}"
-            yield from _segment(disk, path, path, segment_id, named)
-        for uid, sessions in PartialStore(disk).tree().items():
-            for session_name, stream_names in sessions.items():
-                for stream_name in stream_names:
-                    path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
-                    yield from _partial(disk, path, path, named)
+        yield from _directory(PatientDisk(disk), named)
 
 
-def _file(disk: RealDisk, name: str, path: str, named: _Named) -> Iterator[Row]:
+def _directory(disk: Disk, named: _Named) -> Iterator[Row]:
+    for segment_id in list_segments(disk):
+        path = f"{WAL_DIR}/{segment_name(segment_id)}"
+        yield from _segment(disk, path, path, segment_id, named)
+    for uid, sessions in PartialStore(disk).tree().items():
+        for session_name, stream_names in sessions.items():
+            for stream_name in stream_names:
+                path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
+                yield from _partial(disk, path, path, named)
+
+
+def _file(disk: Disk, name: str, path: str, named: _Named) -> Iterator[Row]:
     segment_id = parse_segment_name(name)
     if segment_id is not None:
         return _segment(disk, name, path, segment_id, named)
@@ -90,7 +96,7 @@ def _file(disk: RealDisk, name: str, path: str, named: _Named) -> Iterator[Row]:
 # --- segments -------------------------------------------------------------------------------------
 
 
-def _segment(disk: RealDisk, name: str, path: str, segment_id: int, named: _Named) -> Iterator[Row]:
+def _segment(disk: Disk, name: str, path: str, segment_id: int, named: _Named) -> Iterator[Row]:
     try:
         file = disk.open(name)
     except FileNotFoundError:
@@ -173,7 +179,7 @@ def _batch(batch: ScannedBatch, named: _Named) -> Iterator[Row]:
 # --- partials -------------------------------------------------------------------------------------
 
 
-def _partial(disk: RealDisk, name: str, path: str, named: _Named) -> Iterator[Row]:
+def _partial(disk: Disk, name: str, path: str, named: _Named) -> Iterator[Row]:
     try:
         file = disk.open(name)
     except FileNotFoundError:

@@ -22,6 +22,7 @@ from walld.cli.session_survey import SessionFound
 from walld.cli.show import as_json
 from walld.daemon.damage import log_is_gone
 from walld.disk.base import Disk
+from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
@@ -117,7 +118,7 @@ class Report:
 def run(options: argparse.Namespace) -> int:
     """Exit 0, 1 or 2."""
     with RealDisk(options.directory, read_only=True) as disk:
-        report = inspect(disk, options.directory)
+        report = inspect(PatientDisk(disk), options.directory)
     if options.json:
         print(as_json(asdict(report)))
     else:

@@ -32,6 +32,8 @@ from walld.daemon.damage import (
     lost_to_power,
     tails_lost,
 )
+from walld.disk.base import Disk
+from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, Partial, PartialFacts, PartialStore, Stray
@@ -84,7 +86,8 @@ class _Stream:
 
 def find(data: str) -> Found:
     """All replies of all users in the data directory. OSError where it cannot be read at all."""
-    with RealDisk(data, read_only=True) as disk:
+    with RealDisk(data, read_only=True) as real:
+        disk = PatientDisk(real)
         check_directory(disk)
         for _ in range(READ_TRIES):
             before = list_segments(disk)
@@ -99,7 +102,7 @@ def find(data: str) -> Found:
 class _Reading:
     """One reading of a directory."""
 
-    def __init__(self, disk: RealDisk) -> None:
+    def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._streams: dict[int, _Stream] = {}
         self._apart: list[_Stream] = []

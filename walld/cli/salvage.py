@@ -27,6 +27,7 @@ from walld.cli.show import as_json
 from walld.daemon import peers
 from walld.daemon.damage import is_spoiled
 from walld.disk.base import Disk
+from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
 from walld.errors import ConfigError, FormatError
 from walld.escape import escaped_line
@@ -45,7 +46,8 @@ PROGRESS_REPLIES_MIN = 100
 
 def run(options: argparse.Namespace) -> int:
     """Exit 0, 1 or 2."""
-    with RealDisk(options.directory, read_only=True) as disk:
+    with RealDisk(options.directory, read_only=True) as real:
+        disk = PatientDisk(real)
         survey.check_directory(disk)
         _check_target(options.directory, options.to)
         report = fsck.inspect(disk, options.directory)

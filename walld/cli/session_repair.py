@@ -18,6 +18,7 @@ from walld.cli.session_damage import missing_told
 from walld.cli.show import as_json
 from walld.disk.base import Disk
 from walld.disk.owner import holding
+from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
 from walld.escape import escaped_line
 from walld.ledger.snapshot import SnapshotStore
@@ -38,8 +39,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _repaired(disk: Disk, uid: int, options: argparse.Namespace) -> int:
     session_id = options.session
-    lines = LogLines()
-    survey.scan(disk, LogScan(disk, survey.log_of(disk).log_uuid), "reading the log", lines.take)
+    lines, patient = LogLines(), PatientDisk(disk)
+    log = LogScan(patient, survey.log_of(patient).log_uuid)
+    survey.scan(patient, log, "reading the log", lines.take)
     if (uid, session_id) in lines.keys():  # noqa: SIM118  it is no mapping
         text = "has lines in the log: start walld on it and end it (SIGTERM), then repair it"
         complain(f"session {session_id} {text}")

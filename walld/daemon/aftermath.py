@@ -15,7 +15,7 @@ Invariants
   memory until it is kept (P5, P7).
 - K7 Where a start could not read all of partials/, and where a partial cannot be removed, no
   tombstone goes before its stream is written down as done with (`partials/gone.py`): its partial
-  may be there. It holds the log until it is.
+  may be there. It holds the log until it is; and so does a partial whose turn to be removed comes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ class Aftermath:
 
     @property
     def holds_segments(self) -> bool:
-        """K6: what stands in the log is all that tells of some loss."""
+        """K6: what stands in the log is all that tells of some loss, or K7 of an end."""
+        if not self._engine.kept.unremoved.issuperset(self._engine.unwanted.values()):
+            return True
         if self._is_unnoted or self._are_feared() or self._may_be_joined():
             return True
         if self._engine.disk_full:

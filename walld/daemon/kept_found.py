@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
-from walld.disk.patient import patiently
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
 from walld.replies.merge import seqs_of
@@ -101,9 +99,9 @@ def _path(names: _Names, of: str = "stream") -> str:
 
 
 def _take(store: PartialStore, found: KeptFound, names: _Names) -> None:
-    """One header. An I/O error is not a bad CRC: it is read again before it is believed."""
+    """One header. An I/O error is not a bad CRC."""
     try:
-        found.facts[names] = patiently(partial(store.read_facts, *names))
+        found.facts[names] = store.read_facts(*names)
     except FormatError as error:
         _set_aside(store, found, _path(names), str(error))
     except OSError as error:
@@ -157,7 +155,7 @@ def _part_doubles(store: PartialStore, found: KeptFound) -> None:
 def _look_into(store: PartialStore, found: KeptFound, names: _Names) -> bool:
     """Its body too, by which it is of its place, and how far it goes."""
     try:
-        _, items = patiently(partial(store.read_reply, *names))
+        _, items = store.read_reply(*names)
     except FormatError as error:
         _set_aside(store, found, _path(names), str(error))
         del found.facts[names]

@@ -68,7 +68,7 @@ class Opening:
         """What they tell that this start has to write down is nothing, or that something was torn:
         a later start that finds neither says so again, or misses nothing.
         """
-        if self._mended is None or self._engine.unwanted:  # partials go before their tombstones
+        if self._mended is None:
             return False
         verdict = self._mended.verdict
         is_hurt = verdict.corrupt or verdict.unreadable

@@ -104,6 +104,15 @@ def _taken_root(root: str) -> int:
     return fd
 
 
+def _sync_dir(path: str) -> None:
+    """By a descriptor of its own: one whose sync failed is not asked again."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def _take(fd: int, path: str) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -162,7 +171,7 @@ class Owner:
             """The newest segment that LOCK tells of, and whether it names a batch of it."""
             patiently(lambda: self._write(record))  # each try writes it, and syncs what it wrote
             self._direct = self._opened_direct()
-            patiently(lambda: os.fsync(self._root_fd))
+            patiently(lambda: _sync_dir(root))
         except BaseException:
             self.close()
             raise

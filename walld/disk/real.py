@@ -38,7 +38,6 @@ DIR_MODE = 0o700
 _FILE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _WALK_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_PATH
 _DIR_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_RDONLY
-_READ_TRIES = 3
 
 
 class RealFile:
@@ -255,20 +254,12 @@ class RealDisk(ComposedDisk):
             os.fsync(fd)
 
     def list_dir(self, path: str) -> list[Entry]:
-        """Entries by name; [] where there is no such directory. "" is the data directory.
-
-        An error of the kernel is read again before it is believed, as one of a segment is.
-        """
-        for tried in range(1, _READ_TRIES + 1):
-            try:
-                with self._directory(path) as fd, _Naming(path), os.scandir(fd) as found:
-                    entries = [_entry(item) for item in found]
-                break
-            except FileNotFoundError:
-                return []
-            except OSError as error:
-                if error.errno != errno.EIO or tried == _READ_TRIES:
-                    raise
+        """Entries by name; [] where there is no such directory. "" is the data directory."""
+        try:
+            with self._directory(path) as fd, _Naming(path), os.scandir(fd) as found:
+                entries = [_entry(item) for item in found]
+        except FileNotFoundError:
+            return []
         return sorted(entry for entry in entries if entry is not None)
 
     def is_removed(self) -> bool:

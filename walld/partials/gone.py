@@ -14,11 +14,9 @@ from __future__ import annotations
 import errno
 import logging
 import re
-from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from walld.disk.patient import patiently
 from walld.errors import FormatError
 from walld.partials.store import PARTIALS_DIR, PartialStore
 from walld.wal import ranges
@@ -84,7 +82,7 @@ def done_with(
     of them lies there, the file goes.
     """
     try:
-        earlier = patiently(partial(read_gone, disk, log_uuid))
+        earlier = read_gone(disk, log_uuid)
     except OSError as error:
         _log.error("%s: %s; a reply that was resolved may come back", GONE_PATH, error)
         return [], False

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import operator
 import sys
-from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from walld import limits
-from walld.disk.patient import patiently
 from walld.wal import ranges
 from walld.wal.layout import (
     BATCH_ALIGNMENT,
@@ -253,7 +251,7 @@ class SegmentScan:
 
     def _read(self, offset: int) -> bytes:
         length = min(WINDOW_BYTES, self.facts.size - offset)
-        return patiently(partial(self._file.read_at, length, offset))
+        return self._file.read_at(length, offset)
 
 
 class LogScan:
