@@ -19,7 +19,7 @@ from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
 from walld.cli import session_import
-from walld.daemon.forking import forked_lines
+from walld.daemon.forking import forked_session
 from walld.engine.entries import entry_event, event_line, events_of
 from walld.sessions.account import calls_of
 from walld.sessions.events import Event, as_dict
@@ -89,7 +89,7 @@ class Member:
         child = Member(number)
         request = wire.Fork(1, "s", f"f{number}", at, whole)
         last_seq = self.events[-1].seq if self.events else 0
-        for event in events_of(forked_lines(self.written, request, 0, 5, last_seq)):
+        for event in events_of(forked_session(self.written, request, 0, 5, last_seq).lines):
             child.log.undos.append(child.log.state.apply(event))
             child.log.events.append(event)
         begun = calls_of(child.events)
