@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from session_log import Log
 from walld_client.errors import Refused
@@ -246,7 +246,16 @@ def play(family: list[Member], step: Any) -> None:
         one.say(name, {"call_id": more[1]}, more[0])
 
 
+GIVEN_AGAIN = [
+    *(("intent", 0, "t1", "c1", "look"), ("tool_started", 0, "t1", "c1")),
+    *(("tool_finished", 0, "t1", "c1"), ("back", 0, 2), ("intent", 0, "t1", "c1", "pay")),
+    *(("tool_started", 0, "t1", "c1"), ("fork", 0, None)),
+]
+"""On a branch from before its result, which comes to the fork behind the start of the second."""
+
+
 @settings(deadline=None, max_examples=400)
+@example(GIVEN_AGAIN, [("import", 1, 0)])
 @given(beginnings, st.lists(steps, max_size=6))
 def test_what_ran_is_doubted_wherever_it_is_known(begin: list[Any], steps: list[Any]) -> None:
     """Until somebody who knew says what became of it. A denial is such a word of a call that did
