@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from session_log import Log
 from walld_client.errors import Refused
@@ -19,7 +19,7 @@ from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
 from walld.cli import session_import
-from walld.daemon.forking import forked_lines
+from walld.daemon.forking import forked_session
 from walld.engine.entries import entry_event, event_line, events_of
 from walld.sessions.account import calls_of
 from walld.sessions.events import Event, as_dict
@@ -89,7 +89,7 @@ class Member:
         child = Member(number)
         request = wire.Fork(1, "s", f"f{number}", at, whole)
         last_seq = self.events[-1].seq if self.events else 0
-        for event in events_of(forked_lines(self.written, request, 0, 5, last_seq)):
+        for event in events_of(forked_session(self.written, request, 0, 5, last_seq).lines):
             child.log.undos.append(child.log.state.apply(event))
             child.log.events.append(event)
         begun = calls_of(child.events)
@@ -246,7 +246,16 @@ def play(family: list[Member], step: Any) -> None:
         one.say(name, {"call_id": more[1]}, more[0])
 
 
+GIVEN_AGAIN = [
+    *(("intent", 0, "t1", "c1", "look"), ("tool_started", 0, "t1", "c1")),
+    *(("tool_finished", 0, "t1", "c1"), ("back", 0, 2), ("intent", 0, "t1", "c1", "pay")),
+    *(("tool_started", 0, "t1", "c1"), ("fork", 0, None)),
+]
+"""On a branch from before its result, which comes to the fork behind the start of the second."""
+
+
 @settings(deadline=None, max_examples=400)
+@example(GIVEN_AGAIN, [("import", 1, 0)])
 @given(beginnings, st.lists(steps, max_size=6))
 def test_what_ran_is_doubted_wherever_it_is_known(begin: list[Any], steps: list[Any]) -> None:
     """Until somebody who knew says what became of it. A denial is such a word of a call that did

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from session_log import Log
 from walld_client.wire import messages as wire
 
-from walld.daemon.forking import forked_lines
+from walld.daemon.forking import forked_session
 from walld.engine.entries import event_line, events_of
 from walld.sessions.audit import audit
 from walld.sessions.events import Event
@@ -412,9 +412,8 @@ def test_what_ran_is_not_run_again_in_a_fork(log: Log, data: st.DataObject) -> N
 def fork_of(events: list[Event], at: str | None, whole: bool, last_seq: int) -> list[Event]:
     """What the daemon makes of them."""
     lines = [event_line(one, json.dumps(one.payload).encode(), b"\0" * 16) for one in events]
-    return events_of(
-        forked_lines(lines, wire.Fork(1, "s", f"f{last_seq}", at, whole), 0, 5, last_seq)
-    )
+    request = wire.Fork(1, "s", f"f{last_seq}", at, whole)
+    return events_of(forked_session(lines, request, 0, 5, last_seq).lines)
 
 
 @settings(deadline=None, max_examples=200)

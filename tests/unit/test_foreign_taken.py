@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from session_log import INTENT, Log
 
 from walld.foreign.entries import Foreign
-from walld.foreign.taken import renamed, taken
+from walld.foreign.taken import misplaced, renamed, taken
+from walld.sessions.account import calls_of
 from walld.sessions.events import Event
 
 LONG = "x" * 300_000
@@ -96,3 +98,39 @@ def test_whatever_names_it_names_it_so() -> None:
     assert payload["target"] == "1"
     assert renamed(one, {}) is one
     assert renamed(one, {"3": "new"}) == one
+
+
+def foreign(event: Event) -> Foreign:
+    names = ("type", "payload", "id", "parent", "turn")
+    return Foreign(**{name: getattr(event, name) for name in names})
+
+
+def test_a_word_of_a_call_whose_id_was_given_again_is_of_no_other() -> None:
+    source, copy = Log(), Log()
+    for log in (source, copy):
+        log.submit("t")
+        log.tool("t", "c", "started", **INTENT)
+    source.add("tool_finished", {"call_id": "c"}, turn="t", id="word")
+    copy.add("observation", {"call_id": "c", "text": "seen"}, turn="t", id="own")
+    copy.tool("t", "c", "started", **INTENT)
+    source.add("message", {"role": "user"}, id="on", parent="word")
+    calls = calls_of(source.events)
+    assert calls["word"] == "e2"
+    late = [foreign(event) for event in source.events[3:]]
+    assert misplaced(late, copy.events, calls) == {"word"}
+    assert misplaced(late, source.events[:3], calls) == frozenset()
+    assert misplaced(late, copy.events[:3], calls) == frozenset()
+    assert misplaced(late, copy.events, {}) == frozenset()
+
+
+def test_a_start_whose_intent_is_lost_is_of_no_call_that_waits() -> None:
+    source, copy = Log(), Log()
+    for log in (source, copy):
+        log.submit("t")
+    source.stand("tool_started", {"call_id": "c"}, turn="t", id="start")
+    calls = calls_of(source.events)
+    assert calls == {"start": "start"}
+    copy.tool("t", "c", **INTENT)
+    start = [foreign(source.events[-1])]
+    assert misplaced(start, copy.events, calls) == {"start"}
+    assert misplaced(start, copy.events[:1], calls) == frozenset()

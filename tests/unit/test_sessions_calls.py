@@ -11,7 +11,7 @@ import pytest
 from session_log import Log
 from walld_client.wire import messages as wire
 
-from walld.daemon.forking import forked_lines
+from walld.daemon.forking import forked_session
 from walld.engine.entries import event_line, events_of
 from walld.sessions.account import account_of
 from walld.sessions.events import Event
@@ -36,7 +36,7 @@ def fork_of(log: Log, at: str | None = None, whole: bool = False, lost: int = 0)
     lines = [event_line(one, json.dumps(one.payload).encode(), b"\0" * 16) for one in left]
     request = wire.Fork(1, "s", f"f{len(left)}", at, whole)
     fork = Log()
-    for event in events_of(forked_lines(lines, request, 0, 5, log.state.last_seq)):
+    for event in events_of(forked_session(lines, request, 0, 5, log.state.last_seq).lines):
         fork.state.apply(event)
         fork.events.append(event)
     return fork

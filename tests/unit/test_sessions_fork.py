@@ -9,7 +9,7 @@ import pytest
 from session_log import Log, contents
 from walld_client.wire import messages as wire
 
-from walld.daemon.forking import forked_lines
+from walld.daemon.forking import forked_session
 from walld.engine.entries import event_line, events_of
 from walld.sessions.fork import BEFORE_FIRST, forked
 from walld.sessions.messages import messages
@@ -147,7 +147,7 @@ def test_all_of_a_damaged_session_is_forked_whatever_is_lost(lost: int) -> None:
     chain = b"\0" * 16
     lines = [event_line(event, json.dumps(event.payload).encode(), chain) for event in left]
     request = wire.Fork(1, "s", "new", whole=True)
-    made = events_of(forked_lines(lines, request, 0, 5, log.state.last_seq))
+    made = events_of(forked_session(lines, request, 0, 5, log.state.last_seq).lines)
     assert [event.id for event in made if event.type != "forked"][: len(left)] == [
         event.id for event in left
     ]

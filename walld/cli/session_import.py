@@ -41,7 +41,8 @@ from walld.errors import WalldError
 from walld.escape import escaped_line
 from walld.foreign.detect import read
 from walld.foreign.entries import Foreign, Imported, kept_line
-from walld.foreign.taken import renamed, taken
+from walld.foreign.taken import misplaced, renamed, taken
+from walld.sessions.account import calls_of
 from walld.sessions.events import Event
 from walld.sessions.imported import settled_there, untold, untold_files
 from walld.sessions.losses import as_ended, unfinished_imports
@@ -145,6 +146,9 @@ class _Import:
         self._names: dict[str, str] = {}
         """Of entries whose ids other words have here: what they are called."""
         self._doubles: frozenset[str] = frozenset()
+        self._misplaced: frozenset[str] = frozenset()
+        """Words that would be of another call here."""
+        self._source = imported.events
         self.reasons = Counter(imported.reasons)
         self._unfinished: list[str] = []
         """Imports that this one ends: all they were to bring is in its file."""
@@ -158,6 +162,9 @@ class _Import:
         split = [renamed(one, self._names) for one in split]
         # `once` would look at an entry's key and not at its id: several may have one key.
         wanted = [one for one in split if one.id not in there]
+        self._source = [renamed(one, self._names) for one in self._source]
+        calls = calls_of(self._source)
+        self._misplaced = misplaced(wanted, events, calls) if calls else frozenset()
         self.reasons.update(
             str(there[one.id].payload.get("reason"))
             for one in split
@@ -189,9 +196,9 @@ class _Import:
         return events_of(self._asking.lines(self._session_id) or ())
 
     def _untold(self, imported: Imported) -> tuple[dict[str, list[Any]], list[Foreign]]:
-        if not imported.events:
+        source, last_seq = self._source, imported.last_seq
+        if not source:
             return {}, []
-        source, last_seq = [renamed(one, self._names) for one in imported.events], imported.last_seq
         events = as_ended(self._events())
         lacks = untold(source, last_seq, events)
         as_of = {"as_of": source[-1].id}
@@ -222,6 +229,8 @@ class _Import:
     def _travelling(self, one: Foreign) -> wire.NewEntry:
         if one.id in self._doubles:
             return self._kept(one, "duplicate_id")
+        if one.id in self._misplaced:
+            return self._kept(one, "other_call")
         try:
             return self._fitted(one)
         except ValueError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walld_client.entries import in_pieces
 from walld_client.wire import messages as wire
@@ -30,15 +30,22 @@ if TYPE_CHECKING:
 
     from walld.sessions.events import Event
 
-__all__ = ["forked_lines"]
+__all__ = ["Forked", "forked_session"]
 
 _LONE = re.compile("[\\ud800-\\udfff]")
 
 
-def forked_lines(
+class Forked(NamedTuple):
+    """A new session: its lines, and what they come to, so that nobody folds them all again."""
+
+    lines: list[bytes]
+    base: bytes
+
+
+def forked_session(
     lines: Sequence[bytes], request: wire.Fork, uid: int, at_ms: int, until: int = 0
-) -> list[bytes]:
-    """The new session's lines. For a thread. ProtocolError, Refusal, FormatError.
+) -> Forked:
+    """The new session. For a thread. ProtocolError, Refusal, FormatError.
 
     until: the highest seq that the source gave. Of what it lost the `forked` entry tells.
     """
@@ -53,7 +60,7 @@ def forked_lines(
         state.apply(event)
         chain = chain_of(line)
         made.append(line)
-    return made
+    return Forked(made, state.to_base())
 
 
 def _entries(lines: Sequence[bytes], request: wire.Fork, until: int) -> list[wire.NewEntry]:

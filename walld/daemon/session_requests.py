@@ -21,7 +21,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon.finding import Finding
-from walld.daemon.forking import forked_lines
+from walld.daemon.forking import forked_session
 from walld.engine.entries import events_of, line_event
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
@@ -168,17 +168,17 @@ class SessionRequests:
             limit = "a session that was written"
             raise Refusal("unknown_session", "there is no such session", request.session_id, limit)
         await self._written(uid, request.session_id)
-        job = partial(forked_lines, found.lines, request, uid, self._wall_ms(), found.until)
+        job = partial(forked_session, found.lines, request, uid, self._wall_ms(), found.until)
         try:
-            lines = await self._files.views.run(job)
+            made = await self._files.views.run(job)
         except ProtocolError as error:
             raise Refusal(error.code, error.message, error.got, error.limit) from None
         if not await self._sessions.exists(uid, request.new_id):
             self._sessions.check_known(request.new_id)
-        if not await self._sessions.create(uid, request.new_id, lines, request.session_id):
+        if not await self._sessions.create(uid, request.new_id, made, request.session_id):
             text = "new_id names a session that is there"
             raise Refusal("session_exists", text, request.new_id, "a new id")
-        last = line_event(lines[-1])
+        last = line_event(made.lines[-1])
         return [wire.Placed(last.seq, last.id)]
 
     async def _delete(self, connection: Connection, request: wire.Delete) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from walld.daemon.flusher import Flusher
+    from walld.daemon.forking import Forked
     from walld.daemon.log_doubt import LogDoubt
     from walld.daemon.session_files import Lines
     from walld.daemon.workers import Worker
@@ -209,8 +210,8 @@ class Sessions:
         self._snapshots.remove(uid, session_id)
         return was_there
 
-    async def create(self, uid: int, session_id: str, lines: list[bytes], source: str) -> bool:
-        """A new session of these lines, all or none, durable at once. False: there is one.
+    async def create(self, uid: int, session_id: str, made: Forked, source: str) -> bool:
+        """A new session, all its lines or none, durable at once. False: there is one.
 
         With the artifacts of the session `source` that they name. They take neither the log nor
         the loop: a long session may be copied while agents speak.
@@ -223,22 +224,28 @@ class Sessions:
                 if ledger.state is None or ledger.is_begun:
                     return False
                 del self._engine.ledgers.open[key]  # whoever opens it waits, and folds the lines
-            return await self.thread.run(partial(self._create, uid, session_id, lines, source))
+            return await self.thread.run(partial(self._create, uid, session_id, made, source))
 
-    def _create(self, uid: int, session_id: str, lines: list[bytes], source: str) -> bool:
+    def _create(self, uid: int, session_id: str, forked: Forked, source: str) -> bool:
         """The artifacts first: no event may name one that is not there. For the thread."""
         if self._files.exists(uid, session_id):
             return False
-        named = {text for line in lines for text in _hashes(line)}
+        named = {text for line in forked.lines for text in _hashes(line)}
         wanted = [one for one in self.artifacts.list(uid, source) if one.hex().encode() in named]
         made: list[bytes] = []
         try:
             self.artifacts.link(uid, source, session_id, wanted, made)
-            self._store.append(uid, session_id, 1, lines)
+            self._store.append(uid, session_id, 1, forked.lines)
         except BaseException:
             if not self._store.exists(uid, session_id):  # else it came to be, if not durably
                 self.artifacts.remove(uid, session_id, made)
             raise
+        tail = self._store.tail(uid, session_id)
+        if tail is not None:
+            try:
+                self._snapshots.write_base(uid, session_id, tail.last_seq, tail.size, forked.base)
+            except OSError as error:  # the session is there: who opens it folds its lines
+                _log.warning("a snapshot is not written: %s", error)
         return True
 
     def in_doubt(self, doubt: LogDoubt | None) -> None:

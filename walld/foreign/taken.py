@@ -1,11 +1,15 @@
-"""Entries of a file whose ids other words have in the session it goes to.
+"""Entries of a file whose ids other words have in the session it goes to, and words of its calls.
 
-Owns: which those are, and what they are called there. Refuses: keeping them (the command line).
+Owns: which those are, what they are called there, and which words would be of another call there.
+Refuses: keeping them (the command line).
 
 An id is a session's own: two applications that count their entries both have an entry 1. What the
 session has under that id is another entry, so that of the file is not there, nor is the turn or the
 call that it began. It gets an id out of its own words, the same each time, and what names it in the
 file names it so.
+
+A call id may be given again, on another branch too. A word of an earlier call of it that comes late
+stands behind the newest one in the session, and would be of that.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ import msgspec
 
 from walld.foreign.entries import Foreign
 from walld.limits import LEDGER_PAYLOAD_BYTES_MAX
+from walld.sessions.account import Account, account_of
 from walld.sessions.events import Event
+from walld.sessions.tools import named_call
 
-__all__ = ["renamed", "taken"]
+__all__ = ["misplaced", "renamed", "taken"]
 
 _Entry = TypeVar("_Entry", Event, Foreign)
 _NAMES: Final = ("target", "first_kept", "retry_of", "of_turn", "begun", "ended", "as_of")
@@ -63,6 +69,45 @@ def renamed(one: _Entry, names: Mapping[str, str]) -> _Entry:
     return msgspec.structs.replace(
         one, id=name(one.id), parent=name(one.parent), turn=name(one.turn), payload=payload
     )
+
+
+def misplaced(
+    entries: Sequence[Foreign], there: Sequence[Event], calls: Mapping[str, str]
+) -> frozenset[str]:
+    """Ids of those that would be of another call, were they appended to what is there.
+
+    calls: of what came, as `calls_of` says.
+    """
+    account, found = account_of(there), set[str]()
+    for one in entries:
+        event = Event(
+            seq=account.state.last_seq + 1,
+            id=one.id,
+            parent=one.parent or account.state.leaf,
+            type=one.type,
+            turn=one.turn,
+            key=one.key,
+            leaf=one.leaf,
+            payload=one.payload,
+        )
+        is_taken = account.state.check(event) is None
+        if is_taken and not _is_placed(event, account, calls):
+            found.add(one.id)
+            is_taken = False
+        account.take(
+            event if is_taken else msgspec.structs.replace(event, type="foreign", payload={})
+        )
+    return frozenset(found)
+
+
+def _is_placed(event: Event, account: Account, calls: Mapping[str, str]) -> bool:
+    key, begun_by = named_call(event), calls.get(event.id)
+    if key is None or begun_by is None or "of_call" in event.payload:
+        return True
+    newest = account.newest.get(key)
+    if begun_by == event.id:
+        return event.type == "tool_intent" or newest is None or not newest.state.may_start
+    return newest is not None and newest.intent.id == begun_by
 
 
 def _is_of(one: Foreign, event: Event, format: str) -> bool:  # noqa: A002
