@@ -13,6 +13,8 @@ from walld_client.adapters.wire import call_name
 
 __all__ = ["Chunks", "refusal_of"]
 
+_OF_A_TEXT = {"type", "text", "index"}
+
 
 class Chunks:
     """A model call under way, from LangChain's messages."""
@@ -37,6 +39,11 @@ class Chunks:
         chunks: list[Any] = getattr(message, "tool_call_chunks", None) or []
         if _is_of_arguments_alone(message, chunks) and chunks[0].get("index") in self._ids:
             self._called(chunks[0])
+            return
+        text = None if chunks else _text_alone(message)
+        if text is not None:
+            if text:
+                self.call.token(text)
             return
         self._blocks(message.content_blocks, message)
         for one in chunks:
@@ -133,6 +140,16 @@ def _is_of_arguments_alone(message: Any, chunks: Any) -> bool:
     if len(content) == len(chunks) == 1 and isinstance(content[0], dict):
         return bool(content[0].get("type") == "input_json_delta")
     return False
+
+
+def _text_alone(message: Any) -> str | None:
+    """That of a message with one and nothing else, which `content_blocks` take 3 us to say."""
+    content = message.content
+    if len(content) == 1 and isinstance(content[0], dict) and not message.additional_kwargs:
+        text = content[0].get("text")
+        if content[0].get("type") == "text" and content[0].keys() <= _OF_A_TEXT:
+            return text if isinstance(text, str) else None
+    return None
 
 
 def refusal_of(block: Any) -> str | None:
