@@ -69,6 +69,13 @@ MUTANTS = (
         "P1",
     ),
     Mutant(
+        "client: an event that was taken in part counts as whole",
+        CLIENT + "link.py",
+        "        if taken != len(frame):\n",
+        "        if not taken:\n",
+        "P1",
+    ),
+    Mutant(
         "client: a send that was taken in part counts as whole",
         CLIENT + "reply.py",
         "                        if taken != length + 19:\n",
