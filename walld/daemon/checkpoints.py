@@ -30,9 +30,10 @@ from walld.engine.ledgers import LINE_KIND
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.listing import SessionRow
-from walld.ledger.pending import LEAPT, FoundLines, Pending, is_dense, join
+from walld.ledger.pending import LEAPT, FoundLines, Pending, is_dense, join, runs_of
 from walld.ledger.repaired import Leap
 from walld.wal import records
+from walld.wal.ranges import contains, merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -194,7 +195,7 @@ class Checkpoints:
         store, snapshots = self._files.ledgers, self._files.snapshots
         for leap in begun.leaps:
             store.note_leap(uid, session_id, leap)
-        for first, lines in _runs(begun.lines):
+        for first, lines in runs_of(begun.lines):
             store.append(uid, session_id, first, lines, allow_gap=True)
         try:
             self._snap(uid, session_id, begun)
@@ -301,20 +302,25 @@ class Checkpoints:
         return FoundLines(stream.begin.number, batch_no, lines, stream.begin.meta == LEAPT)
 
     def _put_between(self, uid: int, session_id: str, found: list[FoundLines]) -> None:
-        """Lines that an earlier start could not read go before those that came since.
+        """Lines that an earlier start could not read go before those of the file that came since.
 
         For the thread. The snapshot is of the file without them.
         """
         store = self._files.ledgers
-        for leap in store.leaps(uid, session_id):
-            late: list[Pending] = []
-            for stream in found:  # as `join` does
-                late = [one for one in late if one.seq <= stream.base]
-                late += [o for o in stream.lines if leap.first_seq <= o.seq <= leap.last_seq]
-            for first, lines in _runs(late):
-                store.append(uid, session_id, first, lines, allow_gap=True)
-            if late:
-                self._files.snapshots.remove(uid, session_id)
+        tail = store.tail(uid, session_id)
+        late: list[Pending] = []
+        for stream in found:  # as `join` does
+            late = [one for one in late if one.seq <= stream.base]
+            late += [one for one in stream.lines if tail is not None and one.seq < tail.last_seq]
+        if tail is None or not late:
+            return
+        breaks = store.read(uid, session_id, late[0].seq - 1, until=tail.last_seq).breaks
+        missing = merged((one.first_seq, one.last_seq) for one in breaks if one.why == "missing")
+        late = [one for one in late if contains(missing, one.seq)]
+        for first, lines in runs_of(late):
+            store.append(uid, session_id, first, lines, allow_gap=True)
+        if late:
+            self._files.snapshots.remove(uid, session_id)
 
     async def _keep_cut(self, key: tuple[int, str], cut: list[Pending]) -> None:
         uid, session_id = key
@@ -386,13 +392,3 @@ def _leaps(found: list[FoundLines], before: int, unread: Iterable[str]) -> list[
             leaps.append(Leap(before + 1, stream.base, sorted(unread)))
         before = max([before, *(one.seq for one in stream.lines)])
     return leaps
-
-
-def _runs(pending: list[Pending]) -> list[tuple[int, list[bytes]]]:
-    """Lines of which none is missing, each run with its first seq: damage to the log parts them."""
-    runs: list[tuple[int, list[bytes]]] = []
-    for seq, line in pending:
-        if not runs or seq != runs[-1][0] + len(runs[-1][1]):
-            runs.append((seq, []))
-        runs[-1][1].append(line)
-    return runs

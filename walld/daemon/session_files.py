@@ -102,10 +102,14 @@ class SessionFiles:
         doubt, key = self.doubt, (uid, session_id)
         if doubt is None:
             return None
-        known = {name for leap in self._store.leaps(uid, session_id) for name in leap.unread}
-        if not doubt.is_of(key, known):
-            return None
-        return Leap(last_seq + 1, last_seq + doubt.lines_max, sorted(doubt.names))
+        leaps = self._store.leaps(uid, session_id)
+        noted = max((leap.last_seq for leap in leaps), default=0)
+        if doubt.is_of(key, {name for leap in leaps for name in leap.unread}):
+            last_seq = max(last_seq, noted)  # behind a leap stands a line that may be unread, too
+            return Leap(last_seq + 1, last_seq + doubt.lines_max, sorted(doubt.names))
+        if noted > last_seq:  # killed before there was a line
+            return Leap(last_seq + 1, noted, sorted(doubt.names))
+        return None
 
     def _from_snapshot(self, uid: int, session_id: str) -> tuple[SessionState, int | None]:
         """The fold so far, and where the lines behind it begin. Any doubt, and it begins anew.

@@ -82,16 +82,27 @@ class Sessions:
 
     # --- opening --------------------------------------------------------------------------------
 
-    async def open(self, uid: int, session_id: str, *, create: bool = False) -> Ledger | None:
-        """The session, folded; None where it was never written, unless it is to be made."""
+    async def open(
+        self, uid: int, session_id: str, *, create: bool = False, appends: bool = False
+    ) -> Ledger | None:
+        """The session, folded; None where it was never written, unless it is to be made.
+
+        appends: its next line may leap, and that is written down before there is one. OSError where
+        it cannot be. It is so, too, for who would make it.
+        """
         self._check_read(uid, session_id)
         ledgers, key = self._engine.ledgers, (uid, session_id)
-        ledger = ledgers.open.get(key)
-        if ledger is not None and ledger.state is not None:
+        ledger, appends = ledgers.open.get(key), appends or create
+        may_leap = appends and ledger is not None and ledger.fear is not None
+        if ledger is not None and ledger.state is not None and not may_leap:
             ledger.touched = anyio.current_time()
             return ledger
         async with self._locked(key):
-            return await self._open(uid, session_id, create)
+            ledger = await self._open(uid, session_id, create)
+            if appends and ledger is not None and ledger.fear is not None:
+                # Else a start that cannot read that line, either, would leap to where it stands.
+                await self.thread.run(partial(self._store.note_leap, *key, ledger.fear))
+            return ledger
 
     def _check_read(self, uid: int, session_id: str) -> None:
         """What its file alone holds would be told as all of it, and its next seqs given again."""

@@ -110,7 +110,7 @@ class Turns:
         lost.pop(turn, None)
 
     async def _interrupt(self, turn: LostTurn) -> None:
-        ledger = await self._sessions.open(turn.uid, turn.session_id)
+        ledger = await self._sessions.open(turn.uid, turn.session_id, appends=True)
         state = None if ledger is None else ledger.state
         if ledger is None or state is None:
             return
@@ -234,7 +234,7 @@ class Turns:
             wire.NewEntry("message", payload, name, turn=turn_id, once=is_there)
             for (name, is_there), (_, payload) in zip(entries, held, strict=True)
         ]
-        ledger = await self._sessions.open(uid, session_id)
+        ledger = await self._sessions.open(uid, session_id, appends=True)
         if ledger is None or ledger.state is None or stream.gone:
             return
         turn = ledger.state.journal.turn(turn_id)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LEAPT", "FoundLines", "Joined", "Pending", "is_dense", "join"]
+__all__ = ["LEAPT", "FoundLines", "Joined", "Pending", "is_dense", "join", "runs_of"]
 
 
 LEAPT: Final = b"leapt"
@@ -102,3 +102,13 @@ def join(
 def is_dense(lines: Sequence[Pending]) -> bool:
     """No line is missing between the first and the last."""
     return all(one.seq == seq for seq, one in enumerate(lines, lines[0].seq if lines else 0))
+
+
+def runs_of(lines: Sequence[Pending]) -> list[tuple[int, list[bytes]]]:
+    """Lines of which none is missing, each run with its first seq: damage to the log parts them."""
+    runs: list[tuple[int, list[bytes]]] = []
+    for seq, line in lines:
+        if not runs or seq != runs[-1][0] + len(runs[-1][1]):
+            runs.append((seq, []))
+        runs[-1][1].append(line)
+    return runs

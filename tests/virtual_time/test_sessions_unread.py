@@ -1,0 +1,129 @@
+"""Lines of sessions in segments of which each start cannot read another one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from virtual_daemon import Home, Peer, Virtual, asked, living, run
+from walld_client.wire import messages as wire
+
+from walld.daemon.checkpoints import Checkpoints
+from walld.disk.real import RealDisk
+from walld.wal.layout import segment_name
+
+
+class Lives:
+    """One daemon after the other; each is killed. A live reply holds the first segment."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._home = Home(path, reclaim_seconds="10000")  # no segment leaves unread
+        self._unread = ""
+        self._has_begun = False
+        for verb in ("open", "reopen"):
+            monkeypatch.setattr(RealDisk, verb, self._planted(getattr(RealDisk, verb)))
+
+    def _planted(self, whole: Any) -> Any:
+        def planted(disk: RealDisk, path: str) -> Any:
+            if path == self._unread:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return whole(disk, path)
+
+        return planted
+
+    def newest(self) -> int:
+        """The segment that is written to."""
+        return max(int(path.stem) for path in (self._home.data / "wal").glob("*.wal"))
+
+    @asynccontextmanager
+    async def one(self, unread: int = 0) -> AsyncIterator[Virtual]:
+        """unread: the segment that it cannot read."""
+        self._unread = f"wal/{segment_name(unread)}" if unread else ""
+        async with living(self._home) as virtual:
+            with Peer(virtual, producer=b"h" * 16) as agent:
+                start = wire.Start(1, 0, "hold", "other")
+                first, again = (start, wire.Token(1, 1, b"x")), wire.Resume(start, 2, 1, 2)
+                agent.send(*((again,) if self._has_begun else first))
+                await agent.drain("synced")
+                self._has_begun = True
+                yield virtual
+                await virtual.crash()
+
+
+async def noted(virtual: Virtual, n: int) -> int:
+    """An entry is durable; its seq."""
+    entry = wire.NewEntry("app.note", json.dumps({"n": n}).encode(), f"e{n}")
+    (placed,) = await asked(virtual, wire.Append(1, "t", [entry], level="synced"))
+    return int(placed["seq"] if isinstance(placed, dict) else placed[0])
+
+
+async def told(virtual: Virtual) -> list[tuple[int, int]]:
+    """(seq, n) of each line."""
+    lines = [json.loads(line) for line in await asked(virtual, wire.Events(1, "t"))]
+    return [(line["seq"], line["payload"]["n"]) for line in lines]
+
+
+async def not_yet(_checkpoints: Checkpoints, _now: float) -> None:
+    """It is killed before there is one."""
+
+
+def test_lines_that_the_file_went_on_without_go_where_they_belong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those behind them could be read, so that nothing was leapt over."""
+    lives = Lives(tmp_path, monkeypatch)
+
+    async def main() -> None:
+        async with lives.one():
+            pass
+        async with lives.one() as virtual:
+            await noted(virtual, 1)
+            await anyio.sleep(100)  # it is in the file
+            await noted(virtual, 2)
+            unread = lives.newest()
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoints, "round", not_yet)
+            async with lives.one() as virtual:
+                await noted(virtual, 3)
+        async with lives.one(unread) as virtual:
+            assert await noted(virtual, 4) == 4
+            assert await told(virtual) == [(1, 1), (3, 3), (4, 4)]
+            await anyio.sleep(100)  # what can be read is in the file
+        for _ in range(2):
+            async with lives.one() as virtual:
+                assert await told(virtual) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+    run(main)
+
+
+def test_no_seq_is_given_twice_by_two_starts_that_leap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second cannot read the lines with which the first went on."""
+    lives = Lives(tmp_path, monkeypatch)
+
+    async def main() -> None:
+        async with lives.one():
+            pass
+        async with lives.one() as virtual:
+            seqs = [await noted(virtual, n) for n in (1, 2)]
+            await anyio.sleep(100)  # they are in the file
+            unread = lives.newest()
+        async with lives.one(unread) as virtual:
+            seqs += [await noted(virtual, n) for n in (3, 4)]
+            unread = lives.newest()
+        async with lives.one(unread) as virtual:
+            seqs += [await noted(virtual, n) for n in (5, 6)]
+        assert seqs == sorted(set(seqs))
+        for _ in range(2):
+            async with lives.one() as virtual:
+                assert await told(virtual) == list(zip(seqs, range(1, 7), strict=True))
+
+    run(main)
