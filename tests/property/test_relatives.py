@@ -79,6 +79,9 @@ class Member:
             self.open.add(Run(named, call, key, intent.payload["tool"]))
         elif kind in SETTLES:
             newest = calls_of(self.events).get(named)
+            if "of_call" in payload:  # it is of all that are called so, also of what has ended
+                by_name = {run: named for run in self.settled if run.key == key}
+                self.settled |= by_name
             for run in [*self.open]:
                 if run.key == key and ("of_call" in payload or run.call == newest):
                     self.open.remove(run)
@@ -246,16 +249,18 @@ def play(family: list[Member], step: Any) -> None:
         one.say(name, {"call_id": more[1]}, more[0])
 
 
+FORK = ("fork", 0, None)
 GIVEN_AGAIN = [
     *(("intent", 0, "t1", "c1", "look"), ("tool_started", 0, "t1", "c1")),
     *(("tool_finished", 0, "t1", "c1"), ("back", 0, 2), ("intent", 0, "t1", "c1", "pay")),
-    *(("tool_started", 0, "t1", "c1"), ("fork", 0, None)),
+    *(("tool_started", 0, "t1", "c1"), FORK),
 ]
 """On a branch from before its result, which comes to the fork behind the start of the second."""
 
 
 @settings(deadline=None, max_examples=400)
 @example(GIVEN_AGAIN, [("import", 1, 0)])
+@example([*GIVEN_AGAIN[:3], ("back", 0, 1), *GIVEN_AGAIN[4:]], [("by_name", 0, "t1", "c1"), FORK])
 @given(beginnings, st.lists(steps, max_size=6))
 def test_what_ran_is_doubted_wherever_it_is_known(begin: list[Any], steps: list[Any]) -> None:
     """Until somebody who knew says what became of it. A denial is such a word of a call that did

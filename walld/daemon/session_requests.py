@@ -25,6 +25,7 @@ from walld.daemon.forking import forked_session
 from walld.engine.entries import events_of, line_event
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
+from walld.sessions.audit import named_artifacts
 from walld.sessions.projections import check, project
 from walld.sessions.turn_view import turn_in
 from walld.wal.layout import Flag
@@ -290,13 +291,11 @@ class SessionRequests:
         if found is None:
             return None, None
         files, missing = self._files, list[dict[str, Any]]()
+        events = await files.views.run(partial(events_of, found.lines))
         if request.name == "audit" or (
             request.name == "resume" and "missing_artifacts" not in arguments
         ):
-            named: Any = await files.views.run(
-                lambda: project("audit", events_of(found.lines), {}),
-            )
-            for one in named["artifacts"]:
+            for one in await files.views.run(partial(named_artifacts, events)):
                 missing += await files.thread.run(partial(self._missing, uid, request, one))
             if request.name == "resume":
                 arguments["missing_artifacts"] = [one["sha256"] for one in missing]
@@ -308,7 +307,7 @@ class SessionRequests:
             arguments["last_seq"] = found.until
 
         def job() -> bytes:
-            told: Any = project(request.name, events_of(found.lines), arguments)
+            told: Any = project(request.name, events, arguments)
             if request.name == "messages" and told is None:
                 told = []  # none that can be read: nil is "never written"
             if request.name == "state":

@@ -17,7 +17,7 @@ from walld.sessions.events import Event, check_payload
 from walld.sessions.losses import calls_elsewhere
 from walld.sessions.path import path_events
 
-__all__ = ["audit"]
+__all__ = ["audit", "named_artifacts"]
 
 
 def audit(events: Sequence[Event]) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
             for event, problem in account.malformed
             if problem.code != "unknown_parent" or not _is_behind_a_loss(event, events)
         ],
-        "artifacts": _artifacts(events),
+        "artifacts": named_artifacts(events),
     }
 
 
@@ -177,7 +177,7 @@ def _answered_calls(message: dict[str, Any]) -> list[str]:
     return [one for one in found if isinstance(one, str)]
 
 
-def _artifacts(events: Sequence[Event]) -> list[dict[str, Any]]:
+def named_artifacts(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Artifacts that events name, each once, by the event that first did."""
     found: dict[str, dict[str, Any]] = {}
     for event in events:
