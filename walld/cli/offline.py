@@ -77,11 +77,12 @@ class _Stream:
     begin: Begin | None = None
     before: list[Item] = field(default_factory=list)
     first_no: int = 0
+    in_parts: bool = False
 
     @property
     def is_in_log(self) -> bool:
         """Not in a partial alone."""
-        return bool(self.before) or len(self.arrays) > (self.kept is not None)
+        return self.in_parts or len(self.arrays) > (self.kept is not None)
 
 
 def find(data: str) -> Found:
@@ -235,6 +236,7 @@ class _Reading:
         begins = {**kept, **begins}
         for *earlier, last in parts:
             goes_on = self._streams[last]
+            goes_on.in_parts = True
             for no in earlier:
                 part = self._streams.pop(no)
                 try:
@@ -288,7 +290,7 @@ class _Reading:
                 word = kept.gap_word
             if not (self._is_whole and kept.gap_word == "unknown" and stream.is_in_log):
                 known_seq = max(known_seq, kept.last_seq)
-        if stream.before:  # as a start that puts it together has it
+        if stream.in_parts:  # as a start that puts it together has it
             word = worst_word([word, "corrupt" if self._verdict.corrupt else "unknown"])
         return fold(
             begin,
