@@ -185,8 +185,11 @@ def test_a_link_in_place_of_a_folder_is_not_followed(
     daemon = make_daemon()
     daemon.data.mkdir(0o700)
     (daemon.data / "wal").symlink_to(elsewhere)
-    refused(daemon, "wal")
+    daemon.start()
     assert list(elsewhere.iterdir()) == []
+    assert not (daemon.data / "wal").is_symlink()
+    assert os.readlink(daemon.data / "quarantine/not-a-directory.wal") == str(elsewhere)
+    assert "wal: is no directory; moved to quarantine/" in daemon.log_text()
 
 
 def test_links_where_partials_will_be(
