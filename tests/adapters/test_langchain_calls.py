@@ -1,4 +1,4 @@
-"""LangChain: calls and refusals of every shape that a program gets of it are kept."""
+"""LangChain: calls, refusals and ends of every shape that a program gets of it are kept."""
 
 from __future__ import annotations
 
@@ -113,6 +113,25 @@ def test_calls_in_pieces(
     calls = kept(reply)["calls"]
     assert list(calls.values()) == [["f", '{"a": 1}'], ["g", "{}"]]
     assert (reply.status, reply.finish_reason) == ("complete", "tool_calls")
+
+
+@pytest.mark.parametrize("way", ["invoke", "events", "whole"])
+def test_a_finish_reason_that_is_an_error(
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, way: str
+) -> None:
+    """Some gateways have it where the model broke; it is no end."""
+    if way == "whole":
+        message = messages.AIMessage("half", response_metadata={"finish_reason": "error"})
+        done, reply = asked(walld, models.FakeMessagesListChatModel(responses=[message]))
+    else:
+        replay.bodies["broken"] = (
+            sent({"content": "half"}) + sent({}, "error") + b"data: [DONE]\n\n"
+        )
+        done, reply = asked(walld, model("broken"), way)
+    assert reply.text == done.text == "half"
+    assert (reply.status, reply.finish_reason) == ("errored", None)
+    assert reply.error is not None
+    assert reply.error.kind == "finish_reason_error"
 
 
 @each_way

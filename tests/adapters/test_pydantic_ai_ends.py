@@ -148,6 +148,29 @@ def test_cut_and_read_to_its_end(recorded: Recorded, agent_of: Agents, wire: str
     assert recorded[0].status == "errored"
 
 
+def test_a_finish_reason_that_is_an_error(
+    recorded: Recorded, agent_of: Agents, replay: Replay
+) -> None:
+    """Some gateways of Chat have it where the model broke; it is no end."""
+    about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices = [
+        {"index": 0, "delta": {"content": "half"}, "finish_reason": None},
+        {"index": 0, "delta": {}, "finish_reason": "error"},
+    ]
+    frames = [json.dumps({**about, "choices": [one]}) for one in choices]
+    replay.bodies["broken"] = [f"data: {one}\n\n".encode() for one in [*frames, "[DONE]"]]
+
+    async def main() -> None:
+        async with agent_of("chat", "broken") as agent, agent.run_stream("hello") as stream:
+            assert await read(stream) == "half"
+
+    asyncio.run(main())
+    reply = recorded[0]
+    assert (reply.status, reply.text, reply.finish_reason) == ("errored", "half", None)
+    assert reply.error is not None
+    assert reply.error.kind == "finish_reason_error"
+
+
 @each_wire
 def test_left_early_in_the_block(recorded: Recorded, agent_of: Agents, wire: str) -> None:
     """It is live until the program leaves the block, and then it was left."""

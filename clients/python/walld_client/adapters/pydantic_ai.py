@@ -22,6 +22,7 @@ Owns: Pydantic AI's events to calls on a reply. Refuses: when a reply ends (`mod
   finish reason (`stop`, or `tool_call`). What tells them apart is the provider's own word in
   `provider_details`: a streamed answer without it is errored. So is each one of a server that never
   sends a reason, and of `TestModel` and `FunctionModel`: nobody can tell whether those are whole.
+  The reason `error`, of the provider or of Pydantic AI, is no end.
 - Another attempt at a request, and another request, are replies of their own.
 """
 
@@ -39,7 +40,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from walld_client.adapters.model_call import Board, ModelCall, safely
 from walld_client.adapters.pydantic_ai_deferred import Tools, defer, take_up
 from walld_client.adapters.recording import Opener, SessionId
-from walld_client.adapters.wire import Failure, call_name, plain
+from walld_client.adapters.wire import FINISHED_IN_ERROR, Failure, call_name, plain
 from walld_client.client import ClientBase
 from walld_client.endings import message_of
 
@@ -260,12 +261,7 @@ class _Run(AbstractCapability[Any]):
         if self._was_streamed and getattr(response, "state", None) in _LEFT:
             call.cancel("the program left the stream before its end")
             return
-        if self._was_streamed:
-            _end(call, response)
-            return
-        if response.finish_reason is not None:
-            call.finish(str(response.finish_reason))
-        call.done()
+        _end(call, response, came_whole=not self._was_streamed)
 
     @safely
     def _event(self, event: Any, is_new: bool) -> None:
@@ -337,21 +333,19 @@ def _answer_in(stream: Any) -> AgentStream[Any, Any] | None:
     return None
 
 
-def _end(call: ModelCall, response: Any) -> None:
-    """A streamed answer is at its end: it was whole, or cut without a word."""
-    if not _has_finished(response):
+def _end(call: ModelCall, response: Any, came_whole: bool = False) -> None:
+    """An answer is at its end. A streamed one was whole, or cut without a word."""
+    own = (response.provider_details or {}).get("finish_reason")
+    if "error" in (own, response.finish_reason):
+        call.fail(FINISHED_IN_ERROR)
+        return
+    # For a stream that was cut Pydantic AI makes up one of these two.
+    if not came_whole and own is None and response.finish_reason in (None, "stop", "tool_call"):
         call.fail()
         return
     if response.finish_reason is not None:
         call.finish(str(response.finish_reason))
     call.done()
-
-
-def _has_finished(response: Any) -> bool:
-    """Did the provider say that it is done?"""
-    if (response.provider_details or {}).get("finish_reason") is not None:
-        return True
-    return response.finish_reason not in (None, "stop", "tool_call")
 
 
 def _whole(content: Any) -> Any:
