@@ -234,6 +234,47 @@ def test_an_answer_that_asks_for_tools_goes_on(
     assert results == ["4 degrees in Oslo", "4 degrees in Rome"]
 
 
+ODD_CALLS = {
+    "a late id": [
+        {"index": 0, "function": {"name": "weather", "arguments": '{"ci'}},
+        {"index": 0, "function": {"arguments": 'ty":"Oslo"}'}, "id": "c9"},
+    ],
+    "a name in pieces": [
+        {"index": 0, "function": {"name": "weat", "arguments": ""}, "id": "c9"},
+        {"index": 0, "function": {"name": "her", "arguments": '{"city":"Oslo"}'}},
+    ],
+}
+
+
+@pytest.mark.parametrize("shape", ODD_CALLS)
+def test_a_call_of_an_odd_server(
+    recorded: Recorded, agent_of: Agents, replay: Replay, shape: str
+) -> None:
+    """What comes late of a call is of it, and so is its result."""
+    calls = ODD_CALLS[shape]
+    about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices = [{"index": 0, "delta": {"tool_calls": [one]}, "finish_reason": None} for one in calls]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
+    frames = [json.dumps({**about, "choices": [one]}) for one in choices]
+    replay.bodies[shape] = [f"data: {one}\n\n".encode() for one in [*frames, "[DONE]"]]
+
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        raise RuntimeError(f"no weather in {city}")
+
+    async def main() -> None:
+        about: Any = {"tools": [weather]}
+        async with agent_of("chat", shape, **about) as agent, agent.run_stream("hello"):
+            pass
+
+    with pytest.raises(RuntimeError, match="no weather in Oslo"):
+        asyncio.run(main())
+    (call,) = [one for one in recorded[0].segments if one.kind == "tool"]
+    assert (call.name, call.arguments) == ("weather", '{"city":"Oslo"}')
+    assert call.result == "RuntimeError: no weather in Oslo"
+    assert recorded[0].status == "complete"
+
+
 @each_wire
 def test_a_stream_without_a_block(recorded: Recorded, replay: Replay, wire: str) -> None:
     """`run_stream_sync` without `with`: over once it is read, and not when it is collected."""

@@ -115,9 +115,10 @@ class ModelCall:
 
     def id_came(self, call_id: str, given: str) -> None:
         """The provider's id of a call, late: its result comes by that one."""
+        before = self._late.get(call_id, call_id)
         self._late[call_id] = given
-        if call_id in self.waiting:
-            self.waiting.discard(call_id)
+        if before in self.waiting:
+            self.waiting.discard(before)
             self.waiting.add(given)
 
     def own_id(self, given: str | None) -> str | None:

@@ -90,6 +90,8 @@ class _Run(AbstractCapability[Any]):
         """The model request under way."""
         self._ids: dict[int, str] = {}
         """Call ids by the index of their part."""
+        self._names: dict[str, str] = {}
+        """What each call that a tool of the program answers is called so far."""
         self._was_streamed = False
         self._shown: set[str] = set()
         """Calls of tools that the events show: their results come there too."""
@@ -232,6 +234,7 @@ class _Run(AbstractCapability[Any]):
         self._tools.end()  # no tool of the request before answers any more
         self._tools = self._own
         self._came.clear()
+        self._names.clear()
         self._call = self._own.board.begin(self._own.run, **about)
         self._was_streamed = False
         self._ids.clear()
@@ -299,6 +302,8 @@ class _Run(AbstractCapability[Any]):
             self._ids[index] = part.tool_call_id
             arguments = part.args if isinstance(part.args, dict) else None
             name = call_name(part.tool_name)
+            if not about:
+                self._names[part.tool_call_id] = part.tool_name
             call.tool(name, arguments, call_id=part.tool_call_id, **about)
             if part.args and isinstance(part.args, str):
                 call.tool_arguments(part.args, call_id=part.tool_call_id)
@@ -313,12 +318,21 @@ class _Run(AbstractCapability[Any]):
         elif kind == "thinking":
             if delta.content_delta:
                 call.reasoning(delta.content_delta)
-        elif kind == "tool_call" and delta.args_delta and index in self._ids:
-            arguments = delta.args_delta
-            if isinstance(arguments, str):
-                call.tool_arguments(arguments, call_id=self._ids[index])
-            else:
-                call.event("tool_arguments", {"call_id": self._ids[index], "merge": arguments})
+        elif kind == "tool_call" and index in self._ids:
+            self._called(call, self._ids[index], delta)
+
+    def _called(self, call: ModelCall, call_id: str, delta: Any) -> None:
+        """More of a call: of odd servers its id comes late, or its name in pieces."""
+        if delta.tool_call_id and call.own_id(delta.tool_call_id) != call_id:
+            call.id_came(call_id, delta.tool_call_id)
+        if delta.tool_name_delta and call_id in self._names:
+            name = self._names[call_id] = self._names[call_id] + delta.tool_name_delta
+            call.tool(name, call_id=call_id)
+        arguments = delta.args_delta
+        if arguments and isinstance(arguments, str):
+            call.tool_arguments(arguments, call_id=call_id)
+        elif arguments:
+            call.event("tool_arguments", {"call_id": call_id, "merge": arguments})
 
 
 def _answer_in(stream: Any) -> AgentStream[Any, Any] | None:
