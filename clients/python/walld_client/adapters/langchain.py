@@ -42,15 +42,18 @@ from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.tracers.context import register_configure_hook
 from walld_client import client as walld
 from walld_client.adapters import langchain_interrupts as interrupts
+from walld_client.adapters.extras import needs
 from walld_client.adapters.langchain_events import Answer
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.recording import SessionId
 from walld_client.adapters.wire import FINISHED_IN_ERROR, Failure
 from walld_client.client import ClientBase
+
+with needs("langchain", "langchain_core"):
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.tracers.context import register_configure_hook
 
 __all__ = ["WalldCallback"]
 

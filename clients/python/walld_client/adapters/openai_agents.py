@@ -36,13 +36,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from agents import RunHooks
-from agents.models.fake_id import FAKE_RESPONSES_ID
+from walld_client.adapters.extras import needs
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.openai_responses import ResponsesFold
 from walld_client.adapters.recording import SessionId
 from walld_client.adapters.wire import Failure, call_name, plain
 from walld_client.client import ClientBase
+
+with needs("openai-agents", "agents"):
+    from agents import RunHooks
+    from agents.models.fake_id import FAKE_RESPONSES_ID
 
 __all__ = ["WalldHooks"]
 

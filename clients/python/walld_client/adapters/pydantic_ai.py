@@ -32,17 +32,20 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
-from pydantic_ai.messages import ToolReturn
-from pydantic_ai.result import AgentStream
-from pydantic_ai.tools import DeferredToolRequests
+from walld_client.adapters.extras import needs
 from walld_client.adapters.model_call import Board, ModelCall, safely
 from walld_client.adapters.pydantic_ai_deferred import Tools, defer, take_up
 from walld_client.adapters.recording import Opener, SessionId
 from walld_client.adapters.wire import FINISHED_IN_ERROR, Failure, call_name, plain
 from walld_client.client import ClientBase
 from walld_client.endings import message_of
+
+with needs("pydantic-ai", "pydantic_ai"):
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
+    from pydantic_ai.messages import ToolReturn
+    from pydantic_ai.result import AgentStream
+    from pydantic_ai.tools import DeferredToolRequests
 
 __all__ = ["WalldCapability"]
 
