@@ -25,8 +25,8 @@ Of a Chat model that is not at OpenAI itself Agents makes up a `response.complet
 stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
 the usage, which providers send last: such an answer without it is errored, and the error says why.
 Agents asks for it with `ModelSettings(include_usage=True)`; a server that never sends it has all
-its replies errored, since nobody can tell whether they are whole. An answer whose finish reason is
-`error` is complete where usage came.
+its replies errored, since nobody can tell whether they are whole. Of one that sends it earlier too,
+or with the finish reason `error`, the replies are complete: Agents shows the last usage, not when.
 """
 
 from __future__ import annotations
