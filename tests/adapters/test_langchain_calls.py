@@ -1,4 +1,4 @@
-"""LangChain: calls and refusals of every shape that a program gets of it are kept."""
+"""LangChain: calls, refusals and ends of every shape that a program gets of it are kept."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from adapters.replay import Replay
 from adapters.trial import kept, wants
 
 wants("langchain", "langchain-openai")
-httpx2, messages, models, openai = map(
+httpx2, messages, models, openai, runnables, tools = map(
     importlib.import_module,
     (
         "httpx2",
         "langchain_core.messages",
         "langchain_core.language_models.fake_chat_models",
         "langchain_openai",
+        "langchain_core.runnables",
+        "langchain_core.tools",
     ),
 )
 callback = importlib.import_module("walld_client.adapters.langchain").WalldCallback
@@ -100,6 +102,61 @@ CHUNKS = {
 }
 
 
+ODD = {
+    "a late id": [
+        sent({"tool_calls": [part(0, "f", '{"a"')]}),
+        sent({"tool_calls": [part(0, None, ": ", id="x")]}),
+        sent({"tool_calls": [part(0, None, "1}")]}),
+    ],
+    "a late name": [
+        sent({"tool_calls": [part(0, None, '{"a"', id="x")]}),
+        sent({"tool_calls": [part(0, "f", ": 1}")]}),
+    ],
+    "a late id and name": [
+        sent({"tool_calls": [part(0, None, '{"a"')]}),
+        sent({"tool_calls": [part(0, "f", ": 1}", id="x")]}),
+    ],
+    "a name in pieces": [
+        sent({"tool_calls": [part(0, "get_", "", id="x")]}),
+        sent({"tool_calls": [part(0, "weather", '{"a": 1}')]}),
+    ],
+    "a name again": [
+        sent({"tool_calls": [part(0, "f", '{"a"', id="x")]}),
+        sent({"tool_calls": [part(0, "f", ": 1}", id="x")]}),
+    ],
+}
+"""Of one call, as some servers have it."""
+
+
+@each_way
+@pytest.mark.parametrize("shape", ODD)
+def test_an_odd_call_in_pieces(
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, shape: str, way: str
+) -> None:
+    """One call, by its index, with its name whole."""
+    body = [*ODD[shape], sent({}, "tool_calls"), b"data: [DONE]\n\n"]
+    replay.bodies[shape] = b"".join(body)
+    _, reply = asked(walld, model(shape), way)
+    name = "get_weather" if shape == "a name in pieces" else "f"
+    assert list(kept(reply)["calls"].values()) == [[name, '{"a": 1}']]
+    assert (reply.status, reply.finish_reason) == ("complete", "tool_calls")
+
+
+def test_the_result_of_a_call_whose_id_came_late(
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay
+) -> None:
+    """LangChain knows it by that id, and the reply by the name that it had got before."""
+    body = [*ODD["a late id"], sent({}, "tool_calls"), b"data: [DONE]\n\n"]
+    replay.bodies["late"] = b"".join(body)
+    tool = tools.StructuredTool.from_function(lambda a: a + 1, name="f", description="adds")
+    chain = model("late") | runnables.RunnableLambda(lambda said: tool.invoke(said.tool_calls[0]))
+    done, reply = asked(walld, chain)
+    assert (done.tool_call_id, done.content) == ("x", "2")
+    (call,) = [one for one in reply.segments if one.kind == "tool"]
+    assert (call.name, call.arguments, call.result) == ("f", '{"a": 1}', "2")
+    assert reply.status == "complete"
+
+
 @each_way
 @pytest.mark.parametrize("shape", CHUNKS)
 def test_calls_in_pieces(
@@ -113,6 +170,25 @@ def test_calls_in_pieces(
     calls = kept(reply)["calls"]
     assert list(calls.values()) == [["f", '{"a": 1}'], ["g", "{}"]]
     assert (reply.status, reply.finish_reason) == ("complete", "tool_calls")
+
+
+@pytest.mark.parametrize("way", ["invoke", "events", "whole"])
+def test_a_finish_reason_that_is_an_error(
+    walld: walld_client.Client, model: Callable[..., Any], replay: Replay, way: str
+) -> None:
+    """Some gateways have it where the model broke; it is no end."""
+    if way == "whole":
+        message = messages.AIMessage("half", response_metadata={"finish_reason": "error"})
+        done, reply = asked(walld, models.FakeMessagesListChatModel(responses=[message]))
+    else:
+        replay.bodies["broken"] = (
+            sent({"content": "half"}) + sent({}, "error") + b"data: [DONE]\n\n"
+        )
+        done, reply = asked(walld, model("broken"), way)
+    assert reply.text == done.text == "half"
+    assert (reply.status, reply.finish_reason) == ("errored", None)
+    assert reply.error is not None
+    assert reply.error.kind == "finish_reason_error"
 
 
 @each_way

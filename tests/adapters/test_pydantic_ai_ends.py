@@ -148,6 +148,29 @@ def test_cut_and_read_to_its_end(recorded: Recorded, agent_of: Agents, wire: str
     assert recorded[0].status == "errored"
 
 
+def test_a_finish_reason_that_is_an_error(
+    recorded: Recorded, agent_of: Agents, replay: Replay
+) -> None:
+    """Some gateways of Chat have it where the model broke; it is no end."""
+    about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices = [
+        {"index": 0, "delta": {"content": "half"}, "finish_reason": None},
+        {"index": 0, "delta": {}, "finish_reason": "error"},
+    ]
+    frames = [json.dumps({**about, "choices": [one]}) for one in choices]
+    replay.bodies["broken"] = [f"data: {one}\n\n".encode() for one in [*frames, "[DONE]"]]
+
+    async def main() -> None:
+        async with agent_of("chat", "broken") as agent, agent.run_stream("hello") as stream:
+            assert await read(stream) == "half"
+
+    asyncio.run(main())
+    reply = recorded[0]
+    assert (reply.status, reply.text, reply.finish_reason) == ("errored", "half", None)
+    assert reply.error is not None
+    assert reply.error.kind == "finish_reason_error"
+
+
 @each_wire
 def test_left_early_in_the_block(recorded: Recorded, agent_of: Agents, wire: str) -> None:
     """It is live until the program leaves the block, and then it was left."""
@@ -209,6 +232,47 @@ def test_an_answer_that_asks_for_tools_goes_on(
     assert [recorded[at].status for at in range(2)] == ["complete", "complete"]
     results = [one.result for one in recorded[0].segments if one.kind == "tool"]
     assert results == ["4 degrees in Oslo", "4 degrees in Rome"]
+
+
+ODD_CALLS = {
+    "a late id": [
+        {"index": 0, "function": {"name": "weather", "arguments": '{"ci'}},
+        {"index": 0, "function": {"arguments": 'ty":"Oslo"}'}, "id": "c9"},
+    ],
+    "a name in pieces": [
+        {"index": 0, "function": {"name": "weat", "arguments": ""}, "id": "c9"},
+        {"index": 0, "function": {"name": "her", "arguments": '{"city":"Oslo"}'}},
+    ],
+}
+
+
+@pytest.mark.parametrize("shape", ODD_CALLS)
+def test_a_call_of_an_odd_server(
+    recorded: Recorded, agent_of: Agents, replay: Replay, shape: str
+) -> None:
+    """What comes late of a call is of it, and so is its result."""
+    calls = ODD_CALLS[shape]
+    about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices = [{"index": 0, "delta": {"tool_calls": [one]}, "finish_reason": None} for one in calls]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
+    frames = [json.dumps({**about, "choices": [one]}) for one in choices]
+    replay.bodies[shape] = [f"data: {one}\n\n".encode() for one in [*frames, "[DONE]"]]
+
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        raise RuntimeError(f"no weather in {city}")
+
+    async def main() -> None:
+        about: Any = {"tools": [weather]}
+        async with agent_of("chat", shape, **about) as agent, agent.run_stream("hello"):
+            pass
+
+    with pytest.raises(RuntimeError, match="no weather in Oslo"):
+        asyncio.run(main())
+    (call,) = [one for one in recorded[0].segments if one.kind == "tool"]
+    assert (call.name, call.arguments) == ("weather", '{"city":"Oslo"}')
+    assert call.result == "RuntimeError: no weather in Oslo"
+    assert recorded[0].status == "complete"
 
 
 @each_wire

@@ -85,7 +85,7 @@ test("a reason of the SDK's own is a terminal marker where it says a model's own
   const usage = { inputTokens: { total: 1 }, outputTokens: { total: 1 } };
   const ends = ["stop", "length", "content-filter", "tool-calls"];
   for (const unified of [...ends, "other", "unknown", "error", "interrupted"]) {
-    for (const raw of [undefined, "its own word"]) {
+    for (const raw of [undefined, "its own word", "error"]) {
       const chunks = [
         { type: "stream-start", warnings: [] },
         { type: "text-start", id: "1" },
@@ -99,11 +99,13 @@ test("a reason of the SDK's own is a terminal marker where it says a model's own
       const model = wrapLanguageModel({ model: mock, middleware: walldMiddleware(reply) });
       const { parts } = await delivered(model);
       assert.equal(said(parts, "text-delta"), "Hello.");
-      const isWhole = raw !== undefined || ends.includes(unified);
+      const isError = unified === "error" || raw === "error";
+      const isWhole = !isError && (raw !== undefined || ends.includes(unified));
       if (!isWhole) assert.equal(reply.end(), 0, reply.sessionId);
       const found = (await client.recover(reply.sessionId))!;
       assert.equal(found.status, isWhole ? "live" : "errored", reply.sessionId);
-      assert.equal(found.error?.kind ?? null, isWhole ? null : "no_terminal_event", reply.sessionId);
+      const kind = isError ? "finish_reason_error" : "no_terminal_event";
+      assert.equal(found.error?.kind ?? null, isWhole ? null : kind, reply.sessionId);
       assert.equal(found.finishReason, isWhole ? (raw ?? unified) : null, reply.sessionId);
       assert.equal(reply.end() > 0, isWhole);
     }

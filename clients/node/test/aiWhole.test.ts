@@ -70,6 +70,20 @@ test("an answer of no known shape is handed on as it is", async () => {
   assert.equal((await client.recover("odd"))!.text, "x");
 });
 
+test("a whole answer whose finish reason is an error", async () => {
+  const client = shared.client();
+  const content = [{ type: "text", text: "half" }];
+  for (const finishReason of [{ unified: "error" }, { unified: "error", raw: "BROKEN" }, { unified: "other", raw: "error" }]) {
+    const reply = client.reply(`broken ${JSON.stringify(finishReason)}`);
+    const options = { doGenerate: () => Promise.resolve({ content, finishReason }), params: { prompt: [] } };
+    await walldMiddleware(reply).wrapGenerate(options);
+    assert.equal(reply.end(), 0);
+    const found = (await client.recover(reply.sessionId))!;
+    assert.deepEqual([found.status, found.text, found.finishReason], ["errored", "half", null]);
+    assert.equal(found.error!.kind, "finish_reason_error");
+  }
+});
+
 /** What throws where somebody looks at it. */
 function trap(name: string): object {
   return Object.defineProperty({}, name, {

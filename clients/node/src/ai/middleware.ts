@@ -34,7 +34,7 @@ type Part = {
   finishReason?: Reason | string;
   output?: Output | null;
 };
-/** Not among them: other, unknown, error, interrupted, which is what is said where a body was cut. */
+/** Not among them: other, unknown, interrupted, which is what is said where a body was cut; and error. */
 const ENDS: ReadonlySet<string> = new Set(["stop", "length", "content-filter", "tool-calls"]);
 
 interface Params {
@@ -192,7 +192,7 @@ function record(recorder: Recorder, part: Part): void {
   }
 }
 
-/** An answer that came at once. It is whole, so any reason is its terminal marker. */
+/** An answer that came at once. It is whole, so any reason but `error` is its terminal marker. */
 function recordWhole(recorder: Recorder, result: WholeResult): void {
   each(recorder, () => result.content, (part: Part & { text?: string }) => {
     if (part.type === "text") recorder.text(part.text!);
@@ -206,7 +206,8 @@ function recordWhole(recorder: Recorder, result: WholeResult): void {
   } catch (error) {
     recorder.missed(error); // it came whole all the same
   }
-  recorder.finish(reason.raw ?? reason.unified ?? "unknown");
+  recorder.finish(isError(reason) ? "error" : (reason.raw ?? reason.unified ?? "unknown"));
+  recorder.over();
 }
 
 /** Each part by itself: one of no kind that is known keeps nothing behind it out. */
@@ -241,7 +242,12 @@ function withStream<T extends StreamResult>(result: T, stream: ReadableStream<un
  */
 function reasonOf(reason: Part["finishReason"]): string | null {
   const { unified = "", raw } = typeof reason === "string" ? { unified: reason } : (reason ?? {});
-  return raw ?? (ENDS.has(unified) ? unified : null);
+  return isError({ unified, raw }) ? "error" : (raw ?? (ENDS.has(unified) ? unified : null));
+}
+
+/** By the provider's word, for which the SDK may have `other`, or by the SDK's for one of another name. */
+function isError({ unified, raw }: Reason): boolean {
+  return unified === "error" || raw === "error";
 }
 
 /**

@@ -144,8 +144,12 @@ export class Recorder {
     this.toolResult(callId, name, result, failed);
   }
 
-  /** The terminal marker. null: the SDK says the end, but the provider did not. */
+  /**
+   * The terminal marker. null: the SDK says the end, but the provider did not. "error", the provider's
+   * word or the SDK's, is no end but a failure.
+   */
   finish(reason: string | null): void {
+    if (reason === "error") this.fail(named("finish_reason_error", "the finish reason is 'error'"));
     if (reason === null || this.failure !== undefined) return;
     this.isFinished = this.isWhole = true;
     this.reply.answered();
@@ -176,7 +180,7 @@ export class Recorder {
    */
   over(): void {
     const isCut = this.failure === undefined ? !this.isFinished : isEndWithoutMarker(this.failure.error);
-    if (isCut) this.failure = { error: withoutMarker() };
+    if (isCut) this.failure = { error: named(NO_TERMINAL_EVENT, "the stream ended without its terminal event") };
     if (this.failure === undefined) return;
     const error = asError(this.failure.error);
     this.guard(() => this.reply.failAtEnd(error));
@@ -228,9 +232,9 @@ function isEndWithoutMarker(error: unknown): boolean {
   return name === "AI_InvalidResponseDataError" && /without a finish reason/.test(String(message));
 }
 
-function withoutMarker(): Error {
-  const error = new Error("the stream ended without its terminal event");
-  error.name = NO_TERMINAL_EVENT;
+function named(kind: string, message: string): Error {
+  const error = new Error(message);
+  error.name = kind;
   return error;
 }
 

@@ -111,7 +111,7 @@ function record(recorder: Recorder, chunk: Chunk): void {
       recorder.stepOver();
       break;
     case "finish":
-      recordFinish(recorder, chunk.finishReason);
+      recorder.finish(endOf(chunk.finishReason));
       break;
     case "error":
       recorder.fail(new Error(chunk.errorText));
@@ -122,11 +122,6 @@ function record(recorder: Recorder, chunk: Chunk): void {
 }
 
 /** The stream has the SDK's word alone, never the provider's. */
-function recordFinish(recorder: Recorder, reason: string | undefined): void {
-  if (reason === "error") {
-    const error = new Error("the SDK's finish reason is 'error'");
-    error.name = "finish_reason_error";
-    recorder.fail(error);
-  }
-  recorder.finish(reason === undefined || NO_MARKER.includes(reason) ? null : reason);
+function endOf(reason: string | undefined): string | null {
+  return reason === undefined || NO_MARKER.includes(reason) ? null : reason;
 }

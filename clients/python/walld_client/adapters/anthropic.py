@@ -14,10 +14,13 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import anthropic
-from walld_client.adapters.httpx2 import record_response
+from walld_client.adapters.extras import needs
 from walld_client.adapters.recording import Opener, SessionId
 from walld_client.client import ClientBase
+
+with needs("anthropic", "anthropic"):
+    import anthropic
+    from walld_client.adapters.httpx2 import record_response
 
 __all__ = ["WalldMiddleware"]
 

@@ -22,10 +22,13 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
-import httpx2
+from walld_client.adapters.extras import needs
 from walld_client.adapters.recording import Opener, Recording, SessionId, wire_of_path
 from walld_client.client import ClientBase
 from walld_client.reply import ReplyBase
+
+with needs("httpx2", "httpx2"):
+    import httpx2
 
 __all__ = ["async_response_hook", "record_response", "response_hook"]
 

@@ -26,7 +26,8 @@ Owns: LangChain's callbacks to calls on a reply. Refuses: when a reply ends (`mo
   (`langchain_interrupts.py`). Of a tool that gives back a `Command` the result is what its message
   tells the model.
 - LangChain ends a stream that was cut without a word as if all were well (`on_llm_end`): it is
-  errored here unless some finish reason came. An answer that was not streamed came whole or not.
+  errored here unless some finish reason came, `error` of Chat being none. An answer that was not
+  streamed came whole or not.
 - The callback runs in the thread, or on the event loop, of the model call (`run_inline`), so that
   what was said is sent before the program sees it.
 """
@@ -41,15 +42,18 @@ from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.tracers.context import register_configure_hook
 from walld_client import client as walld
 from walld_client.adapters import langchain_interrupts as interrupts
+from walld_client.adapters.extras import needs
 from walld_client.adapters.langchain_events import Answer
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.recording import SessionId
-from walld_client.adapters.wire import Failure
+from walld_client.adapters.wire import FINISHED_IN_ERROR, Failure
 from walld_client.client import ClientBase
+
+with needs("langchain", "langchain_core"):
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.tracers.context import register_configure_hook
 
 __all__ = ["WalldCallback"]
 
@@ -185,6 +189,9 @@ class WalldCallback(BaseCallbackHandler):
         reason = next((about[name] for name in _REASONS if about.get(name)), None)
         if reason is None and was_streamed:
             call.fail()
+            return
+        if reason == "error":
+            call.fail(FINISHED_IN_ERROR)
             return
         if reason == "failed":
             call.fail(Failure("the response failed", "failed", about.get("error")))

@@ -24,6 +24,12 @@ class Chunks:
         self._run_id = run_id
         self._ids: dict[Any, str] = {}
         """Call ids by the index that their chunks have."""
+        self._given: dict[str, str] = {}
+        """The same by the ids that their provider gave them."""
+        self._made: set[str] = set()
+        """Those to which it has given none."""
+        self._names: dict[str, str] = {}
+        """What each call is called so far."""
         self._calls = 0
         self._has_refused = False
 
@@ -102,15 +108,45 @@ class Chunks:
             self.call.token(one, refusal=True)
 
     def _called(self, chunk: Any, **about: Any) -> None:
-        """A piece of a call; only the first has its id, or none has."""
-        index, call_id, arguments = chunk.get("index"), chunk.get("id"), chunk.get("args")
-        known = self._ids.get(index)
-        is_another = known is None or (index is None and chunk.get("name"))
-        if call_id != known if call_id else is_another:
-            self._ids[index] = known = call_id or self._made_id()
-            self.call.tool(call_name(chunk.get("name")), call_id=known, **about)
-        if arguments and known is not None:
+        """A piece of a call; as a rule only the first has its id, or none has."""
+        index, given, name = chunk.get("index"), chunk.get("id"), chunk.get("name")
+        known = self._call_of(index, given, name)
+        if known is None:
+            known = given if given and given not in self._names else self._made_id()
+            self._ids[index] = known
+            self._begun(known, name, **about)
+            if given:
+                self._made.discard(known)
+                self._given.setdefault(given, known)
+        else:
+            self._told_again(known, given, name, **about)
+        if arguments := chunk.get("args"):
             self.call.tool_arguments(arguments, call_id=known)
+
+    def _call_of(self, index: Any, given: str | None, name: Any) -> str | None:
+        """The call that this is a piece of; None: of one that begins."""
+        known = self._ids.get(index)
+        if given in self._given and (known is not None or index is None or not name):
+            return self._given[given]
+        if known is None or (index is None and (given or name)):
+            return None
+        # An id that is new is late, or drawn for each piece; with a name it is another call's.
+        return known if not given or not name or known in self._made else None
+
+    def _begun(self, call_id: str, name: Any, **about: Any) -> None:
+        self._names[call_id] = name if isinstance(name, str) else ""
+        self.call.tool(call_name(name), call_id=call_id, **about)
+
+    def _told_again(self, call_id: str, given: Any, name: Any, **about: Any) -> None:
+        """An id may come late; a name too, or in pieces, and said again it is the same."""
+        if given and call_id in self._made:
+            self._made.discard(call_id)
+            self._given[given] = call_id
+            self.call.id_came(call_id, given)
+        had = self._names.get(call_id, "")
+        if name and name != had and isinstance(name, str):
+            name = self._names[call_id] = name if name.startswith(had) else had + name
+            self.call.tool(name, call_id=call_id, **about)
 
     def _asked(self, block: Any) -> None:
         """A call that came whole; of one that LangChain could not read, the arguments as text."""
@@ -131,7 +167,9 @@ class Chunks:
 
     def _made_id(self) -> str:
         self._calls += 1
-        return f"{self._run_id}:{self._calls}"
+        made = f"{self._run_id}:{self._calls}"
+        self._made.add(made)
+        return made
 
 
 def _is_of_arguments_alone(message: Any, chunks: Any) -> bool:

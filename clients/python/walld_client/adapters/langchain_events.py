@@ -46,7 +46,6 @@ class _Block:
         self.length = 0
         """Of what its pieces had."""
         self.call_id: str | None = None
-        self.name: Any = None
         self.is_whole = False
         """A call that does not come in pieces, or that a chunk has told."""
 
@@ -157,12 +156,11 @@ class Answer(Chunks):
         kind = content["type"]
         told = self._told_by_index.pop(content.get("index"), None)
         block.call_id = content.get("id") or told or self._made_id()
-        block.name = content.get("name")
         is_told = block.call_id in self._told
         block.is_whole = is_told or not kind.endswith("_chunk")
         if not is_told:
             about = {"server": True} if kind.startswith("server") else {}
-            self.call.tool(call_name(block.name), call_id=block.call_id, **about)
+            self._begun(block.call_id, content.get("name"), **about)
             if kind.endswith("_chunk"):
                 self._add(block, "args", content.get("args"))
 
@@ -213,16 +211,19 @@ class Answer(Chunks):
         if block.call_id is None:
             self._begin_call(block, {**content, "args": None})
         call_id, arguments, name = block.call_id, content.get("args"), content.get("name")
-        if call_id is None or call_id in self._told:
+        if call_id is None:
+            return
+        if call_id in self._names:
+            about = {"server": True} if content.get("type", "").startswith("server") else {}
+            self._told_again(call_id, content.get("id"), name, **about)
+        if call_id in self._told:
             return
         if isinstance(arguments, str):
-            if name and not block.name:
-                self.call.tool(call_name(name), call_id=call_id)
             self._add(block, "args", arguments[block.length :])
         elif not block.length and (arguments or block.is_whole):
-            self.call.tool(call_name(name), arguments or {}, call_id=call_id)
-        elif name and not block.name:
-            self.call.tool(call_name(name), call_id=call_id)
+            self.call.tool(
+                self._names.get(call_id) or call_name(name), arguments or {}, call_id=call_id
+            )
 
     def _finished(self, beside: dict[str, Any]) -> None:
         if self._ahead is None:

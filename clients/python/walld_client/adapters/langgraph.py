@@ -30,9 +30,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
-from langgraph.checkpoint.base import CheckpointTuple
+from walld_client.adapters.extras import needs
 from walld_client.adapters.langgraph_calls import Config, SaverSteps, ThreadOfSaver
 from walld_client.steps import Steps
+
+with needs("langgraph", "langgraph"):
+    from langgraph.checkpoint.base import CheckpointTuple
 
 __all__ = ["WalldSaver"]
 

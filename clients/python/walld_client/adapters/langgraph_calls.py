@@ -14,13 +14,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
-    BaseCheckpointSaver,
-    CheckpointTuple,
-    get_checkpoint_id,
-    get_checkpoint_metadata,
-)
 from walld_client import aio, ledger_steps
 from walld_client.adapters.checkpoint_log import (
     CHECKPOINT,
@@ -31,11 +24,21 @@ from walld_client.adapters.checkpoint_log import (
     lasting,
 )
 from walld_client.adapters.checkpoint_steps import Lines, NewCheckpoint, ThreadSteps
+from walld_client.adapters.extras import needs
 from walld_client.client import Client
 from walld_client.errors import Refused
 from walld_client.ids import checked_id
 from walld_client.session_steps import SessionSteps
 from walld_client.steps import Steps
+
+with needs("langgraph", "langgraph"):
+    from langgraph.checkpoint.base import (
+        WRITES_IDX_MAP,
+        BaseCheckpointSaver,
+        CheckpointTuple,
+        get_checkpoint_id,
+        get_checkpoint_metadata,
+    )
 
 __all__ = ["Config", "SaverSteps", "ThreadOfSaver"]
 

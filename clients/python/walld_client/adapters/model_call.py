@@ -65,6 +65,8 @@ class ModelCall:
         """Calls without a result."""
         self.message_id: str | None = None
         """The framework's own name of the answer, where it has one."""
+        self._late: dict[str, str] = {}
+        """The provider's ids of calls that got theirs late, by what they are called here."""
         self._board = board
         self._session = session
         self._meta = meta
@@ -104,11 +106,24 @@ class ModelCall:
         self, name: str, arguments: object = None, *, call_id: str | None = None, **info: Any
     ) -> int:
         """As `Reply.tool`; a call that the framework runs is waited for."""
-        if call_id is not None and call_id not in self.waiting and not info.get("server"):
-            self.waiting.add(call_id)
+        by = call_id if call_id is None else self._late.get(call_id, call_id)
+        if by is not None and by not in self.waiting and not info.get("server"):
+            self.waiting.add(by)
             self._board.wait(self)
         reply = self.reply()
         return 0 if reply is None else reply.tool(name, arguments, call_id=call_id, **info)
+
+    def id_came(self, call_id: str, given: str) -> None:
+        """The provider's id of a call, late: its result comes by that one."""
+        before = self._late.get(call_id, call_id)
+        self._late[call_id] = given
+        if before in self.waiting:
+            self.waiting.discard(before)
+            self.waiting.add(given)
+
+    def own_id(self, given: str | None) -> str | None:
+        """What the call of this id is called in the reply."""
+        return next((own for own, late in self._late.items() if late == given), given)
 
     def tool_arguments(self, delta: str, *, call_id: str) -> int:
         """As `Reply.tool_arguments`."""
@@ -127,7 +142,8 @@ class ModelCall:
         """As `Reply.tool_result`; the last one ends a reply whose model is done."""
         reply, seq = self.reply(), 0
         if reply is not None:
-            seq = reply.tool_result(result, call_id=call_id, name=name, failed=failed, **info)
+            own = self.own_id(call_id)
+            seq = reply.tool_result(result, call_id=own, name=name, failed=failed, **info)
         if call_id in self.waiting:
             self.waiting.discard(call_id)
         if self.is_over and not self.waiting:
@@ -233,7 +249,7 @@ class Board:
         """The program begins to run a tool that a recorded call has asked for."""
         call = self._find(place, call_id)
         if call is not None:
-            call.event("tool_started", {"call_id": call_id, "name": call_name(name)})
+            call.event("tool_started", {"call_id": call.own_id(call_id), "name": call_name(name)})
 
     def tool_result(
         self, place: Place, call_id: str | None, result: object, *, failed: bool = False

@@ -25,7 +25,8 @@ Of a Chat model that is not at OpenAI itself Agents makes up a `response.complet
 stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
 the usage, which providers send last: such an answer without it is errored, and the error says why.
 Agents asks for it with `ModelSettings(include_usage=True)`; a server that never sends it has all
-its replies errored, since nobody can tell whether they are whole.
+its replies errored, since nobody can tell whether they are whole. Of one that sends it earlier too,
+or with the finish reason `error`, the replies are complete: Agents shows the last usage, not when.
 """
 
 from __future__ import annotations
@@ -35,13 +36,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from agents import RunHooks
-from agents.models.fake_id import FAKE_RESPONSES_ID
+from walld_client.adapters.extras import needs
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.openai_responses import ResponsesFold
 from walld_client.adapters.recording import SessionId
 from walld_client.adapters.wire import Failure, call_name, plain
 from walld_client.client import ClientBase
+
+with needs("openai-agents", "agents"):
+    from agents import RunHooks
+    from agents.models.fake_id import FAKE_RESPONSES_ID
 
 __all__ = ["WalldHooks"]
 

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from walld_client.adapters.openai_chunk import Choice, Chunk, Delta, index_of
 from walld_client.adapters.wire import (
+    FINISHED_IN_ERROR,
     Failure,
     Fold,
     Sink,
@@ -68,7 +69,6 @@ class DerivedFold(Fold):
 
 DONE: Final = object()
 """Stands for the `[DONE]` of a body; no SDK hands it on."""
-_FINISHED_IN_ERROR: Final = Failure("the finish reason is 'error'", "finish_reason_error")
 _LEGACY: Final = -1
 """The index of the one `function_call` of before there were tools."""
 
@@ -119,7 +119,7 @@ class ChatFold(Fold):
                 self._unfinished.discard(index)
                 self._finished.add(index)
                 if reason == "error" and not index:
-                    self.complaint = _FINISHED_IN_ERROR
+                    self.complaint = FINISHED_IN_ERROR
                 elif not index:
                     sink.finish(finish_word(str(reason), bool(self._calls)))
             elif index not in self._finished:

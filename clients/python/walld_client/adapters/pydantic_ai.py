@@ -22,6 +22,7 @@ Owns: Pydantic AI's events to calls on a reply. Refuses: when a reply ends (`mod
   finish reason (`stop`, or `tool_call`). What tells them apart is the provider's own word in
   `provider_details`: a streamed answer without it is errored. So is each one of a server that never
   sends a reason, and of `TestModel` and `FunctionModel`: nobody can tell whether those are whole.
+  The reason `error`, of the provider or of Pydantic AI, is no end.
 - Another attempt at a request, and another request, are replies of their own.
 """
 
@@ -31,17 +32,20 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
-from pydantic_ai.messages import ToolReturn
-from pydantic_ai.result import AgentStream
-from pydantic_ai.tools import DeferredToolRequests
+from walld_client.adapters.extras import needs
 from walld_client.adapters.model_call import Board, ModelCall, safely
 from walld_client.adapters.pydantic_ai_deferred import Tools, defer, take_up
 from walld_client.adapters.recording import Opener, SessionId
-from walld_client.adapters.wire import Failure, call_name, plain
+from walld_client.adapters.wire import FINISHED_IN_ERROR, Failure, call_name, plain
 from walld_client.client import ClientBase
 from walld_client.endings import message_of
+
+with needs("pydantic-ai", "pydantic_ai"):
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
+    from pydantic_ai.messages import ToolReturn
+    from pydantic_ai.result import AgentStream
+    from pydantic_ai.tools import DeferredToolRequests
 
 __all__ = ["WalldCapability"]
 
@@ -89,6 +93,8 @@ class _Run(AbstractCapability[Any]):
         """The model request under way."""
         self._ids: dict[int, str] = {}
         """Call ids by the index of their part."""
+        self._names: dict[str, str] = {}
+        """What each call that a tool of the program answers is called so far."""
         self._was_streamed = False
         self._shown: set[str] = set()
         """Calls of tools that the events show: their results come there too."""
@@ -231,6 +237,7 @@ class _Run(AbstractCapability[Any]):
         self._tools.end()  # no tool of the request before answers any more
         self._tools = self._own
         self._came.clear()
+        self._names.clear()
         self._call = self._own.board.begin(self._own.run, **about)
         self._was_streamed = False
         self._ids.clear()
@@ -260,12 +267,7 @@ class _Run(AbstractCapability[Any]):
         if self._was_streamed and getattr(response, "state", None) in _LEFT:
             call.cancel("the program left the stream before its end")
             return
-        if self._was_streamed:
-            _end(call, response)
-            return
-        if response.finish_reason is not None:
-            call.finish(str(response.finish_reason))
-        call.done()
+        _end(call, response, came_whole=not self._was_streamed)
 
     @safely
     def _event(self, event: Any, is_new: bool) -> None:
@@ -303,6 +305,8 @@ class _Run(AbstractCapability[Any]):
             self._ids[index] = part.tool_call_id
             arguments = part.args if isinstance(part.args, dict) else None
             name = call_name(part.tool_name)
+            if not about:
+                self._names[part.tool_call_id] = part.tool_name
             call.tool(name, arguments, call_id=part.tool_call_id, **about)
             if part.args and isinstance(part.args, str):
                 call.tool_arguments(part.args, call_id=part.tool_call_id)
@@ -317,12 +321,21 @@ class _Run(AbstractCapability[Any]):
         elif kind == "thinking":
             if delta.content_delta:
                 call.reasoning(delta.content_delta)
-        elif kind == "tool_call" and delta.args_delta and index in self._ids:
-            arguments = delta.args_delta
-            if isinstance(arguments, str):
-                call.tool_arguments(arguments, call_id=self._ids[index])
-            else:
-                call.event("tool_arguments", {"call_id": self._ids[index], "merge": arguments})
+        elif kind == "tool_call" and index in self._ids:
+            self._called(call, self._ids[index], delta)
+
+    def _called(self, call: ModelCall, call_id: str, delta: Any) -> None:
+        """More of a call: of odd servers its id comes late, or its name in pieces."""
+        if delta.tool_call_id and call.own_id(delta.tool_call_id) != call_id:
+            call.id_came(call_id, delta.tool_call_id)
+        if delta.tool_name_delta and call_id in self._names:
+            name = self._names[call_id] = self._names[call_id] + delta.tool_name_delta
+            call.tool(name, call_id=call_id)
+        arguments = delta.args_delta
+        if arguments and isinstance(arguments, str):
+            call.tool_arguments(arguments, call_id=call_id)
+        elif arguments:
+            call.event("tool_arguments", {"call_id": call_id, "merge": arguments})
 
 
 def _answer_in(stream: Any) -> AgentStream[Any, Any] | None:
@@ -337,21 +350,19 @@ def _answer_in(stream: Any) -> AgentStream[Any, Any] | None:
     return None
 
 
-def _end(call: ModelCall, response: Any) -> None:
-    """A streamed answer is at its end: it was whole, or cut without a word."""
-    if not _has_finished(response):
+def _end(call: ModelCall, response: Any, came_whole: bool = False) -> None:
+    """An answer is at its end. A streamed one was whole, or cut without a word."""
+    own = (response.provider_details or {}).get("finish_reason")
+    if "error" in (own, response.finish_reason):
+        call.fail(FINISHED_IN_ERROR)
+        return
+    # For a stream that was cut Pydantic AI makes up one of these two.
+    if not came_whole and own is None and response.finish_reason in (None, "stop", "tool_call"):
         call.fail()
         return
     if response.finish_reason is not None:
         call.finish(str(response.finish_reason))
     call.done()
-
-
-def _has_finished(response: Any) -> bool:
-    """Did the provider say that it is done?"""
-    if (response.provider_details or {}).get("finish_reason") is not None:
-        return True
-    return response.finish_reason not in (None, "stop", "tool_call")
 
 
 def _whole(content: Any) -> Any:

@@ -15,7 +15,17 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-__all__ = ["Failure", "Fold", "Sink", "call_name", "failure_of", "finish_word", "held", "plain"]
+__all__ = [
+    "FINISHED_IN_ERROR",
+    "Failure",
+    "Fold",
+    "Sink",
+    "call_name",
+    "failure_of",
+    "finish_word",
+    "held",
+    "plain",
+]
 
 
 class Sink(Protocol):
@@ -59,6 +69,10 @@ class Failure(NamedTuple):
     message: str
     kind: str
     detail: Any = None
+
+
+FINISHED_IN_ERROR: Final = Failure("the finish reason is 'error'", "finish_reason_error")
+"""That of some gateways of Chat, whose model broke: it is no end."""
 
 
 class Fold(ABC):
