@@ -25,9 +25,9 @@ from walld.disk.owner import (
     LOCK_NAME,
     WRITTEN_AT,
     LockRecord,
+    Marks,
     lock_record,
     parse_lock,
-    written_lines,
 )
 from walld.disk.simulated import SimulatedDisk
 from walld.wal.scan import list_segments, newest_header
@@ -43,11 +43,9 @@ __all__ = ["Lives"]
 T = TypeVar("T")
 _LOOK_SECONDS = 0.05
 _FOREVER = 600.0
-_NO_ID = 2**64
-"""Above that of any segment."""
 
 
-class _Owner:
+class _Owner(Marks):
     """The hold on a simulated directory: `Owner` on disk verbs, without a lock to wait for."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
@@ -64,7 +62,6 @@ class _Owner:
         self.log_uuid = os.urandom(16) if newest is None else newest.log_uuid
         if told.log_uuid and ids:
             self.log_uuid = told.log_uuid
-        self._marked = 0, True
         if told.log_uuid != self.log_uuid:
             told = told._replace(synced_no=0)
         self.told = told
@@ -77,25 +74,9 @@ class _Owner:
         """Nobody froze it here."""
         return self._file.read_at(WRITTEN_AT, 0) == self._record[:WRITTEN_AT]
 
-    def synced(self, segment_id: int, batch_no: int) -> None:
-        """As `Owner.synced`."""
-        if (segment_id, batch_no > 0) > self._marked:
-            self._marked = segment_id, batch_no > 0
-            self._mark(batch_no)
-
-    def ended(self, batch_no: int) -> None:
-        """As `Owner.ended`."""
-        if all(self._marked):
-            self._mark(batch_no)
-
-    def _mark(self, batch_no: int) -> None:
-        if self._marked[0] == _NO_ID:
-            return
-        try:
-            self._file.write_at(written_lines(self.log_uuid, batch_no), WRITTEN_AT)
-            self._file.sync()
-        except OSError:
-            self._marked = _NO_ID, True
+    def _write_lines(self, lines: bytes) -> None:
+        self._file.write_at(lines, WRITTEN_AT)
+        self._file.sync()
 
     def close(self) -> None:
         """Nothing to close."""

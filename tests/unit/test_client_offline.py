@@ -74,6 +74,14 @@ def test_a_log_without_the_batch_that_lock_names_proves_nothing(folder: Path) ->
     assert offline.has_any(str(folder), UID) is None
 
 
+def test_a_lock_that_is_no_file_is_not_waited_for_and_proves_nothing(folder: Path) -> None:
+    os.mkfifo(folder / "LOCK")
+    assert offline.has_partial(str(folder), UID, "S") is None
+    (folder / "LOCK").unlink()
+    (folder / "LOCK").symlink_to("/dev/zero")
+    assert offline.has_any(str(folder), UID) is None
+
+
 def test_a_segment_that_is_no_file_proves_nothing(folder: Path) -> None:
     (folder / "wal" / "lost+found").mkdir()
     assert offline.has_partial(str(folder), UID, "S") is False

@@ -18,7 +18,7 @@ from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
 from walld.cli.offline import find
-from walld.daemon.damage import report
+from walld.daemon.damage import lost_to_power, report
 from walld.daemon.mend import mend
 from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
@@ -32,12 +32,13 @@ from walld.wal.layout import (
     EPOCH_STREAMS_BITS,
     SEGMENT_HEADER_BYTES,
     Flag,
+    SegmentHeader,
     Settled,
     segment_name,
 )
 from walld.wal.records import Happened, encode_item, join_items
 from walld.wal.scan import LogScan, good_headers
-from walld.wal.verdict import RENEWED, TORN
+from walld.wal.verdict import CORRUPT, RENEWED, TORN, Damage, SegmentFacts, Verdict
 
 START = wire.Start(1, 0, "r", "s")
 
@@ -414,3 +415,17 @@ def test_rows_that_cannot_be_synced_are_written_down_again() -> None:
     mended = mend(disk, PartialStore(disk), LOG)
     assert mended.not_synced.segment_ids == [1]
     assert mended.not_synced.rows() == [*rows, Settled(0, 0, 1, 1, RENEWED)]
+
+
+def test_what_a_crash_took_ends_with_its_daemon_and_counts_where_nothing_else_is_wrong(
+    tmp_path: Path,
+) -> None:
+    header = SegmentHeader(LOG, 7, 40, 3)
+    torn = Settled(5, 64, 32, 33, TORN)
+    found = SegmentFacts(7, header=header, settled=[torn])
+    hurt = SegmentFacts(7, header=header, settled=[torn, Settled(4, 64, 9, 9, CORRUPT)])
+    now = Verdict(50, 45, torn=[Damage(8, 64, 10, 47, 48, "payload")])
+    with RealDisk(str(tmp_path)) as disk:
+        disk.make_dir("quarantine")
+        assert lost_to_power(disk, [found], now) == [(47, 50), (32, 40)]
+        assert lost_to_power(disk, [hurt], now) == []

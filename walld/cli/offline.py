@@ -267,7 +267,7 @@ class _Reading:
             self._doubts.append(f"{where}: {error}")
         begin = next((item for item in items if isinstance(item, Begin)), None)
         if begin is None:
-            if any(first < stream.first_no for first, _ in self._lost_to_power):
+            if any(first < stream.first_no <= last for first, last in self._lost_to_power):
                 return []
             self._doubts.append(f"{where}: {len(items)} items and no word on whose they are")
             return []

@@ -25,7 +25,7 @@ from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.losses import Coverage
 from walld.wal.ranges import merged
 from walld.wal.scan import LogScan, not_segments
-from walld.wal.verdict import TORN
+from walld.wal.verdict import CORRUPT, TORN
 from walld.wal.whose import is_there
 
 if TYPE_CHECKING:
@@ -99,17 +99,23 @@ def keep(files: SegmentFiles, damage: Damage) -> None:
 
 
 def lost_to_power(disk: Disk, segments: Sequence[SegmentFacts], verdict: Verdict) -> list[Range]:
-    """Batches that a crash took, now or before; none where anything else is wrong with the log.
+    """From the first batch that a crash took to the last of that daemon, for each that did.
 
-    They were never synced, and nobody was told so: a reply that begins in them is no more in doubt
-    than one that stood in a torn tail alone, whatever of it stands behind them.
+    None where anything else is, or was, wrong with the log. What the crash took was never synced,
+    and nobody was told so: a reply that begins there is no more in doubt than one that stood in a
+    torn tail alone, whatever of it stands behind. What a later daemon wrote began elsewhere.
     """
-    if verdict.corrupt or verdict.unreadable or verdict.unread or has_copies(disk):
+    rows = [(facts.header, row) for facts in segments for row in facts.settled]
+    is_hurt = verdict.corrupt or verdict.unreadable or verdict.unread or has_copies(disk)
+    if is_hurt or any(row.verdict == CORRUPT for _, row in rows):
         return []
-    rows = [row for facts in segments for row in facts.settled if row.verdict == TORN]
-    torn = [(one.first_no, one.last_no) for one in verdict.torn]
-    torn += [(row.first_no, row.last_no) for row in rows]
-    return merged((first, last) for first, last in torn if first)
+    torn = [(one.first_no, verdict.last_batch_no) for one in verdict.torn]
+    torn += [
+        (row.first_no, header.prev_batch_no)
+        for header, row in rows
+        if row.verdict == TORN and header is not None
+    ]
+    return [(first, last) for first, last in torn if first]
 
 
 def log_is_gone(disk: Disk, log_uuid: bytes | None, *, had_log: bool) -> bool:

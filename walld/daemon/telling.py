@@ -131,7 +131,7 @@ def told(
             continue
         if stream.begin is None and no not in kept:
             number = found.where[0] >> OFFSET_BITS
-            if any(first < number for first, _ in lost_to_power):
+            if any(first < number <= last for first, last in lost_to_power):
                 _log.warning("stream %d: power took its beginning, never synced; it goes", no)
                 continue
             # Its first record was lost to damage: nobody can ask for it.

@@ -34,12 +34,12 @@ __all__ = [
     "LOCK_NAME",
     "WRITTEN_AT",
     "LockRecord",
+    "Marks",
     "Owner",
     "believes_segments",
     "holding",
     "lock_record",
     "parse_lock",
-    "written_lines",
 ]
 
 LOCK_NAME = "LOCK"
@@ -121,7 +121,46 @@ def _take(fd: int, path: str) -> None:
         raise DirectoryTaken(f"{path}: {text}") from None
 
 
-class Owner:
+class Marks:
+    """What LOCK is to say of the newest segment, and when. Who has the file writes it.
+
+    Lines that could not be written are for the next owner: no second sync of this file.
+    """
+
+    log_uuid: bytes
+    _marked: tuple[int, bool] = 0, True
+    """The newest segment that LOCK tells of, and whether it names a batch of it."""
+
+    def synced(self, segment_id: int, batch_no: int) -> None:
+        """A segment and that batch in it are durable: from now on their absence is a loss.
+
+        LOCK says so once a segment, before anything in it is acknowledged: who takes the newest one
+        away, or all of it but its header, leaves that word. batch_no: 0 of one that has none yet.
+        What LOCK named may go then, and only a header that verifies could tell that it has.
+        """
+        if (segment_id, batch_no > 0) > self._marked:
+            self._marked = segment_id, batch_no > 0
+            self._mark(batch_no)
+
+    def ended(self, batch_no: int) -> None:
+        """The last batch of an orderly end is durable: no word of it may go unnoticed."""
+        if all(self._marked):
+            self._mark(batch_no)
+
+    def _mark(self, batch_no: int) -> None:
+        if self._marked[0] == _NO_ID:
+            return
+        try:
+            self._write_lines(_written_lines(self.log_uuid, batch_no))
+        except OSError:
+            self._marked = _NO_ID, True
+
+    def _write_lines(self, lines: bytes) -> None:
+        """At WRITTEN_AT, and synced. OSError."""
+        raise NotImplementedError
+
+
+class Owner(Marks):
     """The hold of one process on its data directory, until it exits."""
 
     def __init__(
@@ -167,8 +206,6 @@ class Owner:
             record = lock_record(told._replace(epoch=self.epoch, log_uuid=self.log_uuid))
             self._own = record[:WRITTEN_AT]
             """Stands in LOCK while it is ours; what follows may change, also while it is read."""
-            self._marked = 0, True
-            """The newest segment that LOCK tells of, and whether it names a batch of it."""
             patiently(lambda: self._write(record))  # each try writes it, and syncs what it wrote
             self._direct = self._opened_direct()
             patiently(lambda: _sync_dir(root))
@@ -182,38 +219,17 @@ class Owner:
             done += os.pwrite(self._fd, record[done:], done)
         os.fsync(self._fd)
 
-    def synced(self, segment_id: int, batch_no: int) -> None:
-        """A segment and that batch in it are durable: from now on their absence is a loss.
-
-        LOCK says so once a segment, before anything in it is acknowledged: who takes the newest one
-        away, or all of it but its header, leaves that word. batch_no: 0 of one that has none yet.
-        What LOCK named may go then, and only a header that verifies could tell that it has.
-        """
-        if (segment_id, batch_no > 0) > self._marked:
-            self._marked = segment_id, batch_no > 0
-            self._mark(batch_no)
-
-    def ended(self, batch_no: int) -> None:
-        """The last batch of an orderly end is durable: no word of it may go unnoticed."""
-        if all(self._marked):
-            self._mark(batch_no)
-
-    def _mark(self, batch_no: int) -> None:
-        """Where it fails it is for the next owner to say: no second sync of this file.
-
-        Who stands still between the look and the write may write behind a later owner: those lines
-        alone, at their place, true of the log whoever owns it. Where an NFS client could send what
-        it has of the page along with them, they go past the cache.
-        """
-        if self._marked[0] == _NO_ID or not self.is_owner():
-            return
-        try:
-            self._write_lines(written_lines(self.log_uuid, batch_no))
-            os.fsync(self._fd)
-        except OSError:
-            self._marked = _NO_ID, True
-
     def _write_lines(self, lines: bytes) -> None:
+        """Who stands still between the look and the write may write behind a later owner: those
+        lines alone, at their place, true of the log whoever owns it. Where an NFS client could send
+        what it has of the page along with them, they go past the cache.
+        """
+        if not self.is_owner():
+            return
+        self._put_lines(lines)
+        os.fsync(self._fd)
+
+    def _put_lines(self, lines: bytes) -> None:
         if self._direct >= 0:
             try:
                 os.pwrite(self._direct, lines, WRITTEN_AT)
@@ -288,11 +304,11 @@ def lock_record(told: LockRecord) -> bytes:
     """What stands in LOCK (FORMAT.md)."""
     fixed = f"walld 1\nepoch {told.epoch:020}\nlog {told.log_uuid.hex()}\n".encode()
     assert len(fixed) == WRITTEN_AT, fixed
-    lines = written_lines(told.log_uuid, told.synced_no) if told.had_log else b""
+    lines = _written_lines(told.log_uuid, told.synced_no) if told.had_log else b""
     return fixed + lines.ljust(LOCK_BYTES - WRITTEN_AT)
 
 
-def written_lines(log_uuid: bytes, synced_no: int) -> bytes:
+def _written_lines(log_uuid: bytes, synced_no: int) -> bytes:
     """What stands at WRITTEN_AT of a log that was synced, up to that batch or more (0: no word)."""
     named = f"synced {synced_no:020} {_crc(log_uuid, synced_no):08x}\n" if synced_no else ""
     return f"written\n{named}".encode().ljust(LOCK_BYTES - WRITTEN_AT)

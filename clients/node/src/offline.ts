@@ -72,9 +72,12 @@ function beginsBehind(segment: string, syncedNo: bigint): boolean {
   return header?.length === SEGMENT_HEADER_BYTES && header.readBigUInt64LE(PREV_BATCH_NO_AT) >= syncedNo;
 }
 
-/** Null where there is no such file. */
+/** Null where there is no such file. What is planted there is not followed or waited for. */
 function contents(path: string): Buffer | null {
-  return orIfAbsent(() => readFileSync(path), null);
+  return orIfAbsent(() => {
+    if (!lstatSync(path).isFile()) throw new Error(`${path} is no regular file`);
+    return readFileSync(path);
+  }, null);
 }
 
 function tellsOfDamage(quarantine: string): boolean {

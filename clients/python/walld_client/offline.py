@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 
 from walld_client.paths import path_name
 
@@ -59,8 +60,7 @@ def _answer(folder: str, partials: str) -> bool | None:
 def _synced_no(lock: str) -> int:
     """The batch that LOCK names, 0 where there is none: a reader of the log checks its CRC."""
     try:
-        with open(lock, "rb") as file:
-            found = _SYNCED.search(file.read(_LOCK_BYTES))
+        found = _SYNCED.search(_begin_of(lock, _LOCK_BYTES))
     except FileNotFoundError:
         return 0
     return int(found[1]) if found else 0
@@ -84,10 +84,20 @@ def _wal_is_empty(wal: str, synced_no: int) -> bool:
 
 def _begins_behind(segment: str, synced_no: int) -> bool:
     """It has its header, and that says so: what was cut below it may have held anything."""
-    with open(segment, "rb") as file:
-        header = file.read(_SEGMENT_HEADER_BYTES)
+    header = _begin_of(segment, _SEGMENT_HEADER_BYTES)
     before = header[_PREV_BATCH_NO_AT : _PREV_BATCH_NO_AT + 8]
     return len(header) == _SEGMENT_HEADER_BYTES and int.from_bytes(before, "little") >= synced_no
+
+
+def _begin_of(path: str, length: int) -> bytes:
+    """The first bytes of a file. OSError. What is planted there is not followed or waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", path)
+        return os.pread(fd, length, 0)
+    finally:
+        os.close(fd)
 
 
 def _holds_something(partials: str) -> bool:
