@@ -25,9 +25,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
-
-from walld.daemon import damage
+from walld.daemon import damage, loop
 from walld.partials.gone import GONE_PATH, write_down
 from walld.wal.unread import left
 
@@ -86,7 +84,7 @@ class Aftermath:
         self._verdict, self._feared = mended.verdict, mended.feared.keys()
         self._has_pieces = bool(mended.pieces.apart)
         self._unnoted, self._unnoted_log = mended.unnoted, mended.unnoted_log
-        self._hold_until = anyio.current_time() + _HOLD_SECONDS
+        self._hold_until = loop.now() + _HOLD_SECONDS
         if not mended.all_read:
             self._engine.sealing.tombs = [(0, no) for no in mended.dead]
         if not self._is_unnoted:
@@ -139,7 +137,7 @@ class Aftermath:
             await self._writer.settle(rows)
             late = [one for one in verdict.unsettled if one not in verdict.not_kept]
             verdict.unsettled = [*late[len(rows) :], *verdict.not_kept]
-            engine.commit.written(anyio.current_time())
+            engine.commit.written(loop.now())
             self._written()
 
     async def has_left(self, segment: Segment) -> bool:
@@ -154,7 +152,7 @@ class Aftermath:
             segment.unlink_after = engine.sealing.next_batch
             self._left.add(segment.segment_id)
             await self._writer.settle([left(segment.segment_id)])
-            engine.commit.written(anyio.current_time())
+            engine.commit.written(loop.now())
             self._written()
         return False
 
@@ -164,7 +162,7 @@ class Aftermath:
 
     def _are_feared(self) -> bool:
         """Some reply's end is known to be lost from the hole alone."""
-        if self._engine.disk_full or anyio.current_time() > self._hold_until:
+        if self._engine.disk_full or loop.now() > self._hold_until:
             return False
         streams = map(self._engine.registry.by_no.get, self._feared)
         return any(
@@ -176,7 +174,7 @@ class Aftermath:
         """Pieces of replies stand in the log of which more may be in what could not be read: it has
         a name as long as they are there.
         """
-        is_time = not self._engine.disk_full and anyio.current_time() <= self._hold_until
+        is_time = not self._engine.disk_full and loop.now() <= self._hold_until
         return self._has_pieces and is_time
 
     def _on_the_reserve(self, note: Callable[[], None]) -> None:

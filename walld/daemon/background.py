@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from walld import limits
+from walld.daemon import loop
 from walld.errors import FormatError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Background:
         self._turns = turns
         self._aftermath = aftermath
         self._retained_at = 0.0
-        self._wanted = anyio.Event()
+        self._wanted = loop.Bell()
         self._failing: dict[str, str] = {}
         """Step -> why its last try failed."""
         self._not_before: dict[str, float] = {}
@@ -83,14 +84,12 @@ class Background:
 
     def wake(self) -> None:
         """Something is lost, written or synced: there may be work."""
-        self._wanted.set()
+        self._wanted.ring()
 
     async def run(self) -> None:
         """Work for ever, a little at a time."""
         while True:
-            with anyio.move_on_after(_PERIOD_SECONDS):
-                await self._wanted.wait()
-            self._wanted = anyio.Event()
+            await self._wanted.wait(_PERIOD_SECONDS)
             await self._round()
             await anyio.sleep(_PAUSE_SECONDS)
 
@@ -111,7 +110,7 @@ class Background:
             await self._try(step, work)
 
     async def _try(self, step: str, work: Callable[[], Awaitable[None]]) -> None:
-        if anyio.current_time() < self._not_before.get(step, 0.0):
+        if loop.now() < self._not_before.get(step, 0.0):
             return
         try:
             await work()
@@ -119,7 +118,7 @@ class Background:
             if self._failing.get(step) != str(error):
                 _log.error("background work, %s: %s; tried again from time to time", step, error)
             self._failing[step] = str(error)
-            self._not_before[step] = anyio.current_time() + limits.DISK_RETRY_SECONDS
+            self._not_before[step] = loop.now() + limits.DISK_RETRY_SECONDS
         else:
             if self._failing.pop(step, None) is not None:
                 _log.info("background work, %s: goes on", step)
@@ -136,7 +135,7 @@ class Background:
                 raise
 
     async def _checkpoint(self) -> None:
-        await self._checkpoints.round(anyio.current_time())
+        await self._checkpoints.round(loop.now())
         if self._checkpoints.has_older:
             self.wake()
 
@@ -145,7 +144,7 @@ class Background:
             self.wake()
 
     async def _expire(self) -> None:
-        now = anyio.current_time()
+        now = loop.now()
         if now - self._retained_at > _RETENTION_PERIOD_SECONDS:
             await self._keeper.expire()
             self._retained_at = now

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from walld.daemon import loop
+
 if TYPE_CHECKING:
     import socket
 
@@ -50,7 +52,7 @@ class Caller:
         """Since when the other side is known to be closed; what it said may not all be read."""
         self.is_deaf = False
         """It hears no answer any more: only what changes something is worth doing."""
-        self.waits_for: anyio.Event | None = None
+        self.waits_for: loop.Bell | None = None
         """Its appends are on their way to the disk. Set where it hangs up, too: a disk that hangs
         keeps nobody from what it sent behind them.
         """
@@ -61,7 +63,7 @@ class Caller:
 
     def owes(self) -> bool:
         """It hung up just now, and something it said is left to do."""
-        if self.gone_at is None or anyio.current_time() > self.gone_at + _WAIT_SECONDS:
+        if self.gone_at is None or loop.now() > self.gone_at + _WAIT_SECONDS:
             return False
         return self.has_left_words()
 
@@ -101,10 +103,10 @@ class Callers:
         for fd, _ in self._selector.poll(0):
             caller = self._by_fd.pop(fd)
             self._selector.unregister(fd)
-            caller.gone_at = anyio.current_time()
+            caller.gone_at = loop.now()
             self._gone[caller.connection] = caller
             if caller.waits_for is not None:
-                caller.waits_for.set()
+                caller.waits_for.ring()
 
     def has_hung_up(self, connection: Connection) -> bool:
         """That connection is closed on the other side."""

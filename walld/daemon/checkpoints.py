@@ -21,10 +21,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import anyio
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.daemon import loop
 from walld.daemon.log_doubt import doubt_of
 from walld.engine.ledgers import LINE_KIND
 from walld.errors import FormatError
@@ -123,7 +123,7 @@ class Checkpoints:
             self._not_written(key, begun.ledger, error)
         except Exception:
             _log.exception("a bug: session %s stays in the log", _named(key))
-            self._not_before[key] = anyio.current_time() + limits.CHECKPOINT_SECONDS
+            self._not_before[key] = loop.now() + limits.CHECKPOINT_SECONDS
         else:
             self._said.pop(key, None)
             begun.ledger.is_failing = False
@@ -135,7 +135,7 @@ class Checkpoints:
         if self._said.get(key) != str(error):
             _log.error("session %s stays in the log: %s", _named(key), error)
         self._said[key] = str(error)
-        again_at = anyio.current_time() + limits.DISK_RETRY_SECONDS
+        again_at = loop.now() + limits.DISK_RETRY_SECONDS
         if isinstance(error, OSError) and error.errno in _FULL:
             self._retry_at = again_at
         else:
@@ -184,7 +184,7 @@ class Checkpoints:
         if self._engine.ledgers.open.get(key) is not ledger:
             return  # deleted meanwhile: the files went, or go, behind this job
         ledger.leaps = ledger.leaps[len(begun.leaps) :]
-        last_seq, now = lines[-1].seq if lines else 0, anyio.current_time()
+        last_seq, now = lines[-1].seq if lines else 0, loop.now()
         self._engine.ledgers.checkpointed(ledger, last_seq, begun.streams, now)
         self._flusher.wake()
 
@@ -223,7 +223,7 @@ class Checkpoints:
 
         Each takes syncs of its own: what is left when the time is over is safe in the log.
         """
-        until = anyio.current_time() + _FINISH_SECONDS
+        until = loop.now() + _FINISH_SECONDS
         had = False
         # A second time for what came to a session whose checkpoint was begun already.
         for _ in range(2):
@@ -232,7 +232,7 @@ class Checkpoints:
                     self._begin(key, ledger)
             had |= bool(self._begun)
             for key, begun in list(self._begun.items()):
-                if anyio.current_time() >= until:
+                if loop.now() >= until:
                     text = "%d sessions stay in the log until the next start"
                     _log.info(text, len(self._begun))
                     return had
@@ -276,7 +276,7 @@ class Checkpoints:
                 kept, cut = join(
                     found, last_seq, verdict.synced_no, met_damage=is_bad, proven=proven
                 )
-            ledger = self._engine.ledgers.restored(key, streams, kept, anyio.current_time())
+            ledger = self._engine.ledgers.restored(key, streams, kept, loop.now())
             known = doubt.settled_by(key) if doubt is not None else ()
             ledger.leaps = _leaps(found, last_seq, known)
             if cut:
@@ -339,7 +339,7 @@ class Checkpoints:
         except (OSError, FormatError) as error:
             if not self._list_at:
                 _log.error("sessions of before cannot be listed: %s", error)
-            self._list_at = anyio.current_time() + limits.CHECKPOINT_SECONDS
+            self._list_at = loop.now() + limits.CHECKPOINT_SECONDS
 
     async def _list_older(self) -> None:
         failed: list[str] = []

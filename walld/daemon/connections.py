@@ -19,12 +19,12 @@ import select
 import time
 from typing import TYPE_CHECKING
 
-import anyio
 from anyio.lowlevel import checkpoint
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
+from walld.daemon import loop
 from walld.daemon.callers import Callers
 from walld.engine.peer import Connection
 from walld.errors import ProtocolError
@@ -132,7 +132,7 @@ class Connections:
         process = connection.process
         process.queries -= 1
         if not process.is_lost:
-            self._processes.leave(process, anyio.current_time())
+            self._processes.leave(process, loop.now())
 
     def _forget(self, peer: Peer) -> None:
         connection = peer.connection
@@ -157,7 +157,7 @@ class Connections:
                     stream.connection = None
             producer.connections.remove(connection)
             self._engine.registry.forget_producer(producer)
-        self._processes.leave(process, anyio.current_time())
+        self._processes.leave(process, loop.now())
 
     def refuse(self, peer: Peer, error: ProtocolError) -> None:
         """Framing is lost: say why and close. What came before is taken."""

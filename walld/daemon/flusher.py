@@ -22,6 +22,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from walld import limits
+from walld.daemon import loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ class Flusher:
         self._metrics = metrics
         self._begun = begun
         self._flushed = flushed
-        self._changed = anyio.Event()
+        self._changed = loop.Bell()
         self._sleeps_until: float | None = None
         self._shortened = False
 
@@ -71,43 +72,40 @@ class Flusher:
         """Something was queued, or somebody waits: is the next flush nearer than thought?"""
         at = self._engine.commit.flush_at()
         if at is not None and (self._sleeps_until is None or at < self._sleeps_until):
-            self._changed.set()
+            self._changed.ring()
 
     def synced(self) -> None:
         """A sync has returned: what waited for memory, or for a disk that works, may go on."""
-        self._changed.set()
+        self._changed.ring()
 
     async def run(self) -> None:
         """Flush whenever one is due, for ever."""
         while True:
-            self._changed = anyio.Event()
+            self._changed.clear()
             at = self._engine.commit.flush_at()
-            wait = None if at is None else at - anyio.current_time()
+            wait = None if at is None else at - loop.now()
             if wait is None or wait > 0:
                 self._sleeps_until = at
                 if self._engine.disk_full:
                     # Also while nobody speaks it is looked whether there is room again (P7).
                     wait = min(wait or math.inf, limits.DISK_RETRY_SECONDS)
-                with anyio.move_on_after(wait) as waiting:
-                    await self._changed.wait()
-                if self._engine.disk_full and waiting.cancelled_caught:
+                is_over = not await self._changed.wait(wait)
+                if self._engine.disk_full and is_over:
                     await self._writer.has_room_again()
                 continue
             if self._engine.sealing.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX:
                 # What is not synced must stay in memory, so writing waits for the syncer here.
                 self._engine.commit.hurry_sync()
                 self._syncer.wake()
-                with anyio.move_on_after(limits.DISK_RETRY_SECONDS):
-                    await self._changed.wait()
+                await self._changed.wait(limits.DISK_RETRY_SECONDS)
                 continue
             await self.flush()
             if self._engine.disk_full and not await self._writer.has_room_again():
-                with anyio.move_on_after(limits.DISK_RETRY_SECONDS):
-                    await self._changed.wait()
+                await self._changed.wait(limits.DISK_RETRY_SECONDS)
 
     async def flush(self) -> None:
         """Write everything queued now, in batches of one write(2) each."""
-        engine, started = self._engine, anyio.current_time()
+        engine, started = self._engine, loop.now()
         oldest = engine.commit.flush_begun()
         left, waiters = engine.begin_flush()
         self._begun()
@@ -115,14 +113,14 @@ class Flusher:
         cost = await self._write_out(left, self._syncer.follow if is_sync_awaited else None)
         engine.commit.flush_ended()
         if oldest is not None:
-            self._metrics.flush_lag.observe(anyio.current_time() - oldest)
+            self._metrics.flush_lag.observe(loop.now() - oldest)
         if engine.sealing.ends_only and engine.sealing.waiting:
             engine.not_flushed(waiters, oldest)
         else:
             engine.flushed(waiters)
         self._connections.send_posted()
         # What the flush itself took: intake's sweeps between its slices are not its cost.
-        engine.commit.flush_cost(cost, anyio.current_time() - started)
+        engine.commit.flush_cost(cost, loop.now() - started)
         self._metrics.flush_duration.observe(cost)
         self._syncer.wake()
         self._flushed()
@@ -134,7 +132,7 @@ class Flusher:
         """
         sealing, cost = self._engine.sealing, 0.0
         while left > 0 or sealing.is_building:
-            sealing.now = anyio.current_time()
+            sealing.now = loop.now()
             begun = time.perf_counter()
             asked = min(left, _SEAL_RECORDS)
             done = sealing.seal_some(asked)
@@ -156,8 +154,8 @@ class Flusher:
             self._shortened = not self._shortened
             now = f"shortened to {commit.linger * 1000:.0f} ms"
             _log.warning("linger: %s", now if self._shortened else "as it was set again")
-        if oldest is not None and anyio.current_time() - oldest > commit.bound:
-            age = anyio.current_time() - oldest
+        if oldest is not None and loop.now() - oldest > commit.bound:
+            age = loop.now() - oldest
             _log.error(
                 "flush bound breached: oldest event waited %.3f s, bound %.3f s", age, commit.bound
             )

@@ -27,6 +27,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from walld import limits
+from walld.daemon import loop
 from walld.daemon.departed import Departed
 from walld.errors import ProtocolError
 
@@ -91,12 +92,12 @@ class Intake:
 
     async def run(self) -> None:
         """Sweep for ever."""
-        self._swept_at = anyio.current_time()
+        self._swept_at = loop.now()
         while True:
             await anyio.wait_readable(self._epoll.fileno())
-            begun = anyio.current_time()
+            begun = loop.now()
             busy = await self.sweep()
-            took = anyio.current_time() - begun
+            took = loop.now() - begun
             # Who waits beside a flood that is held waits for its flush, and for no rest besides.
             busy = busy or (self._shares.parts.is_awaited and self._shares.has_sated)
             if self._shares.is_paused or not busy:
@@ -115,7 +116,7 @@ class Intake:
 
     def _since(self) -> float:
         """What is read now came after the last sweep; after a long silence it has just come."""
-        return max(self._swept_at, anyio.current_time() - self._rest_max)
+        return max(self._swept_at, loop.now() - self._rest_max)
 
     async def sweep(self) -> bool:
         """Read every ready connection once. True where one of them gave much."""
@@ -140,7 +141,7 @@ class Intake:
             if time.perf_counter() > slice_end:
                 self._connections.send_posted()
                 await checkpoint()
-                shares.parts.look(anyio.current_time())
+                shares.parts.look(loop.now())
                 at_ms = time.time_ns() // 1_000_000
                 slice_end = time.perf_counter() + limits.SWEEP_SLICE_SECONDS
         # Before the log is read nobody is lost: what a dead agent sent is still in its socket.
@@ -149,7 +150,7 @@ class Intake:
         if self._behind:
             self._look_behind()
         self._connections.send_posted()
-        self._swept_at = anyio.current_time()
+        self._swept_at = loop.now()
         self._swept()
         await checkpoint()
         return busy
@@ -183,7 +184,7 @@ class Intake:
 
     def open(self) -> None:
         """The log is read: agents may come in."""
-        self._engine.since = self._swept_at = anyio.current_time()
+        self._engine.since = self._swept_at = loop.now()
         for newcomer in self._door.open():
             try:
                 self._begin(newcomer, time.time_ns() // 1_000_000)
@@ -304,7 +305,7 @@ class Intake:
         if not connection.tail:
             peer.frame_since = None
         elif peer.frame_since is None or len(connection.tail) < before + len(data):
-            peer.frame_since = anyio.current_time()
+            peer.frame_since = loop.now()
         return len(data)
 
     def _unpark(self, peer: Peer) -> None:
@@ -346,7 +347,7 @@ class Intake:
             self.callers.look()
         if self._behind:  # that a connection has run dry wakes nobody
             self._look_behind()
-        now = anyio.current_time()
+        now = loop.now()
         for peer in list(self._connections.by_fd.values()):
             since = peer.frame_since
             if since is not None and (self._shares.is_paused or peer.selector is None):

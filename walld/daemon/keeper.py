@@ -16,9 +16,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
 from walld_client.paths import path_name
 
+from walld.daemon import loop
 from walld.engine.kept import KeptFacts
 from walld.engine.stream import OFFSET_BITS
 from walld.errors import FormatError, Misplaced
@@ -211,7 +211,7 @@ class Keeper:
         is_doubted &= self._engine.kept.facts(uid, session, name) is not None
         if is_doubted or facts.wal_until >= self._engine.segments.first_batch:
             self._engine.sealing.check_open()
-            now = anyio.current_time()
+            now = loop.now()
             if begin is not None:
                 self._engine.rules.end_unseen(facts.stream_no, begin)
             self._engine.bury(facts, now)
@@ -224,8 +224,8 @@ class Keeper:
         Written is not enough: a power cut would take the tombstone and leave the removal, and what
         the WAL still has of the reply, which may be its beginning alone, would be all of it.
         """
-        synced = anyio.Event()
-        self._engine.when("synced", synced.set, now)
+        synced = loop.Bell()
+        self._engine.when("synced", synced.ring, now)
         self._flusher.wake()
         await synced.wait()
 
@@ -248,7 +248,7 @@ class Keeper:
                 del self._in_vain[no]
         due = list(self._engine.unwanted)
         if due:
-            await self._synced(anyio.current_time())
+            await self._synced(loop.now())
         for named in due:
             try:
                 await self._remove(*named)

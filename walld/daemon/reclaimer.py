@@ -19,11 +19,11 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
 from anyio.lowlevel import checkpoint
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.daemon import loop
 from walld.engine.sealed import Carry, Tombstone
 from walld.engine.stream import OFFSET_BITS
 from walld.errors import FormatError
@@ -140,7 +140,7 @@ class Reclaimer:
         first_seq, last_seq = seqs_of(items[0])[0], seqs_of(items[-1])[1]
         flags = carried_flags(items)
         carry = Carry(stream, at, count, was, first_seq, last_seq, flags, body)
-        self._engine.carry(carry, anyio.current_time())
+        self._engine.carry(carry, loop.now())
         self._flusher.wake()
 
     async def rescue(self, not_synced: NotSynced) -> None:
@@ -215,7 +215,7 @@ class Reclaimer:
         return (large or late) and self._engine.carry_budget > 0
 
     def _is_late(self, dead_since: float | None) -> bool:
-        return dead_since is not None and anyio.current_time() - dead_since > self._reclaim
+        return dead_since is not None and loop.now() - dead_since > self._reclaim
 
     async def _leave_current(self, current: Segment) -> bool:
         """Roll where the only segment holds what must go. False where it may stay."""
@@ -250,7 +250,7 @@ class Reclaimer:
             if segment is None or self._is_held(segment):
                 return
             if not self._leaves_one_durable(segment):
-                engine.commit.written(anyio.current_time())
+                engine.commit.written(loop.now())
                 engine.commit.hurry_sync()
                 self._syncer.wake()
                 return
@@ -268,7 +268,7 @@ class Reclaimer:
 
     def _is_held(self, segment: Segment) -> bool:
         died = segment.died_at
-        return bool(self._hold) and died is not None and anyio.current_time() - died < self._hold
+        return bool(self._hold) and died is not None and loop.now() - died < self._hold
 
 
 def carried_flags(items: list[records.Item]) -> int:

@@ -20,6 +20,7 @@ import msgspec
 from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
+from walld.daemon import loop
 from walld.errors import Refusal
 from walld.wal.layout import Flag
 
@@ -248,10 +249,10 @@ class Recovery:
                 raise Refusal("refused", "its owner is alive: only it may release", "alive", "gone")
             self._check_grown(stream.next_seq - 1, request.last_seq)
             self._engine.sealing.check_open()
-            now = anyio.current_time()
-            written = anyio.Event()
+            now = loop.now()
+            written = loop.Bell()
             self._engine.release(stream, Flag.RESOLVED, now)
-            self._engine.when("written", written.set, now)
+            self._engine.when("written", written.ring, now)
             self._flusher.wake()
             await written.wait()
             return True

@@ -22,6 +22,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import FrameTooLong, encode, frame_bytes, split
 
 from walld import limits
+from walld.daemon import loop
 from walld.engine.illegal import explain
 from walld.errors import FormatError, ProtocolError, Refusal
 
@@ -93,7 +94,7 @@ class Requests:
     async def serve(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
         """One query connection until it ends. Closes the socket."""
         caller = self._callers.add(peer, connection)
-        buffer, since = bytearray(rest), anyio.current_time()
+        buffer, since = bytearray(rest), loop.now()
         heard = 0
         try:
             while True:
@@ -102,7 +103,7 @@ class Requests:
                     bodies, left = split(bytes(buffer))
                     buffer = bytearray(left)
                     if buffer:
-                        since = anyio.current_time()
+                        since = loop.now()
                     await self._answer_all(caller, bodies)
                 self._connections.collects(connection, len(buffer))
                 if caller.is_deaf:
@@ -118,7 +119,7 @@ class Requests:
                 is_first = not buffer
                 buffer += data
                 if is_first and len(buffer) < frame_bytes(buffer):
-                    since = anyio.current_time()
+                    since = loop.now()
         except FrameTooLong as error:
             await self._close_with(
                 caller, "frame_too_long", "a frame is longer than is taken", error.got, error.limit
@@ -138,7 +139,7 @@ class Requests:
     @staticmethod
     def _left(since: float) -> float:
         """Seconds until a frame that was begun then must be whole."""
-        return max(0.0, since + limits.FRAME_SECONDS_MAX - anyio.current_time())
+        return max(0.0, since + limits.FRAME_SECONDS_MAX - loop.now())
 
     async def _close_with(
         self, caller: Caller, code: str, message: str, got: object, limit: object

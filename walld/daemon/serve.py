@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from walld import __version__, limits
-from walld.daemon import itself, peers
+from walld.daemon import itself, loop, peers
 from walld.daemon import listener as sockets
 from walld.daemon.aftermath import Aftermath
 from walld.daemon.background import Background
@@ -228,7 +228,7 @@ class Daemon:
         store = PartialStore(disk)
         job = partial(mend, disk, store, owner.log_uuid, owner.epoch, owner.told)
         mended: Mended = await self._worker.run(job)
-        now = anyio.current_time()
+        now = loop.now()
 
         def watch(uid: int, owner: StreamOwner) -> Process | None:
             return self.processes.of_owner(uid, owner, now)

@@ -20,6 +20,7 @@ import msgspec
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.daemon import loop
 from walld.daemon.finding import Finding
 from walld.daemon.forking import forked_session
 from walld.engine.entries import events_of, line_event
@@ -90,7 +91,7 @@ class SessionRequests:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def reached(self, requests: list[wire.Append]) -> anyio.Event:
+    def reached(self, requests: list[wire.Append]) -> loop.Bell:
         """Set once these appends, which are taken, are where each of them waits for."""
         return self._sessions.reached(max((one.level for one in requests), key=_LEVELS.index))
 
@@ -114,9 +115,9 @@ class SessionRequests:
         await self._turns.settle(uid, request.session_id)
         ledger = await self._sessions.open(uid, request.session_id, create=True)
         assert ledger is not None
-        until = anyio.current_time() + _ROOM_SECONDS
+        until = loop.now() + _ROOM_SECONDS
         while True:
-            now = anyio.current_time()
+            now = loop.now()
             try:
                 placed = self._engine.ledgers.append(
                     ledger,
@@ -186,7 +187,7 @@ class SessionRequests:
         uid = self._recovery.uid_of(connection, request.uid)
         # What its process said before it asked is not to come behind the answer.
         await self._recovery.taken(connection, request.seen)
-        engine, session_id, now = self._engine, request.session_id, anyio.current_time()
+        engine, session_id, now = self._engine, request.session_id, loop.now()
         engine.sealing.check_open()
         doubt, there = self._sessions.doubt, False
         if doubt is not None and doubt.may_return:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 from walld_client.wire import messages as wire
 
+from walld.daemon import loop
 from walld.daemon.session_files import SessionFiles
 from walld.engine.entries import line_event
 from walld.engine.ledgers import Ledger
@@ -95,7 +96,7 @@ class Sessions:
         ledger, appends = ledgers.open.get(key), appends or create
         may_leap = appends and ledger is not None and ledger.fear is not None
         if ledger is not None and ledger.state is not None and not may_leap:
-            ledger.touched = anyio.current_time()
+            ledger.touched = loop.now()
             return ledger
         async with self._locked(key):
             ledger = await self._open(uid, session_id, create)
@@ -136,11 +137,11 @@ class Sessions:
             else:
                 ledger.state, ledger.chain = folded.state, folded.chain
                 if pending and folded.is_late:
-                    now = anyio.current_time()
+                    now = loop.now()
                     ledgers.checkpointed(ledger, pending[-1].seq, streams, now)
             ledger.snapped_seq, ledger.fear = folded.snapped_seq, folded.fear
             self._look_at_turns(ledger)
-        ledger.touched = anyio.current_time()
+        ledger.touched = loop.now()
         return ledger
 
     # --- reading --------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ class Sessions:
         async with self._locked((uid, session_id)):
             ledger = self._engine.ledgers.open.get((uid, session_id))
             if ledger is not None:
-                self._engine.ledgers.forget(ledger, anyio.current_time())
+                self._engine.ledgers.forget(ledger, loop.now())
             await self.until("synced")
             was_there = await self.thread.run(partial(self._remove, uid, session_id))
             return was_there or ledger is not None
@@ -293,14 +294,14 @@ class Sessions:
         """Wait until all that is taken now is at `level`: "taken", "written" or "synced"."""
         await self.reached(level, now).wait()
 
-    def reached(self, level: str, now: float | None = None) -> anyio.Event:
+    def reached(self, level: str, now: float | None = None) -> loop.Bell:
         """Set once all that is taken now is at `level`."""
-        reached = anyio.Event()
+        reached = loop.Bell()
         if level == "taken":
-            reached.set()
+            reached.ring()
             return reached
         self._engine.askers.append(None)
-        self._engine.when(level, reached.set, anyio.current_time() if now is None else now)
+        self._engine.when(level, reached.ring, loop.now() if now is None else now)
         self._flusher.wake()
         return reached
 
@@ -309,7 +310,7 @@ class Sessions:
     def _look_at_turns(self, ledger: Ledger) -> None:
         """Open turns of a session that was folded just now: is their owner there?"""
         assert ledger.state is not None
-        ledgers, now = self._engine.ledgers, anyio.current_time()
+        ledgers, now = self._engine.ledgers, loop.now()
         for turn in ledger.state.journal.open_turns():
             key = (ledger.uid, ledger.session_id, turn.turn_id)
             if turn.owner is None or ledgers.is_owned(key):

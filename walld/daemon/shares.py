@@ -22,9 +22,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import anyio
-
 from walld import limits
+from walld.daemon import loop
 from walld.daemon.parts import Parts
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Shares:
         elif was_paused:
             self._let_go()
         self.parts.is_stuck = self._is_stuck
-        self.parts.look(anyio.current_time())
+        self.parts.look(loop.now())
 
     def turn_bytes(self, peer: Peer) -> int:
         """How much of it may be read in this turn; 0: nothing, until a flush has begun."""
@@ -95,7 +94,7 @@ class Shares:
         Who is let go and has something is read at once: after a silence it has just come.
         """
         since, self._waited_since = self._waited_since, math.inf
-        idle = anyio.current_time() - max(self._let_go_at, swept_at)
+        idle = loop.now() - max(self._let_go_at, swept_at)
         return since if idle <= 2 * limits.REST_SECONDS_MAX else math.inf
 
     def gave(self, peer: Peer, count: int) -> None:
@@ -116,7 +115,7 @@ class Shares:
 
     def begun(self) -> None:
         """A flush has begun: whoever gave its share may give another one."""
-        self._flush_since = anyio.current_time()
+        self._flush_since = loop.now()
         self._renew()
 
     def _renew(self) -> None:
@@ -162,15 +161,15 @@ class Shares:
 
     @property
     def _is_stuck(self) -> bool:
-        return anyio.current_time() - self._flush_since > _STUCK_SECONDS
+        return loop.now() - self._flush_since > _STUCK_SECONDS
 
     def _hold(self) -> None:
-        self._held_since = min(self._held_since, anyio.current_time())
+        self._held_since = min(self._held_since, loop.now())
 
     def _let_go(self) -> None:
         if self._held_since < math.inf:
             self._waited_since = min(self._waited_since, self._held_since)
-            self._let_go_at = anyio.current_time()
+            self._let_go_at = loop.now()
         self._held_since = math.inf
 
     @property

@@ -9,10 +9,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-import anyio
-
 from walld import __version__
-from walld.daemon import damage
+from walld.daemon import damage, loop
 from walld.engine.counters import Gauges
 from walld.wal.layout import QUARANTINE_DIR
 
@@ -53,7 +51,7 @@ class State:
         """The start is over."""
         mended.streams.clear()
         self._last_batch_no = mended.verdict.last_batch_no
-        self._loop_clock_ahead = anyio.current_time() - time.monotonic()
+        self._loop_clock_ahead = loop.now() - time.monotonic()
         self._mended, self._mend_seconds = mended, seconds
 
     @property

@@ -21,6 +21,7 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from walld import limits
+from walld.daemon import loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,7 @@ class Syncer:
         self._metrics = metrics
         self._thread = thread
         self._synced = synced
-        self._wanted = anyio.Event()
+        self._wanted = loop.Bell()
         self._under_way: _Sync | None = None
         """Until what follows its failure is done, too: no other begins beside that."""
         self._following: _Sync | None = None
@@ -71,14 +72,14 @@ class Syncer:
 
     def wake(self) -> None:
         """Something was written, or somebody waits for a sync of what is: is one due?"""
-        self._wanted.set()
+        self._wanted.ring()
 
     async def run(self) -> None:
         """Sync whenever one is due, for ever."""
         engine = self._engine
         while True:
-            self._wanted = anyio.Event()
-            now = anyio.current_time()
+            self._wanted.clear()
+            now = loop.now()
             at = engine.commit.sync_at(engine.sealing.unsynced_bytes)
             is_due = at is not None and at <= now
             if self._under_way is not None or (is_due and self._may_begin()):
@@ -90,8 +91,7 @@ class Syncer:
                 await self._writer.tell_synced()
             else:
                 due = [one for one in (at, self._tell_at) if one is not None]
-                with anyio.move_on_after(min(due) - now if due else None):
-                    await self._wanted.wait()
+                await self._wanted.wait(min(due) - now if due else None)
 
     async def sync_all(self) -> None:
         """All that is written now, however often it takes: for a start, and for the end."""
@@ -148,10 +148,10 @@ class Syncer:
     def _begun(self, sync: _Sync) -> None:
         """It runs in the thread by now, or soon."""
         self._under_way = sync
-        self.syncing_since = anyio.current_time()
+        self.syncing_since = loop.now()
         self._engine.commit.sync_begun()
         self._engine.sealing.syncing_no = sync.target
-        self._wanted.set()
+        self._wanted.ring()
 
     async def sync(self) -> None:
         """Make durable what is written now, or see the sync under way to its end; and tell whom it
@@ -183,7 +183,7 @@ class Syncer:
         engine.sealing.syncing_no = 0
         if sync.generation != self._writer.generation:
             # Meanwhile a failed write moved the batches to a new segment: this sync was not its.
-            engine.commit.written(anyio.current_time())
+            engine.commit.written(loop.now())
             return
         self._metrics.wal_fsync_duration.observe(took)
         if took > _SLOW_SYNC_SECONDS:
@@ -193,7 +193,7 @@ class Syncer:
         self._writer.synced()
         self._synced()
         self._connections.send_posted()
-        self._tell_at = anyio.current_time() + limits.TELL_SYNCED_SECONDS
+        self._tell_at = loop.now() + limits.TELL_SYNCED_SECONDS
 
 
 class _Sync:

@@ -24,6 +24,7 @@ from walld_client.partial import from_recovered
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.daemon import loop
 from walld.engine.entries import fitting, free_id, line_event, next_id
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
@@ -123,7 +124,7 @@ class Turns:
 
     def _append(self, ledger: Ledger, entries: list[wire.NewEntry]) -> list[wire.Placed]:
         """The daemon's own entries."""
-        now = anyio.current_time()
+        now = loop.now()
         placed = self._engine.ledgers.append(ledger, entries, None, None, self._wall_ms(), now)
         self._flusher.wake()
         return placed
@@ -144,7 +145,7 @@ class Turns:
             whose = stream.begin.uid, stream.session_ids
             if session_id is not None and (whose[0] != uid or session_id not in whose[1]):
                 continue
-            if self._again_at.get(stream.no, 0.0) > anyio.current_time():
+            if self._again_at.get(stream.no, 0.0) > loop.now():
                 continue
             if stream.has_waiting and session_id is not None:
                 await self._sessions.until("written")
@@ -168,7 +169,7 @@ class Turns:
         if isinstance(error, OSError) or getattr(error, "code", "") in _PASSING:
             if stream.no not in self._again_at:
                 _log.warning("reply of a turn is moved to its session later: %s", error)
-            self._again_at[stream.no] = anyio.current_time() + limits.DISK_RETRY_SECONDS
+            self._again_at[stream.no] = loop.now() + limits.DISK_RETRY_SECONDS
             return
         self._engine.settling.settled(stream)
         self._again_at.pop(stream.no, None)
@@ -200,7 +201,7 @@ class Turns:
                 _log.exception("a bug: a reply of a turn cannot be looked at")
                 continue
             if is_there:
-                self._engine.settling.go(stream, anyio.current_time())
+                self._engine.settling.go(stream, loop.now())
 
     async def _is_there(self, stream: Stream, found: _Complete) -> bool:
         """All messages of a reply are in its session."""
@@ -243,7 +244,7 @@ class Turns:
         if any(one.id in ledger.state.ids and not one.once for one in messages):
             return  # taken by another entry meanwhile: the next look finds another id
         messages = _placed(messages, ledger.state, turn, reply.parent)
-        now = anyio.current_time()
+        now = loop.now()
         if not self._engine.settling.move(stream, ledger, messages, self._wall_ms(), now):
             self._engine.when("synced", partial(self._go, stream), now)
         self._flusher.wake()
@@ -291,12 +292,12 @@ class Turns:
         if stream.gone:  # resolved meanwhile
             self._engine.settling.settled(stream)
         elif stream.no in self._engine.settling.moved:
-            self._engine.settling.go(stream, anyio.current_time())
+            self._engine.settling.go(stream, loop.now())
             self._flusher.wake()
 
     def _let_go(self, stream: Stream) -> None:
         if not stream.gone:
-            self._engine.release(stream, Flag.RELEASED, anyio.current_time())
+            self._engine.release(stream, Flag.RELEASED, loop.now())
         self._engine.settling.settled(stream)
         self._flusher.wake()
 

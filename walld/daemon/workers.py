@@ -8,7 +8,6 @@ simulation the same jobs run on the loop itself, so the daemon takes the runner 
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 import weakref
@@ -17,12 +16,12 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import anyio
-from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
+from anyio.lowlevel import checkpoint
+
+from walld.daemon import loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    _CallSoon = Callable[[Callable[[], object]], object]
 
 __all__ = ["Errand", "InlineErrand", "InlineWorker", "ThreadWorker", "Worker"]
 
@@ -75,7 +74,6 @@ class ThreadWorker:
 
     async def _handed(self, job: Callable[[], T]) -> tuple[T, float]:
         async with self._turn:
-            await checkpoint_if_cancelled()
             handed = self._job(job)
             handed.start()
             return await handed.outcome()
@@ -97,8 +95,8 @@ class _Job(Generic[T]):
     def __init__(self, todo: Callable[[], T], jobs: SimpleQueue[_Job[Any] | None]) -> None:
         self._todo = todo
         self._jobs = jobs
-        self._call_soon = _call_soon()
-        self._done = anyio.Event()
+        self._call_soon = loop.call_soon()
+        self._done = loop.Bell()
         self._result: T | None = None
         self._error: BaseException | None = None
         self._seconds = 0.0
@@ -116,12 +114,16 @@ class _Job(Generic[T]):
             self._error = error
         self._seconds = time.perf_counter() - begun
         with suppress(RuntimeError):  # the loop is closed: nobody awaits it any more
-            self._call_soon(self._done.set)
+            self._call_soon(self._done.ring)
 
     async def outcome(self) -> tuple[T, float]:
         """Result and seconds, or its exception. Not cancelled."""
-        with anyio.CancelScope(shield=True):
+        try:
             await self._done.wait()
+        except anyio.get_cancelled_exc_class():
+            # It is in its thread. Who cancels is heard at the next wait that may be cut short.
+            with anyio.CancelScope(shield=True):
+                await self._done.wait()
         if self._error is not None:
             raise self._error
         return cast("T", self._result), self._seconds
@@ -129,16 +131,6 @@ class _Job(Generic[T]):
     async def timed(self) -> float:
         """The seconds it took, or its exception."""
         return (await self.outcome())[1]
-
-
-def _call_soon() -> _CallSoon:
-    """What has the event loop that runs here call something, from any thread."""
-    try:
-        return asyncio.get_running_loop().call_soon_threadsafe
-    except RuntimeError:
-        import trio
-
-        return trio.lowlevel.current_trio_token().run_sync_soon
 
 
 def _work(jobs: SimpleQueue[_Job[Any] | None]) -> None:
@@ -158,9 +150,9 @@ class InlineWorker:
 
     async def timed(self, job: Callable[[], object]) -> float:
         """The seconds of the loop's own clock that `run` took."""
-        begun = anyio.current_time()
+        begun = loop.now()
         await self.run(job)
-        return anyio.current_time() - begun
+        return loop.now() - begun
 
     def errand(self, job: Callable[[], object]) -> Errand:
         """It runs when it is awaited."""

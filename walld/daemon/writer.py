@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from walld import limits
+from walld.daemon import loop
 from walld.engine.segments import Segment
 from walld.errors import DirectoryTaken
 from walld.wal.encode import settled_batches
@@ -81,7 +82,7 @@ class Writer:
         self._metrics = metrics
         self._thread = thread
         self._replaced = replaced
-        self._lock = anyio.Lock()
+        self._lock = anyio.Lock(fast_acquire=True)
         self.trouble: str | None = None
         """What keeps the disk from taking writes or syncs, None while all is well."""
         self.generation = 0
@@ -151,12 +152,12 @@ class Writer:
                 break
             except FileExistsError:  # something else has that name: the next one
                 continue
-        now = anyio.current_time()
+        now = loop.now()
         self._engine.segments.add(Segment(segment_id, first_batch, now))
 
     def _is_full(self, length: int) -> bool:
         current = self._engine.segments.current
-        old = anyio.current_time() - current.created_at > limits.SEGMENT_SECONDS_MAX
+        old = loop.now() - current.created_at > limits.SEGMENT_SECONDS_MAX
         large = current.size + length > limits.SEGMENT_BYTES_MAX
         return not current.is_empty and (old or large)
 
@@ -197,7 +198,7 @@ class Writer:
         took = await self._thread.timed(job)
         self._metrics.wal_write_duration.observe(took)
         engine.sealing.told_synced_no = synced_no
-        engine.written(sealed, offset, anyio.current_time())
+        engine.written(sealed, offset, loop.now())
         if following is not None:
             following.written()
         return took
@@ -258,7 +259,7 @@ class Writer:
         """W2: a new segment with everything not synced in it, however often it takes."""
         while not await self._write_again():
             pass
-        self._engine.commit.written(anyio.current_time())
+        self._engine.commit.written(loop.now())
         self._replaced()
 
     async def _write_again(self) -> bool:

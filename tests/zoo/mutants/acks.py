@@ -24,9 +24,8 @@ MUTANTS = (
     Mutant(
         "acknowledged when the sync begins",
         DAEMON + "syncer.py",
-        "        self.syncing_since = anyio.current_time()\n",
-        "        self.syncing_since = anyio.current_time()\n"
-        "        self._engine.synced(sync.target)\n",
+        "        self.syncing_since = loop.now()\n",
+        "        self.syncing_since = loop.now()\n        self._engine.synced(sync.target)\n",
         "P4",
     ),
     Mutant(
@@ -45,7 +44,7 @@ MUTANTS = (
         DAEMON + "syncer.py",
         "                    await self._writer.sync_failed(what, error.errno, sync.generation)\n",
         "                    _log.error(what)\n"
-        "                    engine.commit.written(anyio.current_time())\n",
+        "                    engine.commit.written(loop.now())\n",
         "P8",
     ),
     Mutant(

@@ -58,8 +58,8 @@ MUTANTS = (
     Mutant(
         "sessions: a start forgets the lines it finds in the log",
         DAEMON + "checkpoints.py",
-        "restored(key, streams, kept, anyio.current_time())\n",
-        "restored(key, streams, kept[:0], anyio.current_time())\n",
+        "restored(key, streams, kept, loop.now())\n",
+        "restored(key, streams, kept[:0], loop.now())\n",
         "N3",
     ),
     Mutant(

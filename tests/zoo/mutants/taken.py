@@ -44,8 +44,8 @@ MUTANTS = (
     Mutant(
         "the end of a connection is taken for the death of its process",
         DAEMON + "connections.py",
-        "        self._processes.leave(process, anyio.current_time())\n\n    def refuse(",
-        "        self._processes.leave(process, anyio.current_time())\n"
+        "        self._processes.leave(process, loop.now())\n\n    def refuse(",
+        "        self._processes.leave(process, loop.now())\n"
         "        if not process.connections:\n"
         '            self._engine.lose(process, "agent_lost")\n\n    def refuse(',
         "L2",

@@ -1,0 +1,103 @@
+"""What the daemon's tasks want of their event loop, asked of asyncio itself where that runs.
+
+Owns: the time, a bell that one task waits for, and how a thread has the loop call something.
+Refuses: which loop runs (`settings.py`), threads (`workers.py`).
+
+anyio has all of it for any loop, and finds out at each call which one runs. A durable append asks
+eighteen times for the time and waits seven times: that way it was a third of what the daemon spends
+on one. Under trio, where the simulation and many tests run, it is anyio's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Bell", "call_soon", "now"]
+
+
+def now() -> float:
+    """Seconds on the loop's own clock, which no wall clock moves."""
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return anyio.current_time()
+
+
+def call_soon() -> Callable[[Callable[[], object]], object]:
+    """What has the loop that runs here call something, from any thread."""
+    loop = _running()
+    if loop is not None:
+        return loop.call_soon_threadsafe
+    import trio
+
+    return trio.lowlevel.current_trio_token().run_sync_soon
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class Bell:
+    """Rung on the loop, as often as one likes; heard by the one task that waits for it.
+
+    A ring that nobody waits for is heard by the next wait, unless it is cleared before.
+    """
+
+    __slots__ = ("_heard", "_is_rung")
+
+    def __init__(self) -> None:
+        self._is_rung = False
+        self._heard: Callable[[], object] | None = None
+        """Wakes the task that waits."""
+
+    def ring(self) -> None:
+        """Wake who waits."""
+        self._is_rung = True
+        if self._heard is not None:
+            self._heard()
+
+    def clear(self) -> None:
+        """Who waits next waits for a ring that is yet to come."""
+        self._is_rung = False
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Until it is rung, which is cleared then: True. False where that takes longer."""
+        if not self._is_rung:
+            assert self._heard is None, "two tasks wait for one bell"
+            try:
+                await self._ring_or(seconds)
+            finally:
+                self._heard = None
+        is_rung, self._is_rung = self._is_rung, False
+        return is_rung
+
+    async def _ring_or(self, seconds: float | None) -> None:
+        loop = _running()
+        if loop is None:
+            event = anyio.Event()
+            self._heard = event.set
+            with anyio.move_on_after(seconds):
+                await event.wait()
+            return
+        woken = loop.create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        self._heard = wake
+        timer = None if seconds is None else loop.call_later(seconds, wake)
+        try:
+            await woken
+        finally:
+            if timer is not None:
+                timer.cancel()
