@@ -18,6 +18,8 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +27,11 @@ ROOT = Path(__file__).parents[2]
 VENVS = ROOT / ".venv-adapters"
 CLIENT = ROOT / "clients/python"
 INSTALL_SECONDS_MAX = 600
+AT_ONCE = 2
+"""Groups; what one prints comes when it is through."""
+
+_LOST = ("FAILED ", "ERROR ")
+"""How pytest begins the line of a test that failed; they are said once more at the end."""
 
 
 class Group(NamedTuple):
@@ -134,12 +141,16 @@ def versions(name: str, group: Group) -> str:
     return ", ".join(f"{one} {have.get(one, '?')}" for one in group.shown)
 
 
-def run_tests(name: str, group: Group, more: list[str]) -> int:
-    """pytest's exit code."""
+def run_tests(name: str, group: Group, more: list[str]) -> tuple[int, str]:
+    """pytest's exit code, and what it said."""
     files = [str(ROOT / "tests/adapters" / one) for one in group.tests]
     command = [python_of(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *more]
     env = os.environ | {"PYTHONPATH": f"{ROOT}:{CLIENT}"}
-    return subprocess.run(command, env=env, cwd=ROOT, check=False).returncode
+    done = subprocess.run(
+        command, env=env, cwd=ROOT, check=False, text=True, errors="replace",
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    return done.returncode, done.stdout
 
 
 def measure(name: str) -> int:
@@ -148,6 +159,32 @@ def measure(name: str) -> int:
     env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     command = [python_of(name), "-m", "adapters.overhead", name]
     return subprocess.run(command, env=env, cwd=ROOT, check=False).returncode
+
+
+class Tried(NamedTuple):
+    """What came of a group. row: its name, a word for it, what was installed."""
+
+    row: tuple[str, str, str]
+    said: str = ""
+    failed: bool = False
+
+
+def tried(options: argparse.Namespace, name: str) -> Tried:
+    """Install a group, unless it is there and to be kept, and run its tests, or measure it."""
+    group = GROUPS[name]
+    begun = time.monotonic()
+    there = options.keep and python_of(name).exists()
+    trouble = None if there else install(name, group)
+    if trouble is not None:
+        return Tried((name, "NOT INSTALLED", trouble))
+    said = ""
+    if options.overhead:
+        code = measure(name) if name != "langgraph" else 0  # its models are LangChain's
+    else:
+        code, said = run_tests(name, group, options.pytest.split())
+    word = "passed" if code == 0 else f"FAILED ({code})"
+    took = f"{time.monotonic() - begun:.0f} s"
+    return Tried((name, word, f"{versions(name, group)}; {took}"), said, code != 0)
 
 
 def main() -> int:
@@ -159,26 +196,18 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.group) - set(GROUPS):
         parser.error(f"no such group: {', '.join(unknown)}; there are {', '.join(GROUPS)}")
-    rows, failed = [], False
-    for name in options.group or GROUPS:
-        group = GROUPS[name]
-        begun = time.monotonic()
-        there = options.keep and python_of(name).exists()
-        trouble = None if there else install(name, group)
-        if trouble is not None:
-            rows.append((name, "NOT INSTALLED", trouble))
-            continue
-        if options.overhead:
-            code = measure(name) if name != "langgraph" else 0  # its models are LangChain's
-        else:
-            code = run_tests(name, group, options.pytest.split())
-        failed = failed or code != 0
-        took = f"{time.monotonic() - begun:.0f} s"
-        rows.append((name, "passed" if code == 0 else f"FAILED ({code})", versions(name, group)))
-        rows[-1] = (*rows[-1][:2], f"{rows[-1][2]}; {took}")
+    rows, lost, failed = [], list[str](), False
+    # Most of a test is waiting; a measurement is alone.
+    with ThreadPoolExecutor(1 if options.overhead else AT_ONCE) as pool:
+        for found in pool.map(partial(tried, options), options.group or GROUPS):
+            print(found.said, end="", flush=True)
+            rows.append(found.row)
+            failed = failed or found.failed
+            lost += [line for line in found.said.splitlines() if line.startswith(_LOST)]
     print("\nadapters, each in a venv of its own:")
     for name, what, about in rows:
         print(f"  {name:18} {what:14} {about}")
+    print("".join(f"{line}\n" for line in lost), end="")
     none = all(what == "NOT INSTALLED" for _, what, _ in rows)
     if none:
         print("no SDK could be installed: nothing was tested", file=sys.stderr)
