@@ -112,19 +112,20 @@ class Flusher:
         is_sync_awaited = any(waiter.level == "synced" for waiter in waiters)
         cost = await self._write_out(left, self._syncer.follow if is_sync_awaited else None)
         engine.commit.flush_ended()
-        if oldest is not None:
-            self._metrics.flush_lag.observe(loop.now() - oldest)
         if engine.sealing.ends_only and engine.sealing.waiting:
             engine.not_flushed(waiters, oldest)
         else:
             engine.flushed(waiters)
         self._connections.send_posted()
+        ended = loop.now()
+        if oldest is not None:
+            self._metrics.flush_lag.observe(ended - oldest)
         # What the flush itself took: intake's sweeps between its slices are not its cost.
-        engine.commit.flush_cost(cost, loop.now() - started)
+        engine.commit.flush_cost(cost, ended - started)
         self._metrics.flush_duration.observe(cost)
         self._syncer.wake()
         self._flushed()
-        self._say_what_is_off(oldest)
+        self._say_what_is_off(oldest, ended)
 
     async def _write_out(self, left: int, follow: Follow | None) -> float:
         """Seal and write that many of what waits; `follow` the last batch. Returns the seconds it
@@ -148,14 +149,13 @@ class Flusher:
                 cost += await self._writer.write(sealed, None if left > 0 else follow)
         return cost
 
-    def _say_what_is_off(self, oldest: float | None) -> None:
+    def _say_what_is_off(self, oldest: float | None, now: float) -> None:
         commit = self._engine.commit
         if commit.linger_shortened != self._shortened:
             self._shortened = not self._shortened
-            now = f"shortened to {commit.linger * 1000:.0f} ms"
-            _log.warning("linger: %s", now if self._shortened else "as it was set again")
-        if oldest is not None and loop.now() - oldest > commit.bound:
-            age = loop.now() - oldest
+            less = f"shortened to {commit.linger * 1000:.0f} ms"
+            _log.warning("linger: %s", less if self._shortened else "as it was set again")
+        if oldest is not None and (age := now - oldest) > commit.bound:
             _log.error(
                 "flush bound breached: oldest event waited %.3f s, bound %.3f s", age, commit.bound
             )

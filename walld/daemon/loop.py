@@ -1,6 +1,7 @@
 """What the daemon's tasks want of their event loop, asked of asyncio itself where that runs.
 
-Owns: the time, a bell that one task waits for, and how a thread has the loop call something.
+Owns: the time, a bell that one task waits for, whether a socket has something to read, and how a
+thread has the loop call something.
 Refuses: which loop runs (`settings.py`), threads (`workers.py`).
 
 anyio has all of it for any loop, and finds out at each call which one runs. A durable append asks
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
-__all__ = ["Bell", "call_soon", "now"]
+__all__ = ["Bell", "Readable", "call_soon", "now"]
 
 
 def now() -> float:
@@ -101,3 +103,49 @@ class Bell:
         finally:
             if timer is not None:
                 timer.cancel()
+
+
+class Readable:
+    """Tells the one task that reads a socket when there is something to read.
+
+    It stays watched from one wait to the next, since to begin and end that is half of what a small
+    question costs. Where more comes while nobody waits it is watched no longer, or the loop would
+    turn for that alone; the next wait begins anew.
+    """
+
+    __slots__ = ("_bell", "_loop", "_socket", "_waits")
+
+    def __init__(self, peer: socket.socket) -> None:
+        self._socket = peer
+        self._bell = Bell()
+        self._waits = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Which one watches it now."""
+
+    async def wait(self) -> None:
+        """Until there is something, or its end. There may be nothing all the same."""
+        loop = self._loop or _running()
+        if loop is None:
+            await anyio.wait_readable(self._socket)
+            return
+        if self._loop is None:
+            self._loop = loop
+            loop.add_reader(self._socket.fileno(), self._came)
+        self._bell.clear()
+        self._waits = True
+        try:
+            await self._bell.wait()
+        finally:
+            self._waits = False
+
+    def _came(self) -> None:
+        if self._waits:
+            self._bell.ring()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Watch it no longer: before the socket is closed, and from then on."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop = None

@@ -94,6 +94,7 @@ class Requests:
     async def serve(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
         """One query connection until it ends. Closes the socket."""
         caller = self._callers.add(peer, connection)
+        readable = loop.Readable(peer)
         buffer, since = bytearray(rest), loop.now()
         heard = 0
         try:
@@ -111,9 +112,9 @@ class Requests:
                     heard += len(data)
                 elif buffer:
                     with anyio.fail_after(self._left(since)):
-                        data = await _receive(peer)
+                        data = await _receive(peer, readable)
                 else:
-                    data = await _receive(peer)
+                    data = await _receive(peer, readable)
                 if not data:
                     return
                 is_first = not buffer
@@ -133,6 +134,7 @@ class Requests:
             pass  # the peer is gone, and all it said is read; or it was told to come again
         finally:
             self._callers.end(caller)
+            readable.close()
             peer.close()
             self._connections.query_ended(connection)
 
@@ -310,12 +312,12 @@ def _what_is_there(peer: socket.socket) -> bytes:
         return b""
 
 
-async def _receive(peer: socket.socket) -> bytes:
+async def _receive(peer: socket.socket, readable: loop.Readable) -> bytes:
     while True:
         try:
             return peer.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            await anyio.wait_readable(peer)
+            await readable.wait()
 
 
 async def _send(peer: socket.socket, data: bytes) -> None:
