@@ -144,6 +144,56 @@ def test_runs_beside_each_other(
         assert [reply.status for reply in replies] == ["complete", "complete"]
 
 
+@each_wire
+def test_two_calls_of_one_id(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+) -> None:
+    """They stay two; Agents runs neither, and ends the run before hooks are told of the answer."""
+    session = f"one id {wire}"
+
+    async def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"4 degrees in {city}"
+
+    async def main() -> None:
+        agent = agent_of(wire, "twins", agents.function_tool(weather))
+        await go(agent, hooks_of(walld, session), "tee")
+
+    with pytest.raises(agents.ModelBehaviorError, match="reused"):
+        loop.run(main())
+    (reply,) = walld.recover_all(session)
+    tools = [one for one in reply.segments if one.kind == "tool"]
+    assert [(one.call_id, one.info, one.arguments) for one in tools] == [
+        ("call_a", None, '{"city": "Oslo"}'),
+        ("call_a#2", {"given_id": "call_a"}, '{"city": "Rome"}'),
+    ]
+    assert (reply.status, started([reply])) == ("complete", [])
+
+
+def test_a_call_that_is_given_twice(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, replay: Replay
+) -> None:
+    """Agents runs it once: hook and event tell the one result, which is no other call's."""
+    frames = [frame.body for frame in answer("chat", "twins")]
+    replay.bodies["again"] = b"".join(frames).replace(b"Rome", b"Oslo")
+
+    async def main() -> None:
+        about = {"tool_use_behavior": "stop_on_first_tool"}
+        agent = agent_of("chat", "again", agents.function_tool(weather)).clone(**about)
+        await go(agent, hooks_of(walld, "given twice"), "tee")
+
+    async def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"4 degrees in {city}"
+
+    loop.run(main())
+    (reply,) = walld.recover_all("given twice")
+    assert results([reply]) == ["4 degrees in Oslo", None]
+
+
 def test_a_run_in_a_tool_of_a_run(
     walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner
 ) -> None:

@@ -199,13 +199,13 @@ class ResponsesFold(Fold):
         kind = str(item.get("type"))
         if not kind.endswith("_call"):
             return
-        call_id = str(item.get("call_id") or item.get("id") or f"{self._id}:{place}")
+        given = str(item.get("call_id") or item.get("id") or f"{self._id}:{place}")
         name = call_name(item.get("name") or kind.removesuffix("_call"))
-        self._calls.add(place, call_id, name)
+        call_id, about = self._calls.add(place, given, name)
         is_ours = kind in _CALLED_BY_THE_PROGRAM
         self._asks_for_tools = self._asks_for_tools or is_ours
-        about = {} if is_ours else {"server": True}
-        sink.tool(name, call_id=call_id, **about)
+        more = about if is_ours else {**about, "server": True}
+        sink.tool(name, call_id=call_id, **more)
 
     def _item_done(self, event: Any, item: dict[str, Any], sink: Sink) -> None:
         place = self._places.find(item.get("id"), event.output_index)
@@ -214,31 +214,38 @@ class ResponsesFold(Fold):
 
     def _output_said(self, output: Any, sink: Sink) -> None:
         """All of it, at the end: what of it has come in no other way is said here."""
-        repeats = Repeats(self._texts)
+        repeats, told = Repeats(self._texts), set[str]()
         for index, one in enumerate(output):
             item = one if isinstance(one, dict) else {}
             place = self._places.find(item.get("id"), index)
-            self._item_said(place, item, repeats, sink, at_end=True)
+            self._item_said(place, item, repeats, sink, told)
 
     def _item_said(
-        self, place: Any, item: dict[str, Any], repeats: Repeats, sink: Sink, at_end: bool = False
+        self,
+        place: Any,
+        item: dict[str, Any],
+        repeats: Repeats,
+        sink: Sink,
+        told: set[str] | None = None,
     ) -> None:
         kind = str(item.get("type"))
         if kind in ("message", "reasoning"):
             self._texts_said(place, item, repeats, sink)
         elif kind.endswith("_call"):
-            self._call_said(place, item, sink, at_end)
+            self._call_said(place, item, sink, told)
         elif kind.endswith("_call_output") and str(item.get("call_id")) not in self._results:
             self._results.add(str(item.get("call_id")))
             sink.tool_result(item.get("output"), call_id=item.get("call_id"), server=True)
 
-    def _call_said(self, place: Any, item: dict[str, Any], sink: Sink, at_end: bool) -> None:
+    def _call_said(
+        self, place: Any, item: dict[str, Any], sink: Sink, told: set[str] | None
+    ) -> None:
         kind = str(item.get("type"))
-        call_id = self._calls.known(place, item, at_end)
+        call_id = self._calls.known(place, item, told)
         if call_id is None:
             place = place if self._calls.at(place) is None else ("done", place, item.get("call_id"))
             self._added(place, item, sink)
-            call_id = self._calls.at(place) or ""
+            call_id = self._calls.known(place, item, told) or ""
         arguments = item.get("arguments") or item.get("input") or item.get("action")
         if arguments and not self._calls.has_heard(call_id):
             name = item.get("name") or kind.removesuffix("_call")
