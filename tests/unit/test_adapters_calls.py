@@ -8,6 +8,7 @@ import pytest
 from unit.test_adapters_odd_bodies import (
     CREATED,
     DONE,
+    HELLO,
     STARTED,
     STOP,
     chunk,
@@ -15,7 +16,10 @@ from unit.test_adapters_odd_bodies import (
     done,
     recorded,
 )
+from walld_client.adapters import wire
 from walld_client.adapters.call_names import CallNames
+
+from walld.replies import verdict
 
 ADDED = "response.output_item.added"
 ARGUMENTS = "response.function_call_arguments.delta"
@@ -152,11 +156,31 @@ def test_a_call_of_anthropic_that_begins_whole_and_is_streamed_all_the_same() ->
 
 
 @pytest.mark.parametrize("end", [[DONE], []])
-def test_a_finish_reason_that_is_an_error(end: list[bytes]) -> None:
-    said = recorded(chunk({"content": "a"}), chunk({}, "error"), chunk({"content": "b"}), *end)
+@pytest.mark.parametrize("reason", ["error", "ERROR", "network_error", "abort"])
+def test_a_finish_reason_that_is_an_error(reason: str, end: list[bytes]) -> None:
+    said = recorded(chunk({"content": "a"}), chunk({}, reason), chunk({"content": "b"}), *end)
     about = {"kind": "finish_reason_error", "detail": None}
     assert said == [
         ("token", "a"),
         ("token", "b"),
-        ("error", "the finish reason is 'error'", about),
+        ("error", f"the finish reason is '{reason}'", about),
+    ]
+
+
+def test_the_daemon_takes_the_same_reasons_for_errors() -> None:
+    words = {word for word, kind in verdict._FINISH_CLASSES.items() if kind == "provider_error"}
+    assert words == wire._FAILURES
+
+
+@pytest.mark.parametrize("last", ["response.completed", "response.incomplete", None])
+def test_what_comes_behind_an_error_of_responses(last: str | None) -> None:
+    """The SDK hands it on too; the response has failed all the same."""
+    error = {"type": "error", "code": "x", "message": "y", "sequence_number": 3}
+    events: list[dict[str, Any]] = [CREATED, HELLO, error, HELLO]
+    if last is not None:
+        events.append({**completed(), "type": last})
+    assert recorded(*events) == [
+        ("token", "hello"),
+        ("token", "hello"),
+        ("error", "y", {"kind": "x", "detail": {"code": "x"}}),
     ]

@@ -17,6 +17,10 @@ import type { Info, Reply } from "../reply.ts";
 import { CallNames } from "./callNames.ts";
 
 const NO_TERMINAL_EVENT = "no_terminal_event";
+/** Finish reasons that are no end: the daemon's verdict is `provider_error` for these. */
+const FAILURES: ReadonlySet<string> = new Set([
+  "abort", "aborted", "error", "failed", "insufficient_system_resource", "malformed_function_call", "network_error",
+]);
 const LEFT = "the answer before it was left before its end";
 
 let hasWarnedOfTwo = false;
@@ -143,11 +147,11 @@ export class Recorder {
   }
 
   /**
-   * The terminal marker. null: the SDK says the end, but the provider did not. "error", the provider's
-   * word or the SDK's, is no end but a failure.
+   * The terminal marker. null: the SDK says the end, but the provider did not. "error" and the like, the
+   * provider's word or the SDK's, is no end but a failure.
    */
   finish(reason: string | null): void {
-    if (reason === "error") this.fail(errorOf("finish_reason_error", "the finish reason is 'error'"));
+    if (isFailure(reason)) this.fail(errorOf("finish_reason_error", `the finish reason is '${reason}'`));
     if (reason === null || this.failure !== undefined) return;
     this.isFinished = this.isWhole = true;
     this.reply.answered();
@@ -217,6 +221,10 @@ export class Recorder {
       this.missed(error);
     }
   }
+}
+
+export function isFailure(reason: unknown): boolean {
+  return typeof reason === "string" && FAILURES.has(reason.trim().toLowerCase().replace(/[- ]/g, "_"));
 }
 
 /** Some providers of the SDK tell of a body that merely ended as an error of theirs. */

@@ -48,7 +48,7 @@ from walld_client.adapters.extras import needs
 from walld_client.adapters.langchain_events import Answer
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.recording import SessionId
-from walld_client.adapters.wire import FINISHED_IN_ERROR, Failure
+from walld_client.adapters.wire import Failure, finish_failure
 from walld_client.client import ClientBase
 
 with needs("langchain", "langchain_core"):
@@ -190,11 +190,11 @@ class WalldCallback(BaseCallbackHandler):
         if reason is None and was_streamed:
             call.fail()
             return
-        if reason == "error":
-            call.fail(FINISHED_IN_ERROR)
-            return
         if reason == "failed":
             call.fail(Failure("the response failed", "failed", about.get("error")))
+            return
+        if (failure := finish_failure(reason)) is not None:
+            call.fail(failure)
             return
         if reason == "incomplete":
             reason = (about.get("incomplete_details") or {}).get("reason") or reason

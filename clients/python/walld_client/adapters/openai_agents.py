@@ -40,7 +40,7 @@ from walld_client.adapters.call_names import CallNames
 from walld_client.adapters.extras import needs
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.openai_responses import ResponsesFold
-from walld_client.adapters.recording import SessionId
+from walld_client.adapters.recording import NO_TERMINAL, SessionId
 from walld_client.adapters.wire import Failure, call_name, plain
 from walld_client.client import ClientBase
 
@@ -284,7 +284,7 @@ class _Run:
     def _cut(self) -> None:
         call, self._call = self._call, None
         if call is not None:
-            call.fail()
+            call.fail(self._fold.complaint or NO_TERMINAL)
 
     @safely
     def _ended(self, result: Any) -> None:
@@ -300,7 +300,9 @@ class _Run:
     @safely
     def _broke(self, error: BaseException) -> None:
         call, self._call = self._call, None
-        if call is not None:
+        if call is not None and self._fold.complaint is not None:
+            call.fail(self._fold.complaint)
+        elif call is not None:
             call.broke(error)
         self._board.run_ended(self.key)
 

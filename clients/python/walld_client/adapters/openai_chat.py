@@ -15,8 +15,9 @@ Owns: chunks to calls on a reply. Refuses: bytes (`body.py`).
 - A part of a chunk that is of another kind than it should be costs that part: it is counted.
 - A refusal is text with info {"refusal": True}: the user reads it.
 - Done is `[DONE]`, or the end of a body in which every choice had its finish_reason. A chunk
-  without choices (usage, a content filter's) says nothing of the reply. The finish_reason `error`,
-  of some gateways, is no end but a failure, once the body ends.
+  without choices (usage, a content filter's) says nothing of the reply. A finish_reason
+  that says a failure (`error` of some gateways, `network_error`, `abort`) is no end but one, once
+  the body ends.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from typing import Any, Final
 from walld_client.adapters.call_names import CallNames
 from walld_client.adapters.openai_chunk import Choice, Chunk, Delta, index_of
 from walld_client.adapters.wire import (
-    FINISHED_IN_ERROR,
     Failure,
     Fold,
     Sink,
     call_name,
     failure_of,
+    finish_failure,
     finish_word,
     held,
 )
@@ -120,12 +121,16 @@ class ChatFold(Fold):
             if reason:
                 self._unfinished.discard(index)
                 self._finished.add(index)
-                if reason == "error" and not index:
-                    self.complaint = FINISHED_IN_ERROR
-                elif not index:
-                    sink.finish(finish_word(str(reason), bool(self._calls)))
+                if not index:
+                    self._over(str(reason), sink)
             elif index not in self._finished:
                 self._unfinished.add(index)
+
+    def _over(self, reason: str, sink: Sink) -> None:
+        if (failure := finish_failure(reason)) is not None:
+            self.complaint = failure
+        else:
+            sink.finish(finish_word(reason, bool(self._calls)))
 
     def may_end_here(self) -> bool:
         """Some servers end the body without `[DONE]`; an SDK's stream always ends so."""

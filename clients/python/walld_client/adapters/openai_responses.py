@@ -13,7 +13,8 @@ Owns: events to calls on a reply. Refuses: bytes (`body.py`).
   none, because it would cut the text in two.
 - Done is `response.completed`, whose finish reason is `completed`, or `tool_calls` where functions
   are to be run, or `response.incomplete`, whose own reason it is.
-  `response.failed` and `error` are failures; the SDK hands them on and raises nothing.
+  `response.failed` and `error` are failures; the SDK hands them on and raises nothing. What comes
+  behind an `error` is kept, and the response has failed all the same.
 """
 
 from __future__ import annotations
@@ -116,12 +117,19 @@ class ResponsesFold(Fold):
         elif kind == "response.output_item.done":
             self._item_done(item, plain(item.item) or {}, sink)
         elif kind == "error":
-            error = getattr(item, "error", None) or {"message": item.message, "code": item.code}
-            self.failure = failure_of(error, "the provider reported an error")
+            self._error(item)
         elif getattr(item, "response", None) is not None:
             self._response(kind, item, sink)
         elif type(item) is ResponseEvent and item.error:  # the SDK raises it and hands no object on
             self.failure = failure_of(item.error, "the provider reported an error")
+
+    def _error(self, event: Any) -> None:
+        """The SDK raises what has an `error`; of another one it hands on what comes behind it."""
+        if raised := getattr(event, "error", None):
+            self.failure = failure_of(raised, "the provider reported an error")
+        elif self.complaint is None:
+            said = {"message": event.message, "code": event.code}
+            self.complaint = failure_of(said, "the provider reported an error")
 
     def _response(self, kind: str, event: Any, sink: Sink) -> None:
         response = plain(event.response) if isinstance(event.response, dict) else event.response
@@ -132,17 +140,21 @@ class ResponsesFold(Fold):
         if kind in ("response.completed", "response.incomplete"):
             self._output_said(plain(_of(response, "output")) or (), sink)
         if kind == "response.completed":
-            sink.finish(finish_word("completed", self._asks_for_tools))
-            self.is_ended = True
+            self._over(finish_word("completed", self._asks_for_tools), sink)
         elif kind == "response.incomplete":
             details = plain(_of(response, "incomplete_details")) or {}
-            sink.finish(str(details.get("reason") or "incomplete"))
-            self.is_ended = True
+            self._over(str(details.get("reason") or "incomplete"), sink)
         elif kind == "response.failed":
             error = _of(response, "error")
-            self.failure = failure_of(error, "the response failed")
+            self.failure = self.complaint or failure_of(error, "the response failed")
         elif kind == "response.cancelled":
-            self.failure = Failure("the response was cancelled", "cancelled")
+            self.failure = self.complaint or Failure("the response was cancelled", "cancelled")
+
+    def _over(self, reason: str, sink: Sink) -> None:
+        self.failure = self.complaint
+        if self.failure is None:
+            sink.finish(reason)
+            self.is_ended = True
 
     def _cursor(self, event: Any) -> dict[str, Any]:
         return {"id": self._id, "sequence_number": event.sequence_number}

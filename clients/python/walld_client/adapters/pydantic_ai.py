@@ -37,7 +37,7 @@ from walld_client.adapters.extras import needs
 from walld_client.adapters.model_call import Board, ModelCall, safely
 from walld_client.adapters.pydantic_ai_deferred import Tools, defer, take_up
 from walld_client.adapters.recording import Opener, SessionId
-from walld_client.adapters.wire import FINISHED_IN_ERROR, Failure, call_name, plain
+from walld_client.adapters.wire import Failure, call_name, finish_failure, plain
 from walld_client.client import ClientBase
 from walld_client.endings import message_of
 
@@ -371,8 +371,8 @@ def _answer_in(stream: Any) -> AgentStream[Any, Any] | None:
 def _end(call: ModelCall, response: Any, came_whole: bool = False) -> None:
     """An answer is at its end. A streamed one was whole, or cut without a word."""
     own = (response.provider_details or {}).get("finish_reason")
-    if "error" in (own, response.finish_reason):
-        call.fail(FINISHED_IN_ERROR)
+    if failure := finish_failure(own) or finish_failure(response.finish_reason):
+        call.fail(failure)
         return
     # For a stream that was cut Pydantic AI makes up one of these two.
     if not came_whole and own is None and response.finish_reason in (None, "stop", "tool_call"):
