@@ -148,6 +148,22 @@ class Calls:
         """Has anything of its arguments come?"""
         return call_id in self._arguments
 
+    def lacks(self, call_id: str, arguments: object) -> bool:
+        """Is something of these arguments, or all, still to be said? Heard was the rest alone."""
+        heard = "".join(self._arguments.get(call_id, ()))
+        if call_id not in self._arguments or not isinstance(arguments, str):
+            return call_id not in self._arguments
+        return heard != arguments and arguments.endswith(heard)
+
+    def hear_whole(self, call_id: str, arguments: str) -> None:
+        """All of its arguments."""
+        self._arguments[call_id] = [arguments]
+
+    def is_renamed(self, call_id: str, name: str) -> bool:
+        """Is that another name than it was begun with?"""
+        before, self._names[call_id] = self._names.get(call_id), name
+        return before not in (None, name)
+
     def known(self, place: Any, item: dict[str, Any], told: set[str] | None) -> str | None:
         """The call that an item which is done tells again; None: none.
 
@@ -166,18 +182,25 @@ class Calls:
         if not isinstance(given, str):
             return here
         before = self._done.keys() if told is None else told
+        of = [one for one, its in self._given.items() if its == given]
+        if told is not None and len(of) > 1:
+            same = [one for one in of if one not in told and self._is_told_by(one, item)]
+            if same:
+                return same[0]
         if here is not None and self._given[here] == given:
             is_again = told is None and self._done.get(here, "") == item.get("id")
             if here not in before or is_again:
                 return here
-        if of := [one for one, its in self._given.items() if its == given]:
+        if of:
             # Where each of them is told already it is another one of the same id.
             return next((one for one in of if one not in before), None)
         if told is None:
             return here
-        name, arguments = item.get("name"), item.get("arguments") or item.get("input")
-        for call_id, heard in self._arguments.items():
-            is_same = self._names[call_id] == name and "".join(heard) == arguments
-            if is_same and call_id not in told:
-                return call_id
-        return None
+        heard = (one for one in self._arguments if one not in told)
+        return next((one for one in heard if self._is_told_by(one, item)), None)
+
+    def _is_told_by(self, call_id: str, item: dict[str, Any]) -> bool:
+        """In the same words."""
+        arguments = item.get("arguments") or item.get("input")
+        heard = "".join(self._arguments.get(call_id, ()))
+        return self._names[call_id] == item.get("name") and heard == arguments

@@ -6,6 +6,8 @@ Owns: events to calls on a reply. Refuses: bytes (`body.py`).
   get their result when their item is done, with info {"server": True}.
 - Deltas name their item by `output_index`, and by `item_id` where items share one. What is done (a
   part, an item, the whole response) is taken at its word where no delta has said it.
+- Of a call whose id or name came late the deltas may be the rest alone: OpenAI Agents makes events
+  of Chat and keeps to itself what comes before it knows both. The item that is done has all of it.
 - A refusal is text with info {"refusal": True}: the user reads it.
 - An event of kind `provider` stands where the response begins and behind every item that is done:
   its id and the `sequence_number` there. A background response can be taken up again at OpenAI
@@ -259,10 +261,12 @@ class ResponsesFold(Fold):
             self._added(place, item, sink)
             call_id = self._calls.known(place, item, told) or ""
         arguments = item.get("arguments") or item.get("input") or item.get("action")
-        if arguments and not self._calls.has_heard(call_id):
-            name = item.get("name") or kind.removesuffix("_call")
-            self._calls.hear(call_id, arguments if isinstance(arguments, str) else "")
-            sink.tool(call_name(name), arguments, call_id=call_id)
+        name = call_name(item.get("name") or kind.removesuffix("_call"))
+        if arguments and self._calls.lacks(call_id, arguments):
+            self._calls.hear_whole(call_id, arguments if isinstance(arguments, str) else "")
+            sink.tool(name, arguments, call_id=call_id)
+        elif self._calls.is_renamed(call_id, name):
+            sink.tool(name, call_id=call_id)
         if kind not in _CALLED_BY_THE_PROGRAM and call_id not in self._results:
             self._results.add(call_id)
             _hosted_result(call_id, item, sink)
