@@ -46,7 +46,14 @@ class Frame(NamedTuple):
 
 
 def answer(wire: str, scenario: str) -> list[Frame]:
-    """All frames of an answer. scenario: of SCENARIOS, or "after-tool"."""
+    """All frames of an answer. scenario: of SCENARIOS, or "after-tool"; or "twins", which is "tool"
+    with one id for both calls, though not in `said`.
+    """
+    if scenario == "twins":
+        return [
+            frame._replace(body=frame.body.replace(b'"call_b"', b'"call_a"'))
+            for frame in answer(wire, "tool")
+        ]
     texts = TEXTS.get(scenario, AFTER_TOOL)
     thoughts = THOUGHTS.get(scenario, [])
     calls = CALLS if scenario == "tool" else {}

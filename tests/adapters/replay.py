@@ -4,7 +4,7 @@ Owns: HTTP, and where an answer ends. Refuses: what it says (`answers.py`).
 
 The model's name says what comes, for example `tool:hold7`:
 
-    text | think | tool | emoji     the answer; once the request holds a tool's result, text
+    text | think | tool | emoji | twins     the answer; once the request holds a tool's result, text
     :cutN    the connection is reset behind N frames
     :eofN    the body ends behind N frames, as if all were well
     :errN    the vendor's own error behind N frames

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 from collections.abc import Callable, Iterator
@@ -155,6 +156,57 @@ def test_the_result_of_a_call_whose_id_came_late(
     (call,) = [one for one in reply.segments if one.kind == "tool"]
     assert (call.name, call.arguments, call.result) == ("f", '{"a": 1}', "2")
     assert reply.status == "complete"
+
+
+@each_way
+@pytest.mark.parametrize("wire", ["chat", "responses"])
+def test_two_calls_of_one_id(
+    walld: walld_client.Client, model: Callable[..., Any], wire: str, way: str
+) -> None:
+    """They stay two, each with its result, whichever comes first."""
+    ids: list[str] = []
+    config = {"callbacks": [callback(walld, "twins", on_reply=ids.append)]}
+    one = model("twins", use_responses_api=wire == "responses")
+    is_done = {"Oslo": asyncio.Event(), "Rome": asyncio.Event()}
+
+    async def weather(city: str) -> str:
+        if city == "Oslo":
+            await is_done["Rome"].wait()
+        return f"4 degrees in {city}"
+
+    about = {"name": "weather", "description": "of a city"}
+    tool = tools.StructuredTool.from_function(coroutine=weather, **about)
+
+    async def answered(call: Any) -> None:
+        await tool.ainvoke(call)
+        is_done[call["args"]["city"]].set()
+
+    async def use(said: Any) -> None:
+        await asyncio.gather(*[answered(call) for call in said.tool_calls])
+
+    def ask(_: Any) -> Any:
+        if way == "invoke":
+            return one.invoke("hello")
+        return one.stream_events("hello", version="v3").output
+
+    chain = runnables.RunnableLambda(ask) | runnables.RunnableLambda(use)
+    asyncio.run(chain.ainvoke("hello", config=config))
+    reply = walld.recover(stream_id=ids[0])
+    assert reply is not None
+    calls = [one for one in reply.segments if one.kind == "tool"]
+    assert [(one.call_id, one.info, one.arguments, one.result) for one in calls] == [
+        ("call_a", None, '{"city": "Oslo"}', "4 degrees in Oslo"),
+        ("call_a#2", {"given_id": "call_a"}, '{"city": "Rome"}', "4 degrees in Rome"),
+    ]
+    assert reply.status == "complete"
+
+
+def test_two_calls_of_one_id_in_an_answer_that_came_whole(walld: walld_client.Client) -> None:
+    calls = [{"name": one, "args": {"of": one}, "type": "tool_call", "id": "x"} for one in "fg"]
+    said = messages.AIMessage("hm", tool_calls=calls)
+    whole = models.GenericFakeChatModel(messages=iter([said]), disable_streaming=True)
+    _, reply = asked(walld, whole)
+    assert kept(reply)["calls"] == {"x": ["f", '{"of":"f"}'], "x#2": ["g", '{"of":"g"}']}
 
 
 @each_way

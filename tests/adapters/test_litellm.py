@@ -161,6 +161,24 @@ def test_several_choices(
     assert kept_by.orphan(trial.words("stream")[0][0]).status == "errored"
 
 
+@pytest.mark.parametrize("colour", ["sync", "async"])
+@pytest.mark.parametrize("reason", ["error", "ERROR", "network_error", "a word of its own"])
+def test_a_finish_reason_that_litellm_has_another_word_for(
+    programs: Nursery, kept_by: DaemonProcess, replay: Replay, colour: str, reason: str
+) -> None:
+    """`stop`, or an exception where it is `error`."""
+    replay.bodies[reason] = _choice(0, "A") + _choice(0, None, reason) + b"data: [DONE]\n\n"
+    trial = programs.run(**spec("openai", colour, reason)).done()
+    reply = kept_by.orphan(trial.words("stream")[0][0])
+    assert (trial.raised is None) == (reason != "error")
+    if reason == "a word of its own":
+        assert (reply.status, reply.finish_reason, reply.text) == ("complete", reason, "A")
+        return
+    assert reply.status == "errored"
+    assert reply.error is not None
+    assert trial.raised or (reply.error.kind, reply.text) == ("finish_reason_error", "A")
+
+
 @pytest.mark.parametrize("way", ["eof", "cut"])
 @each_way
 def test_asked_again(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -142,6 +143,102 @@ def test_runs_beside_each_other(
         assert results(replies) == [f"{name} in Oslo", f"{name} in Rome"]
         assert started(replies) == ["call_a", "call_b"]
         assert [reply.status for reply in replies] == ["complete", "complete"]
+
+
+def piece(name: str | None, arguments: str, **about: Any) -> dict[str, Any]:
+    function = {"arguments": arguments} | ({} if name is None else {"name": name})
+    return {"tool_calls": [{"index": 0, "function": function, **about}]}
+
+
+ODD_CALLS = {
+    "a late id": [piece("weather", '{"ci'), piece(None, 'ty":"Os', id="x"), piece(None, 'lo"}')],
+    "a late name": [piece(None, '{"city":', id="x"), piece("weather", '"Oslo"}')],
+    "both late": [piece(None, '{"city":'), piece("weather", '"Oslo"}', id="x")],
+    "another name": [piece("we", "", id="x"), piece("weather", '{"city":"Oslo"}')],
+}
+
+
+@pytest.mark.parametrize("shape", ODD_CALLS)
+def test_a_call_of_an_odd_server(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    replay: Replay,
+    shape: str,
+) -> None:
+    """What comes before its id and name are known Agents tells only with the whole call."""
+    about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    deltas = [{"index": 0, "delta": one, "finish_reason": None} for one in ODD_CALLS[shape]]
+    deltas.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
+    frames: list[Any] = [{**about, "choices": [one]} for one in deltas]
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    frames.append({**about, "choices": [], "usage": usage})
+    replay.bodies[shape] = [f"data: {json.dumps(one)}\n\n".encode() for one in frames]
+
+    async def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"4 degrees in {city}"
+
+    async def main() -> None:
+        agent = agent_of("chat", shape, agents.function_tool(weather))
+        agent = agent.clone(tool_use_behavior="stop_on_first_tool")
+        await go(agent, hooks_of(walld, shape), "tee")
+
+    loop.run(main())
+    (reply,) = walld.recover_all(shape)
+    (call,) = [one for one in reply.segments if one.kind == "tool"]
+    assert (call.name, call.arguments) == ("weather", '{"city":"Oslo"}')
+    assert (call.result, reply.status) == ("4 degrees in Oslo", "complete")
+
+
+@each_wire
+def test_two_calls_of_one_id(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+) -> None:
+    """They stay two; Agents runs neither, and ends the run before hooks are told of the answer."""
+    session = f"one id {wire}"
+
+    async def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"4 degrees in {city}"
+
+    async def main() -> None:
+        agent = agent_of(wire, "twins", agents.function_tool(weather))
+        await go(agent, hooks_of(walld, session), "tee")
+
+    with pytest.raises(agents.ModelBehaviorError, match="reused"):
+        loop.run(main())
+    (reply,) = walld.recover_all(session)
+    tools = [one for one in reply.segments if one.kind == "tool"]
+    assert [(one.call_id, one.info, one.arguments) for one in tools] == [
+        ("call_a", None, '{"city": "Oslo"}'),
+        ("call_a#2", {"given_id": "call_a"}, '{"city": "Rome"}'),
+    ]
+    assert (reply.status, started([reply])) == ("complete", [])
+
+
+def test_a_call_that_is_given_twice(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, replay: Replay
+) -> None:
+    """Agents runs it once: hook and event tell the one result, which is no other call's."""
+    frames = [frame.body for frame in answer("chat", "twins")]
+    replay.bodies["again"] = b"".join(frames).replace(b"Rome", b"Oslo")
+
+    async def main() -> None:
+        about = {"tool_use_behavior": "stop_on_first_tool"}
+        agent = agent_of("chat", "again", agents.function_tool(weather)).clone(**about)
+        await go(agent, hooks_of(walld, "given twice"), "tee")
+
+    async def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"4 degrees in {city}"
+
+    loop.run(main())
+    (reply,) = walld.recover_all("given twice")
+    assert results([reply]) == ["4 degrees in Oslo", None]
 
 
 def test_a_run_in_a_tool_of_a_run(

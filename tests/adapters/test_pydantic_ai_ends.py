@@ -275,6 +275,41 @@ def test_a_call_of_an_odd_server(
     assert recorded[0].status == "complete"
 
 
+@pytest.mark.parametrize("way", ["run", "stream"])
+@each_wire
+def test_two_calls_of_one_id(
+    recorded: Recorded, agent_of: Agents, replay: Replay, wire: str, way: str
+) -> None:
+    """They stay two; Pydantic AI runs neither."""
+
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"4 degrees in {city}"
+
+    async def main() -> None:
+        about: Any = {"tools": [weather]}
+        async with agent_of(wire, "twins", **about) as agent:
+            if way == "run":
+                await agent.run("hello")
+            else:
+                async with agent.run_stream("hello") as stream:
+                    await stream.get_output()
+
+    if way == "run":  # requests that are not streamed are whole objects
+        recorded.capability = capability(
+            recorded.walld, "s", on_reply=recorded.ids.append, stream_runs=True
+        )
+    with pytest.raises(pydantic_ai.UnexpectedModelBehavior, match="call_a"):
+        asyncio.run(main())
+    tools = [one for one in recorded[0].segments if one.kind == "tool"]
+    assert [(one.call_id, one.info, json.loads(one.arguments or "")) for one in tools] == [
+        ("call_a", None, {"city": "Oslo"}),
+        ("call_a#2", {"given_id": "call_a"}, {"city": "Rome"}),
+    ]
+    assert [one.outcome for one in tools] == ["unknown", "unknown"]
+    assert recorded[0].status == "complete"
+
+
 @each_wire
 def test_a_stream_without_a_block(recorded: Recorded, replay: Replay, wire: str) -> None:
     """`run_stream_sync` without `with`: over once it is read, and not when it is collected."""

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import walld_client
 from daemon_process import DaemonProcess
+from walld_client.adapters import tee
 
+from adapters.answers import WIRES
 from adapters.replay import Replay
 from adapters.trial import wants
 
@@ -145,6 +147,39 @@ def test_calls_of_openai_as_the_sdk_adds_them_up(
     assert [one.arguments for one in tools] == [one.function.arguments for one in has]
     assert [one.name for one in tools] == [one.function.name for one in has]
     walld.release(ids[0])
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_results_of_two_calls_of_one_id(
+    walld: walld_client.Client, replay: Replay, wire: str
+) -> None:
+    """The program knows them by the provider's id: they are of the calls in their order."""
+    reply = walld.reply("one id")
+    with httpx2.Client() as http:
+        about = {"api_key": "x", "max_retries": 0, "http_client": http}
+        if wire == "messages":
+            sdk = anthropic.Anthropic(base_url=replay.url, **about)
+            stream = sdk.messages.create(model="twins", max_tokens=9, messages=[], stream=True)
+        else:
+            sdk = openai.OpenAI(base_url=replay.url + "/v1", **about)
+            if wire == "chat":
+                stream = sdk.chat.completions.create(model="twins", messages=[], stream=True)
+            else:
+                stream = sdk.responses.create(model="twins", input="", stream=True)
+        for _ in tee(stream, reply):
+            pass
+    reply.tool_result("of Oslo", call_id="call_a")
+    reply.tool_result("of Rome", call_id="call_a")
+    found = walld.recover(stream_id=reply.stream_id)
+    assert found is not None
+    tools = [one for one in found.segments if one.kind == "tool"]
+    has = [(one.call_id, one.info, json.loads(one.arguments or ""), one.result) for one in tools]
+    assert has == [
+        ("call_a", None, {"city": "Oslo"}, "of Oslo"),
+        ("call_a#2", {"given_id": "call_a"}, {"city": "Rome"}, "of Rome"),
+    ]
+    reply.end()
+    reply.release()
 
 
 def test_an_input_of_anthropic_that_is_given_whole_and_in_deltas(

@@ -404,8 +404,9 @@ def test_the_ends_of_a_response() -> None:
     assert folded.failure == ("boom", "server_error", {"code": "server_error"})
     assert not folded.may_end_here()
     _, folded = fold([{"type": "error", "code": "x", "message": "y", "sequence_number": 3}])
-    assert folded.failure is not None
-    assert folded.failure[:2] == ("y", "x")
+    assert folded.complaint is not None
+    assert folded.complaint[:2] == ("y", "x")
+    assert (folded.failure, folded.may_end_here()) == (None, False)
 
 
 # --- all ------------------------------------------------------------------------------------------

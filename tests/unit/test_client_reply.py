@@ -143,6 +143,27 @@ def test_a_call_without_an_id_gets_one_of_stream_and_seq(
     assert [e.call_id for e in events[1:]] == ["r:2", "r:3", "r:3", "r:2", None]
 
 
+def test_results_by_an_id_that_several_calls_were_given(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    """By name where one is of that name, in order otherwise; then by the id as it is."""
+    reply = client.reply("S")
+    reply.tool("f", call_id="k")
+    reply.tool("g", call_id="k#2", given_id="k")
+    reply.tool("g", call_id="k#3", given_id="k")
+    reply.tool_result("x", call_id="k", name="g")
+    reply.tool_result("x", call_id="k")
+    reply.tool_result("x", call_id="k")
+    reply.tool_result("x", call_id="k")
+    events = said(daemon, 7)
+    assert [(e.call_id, e.name) for e in events if isinstance(e, wire.ToolResult)] == [
+        ("k#2", "g"),
+        ("k", "f"),
+        ("k#3", "g"),
+        ("k", None),
+    ]
+
+
 def test_a_result_without_any_name_goes_to_the_one_open_call_or_to_none(
     daemon: FakeDaemon, client: walld_client.Client
 ) -> None:

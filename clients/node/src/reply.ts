@@ -108,7 +108,7 @@ export class Reply {
     const toolName = opaque.clean(name, NAME_BYTES_MAX);
     if (this.isLate()) return 0;
     const callId = given ?? `${this.streamId}:${this.stream.nextSeq}`;
-    this.calls.add(callId, toolName);
+    this.calls.add(callId, toolName, options.info?.given_id);
     return this.say("Tool", {
       call_id: callId,
       name: toolName,
@@ -143,7 +143,7 @@ export class Reply {
     const isJson = typeof result !== "string";
     const [encoded, trueBytes] = this.cutText(isJson ? opaque.jsonText(result) : result, isJson);
     if (this.isLate()) return 0;
-    const callId = given ?? this.calls.find(name);
+    const callId = given === undefined ? this.calls.find(name) : this.calls.byId(given, name);
     const known = this.calls.close(callId);
     return this.say("ToolResult", {
       call_id: callId ?? null,

@@ -134,6 +134,42 @@ for (const [what, messages] of [
   });
 }
 
+/** Two calls of one id in one answer: whole; in pieces, one behind the other; in pieces, mixed. */
+const begun = { type: "tool-input-start", id: "call_0", toolName: "weather" };
+const piece = (delta: string) => ({ type: "tool-input-delta", id: "call_0", delta });
+const TWO: Record<string, object[]> = {
+  whole: [call("a"), call("b")],
+  "in pieces": ["a", "b"].flatMap((city) => [begun, piece('{"city":'), piece(`"${city}"}`), call(city)]),
+  mixed: [begun, piece('{"city":'), begun, piece('{"city":"b"}'), piece('"a"}'), call("a"), call("b")],
+};
+
+for (const [how, parts] of Object.entries(TWO)) {
+  test(`two calls of one id in one answer stay two, each with its result: ${how}`, async () => {
+    const client = shared.client();
+    const says: Says = (n) => (n < 1 ? [...parts, end("tool-calls")] : [...text("Done."), end("stop")]);
+    const reply = client.reply(`two calls ${how}`);
+    const cities = await streamed(modelOf(reply, says), [{ role: "user", content: "?" }]);
+    const { asked, told, found } = await kept(reply);
+    assert.deepEqual([cities.sort(), asked, told], [["a", "b"], ["a", "b"], ["a", "b"]]);
+    const calls = found.segments.filter((one) => one.kind === "tool");
+    assert.deepEqual(calls.map((one) => one.callId), ["call_0", "call_0#2"]);
+    assert.deepEqual(calls.map((one) => one.info ?? null), [null, { given_id: "call_0" }]);
+    assert.equal(found.text, "Done.");
+    reply.end();
+  });
+}
+
+test("the program's own results of two calls of one id: by name, then in order", async () => {
+  const reply = shared.client().reply("own results");
+  reply.tool("f", { a: 1 }, { callId: "k" });
+  reply.tool("g", { b: 2 }, { callId: "k#2", info: { given_id: "k" } });
+  reply.toolResult("of g", { callId: "k", name: "g" });
+  reply.toolResult("of f", { callId: "k" });
+  const found = (await shared.client().recover({ streamId: reply.streamId }))!;
+  assert.deepEqual(found.segments.map((one) => [one.name, one.result]), [["f", "of f"], ["g", "of g"]]);
+  reply.end();
+});
+
 test("where a prompt has two new results of one id, neither is the call's", async () => {
   const client = shared.client();
   const reply = client.reply("two");

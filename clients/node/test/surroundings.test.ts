@@ -123,6 +123,32 @@ test("without a daemon the data directory says yes, no, or unknown", async (t) =
   assert.equal(isKept(join(empty, "nowhere"), 0, null), null);
 });
 
+test("what is planted in the place of LOCK is not followed or waited for, and proves nothing", (t) => {
+  const data = folder(t);
+  const lock = join(data, "LOCK");
+  mkdirSync(join(data, "wal"));
+  writeFileSync(join(data, "wal", "00000000000000000001.wal"), Buffer.alloc(64));
+  // Another process: whoever waits there waits for ever, and no timer of its own comes.
+  const code = "import { isKept } from '#dist/offline.js'; console.log(isKept(process.argv[1], 0, 's'))";
+  const asked = () => {
+    const command = ["--input-type=module", "-e", code, data];
+    return spawnSync(process.execPath, command, { cwd: PACKAGE, encoding: "utf8", timeout: 20_000 }).stdout;
+  };
+  assert.equal(asked(), "false\n");
+  assert.equal(spawnSync("mkfifo", [lock]).status, 0);
+  assert.equal(asked(), "null\n", "a fifo that nobody writes to");
+  rmSync(lock);
+  symlinkSync("/dev/zero", lock);
+  assert.equal(asked(), "null\n", "a link to what has no end");
+  rmSync(lock);
+  writeFileSync(join(data, "other"), "");
+  symlinkSync(join(data, "other"), lock);
+  assert.equal(asked(), "null\n", "a link to a file");
+  rmSync(lock);
+  mkdirSync(lock);
+  assert.equal(asked(), "null\n", "a directory");
+});
+
 test("ids become the names that FORMAT.md says", () => {
   const python = process.env["WALLD_COMMAND"]?.replace(/walld$/, "python") ?? join(PACKAGE, "../../.venv/bin/python");
   const ids = ["chat-1", ".", "..", "a/b", "-", "x".repeat(96), "x".repeat(97), "ü", "h~", "a b", "\n"];

@@ -1,6 +1,7 @@
 """Tool calls of a reply that have no result yet.
 
-Owns: which of them a result without a call id belongs to. Refuses: what a call or a result says.
+Owns: which of them a result belongs to, without a call id or by the id that a provider gave to
+several. Refuses: what a call or a result says.
 """
 
 from __future__ import annotations
@@ -14,20 +15,35 @@ _OPEN_CALLS_MAX = 1024
 class OpenCalls:
     """Names by call id, in the order of their calls."""
 
-    __slots__ = ("_names",)
+    __slots__ = ("_given", "_names")
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
+        self._given: dict[str, str] = {}
+        """The provider's ids of calls that are called otherwise here."""
 
-    def add(self, call_id: str, name: str) -> None:
-        """A call, or an update of one."""
+    def add(self, call_id: str, name: str, given: object = None) -> None:
+        """A call, or an update of one. given: its provider's id, if that is another one."""
         self._names[call_id] = name
+        if isinstance(given, str):
+            self._given[call_id] = given
         if len(self._names) > _OPEN_CALLS_MAX:
-            del self._names[next(iter(self._names))]
+            self.close(next(iter(self._names)))
 
     def close(self, call_id: str | None) -> str | None:
         """It has its result; the name it was called by."""
-        return None if call_id is None else self._names.pop(call_id, None)
+        if call_id is None:
+            return None
+        self._given.pop(call_id, None)
+        return self._names.pop(call_id, None)
+
+    def by_id(self, call_id: str, name: str | None) -> str:
+        """The call that a result by this id is of: of several the first, of that name if one is."""
+        if call_id not in self._given.values():
+            return call_id
+        calls = [one for one in self._names if call_id in (one, self._given.get(one))]
+        named = [one for one in calls if self._names[one] == name]
+        return (named or calls)[0]
 
     def newest(self, name: str | None) -> str | None:
         """The newest open call of that name; without a name the one open call, if it is one."""

@@ -167,7 +167,7 @@ class ReplyBase:
 
         def made(seq: int) -> Event:
             own_id = call_id or f"{self.stream_id}:{seq}"
-            self._open_calls.add(own_id, name)
+            self._open_calls.add(own_id, name, info.get("given_id"))
             return messages.Tool(ID, ID, own_id, name, encoded, about, true_bytes)
 
         return self._say(made)
@@ -199,7 +199,8 @@ class ReplyBase:
         about = opaque.info_bytes(info)
 
         def made(_seq: int) -> Event:
-            own_id = call_id or self._open_calls.newest(name)
+            calls = self._open_calls
+            own_id = calls.by_id(call_id, name) if call_id else calls.newest(name)
             own_name = self._open_calls.close(own_id)
             return messages.ToolResult(
                 ID,

@@ -16,7 +16,7 @@
  */
 
 import type { Reply } from "../reply.ts";
-import { Recorder } from "./recorder.ts";
+import { Recorder, isFailure } from "./recorder.ts";
 
 type Reason = { unified?: string; raw?: string | undefined };
 /** What of the SDK's parts is looked at. */
@@ -206,7 +206,7 @@ function recordWhole(recorder: Recorder, result: WholeResult): void {
   } catch (error) {
     recorder.missed(error); // it came whole all the same
   }
-  recorder.finish(isError(reason) ? "error" : (reason.raw ?? reason.unified ?? "unknown"));
+  recorder.finish(failureOf(reason) ?? reason.raw ?? reason.unified ?? "unknown");
   recorder.over();
 }
 
@@ -242,12 +242,12 @@ function withStream<T extends StreamResult>(result: T, stream: ReadableStream<un
  */
 function reasonOf(reason: Part["finishReason"]): string | null {
   const { unified = "", raw } = typeof reason === "string" ? { unified: reason } : (reason ?? {});
-  return isError({ unified, raw }) ? "error" : (raw ?? (ENDS.has(unified) ? unified : null));
+  return failureOf({ unified, raw }) ?? raw ?? (ENDS.has(unified) ? unified : null);
 }
 
 /** By the provider's word, for which the SDK may have `other`, or by the SDK's for one of another name. */
-function isError({ unified, raw }: Reason): boolean {
-  return unified === "error" || raw === "error";
+function failureOf({ unified, raw }: Reason): string | undefined {
+  return isFailure(raw) ? raw : unified === "error" ? unified : undefined;
 }
 
 /**

@@ -13,9 +13,14 @@
  */
 
 import { warn } from "../dialing.ts";
-import type { Reply } from "../reply.ts";
+import type { Info, Reply } from "../reply.ts";
+import { CallNames } from "./callNames.ts";
 
 const NO_TERMINAL_EVENT = "no_terminal_event";
+/** Finish reasons that are no end: the daemon's verdict is `provider_error` for these. */
+const FAILURES: ReadonlySet<string> = new Set([
+  "abort", "aborted", "error", "failed", "insufficient_system_resource", "malformed_function_call", "network_error",
+]);
 const LEFT = "the answer before it was left before its end";
 
 let hasWarnedOfTwo = false;
@@ -31,12 +36,7 @@ export class Recorder {
   }
 
   private readonly reply: Reply;
-  /** Arguments streamed so far, by call id. */
-  private readonly streamed = new Map<string, string>();
-  /** Calls of this reply without a result. */
-  private readonly open = new Set<string>();
-  /** Calls of the latest answer. */
-  private readonly latestCalls = new Set<string>();
+  private readonly calls = new CallNames();
   /** How many results of each call id the prompt of the latest request has. */
   private resultsBefore: ReadonlyMap<string, number> = new Map();
   private callsBegun = 0;
@@ -73,8 +73,7 @@ export class Recorder {
     this.callsBegun += 1;
     this.failure = undefined;
     this.isFinished = this.isWhole = false;
-    this.latestCalls.clear();
-    this.streamed.clear(); // an id may come again, and then nothing of it was said
+    this.calls.answerBegins();
     this.reply.answering(signal);
     return this.callsBegun;
   }
@@ -94,62 +93,65 @@ export class Recorder {
 
   toolStart(callId: string, name: string): void {
     this.guard(() => {
-      this.streamed.set(callId, "");
-      this.called(callId);
-      this.reply.tool(name, undefined, { callId });
+      this.reply.tool(name, undefined, named(this.calls.begin(callId, name, "")));
     });
   }
 
   toolDelta(callId: string, delta: string): void {
     this.guard(() => {
-      this.streamed.set(callId, (this.streamed.get(callId) ?? "") + delta);
-      this.reply.toolArguments(delta, { callId });
+      const call = this.calls.ofPiece(callId);
+      if (call !== undefined) call.streamed = (call.streamed ?? "") + delta;
+      this.reply.toolArguments(delta, { callId: call?.name ?? callId });
     });
   }
 
   /** The call as a whole. What was streamed of it is not said again. */
   tool(callId: string, name: string, input: unknown): void {
     this.guard(() => {
-      const streamed = this.streamed.get(callId);
-      this.streamed.delete(callId);
-      this.called(callId);
+      const call = this.calls.ofWhole(callId) ?? this.calls.begin(callId, name);
+      const { streamed } = call;
       const text = typeof input === "string" ? input : JSON.stringify(input);
       const isSame = streamed !== undefined && (streamed === text || isSameJson(streamed, input));
-      if (!isSame) this.reply.tool(name, text, { callId });
+      if (!isSame) this.reply.tool(name, text, named(call));
     });
   }
 
   /** Only of a call of this reply, and only the first. */
   toolResult(callId: string, name: string | undefined, result: unknown, failed: boolean): void {
     this.guard(() => {
-      if (!this.open.delete(callId)) return;
-      this.reply.toolResult(result ?? null, { callId, failed, ...(name ? { name } : {}) });
+      const call = this.calls.ofResult(callId, name);
+      if (call === undefined) return;
+      this.reply.toolResult(result ?? null, { callId: call.name, failed, ...(name ? { name } : {}) });
     });
   }
 
   /**
    * A request has these results, by call id: which of them no request before it had? Some servers'
-   * ids come again in each answer, so that an id is no evidence: there must be one more of it than
-   * when the answer was asked for. Where two are new nobody can tell which is whose.
+   * ids come again in each answer, so that an id is no evidence: there must be more of it than when
+   * the answer was asked for. Where more are new than the answer has calls of that id, nobody can tell
+   * which is whose.
    */
   resultsAsked(counts: ReadonlyMap<string, number>): (callId: string) => boolean {
     const before = this.resultsBefore;
     this.resultsBefore = counts;
-    return (callId) => counts.get(callId) === (before.get(callId) ?? 0) + 1;
+    return (callId) => {
+      const added = (counts.get(callId) ?? 0) - (before.get(callId) ?? 0);
+      return added > 0 && added <= Math.max(1, this.calls.count(callId));
+    };
   }
 
   /** As `toolResult`, told by a request: who ran a call of the answer that was left took that as it was. */
   toolResultAsked(callId: string, name: string | undefined, result: unknown, failed: boolean): void {
-    if (this.latestCalls.has(callId)) this.isWhole = true;
+    if (this.calls.count(callId) > 0) this.isWhole = true;
     this.toolResult(callId, name, result, failed);
   }
 
   /**
-   * The terminal marker. null: the SDK says the end, but the provider did not. "error", the provider's
-   * word or the SDK's, is no end but a failure.
+   * The terminal marker. null: the SDK says the end, but the provider did not. "error" and the like, the
+   * provider's word or the SDK's, is no end but a failure.
    */
   finish(reason: string | null): void {
-    if (reason === "error") this.fail(named("finish_reason_error", "the finish reason is 'error'"));
+    if (isFailure(reason)) this.fail(errorOf("finish_reason_error", `the finish reason is '${reason}'`));
     if (reason === null || this.failure !== undefined) return;
     this.isFinished = this.isWhole = true;
     this.reply.answered();
@@ -180,7 +182,7 @@ export class Recorder {
    */
   over(): void {
     const isCut = this.failure === undefined ? !this.isFinished : isEndWithoutMarker(this.failure.error);
-    if (isCut) this.failure = { error: named(NO_TERMINAL_EVENT, "the stream ended without its terminal event") };
+    if (isCut) this.failure = { error: errorOf(NO_TERMINAL_EVENT, "the stream ended without its terminal event") };
     if (this.failure === undefined) return;
     const error = asError(this.failure.error);
     this.guard(() => this.reply.failAtEnd(error));
@@ -212,11 +214,6 @@ export class Recorder {
     warn(`walld could not record a part of reply '${this.reply.streamId}': ${shown(error)}`);
   }
 
-  private called(callId: string): void {
-    this.open.add(callId);
-    this.latestCalls.add(callId);
-  }
-
   private guard(say: () => void): void {
     try {
       say();
@@ -226,13 +223,22 @@ export class Recorder {
   }
 }
 
+export function isFailure(reason: unknown): boolean {
+  return typeof reason === "string" && FAILURES.has(reason.trim().toLowerCase().replace(/[- ]/g, "_"));
+}
+
 /** Some providers of the SDK tell of a body that merely ended as an error of theirs. */
 function isEndWithoutMarker(error: unknown): boolean {
   const { name, message } = (error ?? {}) as { name?: unknown; message?: unknown };
   return name === "AI_InvalidResponseDataError" && /without a finish reason/.test(String(message));
 }
 
-function named(kind: string, message: string): Error {
+/** What a call is called; of which id it is, where that is another. */
+function named({ name, given }: { name: string; given: string }): { callId: string; info?: Info } {
+  return name === given ? { callId: name } : { callId: name, info: { given_id: given } };
+}
+
+function errorOf(kind: string, message: string): Error {
   const error = new Error(message);
   error.name = kind;
   return error;

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from walld_client.adapters.call_names import CallNames
 from walld_client.adapters.wire import Fold, Sink, call_name, failure_of, plain
 
 __all__ = ["EVENT_TYPES", "MessageEvent", "MessagesFold"]
@@ -59,8 +60,9 @@ class MessagesFold(Fold):
     """One message."""
 
     def __init__(self) -> None:
+        self._names = CallNames()
         self._calls: dict[Any, str] = {}
-        """Call ids by the index of their block."""
+        """Calls by the index of their block, the newest there."""
         self._begun_whole: dict[Any, str] = {}
         """Names of calls whose block began with an input, of which no delta has come."""
 
@@ -114,14 +116,17 @@ class MessagesFold(Fold):
         elif kind == "redacted_thinking":
             sink.event("redacted_thinking", {"index": index, "data": block.get("data")})
         elif kind.endswith("tool_use"):
-            call_id = self._calls[index] = str(block.get("id") or f"block:{index}")
+            call_id, about = self._names.begin(str(block.get("id") or f"block:{index}"))
+            self._calls[index] = call_id
             # Empty here as a rule, and then the deltas say it; some servers have it whole at once.
             arguments = block.get("input") or None
-            about = {} if kind == "tool_use" else {"server": True}
+            is_ours = kind == "tool_use"
             name = call_name(block.get("name"))
+            self._begun_whole.pop(index, None)
             if arguments is not None:
                 self._begun_whole[index] = name
-            sink.tool(name, arguments, call_id=call_id, **about)
+            more = about if is_ours else {**about, "server": True}
+            sink.tool(name, arguments, call_id=call_id, **more)
         elif kind.endswith("tool_result"):
             content = block.get("content")
             failed = bool(block.get("is_error")) or (

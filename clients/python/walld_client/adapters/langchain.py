@@ -48,7 +48,7 @@ from walld_client.adapters.extras import needs
 from walld_client.adapters.langchain_events import Answer
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.recording import SessionId
-from walld_client.adapters.wire import FINISHED_IN_ERROR, Failure
+from walld_client.adapters.wire import Failure, finish_failure
 from walld_client.client import ClientBase
 
 with needs("langchain", "langchain_core"):
@@ -94,8 +94,8 @@ class WalldCallback(BaseCallbackHandler):
         """Model calls under way."""
         self._lock = threading.Lock()
         """Of these calls, which are looked through."""
-        self._tools: WeakKeyDictionary[UUID, str] = WeakKeyDictionary()
-        """Call ids of tools that run."""
+        self._tools: WeakKeyDictionary[UUID, tuple[str, str | None]] = WeakKeyDictionary()
+        """Call ids of tools that run, and what their calls are called in their reply."""
         self._places: WeakKeyDictionary[UUID, Place] = WeakKeyDictionary()
         """Where each chain and tool that runs lies, with itself, by the numbers of their ids."""
         self._tasks: WeakKeyDictionary[UUID, str] = WeakKeyDictionary()
@@ -190,11 +190,11 @@ class WalldCallback(BaseCallbackHandler):
         if reason is None and was_streamed:
             call.fail()
             return
-        if reason == "error":
-            call.fail(FINISHED_IN_ERROR)
-            return
         if reason == "failed":
             call.fail(Failure("the response failed", "failed", about.get("error")))
+            return
+        if (failure := finish_failure(reason)) is not None:
+            call.fail(failure)
             return
         if reason == "incomplete":
             reason = (about.get("incomplete_details") or {}).get("reason") or reason
@@ -226,13 +226,13 @@ class WalldCallback(BaseCallbackHandler):
         """A tool begins to run."""
         place = self._enter(run_id, parent_run_id)
         if tool_call_id is not None and run_id not in self._tools:
-            self._tools[run_id] = tool_call_id
-            self._board.tool_started(place, tool_call_id, (serialized or {}).get("name"))
+            name = (serialized or {}).get("name")
+            self._tools[run_id] = tool_call_id, self._board.tool_started(place, tool_call_id, name)
 
     @safely
     def on_tool_end(self, output: Any, *, run_id: UUID, **_: Any) -> None:
         """A tool has answered."""
-        call_id = getattr(output, "tool_call_id", None) or self._tools.get(run_id)
+        call_id = getattr(output, "tool_call_id", None) or self._tools.get(run_id, (None,))[0]
         told = _answer_in(output, call_id)
         if told is None:
             failed = getattr(output, "status", None) == "error"
@@ -247,11 +247,13 @@ class WalldCallback(BaseCallbackHandler):
             self._leave(run_id)
             return
         text = f"{type(error).__name__}: {error}"
-        self._ended(run_id, self._tools.get(run_id), text, True)
+        self._ended(run_id, self._tools.get(run_id, (None,))[0], text, True)
 
     def _ended(self, run_id: UUID, call_id: str | None, result: Any, failed: bool) -> None:
         if (place := self._places.get(run_id)) is not None:
-            self._board.tool_result(place, call_id, result, failed=failed)
+            given, own = self._tools.get(run_id, (None, None))
+            by = own if call_id == given else call_id
+            self._board.tool_result(place, by, result, failed=failed)
         self._leave(run_id)
 
     # --- runs ---

@@ -6,8 +6,10 @@ Owns: what a message adds to a reply. Refuses: the events of `stream_events(vers
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+from walld_client.adapters.call_names import CallNames
 from walld_client.adapters.model_call import ModelCall
 from walld_client.adapters.wire import call_name
 
@@ -22,15 +24,18 @@ class Chunks:
     def __init__(self, call: ModelCall, run_id: str) -> None:
         self.call = call
         self._run_id = run_id
+        self._own = CallNames()
         self._ids: dict[Any, str] = {}
-        """Call ids by the index that their chunks have."""
+        """Calls by the index that their chunks have."""
         self._given: dict[str, str] = {}
-        """The same by the ids that their provider gave them."""
+        """The ids that their provider gave them."""
         self._made: set[str] = set()
         """Those to which it has given none."""
         self._names: dict[str, str] = {}
         """What each call is called so far."""
         self._calls = 0
+        self._whole: Counter[str] = Counter()
+        """The ids of those that came whole."""
         self._has_refused = False
 
     def text(self, message: Any) -> None:
@@ -62,8 +67,11 @@ class Chunks:
         self._blocks(message.content_blocks, message)
         calls = getattr(message, "tool_calls", None) or []
         unread = getattr(message, "invalid_tool_calls", None) or []
+        told = self._whole.copy()
         for one in (*calls, *unread):
-            if not one.get("id") or one["id"] not in self.call.waiting:
+            if (given := one.get("id")) and told[given]:
+                told[given] -= 1
+            else:
                 self._asked(one)
         if not calls and not unread:
             self._function(message.additional_kwargs)
@@ -112,12 +120,7 @@ class Chunks:
         index, given, name = chunk.get("index"), chunk.get("id"), chunk.get("name")
         known = self._call_of(index, given, name)
         if known is None:
-            known = given if given and given not in self._names else self._made_id()
-            self._ids[index] = known
-            self._begun(known, name, **about)
-            if given:
-                self._made.discard(known)
-                self._given.setdefault(given, known)
+            known = self._ids[index] = self._begun(given, name, **about)
         else:
             self._told_again(known, given, name, **about)
         if arguments := chunk.get("args"):
@@ -126,34 +129,56 @@ class Chunks:
     def _call_of(self, index: Any, given: str | None, name: Any) -> str | None:
         """The call that this is a piece of; None: of one that begins."""
         known = self._ids.get(index)
-        if given in self._given and (known is not None or index is None or not name):
-            return self._given[given]
+        if known is not None and index is not None and given and self._given.get(known) == given:
+            return known
+        if given and ((known is not None and index is not None) or not name):
+            others = [one for one, its in self._given.items() if its == given]
+            if others:
+                return others[-1]
         if known is None or (index is None and (given or name)):
             return None
         # An id that is new is late, or drawn for each piece; with a name it is another call's.
         return known if not given or not name or known in self._made else None
 
-    def _begun(self, call_id: str, name: Any, **about: Any) -> None:
+    def _begun(self, given: Any, name: Any, **about: Any) -> str:
+        """What the call is called that begins."""
+        call_id, more = self._named(given)
         self._names[call_id] = name if isinstance(name, str) else ""
-        self.call.tool(call_name(name), call_id=call_id, **about)
+        self.call.tool(call_name(name), call_id=call_id, **about, **more)
+        return call_id
+
+    def _named(self, given: Any) -> tuple[str, dict[str, str]]:
+        if given:
+            call_id, more = self._own.begin(given)
+            self._given[call_id] = given
+            return call_id, more
+        self._calls += 1
+        call_id, more = self._own.begin(f"{self._run_id}:{self._calls}")
+        self._made.add(call_id)
+        return call_id, more
 
     def _told_again(self, call_id: str, given: Any, name: Any, **about: Any) -> None:
         """An id may come late; a name too, or in pieces, and said again it is the same."""
-        if given and call_id in self._made:
+        is_late = bool(given) and call_id in self._made
+        if is_late:
             self._made.discard(call_id)
-            self._given[given] = call_id
-            self.call.id_came(call_id, given)
+            self._given[call_id] = about["given_id"] = given
         had = self._names.get(call_id, "")
-        if name and name != had and isinstance(name, str):
-            name = self._names[call_id] = name if name.startswith(had) else had + name
-            self.call.tool(name, call_id=call_id, **about)
+        is_more = bool(name) and name != had and isinstance(name, str)
+        if is_more:
+            self._names[call_id] = name if name.startswith(had) else had + name
+        if is_late or is_more:
+            self.call.tool(call_name(self._names.get(call_id)), call_id=call_id, **about)
 
     def _asked(self, block: Any) -> None:
         """A call that came whole; of one that LangChain could not read, the arguments as text."""
-        arguments, call_id = block.get("args"), block.get("id") or self._made_id()
+        arguments, given = block.get("args"), block.get("id")
+        call_id, more = self._named(given)
+        if given:
+            self._whole[given] += 1
         is_read = not isinstance(arguments, str)
         self.call.tool(
-            call_name(block.get("name")), arguments if is_read else None, call_id=call_id
+            call_name(block.get("name")), arguments if is_read else None, call_id=call_id, **more
         )
         if arguments and not is_read:
             self.call.tool_arguments(arguments, call_id=call_id)
@@ -164,12 +189,6 @@ class Chunks:
         if function:
             name, arguments = function.get("name"), function.get("arguments")
             self._called({"index": "function_call", "name": name, "args": arguments})
-
-    def _made_id(self) -> str:
-        self._calls += 1
-        made = f"{self._run_id}:{self._calls}"
-        self._made.add(made)
-        return made
 
 
 def _is_of_arguments_alone(message: Any, chunks: Any) -> bool:

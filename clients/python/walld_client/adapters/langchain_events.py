@@ -67,6 +67,8 @@ class Answer(Chunks):
         """What a chunk has told and events are to repeat; None: no event has said anything yet."""
         self._told: set[str] = set()
         """Calls that chunks have told."""
+        self._to_repeat: list[str] = []
+        """Those of them that events are still to tell again."""
         self._told_by_index: dict[Any, str] = {}
         """The same, of the chunk that events are to repeat."""
         self._blocks_by_index: dict[Any, _Block] = {}
@@ -141,6 +143,7 @@ class Answer(Chunks):
         pieces = ((_ADDS.get(one.get("type", "")), one) for one in blocks)
         self._ahead = [(what, one[what]) for what, one in pieces if what and one.get(what)]
         self._told.update(self._ids.values(), self.call.waiting)
+        self._to_repeat = [*dict.fromkeys((*self.call.waiting, *self._ids.values()))]
         self._told_by_index = dict(self._ids)
         self._last = None
 
@@ -154,15 +157,24 @@ class Answer(Chunks):
     def _begin_call(self, block: _Block, content: Any) -> None:
         """A call, of which the first event has id and name."""
         kind = content["type"]
-        told = self._told_by_index.pop(content.get("index"), None)
-        block.call_id = content.get("id") or told or self._made_id()
-        is_told = block.call_id in self._told
+        block.call_id = self._told_before(content.get("id"), content.get("index"))
+        is_told = block.call_id is not None
         block.is_whole = is_told or not kind.endswith("_chunk")
         if not is_told:
             about = {"server": True} if kind.startswith("server") else {}
-            self._begun(block.call_id, content.get("name"), **about)
+            block.call_id = self._begun(content.get("id"), content.get("name"), **about)
             if kind.endswith("_chunk"):
                 self._add(block, "args", content.get("args"))
+
+    def _told_before(self, given: Any, index: Any) -> str | None:
+        """The call that a chunk has told and an event tells again, each once."""
+        own = self._told_by_index.pop(index, None)
+        if own is None or (given and self._given.get(own, given) != given):
+            its = (one for one in self._to_repeat if given and self._given.get(one) == given)
+            own = next(its, None)
+        if own in self._to_repeat:
+            self._to_repeat.remove(own)
+        return own
 
     def _delta(self, index: Any, delta: Any) -> None:
         block = self._blocks_by_index.setdefault(index, _Block())
@@ -202,7 +214,7 @@ class Answer(Chunks):
             if not self._has_refused:
                 self._refused((content,), {})
         elif custom := _custom_call(content):
-            if custom["id"] not in self._told:
+            if self._told_before(custom["id"], None) is None:
                 self._asked(custom)
         else:
             self._served(content)

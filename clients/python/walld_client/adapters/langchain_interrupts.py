@@ -71,7 +71,7 @@ def take_up(board: Board, run: Hashable, task: str) -> None:
 def supersede(board: Board, call: ModelCall) -> None:
     """The run's model has asked for tools: with an id that waits from before, that is the newer."""
     for other in board.open_in(call.place[:1]):
-        if other.place[1:] == (_AGAIN,) and other.waiting & call.waiting:
+        if other.place[1:] == (_AGAIN,) and other.given_ids() & call.given_ids():
             other.close()
 
 

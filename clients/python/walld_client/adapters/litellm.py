@@ -8,6 +8,8 @@ importing litellm, which takes seconds and is not needed.
 - LiteLLM makes up a last chunk with a finish reason for a stream that was cut without a word. The
   stream knows what the provider has said; a reason that it has not said is not recorded, and the
   reply is errored, kind `no_terminal_event`.
+- The provider's own finish reason is recorded, not LiteLLM's for it, which is `stop` for what it
+  does not know, and for failures (`ERROR`, `network_error`).
 - What a `Router` gives knows nothing of that itself: the stream that it reads does, or that of the
   fallback. A wrapper of an unknown kind is believed.
 - Of several choices (`n` > 1) it hands on the first finish reason alone, as choice 0's, whosever it
@@ -23,6 +25,7 @@ import logging
 from typing import Any
 
 from walld_client.adapters.openai_chat import ChatFold
+from walld_client.adapters.openai_chunk import Choice, Chunk
 from walld_client.adapters.teeing import Tee
 from walld_client.adapters.wire import held
 from walld_client.null import NullMixin
@@ -60,8 +63,10 @@ class _LiteLlmTee(Tee):
         try:
             choices = getattr(item, "choices", None)
             first = held(choices[0]) if choices else {}
-            if first.get("finish_reason") and not self._is_said():
-                return
+            if first.get("finish_reason"):
+                if not self._is_said():
+                    return
+                item = self._in_own_words(item, first)
             self._recording.item(item)
             fold = self._recording.progress.fold
             if isinstance(fold, ChatFold):
@@ -80,6 +85,15 @@ class _LiteLlmTee(Tee):
         said = getattr(stream, "received_finish_reason", "")
         early = getattr(stream, "intermittent_finish_reason", None)
         return said is not None or early is not None
+
+    def _in_own_words(self, item: Any, first: dict[str, Any]) -> Any:
+        """The chunk with the finish reason that the provider has said."""
+        stream = _innermost(self._stream)
+        said = getattr(stream, "received_finish_reason", None)
+        if not said or not isinstance(said, str) or said == first["finish_reason"]:
+            return item
+        choices = [Choice(first.get("index"), first.get("delta"), said), *item.choices[1:]]
+        return Chunk(getattr(item, "id", None), getattr(item, "model", None), choices)
 
     def _beside(self, block: Any) -> None:
         if block.get("signature"):

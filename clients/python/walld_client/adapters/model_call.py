@@ -11,8 +11,9 @@ when it comes, not then: a reply that is killed among its tools says that its te
 
 Call ids are a server's and not unique (`call_0`): two users who run at once may have the same. So
 a result goes to the call that waits for it in its own run, and where runs lie in runs (`Place`) to
-the nearest there. What may be of several is written nowhere, and the log says so once. A call that
-is not recorded is waited for all the same: its results are not another's.
+the nearest there. Of several of one answer that have the same id it is the first without a result,
+of that name if one is. What may be of several runs is written nowhere, and the log says so once. A
+call that is not recorded is waited for all the same: its results are not another's.
 
 The session is asked for when the model call begins, in the context of whoever makes it; the reply
 is opened with the first thing said, by whoever reads.
@@ -51,6 +52,18 @@ def safely(method: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
+class _Waits:
+    """A call without a result."""
+
+    __slots__ = ("given", "has_started", "name")
+
+    def __init__(self, given: str, name: str) -> None:
+        self.given = given
+        """Its provider's id, which another call may have too."""
+        self.name = name
+        self.has_started = False
+
+
 class ModelCall:
     """A sink (`wire.Sink`) into a reply that is opened with the first thing said."""
 
@@ -61,12 +74,10 @@ class ModelCall:
         self.has_spoken = False
         self.is_over = False
         """The model is done, one way or another."""
-        self.waiting: set[str] = set()
-        """Calls without a result."""
+        self.waiting: dict[str, _Waits] = {}
+        """Calls without a result, in order, by what they are called in the reply."""
         self.message_id: str | None = None
         """The framework's own name of the answer, where it has one."""
-        self._late: dict[str, str] = {}
-        """The provider's ids of calls that got theirs late, by what they are called here."""
         self._board = board
         self._session = session
         self._meta = meta
@@ -106,24 +117,43 @@ class ModelCall:
         self, name: str, arguments: object = None, *, call_id: str | None = None, **info: Any
     ) -> int:
         """As `Reply.tool`; a call that the framework runs is waited for."""
-        by = call_id if call_id is None else self._late.get(call_id, call_id)
-        if by is not None and by not in self.waiting and not info.get("server"):
-            self.waiting.add(by)
-            self._board.wait(self)
+        if call_id is not None and not info.get("server"):
+            self._waits_for(call_id, name, info.get("given_id"))
         reply = self.reply()
         return 0 if reply is None else reply.tool(name, arguments, call_id=call_id, **info)
 
-    def id_came(self, call_id: str, given: str) -> None:
-        """The provider's id of a call, late: its result comes by that one."""
-        before = self._late.get(call_id, call_id)
-        self._late[call_id] = given
-        if before in self.waiting:
-            self.waiting.discard(before)
-            self.waiting.add(given)
+    def _waits_for(self, call_id: str, name: str, given: str | None) -> None:
+        known = self.waiting.get(call_id)
+        if known is None:
+            self.waiting[call_id] = _Waits(given or call_id, name)
+            self._board.wait(self)
+        else:
+            known.name, known.given = name, given or known.given
 
-    def own_id(self, given: str | None) -> str | None:
-        """What the call of this id is called in the reply."""
-        return next((own for own, late in self._late.items() if late == given), given)
+    def tool_started(self, call_id: str, name: str | None) -> str:
+        """A tool begins to run: what its call, by the provider's id, is called in the reply."""
+        calls = self._calls_of(call_id, name)
+        own = next((one for one in calls if not self.waiting[one].has_started), None)
+        own = own or (calls[0] if calls else call_id)
+        if own in self.waiting:
+            self.waiting[own].has_started = True
+        self.event("tool_started", {"call_id": own, "name": call_name(name)})
+        return own
+
+    def _calls_of(self, call_id: str | None, name: str | None) -> list[str]:
+        """Calls that wait and are called so, here or by their provider, in order; of that name, if
+        some are.
+        """
+        calls = [own for own, one in self.waiting.items() if call_id in (own, one.given)]
+        return [one for one in calls if self.waiting[one].name == name] or calls
+
+    def waits_for(self, call_id: str) -> bool:
+        """Is a result by this id one of its calls'?"""
+        return call_id in self.waiting or call_id in self.given_ids()
+
+    def given_ids(self) -> set[str]:
+        """The provider's ids of the calls that wait."""
+        return {one.given for one in self.waiting.copy().values()}
 
     def tool_arguments(self, delta: str, *, call_id: str) -> int:
         """As `Reply.tool_arguments`."""
@@ -141,11 +171,11 @@ class ModelCall:
     ) -> int:
         """As `Reply.tool_result`; the last one ends a reply whose model is done."""
         reply, seq = self.reply(), 0
+        own = next(iter(self._calls_of(call_id, name)), call_id)
         if reply is not None:
-            own = self.own_id(call_id)
-            seq = reply.tool_result(result, call_id=own, name=name, failed=failed, **info)
-        if call_id in self.waiting:
-            self.waiting.discard(call_id)
+            seq = reply.tool_result(result, call_id=own, failed=failed, **info)
+        if own is not None:
+            self.waiting.pop(own, None)
         if self.is_over and not self.waiting:
             self.close()
         return seq
@@ -245,26 +275,36 @@ class Board:
         opener = Opener(self._client, session, self._on_reply, self._auto_release)
         return opener.open(**meta)
 
-    def tool_started(self, place: Place, call_id: str | None, name: object = None) -> None:
-        """The program begins to run a tool that a recorded call has asked for."""
+    def tool_started(self, place: Place, call_id: str | None, name: object = None) -> str | None:
+        """The program begins to run a tool that a recorded call has asked for. By what comes back
+        its result is told from that of another call of the same id.
+        """
         call = self._find(place, call_id)
-        if call is not None:
-            call.event("tool_started", {"call_id": call.own_id(call_id), "name": call_name(name)})
+        if call is None or call_id is None:
+            return call_id
+        return call.tool_started(call_id, name if isinstance(name, str) else None)
 
     def tool_result(
-        self, place: Place, call_id: str | None, result: object, *, failed: bool = False
-    ) -> None:
-        """What a tool gave back, into the reply that asked for it."""
+        self,
+        place: Place,
+        call_id: str | None,
+        result: object,
+        *,
+        name: str | None = None,
+        failed: bool = False,
+    ) -> bool:
+        """What a tool gave back, into the reply that asked for it, if there is one."""
         call = self._find(place, call_id)
         if call is not None:
-            call.tool_result(result, call_id=call_id, failed=failed)
+            call.tool_result(result, call_id=call_id, name=name, failed=failed)
+        return call is not None
 
     def _find(self, place: Place, call_id: str | None) -> ModelCall | None:
         """The one call that waits for it nearest to this place, in the same run."""
         if not call_id:
             return None
         with self._lock:
-            waiting = [one for one in self._waiting if call_id in one.waiting]
+            waiting = [one for one in self._waiting if one.waits_for(call_id)]
         depths = [_shared(place, one.place) for one in waiting]
         nearest = max(depths, default=0)
         found = [one for one, depth in zip(waiting, depths, strict=True) if depth == nearest]

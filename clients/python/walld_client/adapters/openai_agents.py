@@ -32,14 +32,15 @@ or with the finish reason `error`, the replies are complete: Agents shows the la
 from __future__ import annotations
 
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from walld_client.adapters.call_names import CallNames
 from walld_client.adapters.extras import needs
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.openai_responses import ResponsesFold
-from walld_client.adapters.recording import SessionId
+from walld_client.adapters.recording import NO_TERMINAL, SessionId
 from walld_client.adapters.wire import Failure, call_name, plain
 from walld_client.client import ClientBase
 
@@ -106,8 +107,9 @@ class WalldHooks(RunHooks[Any]):
             return
         run.is_told_whole = True
         call = run.next_call()
+        names = CallNames()
         for item in response.output:
-            _whole(call, plain(item))
+            _whole(call, plain(item), names)
         call.done()
 
     def _run_of(self, context: Any) -> _Run:
@@ -138,14 +140,14 @@ class WalldHooks(RunHooks[Any]):
             self._held.discard(run)
             self._board.run_ended(run.key)
 
-    def _place_of(self, context: Any) -> Place:
-        """The run that a tool answers to; empty where that cannot be told."""
+    def _run_of_tool(self, context: Any) -> _Run | None:
+        """The run that a tool answers to; None where that cannot be told."""
         runs = [*self._runs.values(), *self._held]
         item, usage = getattr(context, "tool_call", None), getattr(context, "usage", None)
         found = [run for run in runs if any(one is item for one in run.items())]
         found = found or [run for run in runs if any(_has_id_of(item, one) for one in run.items())]
         found = found or [run for run in runs if run.usage is usage]
-        return (found[0].key,) if len(found) == 1 else ()
+        return found[0] if len(found) == 1 else None
 
     @safely
     def _run_ended(self, run: _Run) -> None:
@@ -154,12 +156,16 @@ class WalldHooks(RunHooks[Any]):
     @safely
     def _tool_started(self, context: Any, tool: Any) -> None:
         call_id = getattr(context, "tool_call_id", None)
-        self._board.tool_started(self._place_of(context), call_id, getattr(tool, "name", None))
+        run = self._run_of_tool(context)
+        self._board.tool_started(_place(run), call_id, getattr(tool, "name", None))
 
     @safely
-    def _tool_ended(self, context: Any, result: object) -> None:
-        call_id = getattr(context, "tool_call_id", None)
-        self._board.tool_result(self._place_of(context), call_id, plain(result))
+    def _tool_ended(self, context: Any, tool: Any, result: object) -> None:
+        call_id, name = getattr(context, "tool_call_id", None), getattr(tool, "name", None)
+        run = self._run_of_tool(context)
+        is_told = self._board.tool_result(_place(run), call_id, plain(result), name=name)
+        if is_told and run is not None and run.is_teed:
+            run.told[call_id] += 1
 
     async def on_llm_start(self, context: Any, *_: Any, **__: Any) -> None:
         """A model is asked."""
@@ -175,7 +181,7 @@ class WalldHooks(RunHooks[Any]):
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
         """A tool has answered."""
-        self._tool_ended(context, result)
+        self._tool_ended(context, tool, result)
 
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
         """The run is over."""
@@ -206,6 +212,8 @@ class _Run:
         self._call: ModelCall | None = None
         """The model call whose events come."""
         self._fold = ResponsesFold()
+        self.told: Counter[Any] = Counter()
+        """Results that the hooks have told and events are to tell again, by call id."""
 
     def items(self) -> list[Any]:
         """What the model has answered last, as far as anybody has it."""
@@ -249,8 +257,11 @@ class _Run:
             self._said(event.data)
         elif event.type == "run_item_stream_event" and event.name == "tool_output":
             raw = plain(event.item.raw_item)
-            if isinstance(raw, dict):
-                self._board.tool_result((self.key,), raw.get("call_id"), plain(event.item.output))
+            call_id = raw.get("call_id") if isinstance(raw, dict) else None
+            if self.told[call_id]:  # it may be a result of another call of the same id by now
+                self.told[call_id] -= 1
+            else:
+                self._board.tool_result((self.key,), call_id, plain(event.item.output))
 
     def _said(self, item: Any) -> None:
         if item.type == "response.created" or self._call is None:
@@ -273,7 +284,7 @@ class _Run:
     def _cut(self) -> None:
         call, self._call = self._call, None
         if call is not None:
-            call.fail()
+            call.fail(self._fold.complaint or NO_TERMINAL)
 
     @safely
     def _ended(self, result: Any) -> None:
@@ -289,9 +300,15 @@ class _Run:
     @safely
     def _broke(self, error: BaseException) -> None:
         call, self._call = self._call, None
-        if call is not None:
+        if call is not None and self._fold.complaint is not None:
+            call.fail(self._fold.complaint)
+        elif call is not None:
             call.broke(error)
         self._board.run_ended(self.key)
+
+
+def _place(run: _Run | None) -> Place:
+    return () if run is None else (run.key,)
 
 
 def _give_own_id(item: Any) -> None:
@@ -312,7 +329,7 @@ def _is_made_up(response: Any) -> bool:
     return response.id == FAKE_RESPONSES_ID and response.usage is None
 
 
-def _whole(call: ModelCall, item: Any) -> None:
+def _whole(call: ModelCall, item: Any, names: CallNames) -> None:
     """An item of an answer that came whole."""
     if not isinstance(item, dict):
         return
@@ -329,6 +346,7 @@ def _whole(call: ModelCall, item: Any) -> None:
                 call.reasoning(part["text"])
     elif kind.endswith("_call"):
         name = call_name(item.get("name") or kind.removesuffix("_call"))
-        call_id = item.get("call_id")
-        about = {} if call_id else {"server": True}
-        call.tool(name, item.get("arguments"), call_id=call_id or item.get("id"), **about)
+        given = item.get("call_id")
+        call_id, about = names.begin(given or str(item.get("id")))
+        more = about if given else {**about, "server": True}
+        call.tool(name, item.get("arguments"), call_id=call_id, **more)

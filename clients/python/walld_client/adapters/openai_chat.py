@@ -4,8 +4,8 @@ Owns: chunks to calls on a reply. Refuses: bytes (`body.py`).
 
 - The first choice is the reply. Text of further ones (`n` > 1) is kept as events of kind `choice`,
   which never mix with it: {"index": i, and what the delta holds}.
-- Calls interleave by `index`; only the first delta of a call has its id. One without any, or with
-  that of a call before it, gets a name of its own, `<response id>:<index>`. Some servers give all
+- Calls interleave by `index`; only the first delta of a call has its id. One without any gets a
+  name of its own, `<response id>:<index>`, also where the id comes late. Some servers give all
   calls the index 0: another id is another call there if it comes with a name, since some draw a
   new id for each delta.
 - A call's name may come late or in pieces; said again it is the same name.
@@ -15,22 +15,24 @@ Owns: chunks to calls on a reply. Refuses: bytes (`body.py`).
 - A part of a chunk that is of another kind than it should be costs that part: it is counted.
 - A refusal is text with info {"refusal": True}: the user reads it.
 - Done is `[DONE]`, or the end of a body in which every choice had its finish_reason. A chunk
-  without choices (usage, a content filter's) says nothing of the reply. The finish_reason `error`,
-  of some gateways, is no end but a failure, once the body ends.
+  without choices (usage, a content filter's) says nothing of the reply. A finish_reason
+  that says a failure (`error` of some gateways, `network_error`, `abort`) is no end but one, once
+  the body ends.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from walld_client.adapters.call_names import CallNames
 from walld_client.adapters.openai_chunk import Choice, Chunk, Delta, index_of
 from walld_client.adapters.wire import (
-    FINISHED_IN_ERROR,
     Failure,
     Fold,
     Sink,
     call_name,
     failure_of,
+    finish_failure,
     finish_word,
     held,
 )
@@ -78,8 +80,9 @@ class ChatFold(Fold):
 
     def __init__(self) -> None:
         self._id: str | None = None
+        self._made = CallNames()
         self._calls: dict[int, str] = {}
-        """Call ids by index, the newest call last."""
+        """Calls by index, the newest call last."""
         self._given: dict[int, str] = {}
         """The ids that the provider gave them."""
         self._names: dict[str, str] = {}
@@ -118,12 +121,16 @@ class ChatFold(Fold):
             if reason:
                 self._unfinished.discard(index)
                 self._finished.add(index)
-                if reason == "error" and not index:
-                    self.complaint = FINISHED_IN_ERROR
-                elif not index:
-                    sink.finish(finish_word(str(reason), bool(self._calls)))
+                if not index:
+                    self._over(str(reason), sink)
             elif index not in self._finished:
                 self._unfinished.add(index)
+
+    def _over(self, reason: str, sink: Sink) -> None:
+        if (failure := finish_failure(reason)) is not None:
+            self.complaint = failure
+        else:
+            sink.finish(finish_word(reason, bool(self._calls)))
 
     def may_end_here(self) -> bool:
         """Some servers end the body without `[DONE]`; an SDK's stream always ends so."""
@@ -181,7 +188,7 @@ class ChatFold(Fold):
             index = self._index_of(call_id)
         function = call.function
         if call_id is not None and index in self._calls and self._given.get(index) != call_id:
-            index = self._another(index, call_id, getattr(function, "name", None))
+            index = self._another(index, call_id, getattr(function, "name", None), sink)
         if function is not None or call_id is not None:
             self._function(index, call_id, function, sink)
 
@@ -192,14 +199,17 @@ class ChatFold(Fold):
         known = (at for at, one in self._given.items() if one == call_id)
         return next(known, max(self._calls, default=-1) + 1)
 
-    def _another(self, index: int, call_id: str, name: object) -> int:
+    def _another(self, index: int, call_id: str, name: object, sink: Sink) -> int:
         """Where the call of an id is that is not the one known at this index."""
+        if index not in self._given:  # it comes late
+            self._given[index] = call_id
+            known = self._calls[index]
+            sink.tool(call_name(self._names[known]), call_id=known, given_id=call_id)
+            return index
         at = next((at for at, given in self._given.items() if given == call_id), None)
         if at is not None:
             return at
-        if index not in self._given:  # it comes late
-            self._given[index] = call_id
-        elif name:
+        if name:
             # What comes later without an id belongs to the newest call of that index.
             aside = len(self._calls) + 1000
             self._calls[aside] = self._calls.pop(index)
@@ -210,14 +220,12 @@ class ChatFold(Fold):
         known = self._calls.get(index)
         name = getattr(function, "name", None)
         if known is None:
-            known = call_id
-            if known is None or known in self._names:
-                known = f"{self._id}:{index}"
+            known, about = self._made.begin(call_id or f"{self._id}:{index}")
             if call_id is not None:
                 self._given[index] = call_id
             self._calls[index] = known
             self._names[known] = name if isinstance(name, str) else ""
-            sink.tool(call_name(name), call_id=known)
+            sink.tool(call_name(name), call_id=known, **about)
         elif name and name != self._names[known] and isinstance(name, str):
             had = self._names[known]  # a piece of it, or all of it that is known by now
             name = self._names[known] = name if name.startswith(had) else had + name

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from walld_client import wtf8
+from walld_client.adapters.call_names import CallNames
 
 __all__ = ["Calls", "Places", "Repeats", "Texts"]
 
@@ -114,18 +115,30 @@ class Calls:
     """The calls of the output, by place."""
 
     def __init__(self) -> None:
-        self._ids: dict[Any, str] = {}
+        self._made = CallNames()
+        self._at: dict[Any, str] = {}
+        """The newest call of each place."""
+        self._given: dict[str, str] = {}
+        """Their provider's ids."""
         self._names: dict[str, str] = {}
         self._arguments: dict[str, list[str]] = {}
+        self._done: dict[str, Any] = {}
+        """Calls whose item is done, and the id that it had."""
 
-    def add(self, place: Any, call_id: str, name: str) -> None:
-        """A call begins."""
-        self._ids[place] = call_id
-        self._names.setdefault(call_id, name)
+    def add(self, place: Any, given: str, name: str) -> tuple[str, dict[str, str]]:
+        """A call begins: what it is called, and what is said of it."""
+        call_id = self._at.get(place, "")
+        if self._given.get(call_id) == given and call_id not in self._done:
+            return call_id, {}  # the same, told again
+        call_id, about = self._made.begin(given)
+        self._at[place] = call_id
+        self._given[call_id] = given
+        self._names[call_id] = name
+        return call_id, about
 
     def at(self, place: Any) -> str | None:
-        """The id of the call there."""
-        return self._ids.get(place)
+        """The call there."""
+        return self._at.get(place)
 
     def hear(self, call_id: str, arguments: str) -> None:
         """A piece of its arguments."""
@@ -135,19 +148,59 @@ class Calls:
         """Has anything of its arguments come?"""
         return call_id in self._arguments
 
-    def known(self, place: Any, item: dict[str, Any], at_end: bool) -> str | None:
-        """The id of the call that an item which is done tells again; None: of none.
+    def lacks(self, call_id: str, arguments: object) -> bool:
+        """Is something of these arguments, or all, still to be said? Heard was the rest alone."""
+        heard = "".join(self._arguments.get(call_id, ()))
+        if call_id not in self._arguments or not isinstance(arguments, str):
+            return call_id not in self._arguments
+        return heard != arguments and arguments.endswith(heard)
 
-        at_end: the item stands in the whole response, whose order is its own, and so may be its
-        ids: a call that was heard has the same name and arguments then.
+    def hear_whole(self, call_id: str, arguments: str) -> None:
+        """All of its arguments."""
+        self._arguments[call_id] = [arguments]
+
+    def is_renamed(self, call_id: str, name: str) -> bool:
+        """Is that another name than it was begun with?"""
+        before, self._names[call_id] = self._names.get(call_id), name
+        return before not in (None, name)
+
+    def known(self, place: Any, item: dict[str, Any], told: set[str] | None) -> str | None:
+        """The call that an item which is done tells again; None: none.
+
+        told: the item stands in the whole response, which has told these before it. Its order is
+        its own, and so may be its ids: a call that was heard has the same name and arguments then.
         """
-        given = item.get("call_id") or item.get("id")
-        if not isinstance(given, str) or not (given in self._names or at_end):
-            return self._ids.get(place)
-        if given in self._names:
-            return given
-        name, arguments = item.get("name"), item.get("arguments") or item.get("input")
-        for call_id, heard in self._arguments.items():
-            if self._names[call_id] == name and "".join(heard) == arguments:
-                return call_id
-        return None
+        call_id = self._find(place, item, told)
+        if call_id is not None and told is not None:
+            told.add(call_id)
+        elif call_id is not None:
+            self._done[call_id] = item.get("id")
+        return call_id
+
+    def _find(self, place: Any, item: dict[str, Any], told: set[str] | None) -> str | None:
+        given, here = item.get("call_id") or item.get("id"), self._at.get(place)
+        if not isinstance(given, str):
+            return here
+        before = self._done.keys() if told is None else told
+        of = [one for one, its in self._given.items() if its == given]
+        if told is not None and len(of) > 1:
+            same = [one for one in of if one not in told and self._is_told_by(one, item)]
+            if same:
+                return same[0]
+        if here is not None and self._given[here] == given:
+            is_again = told is None and self._done.get(here, "") == item.get("id")
+            if here not in before or is_again:
+                return here
+        if of:
+            # Where each of them is told already it is another one of the same id.
+            return next((one for one in of if one not in before), None)
+        if told is None:
+            return here
+        heard = (one for one in self._arguments if one not in told)
+        return next((one for one in heard if self._is_told_by(one, item)), None)
+
+    def _is_told_by(self, call_id: str, item: dict[str, Any]) -> bool:
+        """In the same words."""
+        arguments = item.get("arguments") or item.get("input")
+        heard = "".join(self._arguments.get(call_id, ()))
+        return self._names[call_id] == item.get("name") and heard == arguments

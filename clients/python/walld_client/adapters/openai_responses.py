@@ -6,6 +6,8 @@ Owns: events to calls on a reply. Refuses: bytes (`body.py`).
   get their result when their item is done, with info {"server": True}.
 - Deltas name their item by `output_index`, and by `item_id` where items share one. What is done (a
   part, an item, the whole response) is taken at its word where no delta has said it.
+- Of a call whose id or name came late the deltas may be the rest alone: OpenAI Agents makes events
+  of Chat and keeps to itself what comes before it knows both. The item that is done has all of it.
 - A refusal is text with info {"refusal": True}: the user reads it.
 - An event of kind `provider` stands where the response begins and behind every item that is done:
   its id and the `sequence_number` there. A background response can be taken up again at OpenAI
@@ -13,7 +15,8 @@ Owns: events to calls on a reply. Refuses: bytes (`body.py`).
   none, because it would cut the text in two.
 - Done is `response.completed`, whose finish reason is `completed`, or `tool_calls` where functions
   are to be run, or `response.incomplete`, whose own reason it is.
-  `response.failed` and `error` are failures; the SDK hands them on and raises nothing.
+  `response.failed` and `error` are failures; the SDK hands them on and raises nothing. What comes
+  behind an `error` is kept, and the response has failed all the same.
 """
 
 from __future__ import annotations
@@ -116,12 +119,19 @@ class ResponsesFold(Fold):
         elif kind == "response.output_item.done":
             self._item_done(item, plain(item.item) or {}, sink)
         elif kind == "error":
-            error = getattr(item, "error", None) or {"message": item.message, "code": item.code}
-            self.failure = failure_of(error, "the provider reported an error")
+            self._error(item)
         elif getattr(item, "response", None) is not None:
             self._response(kind, item, sink)
         elif type(item) is ResponseEvent and item.error:  # the SDK raises it and hands no object on
             self.failure = failure_of(item.error, "the provider reported an error")
+
+    def _error(self, event: Any) -> None:
+        """The SDK raises what has an `error`; of another one it hands on what comes behind it."""
+        if raised := getattr(event, "error", None):
+            self.failure = failure_of(raised, "the provider reported an error")
+        elif self.complaint is None:
+            said = {"message": event.message, "code": event.code}
+            self.complaint = failure_of(said, "the provider reported an error")
 
     def _response(self, kind: str, event: Any, sink: Sink) -> None:
         response = plain(event.response) if isinstance(event.response, dict) else event.response
@@ -132,17 +142,21 @@ class ResponsesFold(Fold):
         if kind in ("response.completed", "response.incomplete"):
             self._output_said(plain(_of(response, "output")) or (), sink)
         if kind == "response.completed":
-            sink.finish(finish_word("completed", self._asks_for_tools))
-            self.is_ended = True
+            self._over(finish_word("completed", self._asks_for_tools), sink)
         elif kind == "response.incomplete":
             details = plain(_of(response, "incomplete_details")) or {}
-            sink.finish(str(details.get("reason") or "incomplete"))
-            self.is_ended = True
+            self._over(str(details.get("reason") or "incomplete"), sink)
         elif kind == "response.failed":
             error = _of(response, "error")
-            self.failure = failure_of(error, "the response failed")
+            self.failure = self.complaint or failure_of(error, "the response failed")
         elif kind == "response.cancelled":
-            self.failure = Failure("the response was cancelled", "cancelled")
+            self.failure = self.complaint or Failure("the response was cancelled", "cancelled")
+
+    def _over(self, reason: str, sink: Sink) -> None:
+        self.failure = self.complaint
+        if self.failure is None:
+            sink.finish(reason)
+            self.is_ended = True
 
     def _cursor(self, event: Any) -> dict[str, Any]:
         return {"id": self._id, "sequence_number": event.sequence_number}
@@ -199,13 +213,13 @@ class ResponsesFold(Fold):
         kind = str(item.get("type"))
         if not kind.endswith("_call"):
             return
-        call_id = str(item.get("call_id") or item.get("id") or f"{self._id}:{place}")
+        given = str(item.get("call_id") or item.get("id") or f"{self._id}:{place}")
         name = call_name(item.get("name") or kind.removesuffix("_call"))
-        self._calls.add(place, call_id, name)
+        call_id, about = self._calls.add(place, given, name)
         is_ours = kind in _CALLED_BY_THE_PROGRAM
         self._asks_for_tools = self._asks_for_tools or is_ours
-        about = {} if is_ours else {"server": True}
-        sink.tool(name, call_id=call_id, **about)
+        more = about if is_ours else {**about, "server": True}
+        sink.tool(name, call_id=call_id, **more)
 
     def _item_done(self, event: Any, item: dict[str, Any], sink: Sink) -> None:
         place = self._places.find(item.get("id"), event.output_index)
@@ -214,36 +228,45 @@ class ResponsesFold(Fold):
 
     def _output_said(self, output: Any, sink: Sink) -> None:
         """All of it, at the end: what of it has come in no other way is said here."""
-        repeats = Repeats(self._texts)
+        repeats, told = Repeats(self._texts), set[str]()
         for index, one in enumerate(output):
             item = one if isinstance(one, dict) else {}
             place = self._places.find(item.get("id"), index)
-            self._item_said(place, item, repeats, sink, at_end=True)
+            self._item_said(place, item, repeats, sink, told)
 
     def _item_said(
-        self, place: Any, item: dict[str, Any], repeats: Repeats, sink: Sink, at_end: bool = False
+        self,
+        place: Any,
+        item: dict[str, Any],
+        repeats: Repeats,
+        sink: Sink,
+        told: set[str] | None = None,
     ) -> None:
         kind = str(item.get("type"))
         if kind in ("message", "reasoning"):
             self._texts_said(place, item, repeats, sink)
         elif kind.endswith("_call"):
-            self._call_said(place, item, sink, at_end)
+            self._call_said(place, item, sink, told)
         elif kind.endswith("_call_output") and str(item.get("call_id")) not in self._results:
             self._results.add(str(item.get("call_id")))
             sink.tool_result(item.get("output"), call_id=item.get("call_id"), server=True)
 
-    def _call_said(self, place: Any, item: dict[str, Any], sink: Sink, at_end: bool) -> None:
+    def _call_said(
+        self, place: Any, item: dict[str, Any], sink: Sink, told: set[str] | None
+    ) -> None:
         kind = str(item.get("type"))
-        call_id = self._calls.known(place, item, at_end)
+        call_id = self._calls.known(place, item, told)
         if call_id is None:
             place = place if self._calls.at(place) is None else ("done", place, item.get("call_id"))
             self._added(place, item, sink)
-            call_id = self._calls.at(place) or ""
+            call_id = self._calls.known(place, item, told) or ""
         arguments = item.get("arguments") or item.get("input") or item.get("action")
-        if arguments and not self._calls.has_heard(call_id):
-            name = item.get("name") or kind.removesuffix("_call")
-            self._calls.hear(call_id, arguments if isinstance(arguments, str) else "")
-            sink.tool(call_name(name), arguments, call_id=call_id)
+        name = call_name(item.get("name") or kind.removesuffix("_call"))
+        if arguments and self._calls.lacks(call_id, arguments):
+            self._calls.hear_whole(call_id, arguments if isinstance(arguments, str) else "")
+            sink.tool(name, arguments, call_id=call_id)
+        elif self._calls.is_renamed(call_id, name):
+            sink.tool(name, call_id=call_id)
         if kind not in _CALLED_BY_THE_PROGRAM and call_id not in self._results:
             self._results.add(call_id)
             _hosted_result(call_id, item, sink)

@@ -32,11 +32,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
+from walld_client.adapters.call_names import CallNames
 from walld_client.adapters.extras import needs
 from walld_client.adapters.model_call import Board, ModelCall, safely
 from walld_client.adapters.pydantic_ai_deferred import Tools, defer, take_up
 from walld_client.adapters.recording import Opener, SessionId
-from walld_client.adapters.wire import FINISHED_IN_ERROR, Failure, call_name, plain
+from walld_client.adapters.wire import Failure, call_name, finish_failure, plain
 from walld_client.client import ClientBase
 from walld_client.endings import message_of
 
@@ -91,16 +92,17 @@ class _Run(AbstractCapability[Any]):
         """Before the first request: those of the run that this one goes on with."""
         self._call: ModelCall | None = None
         """The model request under way."""
+        self._own_names = CallNames()
         self._ids: dict[int, str] = {}
-        """Call ids by the index of their part."""
+        """Calls by the index of their part."""
         self._names: dict[str, str] = {}
         """What each call that a tool of the program answers is called so far."""
         self._was_streamed = False
         self._shown: set[str] = set()
         """Calls of tools that the events show: their results come there too."""
-        self._came: dict[str, tuple[Any, bool]] = {}
-        """What tools gave back, and did they fail, where it is to be told elsewhere: it counts if
-        the run ends before."""
+        self._came: list[tuple[Any, Any, bool]] = []
+        """Calls, what their tools gave back, and did they fail, where it is to be told elsewhere:
+        it counts if the run ends before."""
 
     @property
     def has_wrap_run_event_stream(self) -> bool:
@@ -140,8 +142,8 @@ class _Run(AbstractCapability[Any]):
         try:
             messages = [] if result is None else result.all_messages()
             self._results(messages)  # of calls that ended the run: in its last message
-            for call_id, (value, failed) in self._came.items():
-                self._told(call_id, value, failed)
+            for call, value, failed in self._came.copy():
+                self._told(call, value, failed)
             output = getattr(result, "output", None)
             if isinstance(output, DeferredToolRequests):
                 is_over = not defer(output, messages, self._tools)
@@ -149,8 +151,15 @@ class _Run(AbstractCapability[Any]):
             if is_over:
                 self._tools.end()
 
-    def _told(self, call_id: str, result: Any, failed: bool = False) -> None:
-        self._tools.board.tool_result((self._tools.run,), call_id, result, failed=failed)
+    def _told(self, call: Any, result: Any, failed: bool = False) -> None:
+        """A result of a call, or of whatever has its id and name."""
+        about = {"name": call.tool_name, "failed": failed}
+        self._tools.board.tool_result((self._tools.run,), call.tool_call_id, result, **about)
+        its = (call.tool_call_id, call.tool_name)
+        for one in self._came:
+            if (one[0].tool_call_id, one[0].tool_name) == its:
+                self._came.remove(one)
+                break
 
     async def wrap_tool_execute(
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Callable[[Any], Any]
@@ -162,7 +171,7 @@ class _Run(AbstractCapability[Any]):
         except (ApprovalRequired, CallDeferred):
             raise
         except Exception as error:  # a retry's is told to the model, others end the run
-            self._came[call.tool_call_id] = f"{type(error).__name__}: {message_of(error)}", True
+            self._came.append((call, f"{type(error).__name__}: {message_of(error)}", True))
             raise
         self._returned(call, result)
         return result
@@ -180,9 +189,9 @@ class _Run(AbstractCapability[Any]):
     def _returned(self, call: Any, result: Any) -> None:
         value = _whole(result.return_value if isinstance(result, ToolReturn) else result)
         if call.tool_call_id in self._shown:
-            self._came[call.tool_call_id] = value, False
+            self._came.append((call, value, False))
         else:
-            self._told(call.tool_call_id, value)
+            self._told(call, value)
 
     def _results(self, messages: Any) -> None:
         """What the newest request tells the model of its calls, where nothing else has."""
@@ -193,7 +202,7 @@ class _Run(AbstractCapability[Any]):
     def _result(self, part: Any) -> None:
         # A retry's part says what was wrong with the call; other parts have an outcome.
         failed = getattr(part, "outcome", "retried") not in ("success", "interrupted")
-        self._told(part.tool_call_id, _whole(part.content), failed)
+        self._told(part, _whole(part.content), failed)
 
     async def wrap_model_request(
         self, ctx: Any, *, request_context: Any, handler: Callable[[Any], Any]
@@ -240,7 +249,7 @@ class _Run(AbstractCapability[Any]):
         self._names.clear()
         self._call = self._own.board.begin(self._own.run, **about)
         self._was_streamed = False
-        self._ids.clear()
+        self._parts_begin()
 
     @safely
     def _broke(self, error: BaseException) -> None:
@@ -280,7 +289,7 @@ class _Run(AbstractCapability[Any]):
                 if not call.is_over:
                     call.fail(_ANOTHER_ATTEMPT)
                 self._call = call = call.again()
-                self._ids.clear()
+                self._parts_begin()
             self._was_streamed = True
             if kind == "part_start":
                 self._part(call, event.index, event.part)
@@ -292,6 +301,11 @@ class _Run(AbstractCapability[Any]):
         elif kind in ("function_tool_result", "output_tool_result"):
             self._result(event.part)
 
+    def _parts_begin(self) -> None:
+        """Of another answer."""
+        self._ids.clear()
+        self._own_names = CallNames()
+
     def _part(self, call: ModelCall, index: int, part: Any) -> None:
         kind = part.part_kind
         if kind == "text":
@@ -302,14 +316,15 @@ class _Run(AbstractCapability[Any]):
                 call.reasoning(part.content)
         elif kind in ("tool-call", "builtin-tool-call"):
             about = {"server": True} if kind == "builtin-tool-call" else {}
-            self._ids[index] = part.tool_call_id
+            call_id, more = self._own_names.begin(part.tool_call_id)
+            self._ids[index] = call_id
             arguments = part.args if isinstance(part.args, dict) else None
             name = call_name(part.tool_name)
             if not about:
-                self._names[part.tool_call_id] = part.tool_name
-            call.tool(name, arguments, call_id=part.tool_call_id, **about)
+                self._names[call_id] = part.tool_name
+            call.tool(name, arguments, call_id=call_id, **about, **more)
             if part.args and isinstance(part.args, str):
-                call.tool_arguments(part.args, call_id=part.tool_call_id)
+                call.tool_arguments(part.args, call_id=call_id)
         elif kind == "builtin-tool-return":
             call.tool_result(_whole(part.content), call_id=part.tool_call_id, server=True)
 
@@ -326,11 +341,14 @@ class _Run(AbstractCapability[Any]):
 
     def _called(self, call: ModelCall, call_id: str, delta: Any) -> None:
         """More of a call: of odd servers its id comes late, or its name in pieces."""
-        if delta.tool_call_id and call.own_id(delta.tool_call_id) != call_id:
-            call.id_came(call_id, delta.tool_call_id)
-        if delta.tool_name_delta and call_id in self._names:
-            name = self._names[call_id] = self._names[call_id] + delta.tool_name_delta
-            call.tool(name, call_id=call_id)
+        if call_id in self._names and call_id in call.waiting:
+            about = {}
+            if delta.tool_call_id not in (None, "", call.waiting[call_id].given):
+                about["given_id"] = delta.tool_call_id
+            if delta.tool_name_delta:
+                self._names[call_id] += delta.tool_name_delta
+            if about or delta.tool_name_delta:
+                call.tool(call_name(self._names[call_id]), call_id=call_id, **about)
         arguments = delta.args_delta
         if arguments and isinstance(arguments, str):
             call.tool_arguments(arguments, call_id=call_id)
@@ -353,8 +371,8 @@ def _answer_in(stream: Any) -> AgentStream[Any, Any] | None:
 def _end(call: ModelCall, response: Any, came_whole: bool = False) -> None:
     """An answer is at its end. A streamed one was whole, or cut without a word."""
     own = (response.provider_details or {}).get("finish_reason")
-    if "error" in (own, response.finish_reason):
-        call.fail(FINISHED_IN_ERROR)
+    if failure := finish_failure(own) or finish_failure(response.finish_reason):
+        call.fail(failure)
         return
     # For a stream that was cut Pydantic AI makes up one of these two.
     if not came_whole and own is None and response.finish_reason in (None, "stop", "tool_call"):

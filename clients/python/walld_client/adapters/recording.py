@@ -208,7 +208,9 @@ class Recording:
             self._guarded(self._broke, error)
 
     def _broke(self, error: BaseException) -> None:
-        if self._is_known():
+        if (complaint := self._complaint()) is not None and self._is_known():
+            self._fail(complaint)
+        elif self._is_known():
             self._is_done = True
             self._count_unread()
             if self.reply is None:

@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 __all__ = [
-    "FINISHED_IN_ERROR",
     "Failure",
     "Fold",
     "Sink",
     "call_name",
     "failure_of",
+    "finish_failure",
     "finish_word",
     "held",
     "plain",
@@ -71,8 +71,18 @@ class Failure(NamedTuple):
     detail: Any = None
 
 
-FINISHED_IN_ERROR: Final = Failure("the finish reason is 'error'", "finish_reason_error")
-"""That of some gateways of Chat, whose model broke: it is no end."""
+_FAILURES: Final = frozenset(
+    {
+        "abort",
+        "aborted",
+        "error",
+        "failed",
+        "insufficient_system_resource",
+        "malformed_function_call",
+        "network_error",
+    }
+)
+"""The daemon's verdict is `provider_error` for these."""
 
 
 class Fold(ABC):
@@ -117,6 +127,14 @@ def finish_word(reason: str, asks_for_tools: bool) -> str:
     whoever reads a reply that was killed among its tools would take it for one.
     """
     return "tool_calls" if asks_for_tools and reason in ("completed", "stop") else reason
+
+
+def finish_failure(reason: object) -> Failure | None:
+    """Of a finish reason that is no end: of some servers and gateways, whose model broke."""
+    word = str(reason).strip().lower().replace("-", "_").replace(" ", "_")
+    if word not in _FAILURES:
+        return None
+    return Failure(f"the finish reason is {str(reason)!r}", "finish_reason_error")
 
 
 def failure_of(error: object, fallback: str) -> Failure:
