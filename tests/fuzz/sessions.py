@@ -109,6 +109,7 @@ def _snapshot(raw: bytes, *, as_delta: bool) -> None:
         if as_delta:
             state = SessionState()
             state.apply_delta(raw)
+            assert SessionState.from_base(state.to_base()).last_seq == state.last_seq
         else:
             state = SessionState.from_base(raw)
             again = SessionState.from_base(state.to_base())

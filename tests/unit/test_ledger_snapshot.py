@@ -45,7 +45,7 @@ def test_what_is_written_is_read() -> None:
     assert store.read(UID, SESSION) is None
 
 
-@pytest.mark.parametrize(("base", "delta"), [(320_000, 12_000), (1000, 10_000)])
+@pytest.mark.parametrize(("base", "delta"), [(480_000, 12_000), (1000, 10_000)])
 def test_the_base_is_due_when_the_increments_outgrow_their_share(base: int, delta: int) -> None:
     storage, store = made()
     store.write_base(UID, SESSION, 1, 1, bytes(base))

@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 from walld.errors import FormatError
-from walld.sessions.hashed import Records, Seqs
+from walld.sessions.hashed import Records, RecordsBlock, Seqs, records_since, seqs_since
+
+
+def recorded(records: Records, changed: dict[str, bytes]) -> RecordsBlock:
+    for name, record in changed.items():
+        records[name] = record
+    return records.block()
 
 
 def test_seqs_are_found_in_the_block_and_beside_it() -> None:
@@ -45,7 +51,7 @@ def test_blocks_made_step_by_step_are_those_made_at_once() -> None:
     for step in range(20):
         changed = {f"r {(at * 7 + step) % 90}": b"x" * (at + step) for at in range(step * 3)}
         records |= changed
-        assert seen.block(changed) == Records().block(records)
+        assert recorded(seen, changed) == recorded(Records(), records)
         assert all(seen.get(name) == record for name, record in records.items())
 
 
@@ -58,20 +64,40 @@ def test_what_is_new_can_be_taken_away() -> None:
 
 def test_records_are_replaced_and_kept() -> None:
     records = Records()
-    records.block({"a": b"1", "b": b"", "c": b"333"})
-    records = Records(records.block({"b": b"22", "d": b"4"}))
+    recorded(records, {"a": b"1", "b": b"", "c": b"333"})
+    records = Records(recorded(records, {"b": b"22", "d": b"4"}))
     found = [records.get(name) for name in "abcde"]
     assert found == [b"1", b"22", b"333", b"4", None]
-    assert len(records) == 4
+
+
+def test_what_came_since_is_added_as_a_block() -> None:
+    whole, added = Seqs(), Seqs()
+    for seq, name in enumerate("cab", 1):
+        whole[name] = seq
+    added.add(seqs_since([("c", 9), ("a", 2)]))
+    added.add(seqs_since([("b", 3), ("c", 7), ("c", 1)]))
+    assert [added.get(name) for name in "abcd"] == [2, 3, 1, None]
+    assert added.block() == whole.block()
+    records = Records(recorded(Records(), {"a": b"1", "b": b"2"}))
+    records.add(records_since({"c": b"", "b": b"22"}))
+    records.add(records_since({}))
+    assert [records.get(name) for name in "abcd"] == [b"1", b"22", b"", None]
+    assert records.block() == recorded(Records(), {"a": b"1", "b": b"22", "c": b""})
 
 
 def test_a_block_of_another_machine_or_of_no_sense_is_refused() -> None:
     seqs = Seqs()
     seqs["a"] = 1
     block = seqs.block()
-    for changed in ({"order": b"\0" * 12}, {"hashes": block.hashes[:-1]}, {"seqs": b""}):
+    for changed in (
+        {"order": b"\0" * 12},
+        {"hashes": block.hashes[:-1]},
+        {"seqs": memoryview(b"")},
+    ):
         with pytest.raises(FormatError):
             Seqs(msgspec.structs.replace(block, **changed))
-    records = Records().block({"a": b"12"})
+        with pytest.raises(FormatError):
+            Seqs().add(msgspec.structs.replace(block, **changed))
+    records = recorded(Records(), {"a": b"12"})
     with pytest.raises(FormatError):
-        Records(msgspec.structs.replace(records, records=b"1"))
+        Records(msgspec.structs.replace(records, records=memoryview(b"1")))

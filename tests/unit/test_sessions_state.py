@@ -13,6 +13,8 @@ from session_log import INTENT, Log
 
 from walld.errors import FormatError
 from walld.sessions.events import Event, Problem
+from walld.sessions.hashed import SeqsBlock
+from walld.sessions.snapshot import decode_piece
 from walld.sessions.state import SessionState
 
 
@@ -235,12 +237,62 @@ def test_a_delta_is_small_and_holds_what_is_new() -> None:
         behind.apply_delta(delta)
 
 
+def test_who_opens_a_session_applies_no_step_of_its_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The increments of a long session are of thousands of events."""
+    log = Log()
+    base, deltas = log.state.to_base(), []
+    for at in range(40):
+        log.submit(f"t{at}")
+        log.tool(f"t{at}", "c", "started", "finished")
+        log.add("note", {}, key=f"k{at % 7}")
+        if at % 3:
+            log.add("turn_completed", {}, turn=f"t{at}")
+        if at % 4 == 0:
+            deltas.append(log.state.take_delta())
+    deltas.append(log.state.take_delta())
+
+    def taken(*given: object) -> None:
+        raise AssertionError("an event is applied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SessionState, "_take", taken)
+        state = SessionState.from_base(base)
+        for delta in deltas:
+            state.apply_delta(delta)
+    assert state.seqs_of_key("k6", "note") == log.state.seqs_of_key("k6", "note")
+    assert len(state.journal.open_turns()) == 14
+    assert state.to_base() == log.state.to_base()
+
+
+def test_a_delta_that_says_what_cannot_be() -> None:
+    log = Log()
+    log.submit("t")
+    before = log.state.to_base()
+    log.tool("t", "c")
+    log.add("label", {"target": "e1", "text": "x"})
+    delta = decode_piece(log.state.take_delta())
+    for changed, told in (
+        ({"after": 2}, "begins at seq 3, limit 2"),
+        ({"last_seq": 2}, "2 ids, limit 1"),
+        ({"last_seq": 2_000_000}, "missing in a row"),
+        ({"parents": [9, 1]}, "parents of no entry"),
+        ({"parents": [3]}, "parents of no entry"),
+        ({"ids": SeqsBlock(memoryview(b"x" * 16), memoryview(b"x"))}, "not of this machine"),
+    ):
+        piece = msgspec.structs.replace(delta, **changed)
+        with pytest.raises(FormatError, match=told):
+            SessionState.from_base(before).apply_delta(msgspec.msgpack.encode(piece))
+    SessionState.from_base(before).apply_delta(msgspec.msgpack.encode(delta))
+
+
 def test_bytes_that_are_no_snapshot() -> None:
     base = Log().state.to_base()
     for broken in (b"", b"\xc1", base[:-1], base + b"x", msgspec.msgpack.encode([2]), b"[", b"[2]"):
         with pytest.raises(FormatError):
             SessionState.from_base(broken)
-    with pytest.raises(FormatError, match="version 9, limit 3"):
+    with pytest.raises(FormatError, match="version 9, limit 4"):
         SessionState.from_base(msgspec.msgpack.encode([9, "of the future"]))
     with pytest.raises(FormatError):
         SessionState().apply_delta(b"\xc1")

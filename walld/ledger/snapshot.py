@@ -37,9 +37,9 @@ SNAPSHOT_VERSION: Final = 1
 _KNOWN_MAX: Final = 4096
 """Files whose end is remembered. Beyond, all are forgotten: it costs each of them one walk."""
 
-_DUE_SHARE: Final = 8
+_DUE_SHARE: Final = 12
 _DUE_BYTES: Final = 32 * 1024
-"""Increments are due to become part of a base above that share of it: who opens the session applies
+"""Increments are due to become part of a base above that share of it: who opens the session adds
 them one by one, and writing a base costs as many bytes as the session has entries."""
 
 _header = struct.Struct("<8sHHIQQQI")  # + u32 header CRC

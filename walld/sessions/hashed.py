@@ -4,9 +4,11 @@ Owns: `Seqs` (name -> seq) and `Records` (name -> bytes), each a sorted block of
 changed since. Refuses: giving the names back; the ledger has them.
 
 Invariants: a block is read by bisection and never taken apart, so loading costs a copy and not an
-object a name. 64 bits of SHA-256 stand for a name: two names of one session that share them (one in
-10^9 sessions of 100,000 names, by chance) count as one. Blocks are sorted: the same content is the
-same bytes. Bytes of another machine's order are refused.
+object a name. What came since a block is a block of its own, in any order (`seqs_since`,
+`records_since`), and is added to a table without hashing a name. 64 bits of SHA-256 stand for a
+name: two names of one session that share them (one in 10^9 sessions of 100,000 names, by chance)
+count as one. The block of a table is sorted: the same content is the same bytes. Bytes of another
+machine's order are refused.
 """
 
 from __future__ import annotations
@@ -27,26 +29,29 @@ from walld.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Records", "RecordsBlock", "Seqs", "SeqsBlock"]
+__all__ = ["Records", "RecordsBlock", "Seqs", "SeqsBlock", "records_since", "seqs_since"]
 
 _ORDER: Final = array("Q", [1]).tobytes() + array("I", [1]).tobytes()
 _SORTED_AT_ONCE: Final = 10_000
 
 
 class SeqsBlock(msgspec.Struct, array_like=True, frozen=True):
-    """Sorted hashes, and the seq of each. order: how this machine writes 1."""
+    """Hashes, and the seq of each. order: how this machine writes 1.
 
-    hashes: bytes
-    seqs: bytes
+    As views: a block of megabytes is read where it stands, and copied once.
+    """
+
+    hashes: memoryview
+    seqs: memoryview
     order: bytes = _ORDER
 
 
 class RecordsBlock(msgspec.Struct, array_like=True, frozen=True):
-    """Sorted hashes, where the record of each ends, and the records."""
+    """Hashes, where the record of each ends, and the records."""
 
-    hashes: bytes
-    ends: bytes
-    records: bytes
+    hashes: memoryview
+    ends: memoryview
+    records: memoryview
     order: bytes = _ORDER
 
 
@@ -56,13 +61,11 @@ class Seqs:
     __slots__ = ("_hashes", "_new", "_seqs")
 
     def __init__(self, block: SeqsBlock | None = None) -> None:
-        self._new: dict[str, int] = {}
+        self._new: dict[int, int] = {}
+        """By hash."""
         self._hashes, self._seqs = array("Q"), array("I")
         if block is not None:
-            self._hashes = _loaded("Q", block.hashes, block.order)
-            self._seqs = _loaded("I", block.seqs, block.order)
-            if len(self._hashes) != len(self._seqs):
-                raise FormatError(f"{len(self._hashes)} hashes stand for {len(self._seqs)} seqs")
+            self._hashes, self._seqs = _loaded_seqs(block)
 
     def __len__(self) -> int:
         return len(self._hashes) + len(self._new)
@@ -77,25 +80,30 @@ class Seqs:
         return seq
 
     def __setitem__(self, name: str, seq: int) -> None:
-        self._new[name] = seq
+        self._new[_hash(name)] = seq
 
     def __delitem__(self, name: str) -> None:
         """Only of what is in no block."""
-        del self._new[name]
+        del self._new[_hash(name)]
 
     def get(self, name: str) -> int | None:
         """The seq of a name, None where it is not there."""
-        seq = self._new.get(name)
+        hashed = _hash(name)
+        seq = self._new.get(hashed)
         if seq is None and self._hashes:
-            at = _found(self._hashes, _hash(name))
+            at = _found(self._hashes, hashed)
             seq = None if at < 0 else self._seqs[at]
         return seq
+
+    def add(self, block: SeqsBlock) -> None:
+        """What `seqs_since` gave: new names, and others set again."""
+        self._new.update(zip(*_loaded_seqs(block), strict=True))
 
     def block(self) -> SeqsBlock:
         """All of it; what was new is part of the block from now on."""
         if self._new:
             hashes, seqs, begin = array("Q"), array("I"), 0
-            for pair in _sorted([_hash(name) << 32 | seq for name, seq in self._new.items()]):
+            for pair in _sorted([hashed << 32 | seq for hashed, seq in self._new.items()]):
                 key = pair >> 32
                 at = bisect_left(self._hashes, key, begin)
                 hashes += self._hashes[begin:at]
@@ -105,60 +113,83 @@ class Seqs:
                 begin = at + (self._hashes[at : at + 1] == array("Q", [key]))
             self._hashes, self._seqs = hashes + self._hashes[begin:], seqs + self._seqs[begin:]
             self._new.clear()
-        return SeqsBlock(self._hashes.tobytes(), self._seqs.tobytes())
+        return _seqs_block(self._hashes, self._seqs)
 
 
 class Records:
     """Name -> bytes, never changed in place."""
 
-    __slots__ = ("_ends", "_hashes", "_records")
+    __slots__ = ("_ends", "_hashes", "_new", "_records")
 
     def __init__(self, block: RecordsBlock | None = None) -> None:
+        self._new: dict[int, bytes] = {}
+        """By hash."""
         self._hashes, self._ends, self._records = array("Q"), array("I"), b""
         if block is not None:
-            self._hashes = _loaded("Q", block.hashes, block.order)
-            self._ends = _loaded("I", block.ends, block.order)
-            self._records = block.records
-            end = self._ends[-1] if self._ends else 0
-            if len(self._hashes) != len(self._ends) or end != len(block.records):
-                raise FormatError(f"{len(block.records)} bytes of records, limit {end}")
+            self._hashes, self._ends = _loaded_ends(block)
+            self._records = bytes(block.records)
 
-    def __len__(self) -> int:
-        return len(self._hashes)
+    def __setitem__(self, name: str, record: bytes) -> None:
+        self._new[_hash(name)] = record
 
     def get(self, name: str) -> bytes | None:
         """The record of a name, None where it is not there."""
-        at = _found(self._hashes, _hash(name)) if self._hashes else -1
-        return None if at < 0 else self._at(at)
+        hashed = _hash(name)
+        record = self._new.get(hashed)
+        if record is None and self._hashes:
+            at = _found(self._hashes, hashed)
+            record = None if at < 0 else self._between(at, at + 1)
+        return record
 
-    def block(self, changed: dict[str, bytes]) -> RecordsBlock:
-        """All of it with what changed, which is part of it from now on."""
-        if changed:
+    def add(self, block: RecordsBlock) -> None:
+        """What `records_since` gave: new names, and others set again."""
+        hashes, ends = _loaded_ends(block)
+        begins = chain((0,), ends)
+        whole = bytes(block.records)
+        records = [whole[begin:end] for begin, end in zip(begins, ends, strict=False)]
+        self._new.update(zip(hashes, records, strict=True))
+
+    def block(self) -> RecordsBlock:
+        """All of it; what was new is part of the block from now on."""
+        if self._new:
             sizes, old_ends = array("I"), self._ends
             old_sizes = array("I", map(sub, old_ends, chain((0,), old_ends)))
             hashes, records, begin = array("Q"), [], 0
-            by_hash = {_hash(name): record for name, record in changed.items()}
-            for key in sorted(by_hash):
+            for key in sorted(self._new):
                 at = bisect_left(self._hashes, key, begin)
                 hashes += self._hashes[begin:at]
                 sizes += old_sizes[begin:at]
-                records += [self._between(begin, at), by_hash[key]]
+                records += [self._between(begin, at), self._new[key]]
                 hashes.append(key)
-                sizes.append(len(by_hash[key]))
+                sizes.append(len(self._new[key]))
                 begin = at + (self._hashes[at : at + 1] == array("Q", [key]))
             records.append(self._between(begin, len(old_ends)))
             self._hashes = hashes + self._hashes[begin:]
             self._ends = array("I", accumulate(sizes + old_sizes[begin:]))
             self._records = b"".join(records)
-        return RecordsBlock(self._hashes.tobytes(), self._ends.tobytes(), self._records)
-
-    def _at(self, at: int) -> bytes:
-        return self._between(at, at + 1)
+            self._new.clear()
+        return _records_block(self._hashes, self._ends, self._records)
 
     def _between(self, first: int, stop: int) -> bytes:
         """Records one behind the other."""
         begin = self._ends[first - 1] if first else 0
         return self._records[begin : self._ends[stop - 1]] if stop > first else b""
+
+
+def seqs_since(named: Iterable[tuple[str, int]]) -> SeqsBlock:
+    """Names and their seqs as a block; of a name that comes again the last one counts."""
+    hashes, seqs = array("Q"), array("I")
+    for name, seq in named:
+        hashes.append(_hash(name))
+        seqs.append(seq)
+    return _seqs_block(hashes, seqs)
+
+
+def records_since(named: dict[str, bytes]) -> RecordsBlock:
+    """Names and their records as a block."""
+    hashes = array("Q", map(_hash, named))
+    ends = array("I", accumulate(map(len, named.values())))
+    return _records_block(hashes, ends, b"".join(named.values()))
 
 
 @lru_cache(maxsize=8192)
@@ -180,7 +211,33 @@ def _found(hashes: array[int], wanted: int) -> int:
     return at if at < len(hashes) and hashes[at] == wanted else -1
 
 
-def _loaded(kind: str, packed: bytes, order: bytes) -> array[int]:
+def _seqs_block(hashes: array[int], seqs: array[int]) -> SeqsBlock:
+    return SeqsBlock(memoryview(hashes.tobytes()), memoryview(seqs.tobytes()))
+
+
+def _records_block(hashes: array[int], ends: array[int], records: bytes) -> RecordsBlock:
+    tables = memoryview(hashes.tobytes()), memoryview(ends.tobytes())
+    return RecordsBlock(*tables, memoryview(records))
+
+
+def _loaded_seqs(block: SeqsBlock) -> tuple[array[int], array[int]]:
+    hashes = _loaded("Q", block.hashes, block.order)
+    seqs = _loaded("I", block.seqs, block.order)
+    if len(hashes) != len(seqs):
+        raise FormatError(f"{len(hashes)} hashes stand for {len(seqs)} seqs")
+    return hashes, seqs
+
+
+def _loaded_ends(block: RecordsBlock) -> tuple[array[int], array[int]]:
+    hashes = _loaded("Q", block.hashes, block.order)
+    ends = _loaded("I", block.ends, block.order)
+    end = ends[-1] if ends else 0
+    if len(hashes) != len(ends) or end != len(block.records):
+        raise FormatError(f"{len(block.records)} bytes of records, limit {end}")
+    return hashes, ends
+
+
+def _loaded(kind: str, packed: memoryview, order: bytes) -> array[int]:
     loaded: array[int] = array(kind)
     if order != _ORDER or len(packed) % loaded.itemsize:
         raise FormatError(f"a block of {len(packed)} bytes is not of this machine's numbers")

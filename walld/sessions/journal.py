@@ -3,27 +3,31 @@
 Owns: which turns and calls there are, and by which message id and stream id. Refuses: their
 transitions (`turns.py`, `tools.py`), who may come next (`state.py`).
 
-Invariants: a turn is at rest when it has ended and each of its calls is closed. `pack` puts those
-to rest; asking for one wakes it, with its calls, and changes nothing.
+Invariants: a turn is at rest when it has ended and each of its calls is closed. `pack` and
+`changes` put those to rest; asking for one wakes it, with its calls, and changes nothing. A pack
+and the changes behind it, added in order, are what they were taken of.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from walld.sessions.hashed import Records, RecordsBlock
+from walld.sessions.hashed import Records, RecordsBlock, records_since
 from walld.sessions.packed import Packing
 from walld.sessions.tools import ToolState
 from walld.sessions.turns import TurnState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Set
 
 __all__ = ["Journal", "JournalPack"]
 
 
 class JournalPack(msgspec.Struct, array_like=True):
     """turns, tools: at work. rest: turn id -> turn and calls. message_ids, stream_ids: -> turn id,
-    at rest.
+    at rest. rested: ids of the turns in `rest`; of changes alone.
     """
 
     turns: list[TurnState]
@@ -31,6 +35,15 @@ class JournalPack(msgspec.Struct, array_like=True):
     rest: RecordsBlock
     message_ids: RecordsBlock
     stream_ids: RecordsBlock
+    rested: list[str]
+
+
+class _Rested(NamedTuple):
+    """What was put to rest: turn id -> record, and what leads to it."""
+
+    turns: dict[str, bytes]
+    message_ids: dict[str, bytes]
+    stream_ids: dict[str, bytes]
 
 
 class _AtRest(msgspec.Struct, array_like=True):
@@ -130,38 +143,75 @@ class Journal:
 
     def pack(self) -> JournalPack:
         """All of it; whoever holds a turn asks for it again."""
-        rest: dict[str, bytes] = {}
-        named: dict[str, bytes] = {}
-        streamed: dict[str, bytes] = {}
-        for turn in self._by_submission():
+        self._put_to_rest(self._turns)
+        tools = [(turn_id, call_id) for turn_id, calls in self._tools.items() for call_id in calls]
+        return JournalPack(
+            _by_submission(self._turns.values()),
+            self._at_work(tools),
+            self._rest.block(),
+            self._message_ids.block(),
+            self._stream_ids.block(),
+            [],
+        )
+
+    def changes(self, turns: Set[str], tools: Set[tuple[str, str]]) -> JournalPack:
+        """What became of these turns and calls; whoever holds a turn asks for it again."""
+        rested = self._put_to_rest({*turns, *(turn_id for turn_id, _ in tools)})
+        at_work = [turn for turn_id in turns if (turn := self._turns.get(turn_id)) is not None]
+        return JournalPack(
+            _by_submission(at_work),
+            self._at_work(tools),
+            records_since(rested.turns),
+            records_since(rested.message_ids),
+            records_since(rested.stream_ids),
+            list(rested.turns),
+        )
+
+    def add(self, changed: JournalPack) -> None:
+        """What `changes` gave, behind what it was taken behind."""
+        for turn_id in changed.rested:
+            turn = self._turns.pop(turn_id, None)
+            self._tools.pop(turn_id, None)
+            if turn is not None:
+                self._unname(turn)
+        self._rest.add(changed.rest)
+        self._message_ids.add(changed.message_ids)
+        self._stream_ids.add(changed.stream_ids)
+        for turn in changed.turns:
+            self.turn(turn.turn_id)  # one that was at rest comes with its calls
+            self.put_turn(turn.turn_id, turn)
+        for turn_id, call_id, tool in changed.tools:
+            self.turn(turn_id)
+            self.put_tool(turn_id, call_id, tool)
+
+    def _put_to_rest(self, turn_ids: Iterable[str]) -> _Rested:
+        """Those of these turns that may, with what they are found by."""
+        rested = _Rested({}, {}, {})
+        known = [turn for one in turn_ids if (turn := self._turns.get(one)) is not None]
+        for turn in _by_submission(known):
             turn_id = turn.turn_id
             tools = self._tools.get(turn_id, {})
             if not turn.ended or not all(tool.closed for tool in tools.values()):
                 continue
-            rest[turn_id] = _at_rest.encode(_AtRest(turn, tools))
+            name = turn_id.encode("utf-8", "surrogatepass")
+            rested.turns[turn_id] = self._rest[turn_id] = _at_rest.encode(_AtRest(turn, tools))
             if turn.message_id is not None and self._named.get(turn.message_id) == turn_id:
-                named[turn.message_id] = turn_id.encode("utf-8", "surrogatepass")
-                del self._named[turn.message_id]
+                rested.message_ids[turn.message_id] = self._message_ids[turn.message_id] = name
             for stream_id in turn.stream_ids:
-                if stream_id not in streamed and self._is_first(turn, stream_id):
-                    streamed[stream_id] = turn_id.encode("utf-8", "surrogatepass")
-                others = [one for one in self._streamed.pop(stream_id, ()) if one != turn_id]
-                if others:
-                    self._streamed[stream_id] = others
+                if self._is_first(turn, stream_id):
+                    rested.stream_ids[stream_id] = self._stream_ids[stream_id] = name
             del self._turns[turn_id]
             self._tools.pop(turn_id, None)
-        tools_at_work = [
+            self._unname(turn)
+        return rested
+
+    def _at_work(self, tools: Iterable[tuple[str, str]]) -> list[tuple[str, str, ToolState]]:
+        found = [
             (turn_id, call_id, tool)
-            for turn_id, tools in self._tools.items()
-            for call_id, tool in tools.items()
+            for turn_id, call_id in tools
+            if (tool := self._tools.get(turn_id, {}).get(call_id)) is not None
         ]
-        return JournalPack(
-            self._by_submission(),
-            sorted(tools_at_work, key=lambda one: min(one[2].seqs.values())),
-            self._rest.block(rest),
-            self._message_ids.block(named),
-            self._stream_ids.block(streamed),
-        )
+        return sorted(found, key=lambda one: min(one[2].seqs.values()))
 
     def name(self, turn: TurnState) -> None:
         """What it is found by; the first turn of a message id keeps it."""
@@ -172,8 +222,14 @@ class Journal:
         if turn.message_id is not None and self.turn_id_of(turn.message_id) is None:
             self._named[turn.message_id] = turn.turn_id
 
-    def _by_submission(self) -> list[TurnState]:
-        return sorted(self._turns.values(), key=lambda turn: turn.submitted_seq)
+    def _unname(self, turn: TurnState) -> None:
+        """It is not at work any more: the blocks have what it is found by."""
+        if turn.message_id is not None and self._named.get(turn.message_id) == turn.turn_id:
+            del self._named[turn.message_id]
+        for stream_id in turn.stream_ids:
+            others = [one for one in self._streamed.pop(stream_id, ()) if one != turn.turn_id]
+            if others:
+                self._streamed[stream_id] = others
 
     def _is_first(self, turn: TurnState, stream_id: str) -> bool:
         """It was submitted before the turn at rest that the stream id leads to, if one does."""
@@ -190,3 +246,7 @@ class Journal:
         if found.tools:
             self._tools[turn_id] = found.tools
         return found.turn
+
+
+def _by_submission(turns: Iterable[TurnState]) -> list[TurnState]:
+    return sorted(turns, key=lambda turn: turn.submitted_seq)

@@ -1,7 +1,11 @@
-"""A session's state as bytes: a base, and steps that lead on from it.
+"""A session's state as bytes: a base, and deltas that lead on from it.
 
-Owns: `Step`, what of an event the state needs to know, and the encodings. Refuses: what a step does
-(`state.py`), files, when a base is written anew (the daemon).
+Owns: `Piece`, what both of them say, and its bytes. Refuses: what it does to a state (`state.py`),
+files, when a base is written anew (the daemon).
+
+A delta says what its steps came to, as a base does, and not the steps: who opens a session adds
+names as blocks of hashes, and applies none of them. At 100,000 events the increments of a snapshot
+are of 5,000 to 13,000 events.
 
 Invariants: never the truth. A snapshot that cannot be read is a FormatError, and whoever asked
 folds the events instead. Parents are said only where an entry does not
@@ -10,7 +14,7 @@ hang on the one before it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -19,51 +23,23 @@ from walld.sessions.hashed import SeqsBlock
 from walld.sessions.journal import JournalPack
 from walld.sessions.packed import Packing
 
-__all__ = [
-    "Base",
-    "Step",
-    "decode_base",
-    "decode_steps",
-    "encode_base",
-    "encode_steps",
-    "key_name",
-    "key_names",
-]
+__all__ = ["Piece", "decode_piece", "encode_piece"]
 
-BASE_VERSION: Final = 3
-"""3: the newest seq of a key. 2: the hash of a submission is no longer one of its facts."""
+PIECE_VERSION: Final = 4
+"""4: a delta is what came of its steps. 3: the newest seq of a key. 2: the hash of a submission is
+no longer one of its facts."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What of an event the state needs.
+class Piece(msgspec.Struct, array_like=True):
+    """What came behind the event `after`: in a base, whose `after` is 0, all of a state.
 
-    back: how many seqs its parent stands before it, its seq for none. stays: it does not become the
-    leaf. moves_to: where a move of the leaf leads, None before the first entry. type, turn, facts,
-    hash, owner: only of turns, tools and keys.
-    """
-
-    id: str = msgspec.field(name="i")
-    seq: int = msgspec.field(name="s")
-    back: int = msgspec.field(name="b", default=1)
-    stays: bool = msgspec.field(name="l", default=False)
-    moves_to: str | msgspec.UnsetType | None = msgspec.field(name="m", default=msgspec.UNSET)
-    type: str | None = msgspec.field(name="y", default=None)
-    key: str | None = msgspec.field(name="k", default=None)
-    turn: str | None = msgspec.field(name="t", default=None)
-    facts: dict[str, Any] = msgspec.field(name="f", default_factory=dict)
-    hash: bytes = msgspec.field(name="h", default=b"")
-    owner: dict[str, Any] | None = msgspec.field(name="o", default=None)
-
-
-class Base(msgspec.Struct, array_like=True):
-    """All of a state.
-
-    parents: seq, parent seq, seq, parent seq ... of entries whose parent is not the one before.
-    keys: of a key, and of a type and a key (`key_name`), the first seq; newest: the newest one, of
-    those that came again.
+    ids, keys, newest, journal: in a base sorted, and whole. parents: seq, parent seq, seq, parent
+    seq ... of entries whose parent is not the one before. keys: of a key, and of a type and a key
+    (`step.key_name`), the first seq; newest: the newest one, of those that came again.
     """
 
     version: int
+    after: int
     last_seq: int
     leaf: str | None
     ids: SeqsBlock
@@ -73,49 +49,34 @@ class Base(msgspec.Struct, array_like=True):
     journal: JournalPack
 
 
-_bases: Final = Packing(Base, "snapshot")
-_steps: Final = Packing(list[Step], "delta")
-
-
-def encode_base(base: Base) -> bytes:
-    """The bytes of a base."""
-    return _bases.encode(base)
-
-
-def decode_base(encoded: bytes) -> Base:
-    """Raises FormatError for any other bytes, and for another version."""
-    version = _versions.decode(encoded).version
-    if version != BASE_VERSION:
-        raise FormatError(f"snapshot has version {version}, limit {BASE_VERSION}")
-    return _bases.decode(encoded)
-
-
-def encode_steps(steps: list[Step]) -> bytes:
-    """The bytes of a delta."""
-    return _steps.encode(steps)
-
-
-def decode_steps(encoded: bytes) -> list[Step]:
-    """Raises FormatError for any other bytes."""
-    return _steps.decode(encoded)
-
-
 class _Version(msgspec.Struct, array_like=True):
-    """The first field of a base, whatever follows."""
+    """The first field of a piece, whatever follows."""
 
     version: int
 
 
+_pieces: Final = Packing(Piece, "snapshot")
 _versions: Final = Packing(_Version, "snapshot")
 
 
-def key_name(key: str, type: str | None) -> str:  # noqa: A002
-    """What a key is found by, of any type or of one. No type has a zero in it."""
-    return f"{type or ''}\0{key}"
+def encode_piece(
+    after: int,
+    last_seq: int,
+    leaf: str | None,
+    ids: SeqsBlock,
+    parents: list[int],
+    keys: SeqsBlock,
+    newest: SeqsBlock,
+    journal: JournalPack,
+) -> bytes:
+    """The bytes of a base or a delta."""
+    piece = Piece(PIECE_VERSION, after, last_seq, leaf, ids, parents, keys, newest, journal)
+    return _pieces.encode(piece)
 
 
-def key_names(step: Step) -> tuple[str, ...]:
-    """All that the key of a step is found by."""
-    if step.key is None:
-        return ()
-    return key_name(step.key, None), key_name(step.key, step.type)
+def decode_piece(encoded: bytes) -> Piece:
+    """Raises FormatError for any other bytes, and for another version."""
+    version = _versions.decode(encoded).version
+    if version != PIECE_VERSION:
+        raise FormatError(f"snapshot has version {version}, limit {PIECE_VERSION}")
+    return _pieces.decode(encoded)

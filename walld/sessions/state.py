@@ -18,20 +18,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from walld.errors import FormatError
-from walld.sessions.events import KNOWN, UNKNOWN, Event, Problem, check_payload, unknown_turn
-from walld.sessions.hashed import Seqs
+from walld.sessions.events import UNKNOWN, Event, Problem, check_payload, unknown_turn
+from walld.sessions.hashed import Seqs, seqs_since
 from walld.sessions.journal import Journal
-from walld.sessions.snapshot import (
-    BASE_VERSION,
-    Base,
-    Step,
-    decode_base,
-    decode_steps,
-    encode_base,
-    encode_steps,
-    key_name,
-    key_names,
-)
+from walld.sessions.snapshot import Piece, decode_piece, encode_piece
+from walld.sessions.step import Step, facts_of, key_name, key_names
 from walld.sessions.targets import check_target
 from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, named_call, settles, take_tool
 from walld.sessions.turns import (
@@ -47,24 +38,6 @@ __all__ = ["SessionState", "Undo"]
 
 _MISSING_MAX: Final = 1_000_000
 _NEVER_LEAF: Final = frozenset(("label", "leaf"))
-_FACTS: Final = (
-    "message_id",
-    "retry_of",
-    "stream_id",
-    "reason",
-    "call_id",
-    "tool",
-    "side_effect",
-    "resume_policy",
-    "state",
-    "verdict",
-    "failed",
-)
-_FACTS_OF: Final = {
-    kind: tuple(name for name in _FACTS if name in {field.name for field in KNOWN[kind]})
-    for kind in (*TURN_STATES, *TOOL_TYPES)
-}
-"""Of a turn's or a tool's payload, what its state needs: fields that are checked, and no others."""
 
 
 class Undo(NamedTuple):
@@ -84,6 +57,7 @@ class SessionState:
     __slots__ = (
         "_hashed",
         "_pending",
+        "_taken_seq",
         "ids",
         "journal",
         "keys",
@@ -105,6 +79,9 @@ class SessionState:
         """The newest one, of those that came again."""
         self.journal = Journal()
         self._pending: list[Step] = []
+        """What is in no base and no delta."""
+        self._taken_seq = 0
+        """`last_seq` when the last of those was taken."""
         self._hashed: tuple[dict[str, Any], bytes] | None = None
 
     # --- questions --------------------------------------------------------------------------------
@@ -246,15 +223,15 @@ class SessionState:
         ):
             moves_to = payload["target"]
         if sound and (call := named_call(event)) is not None:
-            turn, facts = call[0], _facts(event) | {"call_id": call[1]}
+            turn, facts = call[0], facts_of(event) | {"call_id": call[1]}
         elif sound and kind in TURN_STATES and event.turn:
-            turn, facts = event.turn, _facts(event)
+            turn, facts = event.turn, facts_of(event)
             if kind == "turn_submitted":
                 hashed, self._hashed = self._hash(payload), None
         return Step(
             id=event.id,
             seq=seq,
-            back=seq - parent,
+            parent_seq=parent,
             stays=not event.leaf or kind in _NEVER_LEAF,
             moves_to=moves_to,
             type=kind if turn is not None or event.key is not None else None,
@@ -283,7 +260,7 @@ class SessionState:
                     self._take_tool(step.turn, step.type, step)
                 else:
                     self._take_turn(step.turn, step.type, step)
-            parents = [0] * (seq - self.last_seq - 1) + [seq - step.back]
+            parents = [0] * (seq - self.last_seq - 1) + [step.parent_seq]
             self.parents.extend(array("I", parents))
         except BaseException:
             self._put_back(undo)
@@ -340,55 +317,75 @@ class SessionState:
 
     def to_base(self) -> bytes:
         """All of it. Deltas go on from here."""
+        blocks = (self.ids.block(), self._odd_parents(0), self.keys.block(), self.newest.block())
+        base = encode_piece(0, self.last_seq, self.leaf, *blocks, self.journal.pack())
         self._pending.clear()
-        parents: list[int] = []
-        for seq, parent in enumerate(self.parents):
-            if parent != seq - 1 and seq:
-                parents += (seq, parent)
-        blocks = (self.ids.block(), parents, self.keys.block(), self.newest.block())
-        return encode_base(
-            Base(BASE_VERSION, self.last_seq, self.leaf, *blocks, self.journal.pack())
-        )
+        self._taken_seq = self.last_seq
+        return base
 
     @classmethod
     def from_base(cls, encoded: bytes) -> SessionState:
         """Raises FormatError where the bytes are no base."""
-        base = decode_base(encoded)
+        base = decode_piece(encoded)
         self = cls()
-        self.last_seq, self.leaf = base.last_seq, base.leaf
+        self._go_on(base)
         self.ids, self.keys, self.newest = Seqs(base.ids), Seqs(base.keys), Seqs(base.newest)
-        if len(self.ids) > base.last_seq:
-            raise FormatError(f"snapshot has {len(self.ids)} ids, limit {base.last_seq}")
-        _check_missing(base.last_seq - len(self.ids))
-        self.parents.extend(range(base.last_seq))
-        try:
-            for seq, parent in zip(base.parents[::2], base.parents[1::2], strict=True):
-                self.parents[seq] = parent
-        except (IndexError, ValueError, OverflowError) as error:
-            raise FormatError(f"snapshot has parents of no entry: {error}") from None
         self.journal = Journal(base.journal)
         return self
 
     def take_delta(self) -> bytes:
         """What came since the last base or delta."""
         pending, self._pending = self._pending, []
-        return encode_steps(pending)
+        after, self._taken_seq = self._taken_seq, self.last_seq
+        keys, newest = list[tuple[str, int]](), list[tuple[str, int]]()
+        turns, tools = set[str](), set[tuple[str, str]]()
+        for step in pending:
+            for name in key_names(step):
+                (keys if self.keys[name] == step.seq else newest).append((name, step.seq))
+            if step.turn is not None and step.type in TOOL_TYPES:
+                tools.add((step.turn, step.facts["call_id"]))
+            elif step.turn is not None:
+                turns.add(step.turn)
+        ids = seqs_since((step.id, step.seq) for step in pending)
+        blocks = (ids, self._odd_parents(after), seqs_since(keys), seqs_since(newest))
+        journal = self.journal.changes(turns, tools)
+        return encode_piece(after, self.last_seq, self.leaf, *blocks, journal)
 
     def apply_delta(self, encoded: bytes) -> None:
         """What `take_delta` gave, in the same order. Raises FormatError."""
-        for step in decode_steps(encoded):
-            if step.seq <= self.last_seq:
-                raise FormatError(f"delta begins at seq {step.seq}, limit {self.last_seq + 1}")
-            try:
-                self._take(step)
-            except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
-                raise FormatError(f"delta at seq {step.seq} cannot be applied: {error}") from None
+        delta = decode_piece(encoded)
+        self._go_on(delta)
+        self.ids.add(delta.ids)
+        self.keys.add(delta.keys)
+        self.newest.add(delta.newest)
+        try:
+            self.journal.add(delta.journal)
+        except UnicodeDecodeError as error:
+            raise FormatError(f"snapshot has a turn that cannot be read: {error}") from None
 
+    def _odd_parents(self, after: int) -> list[int]:
+        """Seq, parent seq, of entries behind `after` whose parent is not the one before."""
+        odd: list[int] = []
+        for seq, parent in enumerate(self.parents[after + 1 :], after + 1):
+            if parent != seq - 1:
+                odd += (seq, parent)
+        return odd
 
-def _facts(event: Event) -> dict[str, Any]:
-    """What the state needs of a turn's or a tool's event."""
-    payload = event.payload
-    return {name: payload[name] for name in _FACTS_OF[event.type] if payload.get(name) is not None}
+    def _go_on(self, piece: Piece) -> None:
+        """To the end of a piece, with the parents that it says."""
+        after, last_seq, count = piece.after, piece.last_seq, len(piece.ids.hashes) // 8
+        if after != self.last_seq:
+            raise FormatError(f"delta begins at seq {after + 1}, limit {self.last_seq + 1}")
+        if count > last_seq - after:
+            raise FormatError(f"snapshot has {count} ids, limit {last_seq - after}")
+        _check_missing(last_seq - after - count)
+        self.parents.extend(range(after, last_seq))
+        try:
+            for seq, parent in zip(piece.parents[::2], piece.parents[1::2], strict=True):
+                self.parents[seq] = parent
+        except (IndexError, ValueError, OverflowError) as error:
+            raise FormatError(f"snapshot has parents of no entry: {error}") from None
+        self.last_seq, self.leaf, self._taken_seq = last_seq, piece.leaf, last_seq
 
 
 def _check_missing(lines: int) -> None:
