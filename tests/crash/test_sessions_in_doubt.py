@@ -284,3 +284,23 @@ def test_a_delete_does_not_say_there_was_nothing_where_that_is_not_known(
         second.reader.delete("s")
     assert second.reader.delete("filed") is True
     assert not file_of(second, "filed").exists()
+
+
+@pytest.mark.parametrize("length", [40, 76])
+def test_a_segment_that_was_cut_held_more_lines_than_what_is_left_of_it(
+    second: DaemonProcess, length: int
+) -> None:
+    for n in range(20):
+        note(second, n)
+    path = second.segments()[-1]
+    lost = batches(path)
+    until(lambda: batches(path)[-1][1] >= lost[-1][0], "a header that says what was synced")
+    second.kill()
+    os.truncate(path, length)
+    for _ in range(2):
+        second.start()
+        with pytest.raises(walld_client.Unavailable):
+            second.reader.session("s").events()
+        second.kill()
+    second.start()
+    assert note(second, 99) > 20

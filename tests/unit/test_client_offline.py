@@ -12,6 +12,7 @@ from walld_client import offline
 from walld_client.paths import path_name
 
 from walld.disk.owner import LockRecord, lock_record
+from walld.wal.layout import SegmentHeader, pack_segment_header
 
 UID = os.geteuid()
 
@@ -20,8 +21,12 @@ UID = os.geteuid()
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     (folder / "wal").mkdir(parents=True)
-    (folder / "wal" / f"{1:020d}.wal").write_bytes(b"h" * 64)
+    (folder / "wal" / f"{1:020d}.wal").write_bytes(header(1))
     return folder
+
+
+def header(segment_id: int, before: int = 0, log_uuid: bytes = b"l" * 16) -> bytes:
+    return pack_segment_header(SegmentHeader(log_uuid, segment_id, before, 1))
 
 
 def keep(folder: Path, session_id: str) -> None:
@@ -38,7 +43,7 @@ def test_yes_no_unknown(folder: Path) -> None:
     assert offline.has_partial(str(folder), UID, "S") is False
     assert offline.has_any(str(folder), UID) is True
     assert offline.has_any(str(folder), UID + 1) is False
-    (folder / "wal" / f"{2:020d}.wal").write_bytes(b"h" * 65)
+    (folder / "wal" / f"{2:020d}.wal").write_bytes(header(2) + b"x")
     assert offline.has_partial(str(folder), UID, "S") is None
     assert offline.has_partial(str(folder), UID, "a/b") is True
 
@@ -56,9 +61,12 @@ def test_what_lies_in_quarantine_may_have_been_any_reply(folder: Path) -> None:
 
 
 def test_a_log_that_was_cut_below_its_header_proves_nothing(folder: Path) -> None:
-    (folder / "wal" / f"{1:020d}.wal").write_bytes(b"h" * 40)
+    (folder / "wal" / f"{1:020d}.wal").write_bytes(header(1)[:40])
     assert offline.has_partial(str(folder), UID, "S") is None
-    (folder / "wal" / f"{2:020d}.wal").write_bytes(b"h" * 64)
+    (folder / "wal" / f"{2:020d}.wal").write_bytes(header(2))
+    assert offline.has_partial(str(folder), UID, "S") is None, "that one was not cut at its birth"
+    (folder / "wal" / f"{1:020d}.wal").write_bytes(header(1))
+    (folder / "wal" / f"{2:020d}.wal").write_bytes(header(2)[:40])
     assert offline.has_partial(str(folder), UID, "S") is False
 
 
@@ -67,8 +75,7 @@ def test_a_log_without_the_batch_that_lock_names_proves_nothing(folder: Path) ->
     record = LockRecord(1, b"l" * 16, had_log=True, synced_no=7)
     (folder / "LOCK").write_bytes(lock_record(record))
     for before, answer in ((6, None), (7, False)):
-        header = bytes(40) + before.to_bytes(8, "little") + bytes(16)
-        (folder / "wal" / f"{1:020d}.wal").write_bytes(header)
+        (folder / "wal" / f"{1:020d}.wal").write_bytes(header(1, before))
         assert offline.has_partial(str(folder), UID, "S") is answer
     (folder / "LOCK").write_bytes(lock_record(record._replace(synced_no=8)))
     assert offline.has_any(str(folder), UID) is None
@@ -82,7 +89,53 @@ def test_a_lock_that_is_no_file_is_not_waited_for_and_proves_nothing(folder: Pat
     assert offline.has_any(str(folder), UID) is None
 
 
+def test_what_is_no_header_of_this_log_proves_nothing(folder: Path) -> None:
+    """As for a daemon, and `walld recover --data`: that log is gone, or cannot be read."""
+    first, second = (folder / "wal" / f"{no:020d}.wal" for no in (1, 2))
+    (folder / "LOCK").write_bytes(lock_record(LockRecord(1, b"l" * 16, had_log=True)))
+    whole = header(1)
+    for byte in range(64):
+        first.write_bytes(whole[:byte] + bytes([whole[byte] ^ 16]) + whole[byte + 1 :])
+        assert offline.has_partial(str(folder), UID, "S") is None, byte
+    first.write_bytes(header(1, log_uuid=b"m" * 16))
+    assert offline.has_partial(str(folder), UID, "S") is None
+    first.write_bytes(whole)
+    assert offline.has_partial(str(folder), UID, "S") is False
+    for odd in (header(1), header(2, log_uuid=b"m" * 16)):
+        second.write_bytes(odd)
+        assert offline.has_any(str(folder), UID) is None
+    (folder / "LOCK").unlink()
+    assert offline.has_any(str(folder), UID) is None
+    second.write_bytes(bytes(64))  # power took it, header and all
+    assert offline.has_any(str(folder), UID) is False
+
+
+@pytest.mark.parametrize("name", ["wal", "quarantine", "partials", f"partials/{UID}"])
+@pytest.mark.parametrize("target", ["/nowhere/else", "empty"])
+def test_a_link_in_the_place_of_a_directory_proves_nothing(
+    folder: Path, name: str, target: str
+) -> None:
+    """It is not followed: the disk behind it may not be mounted."""
+    for made in (name, "empty"):
+        (folder / made).mkdir(parents=True, exist_ok=True)
+    (folder / name).rename(folder / "aside")
+    if name == "wal":
+        target = "aside"
+    (folder / name).symlink_to(folder / target)
+    assert offline.has_partial(str(folder), UID, "S") is None
+    assert offline.has_any(str(folder), UID) is None
+
+
+def test_a_link_in_the_place_of_a_session_proves_nothing(folder: Path) -> None:
+    keep(folder, "other")
+    (folder / "partials" / str(UID) / "S").symlink_to("/nowhere/else")
+    assert offline.has_partial(str(folder), UID, "S") is None
+
+
 def test_a_segment_that_is_no_file_proves_nothing(folder: Path) -> None:
+    (folder / "wal" / "odd.wal").write_bytes(header(1))
+    assert offline.has_partial(str(folder), UID, "S") is None
+    (folder / "wal" / "odd.wal").unlink()
     (folder / "wal" / "lost+found").mkdir()
     assert offline.has_partial(str(folder), UID, "S") is False
     (folder / "wal" / f"{2:020d}.wal").symlink_to("/nowhere")

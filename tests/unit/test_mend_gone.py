@@ -61,11 +61,16 @@ def test_what_lay_in_synced_batches_that_are_gone_is_never_nothing(
         home = Home(tmp_path)
         for _ in range(2):
             async with living(home) as virtual:
-                with Peer(virtual, "query") as asking:
-                    asking.send(wire.Recover(1, "all", None, "s3"))
-                    refused = await asking.hear(wire.Error)
-                assert refused.code == "unreadable"
-                assert "tell of damage" in refused.message
+                for request, word in (
+                    (wire.Recover(1, "all", None, "s3"), "tell of damage"),
+                    (wire.List(1, "none"), "tell of damage"),
+                    (wire.Sessions(1, ""), "see `walld fsck`"),
+                ):
+                    with Peer(virtual, "query") as asking:
+                        asking.send(request)
+                        refused = await asking.hear(wire.Error)
+                    assert refused.code == "unreadable"
+                    assert word in refused.message
                 assert virtual.daemon.state.gap_word == "corrupt"
                 await until(lambda: not virtual.daemon.reclaimer._aftermath.holds_segments)
             assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
@@ -186,6 +191,34 @@ def test_what_is_left_of_a_log_must_be_of_it(
     run(main_walld)
 
 
+def test_a_log_in_the_place_of_another_is_told_by_everyone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two segments agree against LOCK: they are believed, and what LOCK names was taken away."""
+
+    async def main_walld() -> None:
+        home = Home(tmp_path)
+        await _say_one_thing(home)
+        other = Home(tmp_path / "other")
+        other.data.parent.mkdir()
+        for _ in range(2):
+            async with living(other):
+                pass
+        shutil.rmtree(home.data / "wal")
+        shutil.copytree(other.data / "wal", home.data / "wal")
+        assert offline.has_partial(str(home.data), os.getuid(), "s") is None
+        assert main(["recover", "s", "--data", str(home.data)]) == 1
+        assert main(["fsck", str(home.data)]) == 2
+        assert main(["salvage", str(home.data), "--to", str(tmp_path / "new")]) == 2
+        assert "is lost" in capsys.readouterr().out
+        for _ in range(2):
+            async with living(home) as virtual:
+                assert virtual.daemon.state.doubt is not None
+            assert main(["recover", "s", "--data", str(home.data)]) == 1
+
+    run(main_walld)
+
+
 def test_a_first_start_that_was_killed_has_lost_nothing(tmp_path: Path) -> None:
     """LOCK is there, and no segment: none was ever synced."""
 
@@ -234,4 +267,5 @@ def test_a_note_that_a_full_disk_has_no_room_for_is_written_by_the_next_start(
     assert mended.verdict.not_kept == []
     assert [(row.first_no, row.last_no) for row in mended.verdict.late_rows()] == [(3, 4)]
     assert not made.file(2).exists()
-    assert [path.stat().st_size for path in (made.path / "quarantine").iterdir()] == [30]
+    kept = {path.name for path in (made.path / "quarantine").iterdir()}
+    assert kept == {f"{2:020d}.0.30", "batches-3-4"}, "what is left, and that it was more"

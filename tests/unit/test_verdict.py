@@ -246,6 +246,20 @@ def test_a_middle_segment_cut_to_nothing_is_corrupt() -> None:
     assert log.read()[1].corrupt == [Damage(2, 0, 10, 2, 2, "residue")]
 
 
+@pytest.mark.parametrize("length", [0, 10, 63])
+def test_an_oldest_segment_cut_below_its_header_is_corrupt(length: int) -> None:
+    """No crash leaves it so behind a start: how much it held is not known, one batch is missed."""
+    log = LogWriter()
+    for _ in range(3):
+        log.segment()
+        log.batch(b"x")
+    cut(log, 1, length)
+    assert log.read()[1].corrupt == [Damage(1, 0, length, 1, 1, "residue")]
+    first = restart(log)
+    assert (numbers(first.corrupt), first.torn) == ([(1, 1)], [])
+    assert restart(log).is_clean
+
+
 def test_what_cannot_be_read_is_neither_torn_nor_corrupt_and_stays_so() -> None:
     log = LogWriter()
     for _ in range(3):

@@ -138,6 +138,7 @@ def inspect(disk: Disk, directory: str) -> Report:
     if log_is_gone(disk, lock.log_uuid, had_log=lock.had_log):
         report.notes.append(f"{WAL_DIR}/ holds no log, and there was one: a new one would begin")
         worst.append(CORRUPT)
+    report.notes += [lock.lost] if lock.lost is not None else []
     log = LogScan(disk, lock.log_uuid)
     lines, beginnings = LogLines(), Beginnings()
 

@@ -144,6 +144,7 @@ class _Reading:
         lock = log_of(self._disk)
         if log_is_gone(self._disk, lock.log_uuid, had_log=lock.had_log):
             self._doubts.append(f"{WAL_DIR}/ holds no log, and there was one")
+        self._doubts += [lock.lost] if lock.lost is not None else []
         scan = LogScan(self._disk, lock.log_uuid)
         for _, batch in scan:
             for record in batch.records:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from walld.cli.progress import Progress
-from walld.disk.owner import LOCK_BYTES, LOCK_NAME, believes_segments, parse_lock
+from walld.disk.owner import LOCK_BYTES, LOCK_NAME, believes_segments, is_lost, parse_lock
 from walld.errors import FormatError, Misplaced
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.gone import GONE_PATH, read_gone
@@ -67,6 +67,7 @@ class Lock:
     """Which log it is. trouble: what is wrong with LOCK; a copy may have none, that is clean.
 
     had_log: it says that a segment was durable once; synced_no: and a batch, as it is read.
+    lost: what is said where the log that it names is gone, and another one in its place.
     """
 
     log_uuid: bytes | None
@@ -74,6 +75,7 @@ class Lock:
     verdict: Literal["clean", "torn", "corrupt"] = "clean"
     had_log: bool = False
     synced_no: int = 0
+    lost: str | None = None
 
 
 @dataclass(slots=True)
@@ -150,7 +152,8 @@ def log_of(disk: Disk) -> Lock:
         return Lock(found.log_uuid, had_log=found.had_log, synced_no=found.synced_no)
     text = f"LOCK names the log {found.log_uuid.hex()}, no segment does: {told.hex()}"
     if believes_segments(found.log_uuid, known):
-        return Lock(told, text, "corrupt", found.had_log)
+        lost = f"{text}: that log is lost" if is_lost(found, told) else None
+        return Lock(told, text, "corrupt", found.had_log, lost=lost)
     text += "; where that is the right one remove LOCK"
     return Lock(found.log_uuid, text, "corrupt", found.had_log, found.synced_no)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "coverage_of",
     "gap_word",
+    "is_cut",
     "is_spoiled",
     "keep",
     "kept_aside",
@@ -91,11 +92,26 @@ def report(files: SegmentFiles, verdict: Verdict) -> set[int]:
 
 
 def keep(files: SegmentFiles, damage: Damage) -> None:
-    """What is left of it goes to quarantine/, once; a note where that is nothing. OSError."""
+    """What is left of it goes to quarantine/, once; a note where that is not all. OSError."""
     if damage.segment_id and damage.length:
         files.copy_aside(damage.segment_id, damage.offset, damage.length)
-    else:
-        files.note_missing(damage.first_no, damage.last_no, damage.reason)
+        if not is_cut(files.disk, damage):
+            return
+    files.note_missing(damage.first_no, damage.last_no, damage.reason)
+
+
+def is_cut(disk: Disk, damage: Damage) -> bool:
+    """What is left of it ends its file: batches may have stood there that were cut off."""
+    if not damage.first_no or damage.reason in ("payload", "missing"):
+        return False
+    try:
+        file = disk.open(SegmentFiles.path(damage.segment_id))
+        try:
+            return damage.offset + damage.length >= file.size()
+        finally:
+            file.close()
+    except OSError:
+        return True
 
 
 def lost_to_power(disk: Disk, segments: Sequence[SegmentFacts], verdict: Verdict) -> list[Range]:

@@ -19,6 +19,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walld import limits
+from walld.daemon.damage import is_cut
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.store import PARTIALS_DIR
 from walld.wal.index import OFFSET_BITS
@@ -70,7 +71,7 @@ def doubt_of(disk: Disk, mended: Mended) -> LogDoubt | None:
     verdict = mended.verdict
     sizes: dict[str, int | None] = {}
     for one in verdict.corrupt:
-        sizes[_kept_as(one)] = one.length or None
+        sizes |= _kept_as(disk, one)
     for one in verdict.unreadable:
         sizes[f"{WAL_DIR}/{segment_name(one.segment_id)}"] = one.length or None
     fresh = frozenset(sizes)
@@ -104,12 +105,15 @@ def _may_hold_lines(name: str, size: int | None) -> bool:
     return size is None or size - begins >= _LINE_BYTES_MIN
 
 
-def _kept_as(damage: Damage) -> str:
-    if damage.segment_id and damage.length:
-        name = f"{damage.segment_id:020d}.{damage.offset}.{damage.length}"
-    else:
-        name = f"batches-{damage.first_no}-{damage.last_no}"
-    return f"{QUARANTINE_DIR}/{name}"
+def _kept_as(disk: Disk, damage: Damage) -> dict[str, int | None]:
+    """What is left of it, with its bytes, and what says that more was there (`damage.keep`)."""
+    note: dict[str, int | None] = {
+        f"{QUARANTINE_DIR}/batches-{damage.first_no}-{damage.last_no}": None
+    }
+    if not (damage.segment_id and damage.length):
+        return note
+    copy = f"{QUARANTINE_DIR}/{damage.segment_id:020d}.{damage.offset}.{damage.length}"
+    return {copy: damage.length} | (note if is_cut(disk, damage) else {})
 
 
 def _in_quarantine(disk: Disk) -> dict[str, int | None]:

@@ -278,8 +278,11 @@ class Recovery:
         await self.taken(connection, [])
         await self._let_go(uid, None)
         every = wire.Recover(request.id, "all", uid=uid)
-        return [
+        found = [
             msgspec.structs.replace(reply, segments=[])
             for reply in await self._replies(uid, every)
             if reply.session_id.startswith(request.prefix)
         ]
+        if not found:
+            self._prove_nothing()
+        return found

@@ -338,7 +338,10 @@ class SessionRequests:
         self, connection: Connection, request: wire.Sessions
     ) -> list[wire.SessionFacts]:
         uid = self._recovery.uid_of(connection, request.uid)
-        return await self._sessions.facts(uid, request.prefix)
+        found = await self._sessions.facts(uid, request.prefix)
+        if not found:
+            self._sessions.check_known(request.prefix)
+        return found
 
     # --- artifacts ------------------------------------------------------------------------------
 

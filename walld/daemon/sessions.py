@@ -270,7 +270,10 @@ class Sessions:
         return self._files.doubt
 
     def check_known(self, session_id: str) -> None:
-        """Of a session that is not there. Refusal where it may have been written all the same."""
+        """Of a session that is not there, or of all whose ids begin so, where there is none.
+
+        Refusal where it may have been written all the same.
+        """
         if self._files.doubt is not None:
             raise Refusal("unreadable", self._files.doubt.why, session_id, "a log that can be read")
 

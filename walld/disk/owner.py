@@ -38,6 +38,7 @@ __all__ = [
     "Owner",
     "believes_segments",
     "holding",
+    "is_lost",
     "lock_record",
     "parse_lock",
 ]
@@ -196,8 +197,7 @@ class Owner(Marks):
             if is_new:
                 self.log_uuid = log_uuid
             elif believes_segments(self.log_uuid, known):
-                # Where that is no slip in LOCK, what it names was here and is not any more.
-                self.is_other_log = told.had_log and not _is_slip(self.log_uuid, log_uuid)
+                self.is_other_log = is_lost(told, log_uuid)
                 self.log_uuid = log_uuid
             if self.log_uuid != told.log_uuid:
                 told = told._replace(synced_no=0)
@@ -293,6 +293,13 @@ def believes_segments(told: bytes, known: Sequence[bytes]) -> bool:
     if not known or told in known:
         return False
     return _is_slip(told, known[0]) or (len(known) > 1 and len(set(known)) == 1)
+
+
+def is_lost(told: LockRecord, log_uuid: bytes) -> bool:
+    """The log of LOCK, where it is its segments, of log_uuid, that are believed: unless LOCK has a
+    slip, what it names was here and is not any more.
+    """
+    return told.had_log and not _is_slip(told.log_uuid, log_uuid)
 
 
 def _is_slip(one: bytes, other: bytes) -> bool:

@@ -122,9 +122,10 @@ def base_no(segments: Sequence[SegmentFacts], settled: set[tuple[int, int]]) -> 
     holes = segments[0].holes
     headers = (facts.header for facts in segments if facts.header is not None)
     lowest = min(headers, key=lambda header: header.prev_batch_no, default=None)
-    room = bool(holes) and holes[0].reason == "segment header"
+    # Of a file that is shorter there was: a start renames what another one did not finish.
+    lengths = {one.reason: one.length for one in holes[:1]}
+    room = lengths.get("segment header", 0) > SEGMENT_HEADER_BYTES or "residue" in lengths
     room = room and not (lowest is not None and lowest.again)
-    room = room and holes[0].length > SEGMENT_HEADER_BYTES
     # Nor where a start has judged it while the segments before it, and their numbers, were there.
     room = room and (segments[0].segment_id, holes[0].offset) not in settled
     return max(min(starts) - 1 - room, 0)

@@ -4,10 +4,11 @@
  * Owns: when "nothing there" is proven, and the path form of ids that FORMAT.md makes normative.
  * Refuses: reading a reply (`walld recover --data` does), locks, writing.
  *
- * The proof of "no": nobody listens, the WAL holds nothing but segment headers, one of which stands
- * behind the batch that LOCK calls synced, there is no partial, and quarantine/ holds nothing that
- * may have been of a reply. They are looked at in this order: a partial is synced before its segment
- * goes, so bytes that leave the WAL between two looks are seen in the second.
+ * The proof of "no": nobody listens, the WAL holds nothing but segment headers of the log that LOCK
+ * names, one of which stands behind the batch that LOCK calls synced, there is no partial, and
+ * quarantine/ holds nothing that may have been of a reply. They are looked at in this order: a partial
+ * is synced before its segment goes, so bytes that leave the WAL between two looks are seen in the
+ * second. A link in the place of a directory is not followed: what belongs there may be anywhere.
  */
 
 import { createHash } from "node:crypto";
@@ -15,7 +16,13 @@ import { lstatSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
 const SEGMENT_HEADER_BYTES = 64;
-const PREV_BATCH_NO_AT = 40;
+/** What a segment's header begins with in this version: magic, version; and its length at 12. */
+const MAGIC = "walldwal";
+const VERSION = 1;
+/** Bytes of a CRC-32, lowest bit first. */
+const CRC_POLYNOMIAL = 0xedb88320;
+const SEGMENT_NAME = /^[0-9]{20}\.wal$/;
+const LOCK = /^walld 1\nepoch [0-9]{1,20}\nlog ([0-9a-f]{32})\n(?:written\nsynced ([0-9]{20}) )?/;
 /** Names in quarantine/: what is kept of a session's file, what was never finished, notes. */
 const NO_REPLY = /^sessions\+|^\.|\.note$/;
 const SAFE = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}$/;
@@ -26,13 +33,20 @@ export function nobodyListens(error: unknown): boolean {
   return syscall === "connect" && (code === "ENOENT" || code === "ECONNREFUSED");
 }
 
+interface Lock {
+  /** Null where no whole record stands there. */
+  logUuid: string | null;
+  /** 0 where it names no batch. A reader of the log checks the CRC of that. */
+  syncedNo: bigint;
+}
+
 /** Is something kept of this session, or (null) of any session of `uid`? null: cannot know. */
 export function isKept(folder: string, uid: number, sessionId: string | null): boolean | null {
-  const own = join(folder, "partials", String(uid));
+  const own = ["partials", String(uid)];
   try {
-    const syncedNo = syncedNoOf(join(folder, "LOCK"));
-    const isEmpty = walIsEmpty(join(folder, "wal"), syncedNo);
-    if (holdsSomething(sessionId === null ? own : join(own, pathName(sessionId)))) return true;
+    const lock = lockOf(join(folder, "LOCK"));
+    const isEmpty = walIsEmpty(join(folder, "wal"), lock);
+    if (holdsSomething(folder, sessionId === null ? own : [...own, pathName(sessionId)])) return true;
     return isEmpty && !tellsOfDamage(join(folder, "quarantine")) ? false : null;
   } catch {
     return null;
@@ -45,31 +59,52 @@ export function pathName(id: string): string {
   return `h~${createHash("sha256").update(id, "utf8").digest("hex").slice(0, 40)}`;
 }
 
-/** The batch that LOCK names, 0 where there is none: a reader of the log checks its CRC. */
-function syncedNoOf(lock: string): bigint {
-  const found = /\nwritten\nsynced ([0-9]{20}) /.exec(contents(lock)?.toString("latin1") ?? "");
-  return BigInt(found?.[1] ?? 0);
+function lockOf(path: string): Lock {
+  const found = LOCK.exec(contents(path)?.toString("latin1") ?? "");
+  return { logUuid: found?.[1] ?? null, syncedNo: BigInt(found?.[2] ?? 0) };
 }
 
 /**
  * Its segments hold nothing. A daemon always leaves one: where there is none it was taken, and where
- * none begins behind the batch that was synced that one was cut off.
+ * none begins behind the batch that was synced that one was cut off. Only the newest can have been cut
+ * short at its birth: a start renames the one that it finds.
  */
-function walIsEmpty(wal: string, syncedNo: bigint): boolean {
-  const entries = readdirSync(wal, { withFileTypes: true });
-  const isEmpty = entries.every((entry) =>
-    entry.isFile()
-      ? lstatSync(join(wal, entry.name)).size <= SEGMENT_HEADER_BYTES
-      : !entry.name.endsWith(".wal"),
-  );
-  const segments = entries.filter((entry) => entry.name.endsWith(".wal"));
-  return isEmpty && segments.some((entry) => beginsBehind(join(wal, entry.name), syncedNo));
+function walIsEmpty(wal: string, lock: Lock): boolean {
+  checkDirectory(wal);
+  const entries = readdirSync(wal, { withFileTypes: true }).filter((entry) => entry.name.endsWith(".wal"));
+  if (!entries.every((entry) => entry.isFile() && SEGMENT_NAME.test(entry.name))) return false;
+  const names = entries.map((entry) => entry.name).sort();
+  const sizes = names.map((name) => lstatSync(join(wal, name)).size);
+  if (sizes.some((size) => size > SEGMENT_HEADER_BYTES)) return false;
+  if (sizes.slice(0, -1).some((size) => size < SEGMENT_HEADER_BYTES)) return false;
+  return beginsBehind(names.map((name) => [BigInt(name.slice(0, 20)), contents(join(wal, name))]), lock);
 }
 
-/** It has its header, and that says so: what was cut below it may have held anything. */
-function beginsBehind(segment: string, syncedNo: bigint): boolean {
-  const header = contents(segment);
-  return header?.length === SEGMENT_HEADER_BYTES && header.readBigUInt64LE(PREV_BATCH_NO_AT) >= syncedNo;
+/**
+ * One of these headers says so, and each that verifies is of this log and of its segment. One that
+ * does not is no header at all: what stood behind it would be there.
+ */
+function beginsBehind(starts: [bigint, Buffer | null][], { logUuid, syncedNo }: Lock): boolean {
+  let hasOne = false;
+  for (const [segmentId, start] of starts) {
+    if (start?.length !== SEGMENT_HEADER_BYTES || start.readUInt32LE(60) !== crc32(start.subarray(0, 60))) continue;
+    const isRead = start.toString("latin1", 0, 8) === MAGIC && start.readUInt16LE(8) === VERSION;
+    const ofLog = start.toString("hex", 16, 32);
+    logUuid ??= ofLog;
+    if (!isRead || start.readUInt32LE(12) !== SEGMENT_HEADER_BYTES) return false;
+    if (ofLog !== logUuid || start.readBigUInt64LE(32) !== segmentId) return false;
+    hasOne ||= start.readBigUInt64LE(40) >= syncedNo;
+  }
+  return hasOne;
+}
+
+function crc32(bytes: Buffer): number {
+  let crc = ~0;
+  for (const byte of bytes) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? CRC_POLYNOMIAL : 0);
+  }
+  return ~crc >>> 0;
 }
 
 /** Null where there is no such file. What is planted there is not followed or waited for. */
@@ -84,13 +119,22 @@ function tellsOfDamage(quarantine: string): boolean {
   return names(quarantine).some((name) => !NO_REPLY.test(name));
 }
 
-function holdsSomething(partials: string): boolean {
-  return names(partials).length > 0;
+/** The innermost of these directories does; each must be one, as far as they are there. */
+function holdsSomething(folder: string, inside: string[]): boolean {
+  const kept = inside.map((_, at) => names(join(folder, ...inside.slice(0, at + 1))));
+  return kept[kept.length - 1]!.length > 0;
 }
 
-/** None where there is no such directory. */
+/** None where nothing has that name. A link to a directory is not followed. */
 function names(directory: string): string[] {
-  return orIfAbsent(() => readdirSync(directory), []);
+  return orIfAbsent(() => {
+    checkDirectory(directory);
+    return readdirSync(directory);
+  }, []);
+}
+
+function checkDirectory(path: string): void {
+  if (!lstatSync(path).isDirectory()) throw new Error(`${path} is no directory`);
 }
 
 function orIfAbsent<T>(read: () => T, otherwise: T): T {

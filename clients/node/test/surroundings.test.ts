@@ -1,7 +1,7 @@
 /** What is around a client: no daemon, switched off, the end of a program, threads, the socket's place. */
 
 import assert from "node:assert/strict";
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test, type TestContext } from "node:test";
@@ -13,6 +13,9 @@ import { isKept, pathName } from "#dist/offline.js";
 import { findSocket, socketCandidates } from "#dist/socketPath.js";
 
 import { Daemon, PACKAGE, Program } from "./daemon.js";
+
+/** The first segment of the log 00..., without a batch. */
+const EMPTY_SEGMENT = Buffer.from(`77616c6c6477616c0100000040000000${"00".repeat(16)}0100${"00".repeat(14)}01${"00".repeat(11)}eb7fc1f8`, "hex");
 
 /** For the tests that do not kill it. */
 const shared = await Daemon.started({ after });
@@ -101,7 +104,8 @@ test("without a daemon the data directory says yes, no, or unknown", async (t) =
 
   const empty = folder(t);
   mkdirSync(join(empty, "wal"));
-  writeFileSync(join(empty, "wal", "00000000000000000001.wal"), Buffer.alloc(64));
+  const segment = join(empty, "wal", "00000000000000000001.wal");
+  writeFileSync(segment, EMPTY_SEGMENT);
   const other = connect(join(folder(t), "nobody"), { data: empty });
   t.after(() => other.close());
   assert.equal(await other.recover("kept"), null);
@@ -113,6 +117,21 @@ test("without a daemon the data directory says yes, no, or unknown", async (t) =
   mkdirSync(join(empty, "quarantine"));
   writeFileSync(join(empty, "quarantine", "sessions+0+S+events.jsonl.0.9"), "");
   assert.equal(await other.hasPartial("kept"), false);
+  flip(segment, 48);
+  assert.equal(await other.hasPartial("kept"), null, "a header that does not verify is none");
+  flip(segment, 48);
+  for (const name of ["quarantine", "partials", "wal"]) {
+    symlinkSync("/nowhere/else", join(empty, "link"));
+    if (existsSync(join(empty, name))) renameSync(join(empty, name), join(empty, "aside"));
+    renameSync(join(empty, "link"), join(empty, name));
+    assert.equal(await other.hasPartial("kept"), null, `${name}/ may be anywhere`);
+    rmSync(join(empty, name));
+    if (existsSync(join(empty, "aside"))) renameSync(join(empty, "aside"), join(empty, name));
+    assert.equal(await other.hasPartial("kept"), false);
+  }
+  writeFileSync(join(empty, "LOCK"), lock.replace("log 00", "log 0f"));
+  assert.equal(await other.hasPartial("kept"), null, "a segment of another log");
+  writeFileSync(join(empty, "LOCK"), lock);
   writeFileSync(join(empty, "quarantine", "batches-3-7"), "");
   assert.equal(await other.hasPartial("kept"), null, "any reply may have been in those");
   const partial = join(empty, "partials", String(process.geteuid!()), pathName("a/b"));
@@ -127,7 +146,7 @@ test("what is planted in the place of LOCK is not followed or waited for, and pr
   const data = folder(t);
   const lock = join(data, "LOCK");
   mkdirSync(join(data, "wal"));
-  writeFileSync(join(data, "wal", "00000000000000000001.wal"), Buffer.alloc(64));
+  writeFileSync(join(data, "wal", "00000000000000000001.wal"), EMPTY_SEGMENT);
   // Another process: whoever waits there waits for ever, and no timer of its own comes.
   const code = "import { isKept } from '#dist/offline.js'; console.log(isKept(process.argv[1], 0, 's'))";
   const asked = () => {
@@ -148,6 +167,12 @@ test("what is planted in the place of LOCK is not followed or waited for, and pr
   mkdirSync(lock);
   assert.equal(asked(), "null\n", "a directory");
 });
+
+function flip(path: string, at: number): void {
+  const bytes = readFileSync(path);
+  bytes[at]! ^= 1;
+  writeFileSync(path, bytes);
+}
 
 test("ids become the names that FORMAT.md says", () => {
   const python = process.env["WALLD_COMMAND"]?.replace(/walld$/, "python") ?? join(PACKAGE, "../../.venv/bin/python");

@@ -3,11 +3,11 @@
 Owns: when "nothing there" is proven. Refuses: reading a reply (`walld recover --data` does), locks,
 writing.
 
-The proof of "no": nobody listens, the WAL holds nothing but segment headers, one of which stands
-behind the batch that LOCK calls synced, there is no partial, and quarantine/ holds nothing that may
-have been of a reply. They are looked at in this order: a
+The proof of "no": nobody listens, the WAL holds nothing but segment headers of the log that LOCK
+names, one of which stands behind the batch that LOCK calls synced, there is no partial, and
+quarantine/ holds nothing that may have been of a reply. They are looked at in this order: a
 partial is synced before its segment goes, so bytes that leave the WAL between two looks are seen in
-the second.
+the second. A link in the place of a directory is not followed: what belongs there may be anywhere.
 """
 
 from __future__ import annotations
@@ -16,18 +16,35 @@ import errno
 import os
 import re
 import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from walld_client.paths import path_name
 
 __all__ = ["has_any", "has_partial", "nobody_listens"]
 
 _SEGMENT_HEADER_BYTES = 64
-_PREV_BATCH_NO_AT = 40
+_SEGMENT = struct.Struct("<8sHHI16sQQQI")
+_FIXED = b"walldwal", 1, _SEGMENT_HEADER_BYTES
+"""What a header of this version says of itself: magic, version and length."""
+_SEGMENT_NAME = re.compile(r"[0-9]{20}\.wal")
 _LOCK_BYTES = 128
-_SYNCED = re.compile(rb"\nwritten\nsynced ([0-9]{20}) ")
+_LOCK = re.compile(
+    rb"walld 1\nepoch [0-9]{1,20}\nlog ([0-9a-f]{32})\n(?:written\nsynced ([0-9]{20}) )?"
+)
 _NO_REPLY = re.compile(r"sessions\+|\.|.*\.note$")
 """Names in quarantine/: what is kept of a session's file, what was never finished, notes."""
 _NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
+
+
+class _Lock(NamedTuple):
+    """log_uuid: None where no whole record stands there. synced_no: 0 where it names no batch."""
+
+    log_uuid: bytes | None = None
+    synced_no: int = 0
 
 
 def nobody_listens(error: BaseException | None) -> bool:
@@ -37,19 +54,19 @@ def nobody_listens(error: BaseException | None) -> bool:
 
 def has_partial(folder: str, uid: int, session_id: str) -> bool | None:
     """Is something kept of this session? None: cannot know."""
-    return _answer(folder, os.path.join(folder, "partials", str(uid), path_name(session_id)))
+    return _answer(folder, "partials", str(uid), path_name(session_id))
 
 
 def has_any(folder: str, uid: int) -> bool | None:
     """Is something kept of any session of `uid`? None: cannot know."""
-    return _answer(folder, os.path.join(folder, "partials", str(uid)))
+    return _answer(folder, "partials", str(uid))
 
 
-def _answer(folder: str, partials: str) -> bool | None:
+def _answer(folder: str, *partials: str) -> bool | None:
     try:
-        synced_no = _synced_no(os.path.join(folder, "LOCK"))
-        is_empty = _wal_is_empty(os.path.join(folder, "wal"), synced_no)
-        if _holds_something(partials):
+        lock = _lock(os.path.join(folder, "LOCK"))
+        is_empty = _wal_is_empty(os.path.join(folder, "wal"), lock)
+        if _holds_something(folder, *partials):
             return True
         is_empty &= not _tells_of_damage(os.path.join(folder, "quarantine"))
     except OSError:
@@ -57,36 +74,55 @@ def _answer(folder: str, partials: str) -> bool | None:
     return False if is_empty else None
 
 
-def _synced_no(lock: str) -> int:
-    """The batch that LOCK names, 0 where there is none: a reader of the log checks its CRC."""
+def _lock(path: str) -> _Lock:
+    """What LOCK says; a reader of the log checks the CRC of the batch that it names."""
     try:
-        found = _SYNCED.search(_begin_of(lock, _LOCK_BYTES))
+        found = _LOCK.match(_begin_of(path, _LOCK_BYTES))
     except FileNotFoundError:
-        return 0
-    return int(found[1]) if found else 0
+        return _Lock()
+    return _Lock(bytes.fromhex(found[1].decode()), int(found[2] or 0)) if found else _Lock()
 
 
-def _wal_is_empty(wal: str, synced_no: int) -> bool:
+def _wal_is_empty(wal: str, lock: _Lock) -> bool:
     """Its segments hold nothing. A daemon always leaves one: where there is none it was taken, and
     where none begins behind the batch that was synced that one was cut off.
+
+    Only the newest can have been cut short at its birth: a start renames the one that it finds.
     """
-    with os.scandir(wal) as found:
-        entries = list(found)
-    is_empty = all(
-        entry.stat(follow_symlinks=False).st_size <= _SEGMENT_HEADER_BYTES
-        if entry.is_file(follow_symlinks=False)
-        else not entry.name.endswith(".wal")
-        for entry in entries
-    )
-    segments = [entry.path for entry in entries if entry.name.endswith(".wal")]
-    return is_empty and any(_begins_behind(path, synced_no) for path in segments)
+    with _directory(wal) as fd, os.scandir(fd) as found:
+        segments = {one.name: one for one in found if one.name.endswith(".wal")}
+        for name, entry in segments.items():
+            if not (_SEGMENT_NAME.fullmatch(name) and entry.is_file(follow_symlinks=False)):
+                return False
+            if entry.stat(follow_symlinks=False).st_size > _SEGMENT_HEADER_BYTES:
+                return False
+    starts = {
+        name: _begin_of(os.path.join(wal, name), _SEGMENT_HEADER_BYTES) for name in sorted(segments)
+    }
+    if any(len(start) < _SEGMENT_HEADER_BYTES for start in list(starts.values())[:-1]):
+        return False
+    return _begins_behind(starts, lock)
 
 
-def _begins_behind(segment: str, synced_no: int) -> bool:
-    """It has its header, and that says so: what was cut below it may have held anything."""
-    header = _begin_of(segment, _SEGMENT_HEADER_BYTES)
-    before = header[_PREV_BATCH_NO_AT : _PREV_BATCH_NO_AT + 8]
-    return len(header) == _SEGMENT_HEADER_BYTES and int.from_bytes(before, "little") >= synced_no
+def _begins_behind(starts: dict[str, bytes], lock: _Lock) -> bool:
+    """One of these headers says so, and each that verifies is of this log and of its segment.
+
+    One that does not is no header at all: what stood behind it would be there.
+    """
+    log_uuid, has_one = lock.log_uuid, False
+    for name, start in starts.items():
+        if len(start) < _SEGMENT_HEADER_BYTES or zlib.crc32(start[:-4]) != _crc_of(start):
+            continue
+        magic, version, _, size, of_log, segment_id, before_no, *_ = _SEGMENT.unpack(start[:-4])
+        log_uuid = log_uuid or of_log
+        if (magic, version, size) != _FIXED or of_log != log_uuid or segment_id != int(name[:20]):
+            return False
+        has_one |= before_no >= lock.synced_no
+    return has_one
+
+
+def _crc_of(header: bytes) -> int:
+    return int.from_bytes(header[-4:], "little")
 
 
 def _begin_of(path: str, length: int) -> bytes:
@@ -100,17 +136,32 @@ def _begin_of(path: str, length: int) -> bytes:
         os.close(fd)
 
 
-def _holds_something(partials: str) -> bool:
+@contextmanager
+def _directory(path: str) -> Iterator[int]:
+    """A descriptor of it. OSError, FileNotFoundError only where nothing has that name."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        with os.scandir(partials) as entries:
-            return any(True for _ in entries)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _holds_something(folder: str, *names: str) -> bool:
+    """The innermost of these directories does; each must be one, as far as they are there."""
+    path, is_held = folder, False
+    try:
+        for name in names:
+            path = os.path.join(path, name)
+            with _directory(path) as fd, os.scandir(fd) as entries:
+                is_held = any(True for _ in entries)
     except FileNotFoundError:
         return False
+    return is_held
 
 
 def _tells_of_damage(quarantine: str) -> bool:
     try:
-        with os.scandir(quarantine) as entries:
+        with _directory(quarantine) as fd, os.scandir(fd) as entries:
             return any(not _NO_REPLY.match(entry.name) for entry in entries)
     except FileNotFoundError:
         return False
