@@ -117,6 +117,7 @@ class SessionRequests:
         until = anyio.current_time() + _ROOM_SECONDS
         while True:
             now = anyio.current_time()
+            self._sessions.check_sent(request, uid)  # in the step of the append: no delete between
             try:
                 placed = self._engine.ledgers.append(
                     ledger,
