@@ -117,6 +117,30 @@ def test_a_beginning_again_begins_again(disk: RealDisk, store: ArtifactStore) ->
     assert names(disk) == [DIGEST.hex()]
 
 
+def test_what_went_with_its_session_is_sent_again_from_the_beginning(
+    disk: RealDisk, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A2."""
+    size, other = len(CONTENT), sha256(b"z").digest()
+    assert put(store, b"z", 1)[-1]
+    store.put(UID, SESSION, DIGEST, size, 0, CONTENT[:100])
+    store.forget(UID, SESSION)
+    LedgerStore(disk).delete(UID, SESSION)
+    assert store.deleted(UID, SESSION) == {DIGEST.hex(), other.hex()}
+    assert store.deleted(UID, "another") == store.deleted(UID + 1, SESSION) == set()
+    for _ in range(2):
+        assert refused(store, "artifact_missing", DIGEST, size, 100, CONTENT[100:]) == ("100", "0")
+    assert names(disk) == []
+    assert put(store, CONTENT, 3000)[-1]
+    assert store.deleted(UID, SESSION) == {other.hex()}
+    monkeypatch.setattr("walld.ledger.artifacts._DELETED_MAX", 10)
+    for at in range(10):
+        store.put(UID, f"s{at}", other, 1, 0, b"z")
+        store.forget(UID, f"s{at}")
+    assert store.deleted(UID, SESSION) == set()
+    assert store.deleted(UID, "s9") == {other.hex()}
+
+
 def test_what_was_begun_first_makes_room(disk: RealDisk, store: ArtifactStore) -> None:
     digests = [sha256(bytes([at])).digest() for at in range(ARTIFACT_UPLOADS_PER_UID_MAX + 3)]
     for digest in digests:

@@ -118,6 +118,7 @@ class SessionRequests:
         until = loop.now() + _ROOM_SECONDS
         while True:
             now = loop.now()
+            self._sessions.check_sent(request, uid)  # in the step of the append: no delete between
             try:
                 placed = self._engine.ledgers.append(
                     ledger,

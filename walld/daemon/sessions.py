@@ -7,10 +7,11 @@ deleting it. Refuses: what an entry means (`engine/ledgers.py`, `sessions/`), th
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +24,7 @@ from walld.engine.entries import line_event
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import line_seq
+from walld.sessions.artifacts import artifacts_of
 from walld.sessions.state import SessionState
 from walld.wal import records
 
@@ -45,6 +47,7 @@ __all__ = ["Files", "Sessions", "wall_ms"]
 _log = logging.getLogger("walld.sessions")
 _hashes = re.compile(rb"[0-9a-f]{64,}").findall
 """What may name artifacts: a session can have as many of them as lines."""
+_DELETED = "an artifact that it names went with its session, which was deleted: send it again"
 
 
 class Files(NamedTuple):
@@ -221,6 +224,20 @@ class Sessions:
         was_there = self._store.delete(uid, session_id)
         self._snapshots.remove(uid, session_id)
         return was_there
+
+    def check_sent(self, request: wire.Append, uid: int) -> None:
+        """No entry names what was sent before its session was deleted (A2). Refusal.
+
+        An import may: its lines came without their artifacts.
+        """
+        gone = () if request.unowned else self.artifacts.deleted(uid, request.session_id)
+        for entry in request.entries if gone else ():
+            with suppress(ValueError, RecursionError):  # no JSON: refused as such
+                payload = json.loads(entry.payload)
+                for name, _ in artifacts_of(entry.type, payload):
+                    if name in gone:
+                        limit = "an artifact of the session"
+                        raise Refusal("artifact_missing", _DELETED, name, limit)
 
     async def create(self, uid: int, session_id: str, made: Forked, source: str) -> bool:
         """A new session, all its lines or none, durable at once. False: there is one.

@@ -9,11 +9,16 @@ outlives the process; whoever sends begins again.
 A fork's artifacts are second names of the same files: bytes of a hash never change, so nobody can
 tell, and they stay until the last session that names them goes.
 
-Invariant A1: a file with the name of a hash was verified; read again, it is verified again.
+Invariants
+- A1 A file with the name of a hash was verified; read again, it is verified again.
+- A2 Who sent an artifact, or a piece of one, to a session that was deleted since is told so, and no
+  entry names it there until it was sent again: an upload is never ended behind the delete that it
+  began before, nor is an entry without its artifact. Known as long as this process lives.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -32,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["ArtifactStore"]
 
 _DIGEST_BYTES: Final = 32
+_DELETED_MAX: Final = 4096
+"""Artifacts of deleted sessions that are remembered, but for those of the newest alone."""
+_NONE: Final[AbstractSet[str]] = frozenset()
 
 
 class _Upload:
@@ -54,6 +62,8 @@ class ArtifactStore:
         self._disk = disk
         self._uploads: dict[int, dict[str, _Upload]] = {}
         """By uid and path, in the order in which they were begun."""
+        self._deleted: dict[str, set[str]] = {}
+        """By folder, names of what went with its session, whole or begun, and came not again."""
 
     def put(
         self, uid: int, session_id: str, digest: bytes, size: int, offset: int, chunk: bytes
@@ -62,6 +72,7 @@ class ArtifactStore:
 
         One that is there already is True at once. ProtocolError: "bad_artifact" (a digest that is
         none, a size that cannot be), "artifact_offset" (`limit` is the one to go on from),
+        "artifact_missing" (what came before went with the session),
         "artifact_size" and "artifact_hash" (what came is not what was said: begin again). After
         OSError it is begun again as well.
         """
@@ -71,8 +82,12 @@ class ArtifactStore:
         if (upload is None or offset == 0) and self._is_whole(path, digest):
             self._drop(uid, path)
             self._sync_name(path)
+            self._sent(path)
             return True
         _check_size(path, size)
+        if upload is None and offset and digest.hex() in self.deleted(uid, session_id):
+            text = f"{path}: its session was deleted while it was sent"
+            raise ProtocolError("artifact_missing", text, offset, 0)
         if offset != (upload.received if upload is not None and offset else 0):
             wanted = upload.received if upload is not None else 0
             raise ProtocolError("artifact_offset", f"{path}: not the next piece", offset, wanted)
@@ -88,6 +103,7 @@ class ArtifactStore:
             self._drop(uid, path)
             raise
         uploads.pop(path).file.close()
+        self._sent(path)
         return True
 
     def read(self, uid: int, session_id: str, digest: bytes) -> bytes:
@@ -167,10 +183,30 @@ class ArtifactStore:
         return any(temporary(one) == path for begun in self._uploads.values() for one in begun)
 
     def forget(self, uid: int, session_id: str) -> None:
-        """The session is deleted: what was begun for it is not finished."""
+        """The session is deleted: what was begun for it is not finished (A2)."""
         begin = f"{session_dir(uid, session_id)}/"
-        for path in [path for path in self._uploads.get(uid, ()) if path.startswith(begin)]:
+        begun = [path for path in self._uploads.get(uid, ()) if path.startswith(begin)]
+        for path in begun:
             self._drop(uid, path)
+        gone = {path.rpartition("/")[2] for path in begun}
+        gone |= {digest.hex() for digest in self.list(uid, session_id)}
+        if not gone:
+            return
+        folder = _path(uid, session_id, "")
+        self._deleted[folder] = gone | self._deleted.pop(folder, set())
+        while len(self._deleted) > 1 and sum(map(len, self._deleted.values())) > _DELETED_MAX:
+            del self._deleted[next(iter(self._deleted))]
+
+    def deleted(self, uid: int, session_id: str) -> AbstractSet[str]:
+        """Names of artifacts that went with the session and were not sent again (A2). For any
+        thread.
+        """
+        return self._deleted.get(_path(uid, session_id, ""), _NONE)
+
+    def _sent(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        if (gone := self._deleted.get(f"{folder}/")) is not None:
+            gone.discard(name)
 
     def _begin(self, uid: int, path: str, size: int) -> _Upload:
         uploads = self._uploads[uid]

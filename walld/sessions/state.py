@@ -12,7 +12,6 @@ to damage leave holes: an entry whose parent is lost hangs on the newest one bef
 
 from __future__ import annotations
 
-from array import array
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,6 +20,7 @@ from walld.errors import FormatError
 from walld.sessions.events import UNKNOWN, Event, Problem, check_payload, unknown_turn
 from walld.sessions.hashed import Seqs, seqs_since
 from walld.sessions.journal import Journal
+from walld.sessions.parents import Parents
 from walld.sessions.snapshot import Piece, decode_piece, encode_piece
 from walld.sessions.step import Step, facts_of, key_name, key_names
 from walld.sessions.targets import check_target
@@ -71,8 +71,7 @@ class SessionState:
         self.last_seq = 0
         self.leaf: str | None = None
         self.ids = Seqs()
-        self.parents = array("I", [0])
-        """By seq; 0 for none."""
+        self.parents = Parents()
         self.keys = Seqs()
         """The first seq of a key, and of a type and a key, by `key_name`."""
         self.newest = Seqs()
@@ -179,7 +178,7 @@ class SessionState:
         newest = self._pending.pop() if self._pending else None
         assert newest is step, f"seq {step.seq} is in a snapshot already"
         del self.ids[step.id]
-        del self.parents[undo.last_seq + 1 :]
+        self.parents.cut(undo.last_seq)
         self.last_seq, self.leaf = undo.last_seq, undo.leaf
         for name, before in zip(key_names(step), undo.newest, strict=True):
             if self.keys[name] == step.seq:
@@ -205,7 +204,7 @@ class SessionState:
         missing = until - self.last_seq
         if missing > 0:
             _check_missing(missing)
-            self.parents.extend([0] * missing)
+            self.parents.add([0] * missing)
             self.last_seq = until
 
     def _step(self, event: Event) -> Step:
@@ -260,8 +259,7 @@ class SessionState:
                     self._take_tool(step.turn, step.type, step)
                 else:
                     self._take_turn(step.turn, step.type, step)
-            parents = [0] * (seq - self.last_seq - 1) + [step.parent_seq]
-            self.parents.extend(array("I", parents))
+            self.parents.add([0] * (seq - self.last_seq - 1) + [step.parent_seq])
         except BaseException:
             self._put_back(undo)
             raise
@@ -317,7 +315,12 @@ class SessionState:
 
     def to_base(self) -> bytes:
         """All of it. Deltas go on from here."""
-        blocks = (self.ids.block(), self._odd_parents(0), self.keys.block(), self.newest.block())
+        blocks = (
+            self.ids.block(),
+            self.parents.odd_behind(0),
+            self.keys.block(),
+            self.newest.block(),
+        )
         base = encode_piece(0, self.last_seq, self.leaf, *blocks, self.journal.pack())
         self._pending.clear()
         self._taken_seq = self.last_seq
@@ -347,7 +350,7 @@ class SessionState:
             elif step.turn is not None:
                 turns.add(step.turn)
         ids = seqs_since((step.id, step.seq) for step in pending)
-        blocks = (ids, self._odd_parents(after), seqs_since(keys), seqs_since(newest))
+        blocks = (ids, self.parents.odd_behind(after), seqs_since(keys), seqs_since(newest))
         journal = self.journal.changes(turns, tools)
         return encode_piece(after, self.last_seq, self.leaf, *blocks, journal)
 
@@ -363,14 +366,6 @@ class SessionState:
         except UnicodeDecodeError as error:
             raise FormatError(f"snapshot has a turn that cannot be read: {error}") from None
 
-    def _odd_parents(self, after: int) -> list[int]:
-        """Seq, parent seq, of entries behind `after` whose parent is not the one before."""
-        odd: list[int] = []
-        for seq, parent in enumerate(self.parents[after + 1 :], after + 1):
-            if parent != seq - 1:
-                odd += (seq, parent)
-        return odd
-
     def _go_on(self, piece: Piece) -> None:
         """To the end of a piece, with the parents that it says."""
         after, last_seq, count = piece.after, piece.last_seq, len(piece.ids.hashes) // 8
@@ -379,12 +374,7 @@ class SessionState:
         if count > last_seq - after:
             raise FormatError(f"snapshot has {count} ids, limit {last_seq - after}")
         _check_missing(last_seq - after - count)
-        self.parents.extend(range(after, last_seq))
-        try:
-            for seq, parent in zip(piece.parents[::2], piece.parents[1::2], strict=True):
-                self.parents[seq] = parent
-        except (IndexError, ValueError, OverflowError) as error:
-            raise FormatError(f"snapshot has parents of no entry: {error}") from None
+        self.parents.go_on(last_seq, piece.parents)
         self.last_seq, self.leaf, self._taken_seq = last_seq, piece.leaf, last_seq
 
 

@@ -9,12 +9,12 @@ they name on another branch they would not change, and a compaction would keep n
 
 from __future__ import annotations
 
-from array import array
 from typing import Final
 
 from walld.sessions.events import Event, Problem
 from walld.sessions.hashed import Seqs
 from walld.sessions.journal import Journal
+from walld.sessions.parents import Parents
 
 __all__ = ["check_target", "is_above"]
 
@@ -31,9 +31,9 @@ _OF_A_PATH: Final = frozenset(("message_edit", "compaction"))
 
 
 def check_target(
-    event: Event, parent: str | None, ids: Seqs, parents: array[int], journal: Journal
+    event: Event, parent: str | None, ids: Seqs, parents: Parents, journal: Journal
 ) -> Problem | None:
-    """Whether what the event names is there. parent: of the event. parents: by seq, 0 for none."""
+    """Whether what the event names is there. parent: of the event."""
     name = _TARGETS.get(event.type)
     target = None if name is None else event.payload.get(name)
     if name is None or target is None:
@@ -52,9 +52,6 @@ def check_target(
     return None
 
 
-def is_above(seq: int, entry_id: str | None, ids: Seqs, parents: array[int]) -> bool:
+def is_above(seq: int, entry_id: str | None, ids: Seqs, parents: Parents) -> bool:
     """Whether the entry of that seq stands on the path to the other. A parent is earlier."""
-    place = 0 if entry_id is None else ids.get(entry_id) or 0
-    while place > seq:
-        place = parents[place]
-    return place == seq
+    return parents.is_above(seq, 0 if entry_id is None else ids.get(entry_id) or 0)

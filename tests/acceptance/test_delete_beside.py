@@ -1,0 +1,81 @@
+"""A session is deleted while others send it artifacts and name them.
+
+What must be true: what is named was sent, or is missing nowhere; who lost the race is told so once,
+and clearly; nothing is left of a session that is deleted when nobody writes to it any more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from hashlib import sha256
+from typing import Any
+
+import pytest
+import walld_client
+from daemon_process import DaemonProcess
+
+ROUNDS = 150
+PIECES = 1_300_000
+"""Bytes of an artifact of several pieces."""
+
+
+def left(daemon: DaemonProcess) -> list[str]:
+    return [str(path) for path in daemon.files() if "/sessions/" in str(path)]
+
+
+def test_what_a_delete_took_is_not_named(daemon: DaemonProcess, reader: Any) -> None:
+    whole = os.urandom(1000)
+    digest = sha256(whole).hexdigest()
+    described = {"sha256": digest, "size": 1000, "media_type": "text/plain"}
+    other = walld_client.connect(daemon.socket_path, timeout=10)
+    session = reader.session("s")
+    kept = session.artifact(whole, "text/plain")
+    assert other.delete("s")
+    with pytest.raises(walld_client.Refused) as refused:
+        session.append("artifact", described)
+    assert (refused.value.code, refused.value.got) == ("artifact_missing", digest)
+    assert left(daemon) == []
+    again = session.artifact(whole, "text/plain")
+    assert (again.sha256, again.seq) == (kept.sha256, 1)
+    assert session.read_artifact(again.sha256) == whole
+    other.close()
+
+
+def test_many_deletes_beside_many_uploads(daemon: DaemonProcess) -> None:
+    refused: list[str] = []
+    over = threading.Event()
+
+    def send(number: int) -> None:
+        client = walld_client.connect(daemon.socket_path, timeout=30)
+        session, at = client.session("s"), 0
+        while not over.is_set():
+            at += 1
+            size = PIECES if at % 2 else 2000
+            try:
+                session.artifact(f"{number} {at} ".encode().ljust(size, b"x"), "text/plain")
+            except walld_client.Refused as error:
+                refused.append(error.code)
+        client.close()
+
+    reader = walld_client.connect(daemon.socket_path, timeout=30)
+    senders = [threading.Thread(target=send, args=[number]) for number in range(3)]
+    for sender in senders:
+        sender.start()
+    try:
+        for _ in range(ROUNDS):
+            reader.delete("s")
+            # An entry that is there at one moment has its artifact, unless it was deleted since.
+            audit = reader.session("s").project("audit") or {}
+            assert audit.get("artifacts_missing", []) == []
+    finally:
+        over.set()
+        for sender in senders:
+            sender.join()
+    assert set(refused) <= {"artifact_missing"}
+    audit = reader.session("s").project("audit") or {}
+    assert audit.get("artifacts_missing", []) == []
+    reader.delete("s")
+    assert left(daemon) == []
+    assert reader.session("s").messages() is None
+    reader.close()
