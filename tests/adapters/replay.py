@@ -149,7 +149,7 @@ class _Answer(BaseHTTPRequestHandler):
         if stop == "hold":
             self.server_side.closing.wait(60)
         if stop == "cut":
-            time.sleep(0.05)  # what was sent must not be lost to the reset
+            _wait_until_read(self.connection)  # or it would be lost to the reset
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.close_connection = True
             self.connection.close()
@@ -157,6 +157,30 @@ class _Answer(BaseHTTPRequestHandler):
         body = b"" if pack is None else pack.flush()
         tail = f"{len(body):x}\r\n".encode() + body + b"\r\n" if body else b""
         self.wfile.write(tail + b"0\r\n\r\n")
+
+
+def _wait_until_read(connection: socket.socket) -> None:
+    """Until the program has taken all that was sent out of its kernel's hands."""
+    own, its = (_in_hex(*one) for one in (connection.getsockname(), connection.getpeername()))
+    while True:
+        waiting = 0
+        with open("/proc/net/tcp", encoding="ascii") as sockets:
+            next(sockets)
+            for line in sockets:
+                _, here, there, _, queues, *_ = line.split()
+                sent, received = (int(one, 16) for one in queues.split(":", 1))
+                if (here, there) == (own, its):
+                    waiting += sent
+                elif (here, there) == (its, own):
+                    waiting += received
+        if not waiting:
+            return
+        time.sleep(0.001)
+
+
+def _in_hex(address: str, port: int) -> str:
+    """As /proc/net/tcp has it."""
+    return f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}:{port:04X}"
 
 
 def _holds_result(asked: dict[str, Any]) -> bool:
