@@ -165,7 +165,8 @@ def test_a_start_on_a_disk_that_is_full_of_what_nobody_needs_makes_room(
     small_disk: DaemonProcess,
 ) -> None:
     """Its own log: what frees it is all there."""
-    small_disk.options += ["--reclaim-seconds", "1000"]
+    # What is released stays until the last start.
+    small_disk.options += ["--reclaim-seconds", "1000", "--release-hold-seconds", "1000"]
     daemon = small_disk.start()
     client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
     large = client.reply("large")
@@ -185,6 +186,7 @@ def test_a_start_on_a_disk_that_is_full_of_what_nobody_needs_makes_room(
         while ballast.write(bytes(4096)):
             pass
     assert first.exists()
+    small_disk.options[-1] = "0"
     daemon.start()
     until(lambda: not first.exists(), "a segment that goes")
     assert second.exists()

@@ -137,7 +137,7 @@ class Kernel:
             if ours and vars(module).get("time") is real_time:
                 put(module, "time", clocks)
         put(dialing, "socket", sockets)
-        put(dialing, "random", self.random)
+        put(dialing, "_chance", self.random)
         put(os, "urandom", self.random.randbytes)
         put(peers, "credentials", self._credentials)
         put(peers, "open_pidfd", lambda _peer, pid: self._pidfd(pid))

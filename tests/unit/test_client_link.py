@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import select
 import socket
 import threading
@@ -525,6 +526,14 @@ def test_another_version_means_a_long_wait(
 
 
 # --- nobody is there ---
+
+
+def test_a_program_that_has_seeded_chance_draws_the_same(client: walld_client.Client) -> None:
+    random.seed(7)
+    before = random.getstate()
+    client.reply("S").token("x")
+    soon(lambda: client._link.dialing._attempts >= 3)
+    assert random.getstate() == before
 
 
 def test_one_line_is_logged_until_a_daemon_comes(

@@ -19,6 +19,8 @@ from walld_client.limits import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN
 __all__ = ["Dialing"]
 
 _log = logging.getLogger("walld")
+_chance = random.SystemRandom()
+"""Not the module's own: a program that has seeded that draws the same with walld as without."""
 
 
 class Dialing:
@@ -79,7 +81,7 @@ class Dialing:
         """The next attempt later: twice as long each time, with jitter, within bounds."""
         step = BACKOFF_SECONDS_MIN * 2 ** min(self._attempts, 10)
         self._attempts += 1
-        seconds = min(BACKOFF_SECONDS_MAX, step) * random.uniform(0.5, 1.0)
+        seconds = min(BACKOFF_SECONDS_MAX, step) * _chance.uniform(0.5, 1.0)
         self.retry_at = time.monotonic() + max(seconds, seconds_min)
 
     def welcomed(self) -> None:
