@@ -70,7 +70,8 @@ class DaemonProcess:
         self.options = [*options, "--backend", backend]
         self.process: subprocess.Popen[bytes] | None = None
         self.wrapper: list[str] = []
-        """A command to run the daemon under, such as strace."""
+        """A command to run the next daemon under, such as strace."""
+        self._is_wrapped = False
         self._reader: walld_client.Client | None = None
 
     # --- its life -----------------------------------------------------------------------------
@@ -78,6 +79,7 @@ class DaemonProcess:
     def start(self, *, wait: bool = True) -> DaemonProcess:
         """Run it, and wait until it has read its log and answers."""
         assert self.process is None, "one at a time"
+        self._is_wrapped = bool(self.wrapper)
         command = [*self.wrapper, sys.executable, "-m", "walld", "serve", *self.options]
         command += ["--data", str(self.data), "--socket", self.socket_path]
         with self.log_path.open("ab") as log:
@@ -98,7 +100,7 @@ class DaemonProcess:
     def kill(self) -> None:
         """SIGKILL: to the daemon itself; a wrapper ends with it."""
         if self.process is not None:
-            if self.wrapper:
+            if self._is_wrapped:
                 children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
                 for child in children.read_text().split():
                     os.kill(int(child), signal.SIGKILL)
