@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import anyio
 import msgspec
+from inline_worker import InlineWorker
 from trio.testing import MockClock
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
@@ -30,7 +31,6 @@ from walld.daemon.notify import Notifier
 from walld.daemon.owning import own
 from walld.daemon.serve import Daemon
 from walld.daemon.settings import Settings, load
-from walld.daemon.workers import InlineWorker
 from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk, RealFile
 

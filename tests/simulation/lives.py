@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import trio
+from inline_worker import InlineWorker
 
 from walld.daemon import listener as sockets
 from walld.daemon.notify import Notifier
 from walld.daemon.serve import Daemon
-from walld.daemon.workers import Errand, InlineErrand
 from walld.disk.medium import Crashed
 from walld.disk.owner import (
     LOCK_BYTES,
@@ -82,7 +82,7 @@ class _Owner(Marks):
         """Nothing to close."""
 
 
-class _Worker:
+class _Worker(InlineWorker):
     """A thread of the daemon: its jobs run on the loop, one at a time, after their time."""
 
     def __init__(self, mood: Mood) -> None:
@@ -99,14 +99,6 @@ class _Worker:
                     return done
                 await anyio.sleep(self._mood.latency())
                 return job()
-
-    async def timed(self, job: Callable[[], object]) -> float:
-        begun = anyio.current_time()
-        await self.run(job)
-        return anyio.current_time() - begun
-
-    def errand(self, job: Callable[[], object]) -> Errand:
-        return InlineErrand(self, job)
 
 
 class Lives:

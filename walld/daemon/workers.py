@@ -16,14 +16,13 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import anyio
-from anyio.lowlevel import checkpoint
 
 from walld.daemon import loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Errand", "InlineErrand", "InlineWorker", "ThreadWorker", "Worker"]
+__all__ = ["Errand", "ThreadWorker", "Worker"]
 
 T = TypeVar("T")
 
@@ -138,37 +137,3 @@ def _work(jobs: SimpleQueue[_Job[Any] | None]) -> None:
     while (job := jobs.get()) is not None:
         job.work()
         del job  # what it holds is not kept until the next one comes
-
-
-class InlineWorker:
-    """On the loop: for simulations, where a thread would break determinism."""
-
-    async def run(self, job: Callable[[], T]) -> T:
-        """The job's result, or its exception."""
-        await checkpoint()
-        return job()
-
-    async def timed(self, job: Callable[[], object]) -> float:
-        """The seconds of the loop's own clock that `run` took."""
-        begun = loop.now()
-        await self.run(job)
-        return loop.now() - begun
-
-    def errand(self, job: Callable[[], object]) -> Errand:
-        """It runs when it is awaited."""
-        return InlineErrand(self, job)
-
-
-class InlineErrand:
-    """Of a worker that has no thread: the job runs when it is awaited."""
-
-    def __init__(self, worker: Worker, job: Callable[[], object]) -> None:
-        self._worker = worker
-        self._job = job
-
-    def start(self) -> None:
-        """Nothing: there is no other thread."""
-
-    async def timed(self) -> float:
-        """The seconds of the loop's own clock that it took."""
-        return await self._worker.timed(self._job)
