@@ -7,6 +7,7 @@ from typing import Any
 
 import walld_client
 from walld_client.adapters.model_call import Board
+from walld_client.adapters.recording import Opener
 
 
 class Interrupting(str):
@@ -23,7 +24,7 @@ class Interrupting(str):
 def test_a_run_may_be_over_while_its_own_thread_has_the_table(monkeypatch: Any) -> None:
     """The objects of a run are collected where they are, in the middle of whatever goes on."""
     monkeypatch.setenv("WALLD_ENABLED", "0")
-    board = Board(walld_client.connect(), "s")
+    board = Board(Opener(walld_client.connect(), "s"))
     board.begin("other run").tool("weather", call_id="a")
     is_done, ended = threading.Event(), []
 

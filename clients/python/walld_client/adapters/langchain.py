@@ -47,7 +47,7 @@ from walld_client.adapters import langchain_interrupts as interrupts
 from walld_client.adapters.extras import needs
 from walld_client.adapters.langchain_events import Answer
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
-from walld_client.adapters.recording import SessionId
+from walld_client.adapters.recording import Opener, SessionId
 from walld_client.adapters.wire import Failure, finish_failure
 from walld_client.client import ClientBase
 
@@ -87,7 +87,7 @@ class WalldCallback(BaseCallbackHandler):
         session = session_id if session_id is not None else os.environ.get(_VARIABLE)
         if session is None:
             raise ValueError(f"a session_id is needed: none was given, and {_VARIABLE} is not set")
-        self._board = Board(client or _own_client(), session, on_reply, auto_release)
+        self._board = Board(Opener(client or _own_client(), session, on_reply, auto_release))
         # LangChain has the run id of whatever it will tell more of; where that is gone (a cancel,
         # of which it tells nobody) what is known of the run goes too.
         self._answers: WeakKeyDictionary[UUID, Answer] = WeakKeyDictionary()

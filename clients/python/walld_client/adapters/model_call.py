@@ -27,9 +27,8 @@ from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakSet
 
-from walld_client.adapters.recording import NO_TERMINAL, Opener, SessionId
+from walld_client.adapters.recording import NO_TERMINAL, Opener
 from walld_client.adapters.wire import Failure, call_name, finish_word
-from walld_client.client import ClientBase
 from walld_client.reply import ReplyBase
 
 __all__ = ["Board", "ModelCall", "Place", "safely"]
@@ -235,17 +234,8 @@ class ModelCall:
 class Board:
     """The model calls of a program whose tools are being run, by call id and by run."""
 
-    def __init__(
-        self,
-        client: ClientBase,
-        session_id: SessionId,
-        on_reply: Callable[[str], object] | None = None,
-        auto_release: bool = False,
-    ) -> None:
-        self._client = client
-        self._session_id = session_id
-        self._on_reply = on_reply
-        self._auto_release = auto_release
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
         self._lock = threading.RLock()
         """Of the two tables: tools run in threads. A finalizer of a run (`run_ended`) may come
         while its own thread has it."""
@@ -259,21 +249,11 @@ class Board:
     def begin(self, *place: Hashable, **meta: Any) -> ModelCall:
         """A model call begins, here and now: its session is asked for. Never raises."""
         about = {name: one for name, one in meta.items() if one is not None}
-        return ModelCall(self, place, self._session(), about)
-
-    def _session(self) -> str | None:
-        if isinstance(self._session_id, str):
-            return self._session_id
-        try:
-            return self._session_id()
-        except Exception:
-            _log.exception("a model call is not recorded: its session could not be told")
-            return None
+        return ModelCall(self, place, self._opener.session(), about)
 
     def open(self, session: str, meta: dict[str, Any]) -> ReplyBase | None:
         """The reply of a model call."""
-        opener = Opener(self._client, session, self._on_reply, self._auto_release)
-        return opener.open(**meta)
+        return self._opener.open_in(session, **meta)
 
     def tool_started(self, place: Place, call_id: str | None, name: object = None) -> str | None:
         """The program begins to run a tool that a recorded call has asked for. By what comes back

@@ -40,7 +40,7 @@ from walld_client.adapters.call_names import CallNames
 from walld_client.adapters.extras import needs
 from walld_client.adapters.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.openai_responses import ResponsesFold
-from walld_client.adapters.recording import NO_TERMINAL, SessionId
+from walld_client.adapters.recording import NO_TERMINAL, Opener, SessionId
 from walld_client.adapters.wire import Failure, call_name, plain
 from walld_client.client import ClientBase
 
@@ -74,7 +74,7 @@ class WalldHooks(RunHooks[Any]):
         on_reply: Callable[[str], object] | None = None,
         auto_release: bool = False,
     ) -> None:
-        self._board = Board(client, session_id, on_reply, auto_release)
+        self._board = Board(Opener(client, session_id, on_reply, auto_release))
         self._runs: dict[int, _Run] = {}
         """By the id of their context, as long as that lives."""
         self._held: set[_Run] = set()

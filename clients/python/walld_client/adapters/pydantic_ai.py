@@ -74,7 +74,7 @@ class WalldCapability(AbstractCapability[Any]):
         stream_runs: bool = False,
     ) -> None:
         opener = Opener(client, session_id, on_reply, auto_release)
-        self._make_board = partial(Board, client, session_id, on_reply, auto_release)
+        self._make_board = partial(Board, opener)
         self._stream_runs = stream_runs and not opener.is_off
 
     async def for_run(self, ctx: Any) -> AbstractCapability[Any]:
