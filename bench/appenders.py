@@ -8,6 +8,7 @@ as JSON. Refuses: what it means.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import selectors
@@ -31,11 +32,9 @@ coding agent, whose largest (49 KB) are not among them."""
 _USUAL_BYTES = 300
 
 
-def payloads(seed: int = 0) -> Iterator[bytes]:
+def payloads() -> Iterator[bytes]:
     """Payloads of a session as sessions are, for ever: small and large ones mixed, always alike."""
-    at = seed
-    while True:
-        at += 1
+    for at in itertools.count(1):
         yield message(_SIZES[at * 7 % len(_SIZES)])
 
 

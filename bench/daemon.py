@@ -51,8 +51,8 @@ def highest_lag(before: dict[str, float], after: dict[str, float]) -> float:
 class Peer:
     """One raw connection that waits for its answers."""
 
-    def __init__(self, socket_path: str, role: str, producer: bytes | None = None) -> None:
-        self.producer = producer or os.urandom(16)
+    def __init__(self, socket_path: str, role: str) -> None:
+        self.producer = os.urandom(16)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(PATIENCE_SECONDS)
         self._buffer = b""

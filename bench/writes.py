@@ -254,7 +254,7 @@ def _emptied(daemon: Daemon) -> float:
     return left
 
 
-def _life_figures(run: Run, name: str, lives: _Lives) -> list[Figure]:
+def _life_figures(name: str, lives: _Lives) -> list[Figure]:
     note = (
         f"replies of {name}: {lives.replies:,} replies in {lives.ticks} ticks, "
         f"{lives.written / 1e6:.0f} MB written, {lives.carried / 1e6:.0f} MB of it carried; "
@@ -277,5 +277,5 @@ def measure(run: Run) -> list[Figure]:
     names = list(_MIXES) if not run.quick else ["2, 20 and 120 s"]
     for at, name in enumerate(names):
         share = 0.3 + 0.7 * at / len(names)
-        figures += _life_figures(run, name, _mix(run, name, run.pick(11, 3), share))
+        figures += _life_figures(name, _mix(run, name, run.pick(11, 3), share))
     return figures

@@ -18,7 +18,7 @@ from walld.errors import FormatError
 from walld.foreign import entries
 from walld.foreign.detect import FORMATS, detect, read
 from walld.foreign.entries import Draft, Foreign
-from walld.foreign.export import to_jsonl, to_otel
+from walld.foreign.export import to_otel
 from walld.foreign.lines import Line, at_ms, parsed
 from walld.sessions.events import Event
 from walld.sessions.state import SessionState
@@ -270,16 +270,6 @@ def test_a_line_that_is_too_long_to_keep_is_kept_in_part(monkeypatch: pytest.Mon
         "line_chars": 11,
     }
     assert entries.kept_line(Line(1, "y" * 5000), "r")["line"] == "y" * 4096
-
-
-def test_to_jsonl():
-    message = {"role": "user", "content": "\ud83d"}
-    lines = list(to_jsonl([b'{"walld":1}\n', '{"seq":1}', message]))
-    assert lines == [
-        b'{"walld":1}\n',
-        b'{"seq":1}\n',
-        b'{"role":"user","content":"\\ud83d"}\n',
-    ]
 
 
 def test_to_otel():

@@ -110,7 +110,7 @@ def test_every_bit_and_every_length_of_a_line_counts() -> None:
     for length in range(len(line)):
         assert line_seq(line[:length]) == 0
         with pytest.raises(FormatError, match="crc is"):
-            read_line(line[:length], "here")
+            read_line(line[:length])
 
 
 def test_a_line_whose_crc_is_right_and_whose_fields_are_not() -> None:
@@ -126,8 +126,8 @@ def test_a_line_whose_crc_is_right_and_whose_fields_are_not() -> None:
     ]:
         changed = body.replace(old, new, 1)
         whole = b'%b,"crc":"%08x"}\n' % (changed, crc32(changed))
-        with pytest.raises(FormatError, match=r"events\.jsonl: "):
-            read_line(whole, "events.jsonl")
+        with pytest.raises(FormatError, match="a line: "):
+            read_line(whole)
 
 
 @given(st.integers(0, AT_MS_MAX))

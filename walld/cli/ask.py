@@ -15,7 +15,6 @@ import errno
 import os
 import socket
 import time
-from types import TracebackType
 
 import msgspec
 from walld_client.socket_path import is_private, socket_candidates
@@ -104,12 +103,7 @@ class Daemon:
     def __enter__(self) -> Daemon:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
     def next_id(self) -> int:

@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["Progress"]
@@ -34,12 +33,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._length:
             sys.stderr.write(f"\r{' ' * self._length}\r")
             sys.stderr.flush()

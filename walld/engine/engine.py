@@ -124,7 +124,7 @@ class Engine:
             kept = self.kept.facts_of(connection.uid, start.stream_id)
             if kept is not None and (connection.uid, start.stream_id) not in self.registry.by_key:
                 self.count_lost(connection.uid, start.stream_id, kept.held_seq + 1, resume.synced)
-                self.rules.revive(connection, start, kept, at_ms).attested(resume.synced)
+                self.rules.revive(connection, start, kept).attested(resume.synced)
             else:
                 if not resume.released:
                     self.count_lost(connection.uid, start.stream_id, 0, resume.synced)

@@ -298,9 +298,7 @@ class Rules:
             return "stream_exists", "a stream_id in use", "resolve the earlier one first"
         return None
 
-    def revive(
-        self, connection: Connection, event: wire.Start, kept: KeptFacts, at_ms: int
-    ) -> Stream:
+    def revive(self, connection: Connection, event: wire.Start, kept: KeptFacts) -> Stream:
         """A producer taken for gone is back: its stream goes on behind its partial.
 
         It keeps its number, so that the partial and the new records are one reply.

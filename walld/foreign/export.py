@@ -1,4 +1,4 @@
-"""A session in the words of others: JSON lines, and OpenTelemetry's messages for generative models.
+"""A session in the words of others: OpenTelemetry's messages for generative models.
 
 Owns: the shapes. Refuses: reading a session, choosing its messages (the daemon's projections do),
 writing files. OpenTelemetry itself is not needed for it.
@@ -7,24 +7,11 @@ writing files. OpenTelemetry itself is not needed for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["to_jsonl", "to_otel"]
-
-
-def to_jsonl(lines: Iterable[bytes | str | Mapping[str, Any]]) -> Iterator[bytes]:
-    """One line each, newline included: lines of the ledger byte for byte, messages as JSON.
-
-    Messages of a provider pass as they are; JSON is ASCII, so that half characters get through.
-    """
-    for line in lines:
-        if isinstance(line, Mapping):
-            made = json.dumps(dict(line), separators=(",", ":")).encode()
-        else:
-            made = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
-        yield made if made.endswith(b"\n") else made + b"\n"
+__all__ = ["to_otel"]
 
 
 def to_otel(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

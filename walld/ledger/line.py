@@ -51,7 +51,6 @@ CHAIN_BYTES: Final = 16
 AT_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond that four digits of a year can say."""
 
-_SEQ = b'{"seq":'
 _PAYLOAD = b',"payload":'
 _CHAIN = b',"chain":"'
 _CRC = b',"crc":"'
@@ -195,24 +194,24 @@ def line_chain(line: bytes) -> bytes:
     return line[_chain_text]
 
 
-def read_line(line: bytes, where: str = "a line") -> Line:
-    """An event. FormatError names `where`, what is wrong, and both values."""
+def read_line(line: bytes) -> Line:
+    """An event. FormatError names what is wrong, and both values."""
     if not _is_whole(line):
-        raise _damaged(where, "crc", line[_crc_at:], b"%08x" % crc32(line[:_crc_at]))
+        raise _damaged("a line", "crc", line[_crc_at:], b"%08x" % crc32(line[:_crc_at]))
     # No string before it can hold this: the quotes in it would be escaped.
     at = line.find(_PAYLOAD)
     found = _seq.match(line)
     if at < 0 or found is None or line[_chain_at : _chain_at + len(_CHAIN)] != _CHAIN:
-        raise _damaged(where, "fields", line[:80], "payload, chain and crc at the end")
+        raise _damaged("a line", "fields", line[:80], "payload, chain and crc at the end")
     try:
         fields = _decode(line[:at] + b"}")
         chain = _chain_bytes(line[_chain_text])
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise _damaged(where, "fields", line[:80], error) from error
+        raise _damaged("a line", "fields", line[:80], error) from error
     if fields.seq != int(found[1]):
-        raise _damaged(where, "a second seq", fields.seq, int(found[1]))
+        raise _damaged("a line", "a second seq", fields.seq, int(found[1]))
     return Line(
-        fields.seq, fields.id, fields.parent, at_ms_of(fields.at, where), fields.type,
+        fields.seq, fields.id, fields.parent, at_ms_of(fields.at), fields.type,
         fields.turn, fields.cause, fields.correlation, fields.key, fields.leaf, fields.owner,
         line[at + len(_PAYLOAD) : _chain_at], chain,
     )  # fmt: skip
@@ -224,7 +223,7 @@ def at_text(at_ms: int) -> str:
     return f"{_second_text(second)}.{rest:03d}Z"
 
 
-def at_ms_of(text: str, where: str = "a line") -> int:
+def at_ms_of(text: str) -> int:
     """The reverse. FormatError where the text is not exactly that."""
     try:
         found = int(text[20:23]) + 1000 * _second_of(text[:19])
@@ -232,7 +231,7 @@ def at_ms_of(text: str, where: str = "a line") -> int:
             return found
     except ValueError:
         pass
-    raise _damaged(where, "at", text, "2026-11-22T13:20:11.123Z")
+    raise _damaged("a line", "at", text, "2026-11-22T13:20:11.123Z")
 
 
 def _is_whole(line: bytes) -> bool:

@@ -42,7 +42,7 @@ def encode(message: msgspec.Struct) -> bytes:
     return _length.pack(len(body)) + body
 
 
-def frame_bytes(buffer: bytes | bytearray, limit: int = FRAME_BYTES_MAX) -> int:
+def frame_bytes(buffer: bytes | bytearray) -> int:
     """How long the frame at the start of `buffer` is, prefix and all; 4 while that is not known.
 
     Raises FrameTooLong.
@@ -50,8 +50,8 @@ def frame_bytes(buffer: bytes | bytearray, limit: int = FRAME_BYTES_MAX) -> int:
     if len(buffer) < 4:
         return 4
     length: int = _length.unpack_from(buffer)[0]
-    if length > limit:
-        raise FrameTooLong(length, limit)
+    if length > FRAME_BYTES_MAX:
+        raise FrameTooLong(length, FRAME_BYTES_MAX)
     return 4 + length
 
 
