@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 import walld_client
 from walld_client.partial import from_recovered
 from walld_client.wire import messages as wire
@@ -31,7 +32,17 @@ from wire_peer import Peer
 
 from walld.cli.offline import find
 
-__all__ = ["BACKENDS", "PATIENCE_SECONDS", "ROOT", "DaemonProcess", "environment", "until"]
+__all__ = [
+    "BACKENDS",
+    "PATIENCE_SECONDS",
+    "ROOT",
+    "DaemonProcess",
+    "MakeDaemon",
+    "environment",
+    "needs_strace",
+    "until",
+    "walld",
+]
 
 ROOT = Path(__file__).parents[1]
 BACKENDS = ("asyncio+uvloop", "asyncio", "trio")
@@ -39,6 +50,10 @@ PATIENCE_SECONDS = 30.0
 """Only how long something broken may keep a test waiting; no test passes by it."""
 
 Value = TypeVar("Value")
+
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
+)
 
 
 def until(
@@ -58,6 +73,14 @@ def environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python'}"}
 
 
+def walld(*words: object) -> subprocess.CompletedProcess[str]:
+    """A command line, in a process of its own, that may need no daemon."""
+    command = [sys.executable, "-m", "walld", *map(str, words)]
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
 class DaemonProcess:
     """`walld serve` on `home`/data."""
 
@@ -75,6 +98,14 @@ class DaemonProcess:
         self._reader: walld_client.Client | None = None
 
     # --- its life -----------------------------------------------------------------------------
+
+    def inject(self, fault: str, *paths: Path) -> None:
+        """Its next lives are under strace, which does this to a call, of these files or of any."""
+        call = fault.partition(":")[0]
+        self.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null"]
+        self.wrapper += ["-e", f"trace={call}", "-e", f"inject={fault}"]
+        for path in paths:
+            self.wrapper += ["-P", str(path)]
 
     def start(self, *, wait: bool = True) -> DaemonProcess:
         """Run it, and wait until it has read its log and answers."""
@@ -240,3 +271,11 @@ class DaemonProcess:
     def segments(self) -> list[Path]:
         """Segments, oldest first."""
         return sorted((self.data / "wal").glob("*.wal"))
+
+    def events_path(self, session_id: str) -> Path:
+        """The file of a session of this user."""
+        return self.data / "sessions" / str(os.geteuid()) / session_id / "events.jsonl"
+
+
+MakeDaemon = Callable[..., DaemonProcess]
+"""The fixture `make_daemon`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -16,11 +15,9 @@ from typing import Any
 
 import pytest
 import walld_client
-from agents.process import Obedient
-from daemon_process import DaemonProcess, until
+from agents.process import MakeAgent, Obedient
+from daemon_process import DaemonProcess, MakeDaemon, until
 
-MakeAgent = Callable[..., Obedient]
-MakeDaemon = Callable[..., DaemonProcess]
 TRICKY = (".", "..", "a/b", "../" * 5 + "etc", "ü" * 512, "con\n\0", " ")
 TEXT = "half \ud83d, \u2028, \0, 'quotes\" and \\ "
 BYTES = bytes(range(256)) * 5000

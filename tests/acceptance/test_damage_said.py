@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agents.process import Obedient
-from daemon_process import DaemonProcess, until
+from agents.process import MakeAgent, Obedient
+from daemon_process import DaemonProcess, MakeDaemon, until
 from walld_client import Unavailable, frames
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld.disk.real import RealDisk
 from walld.wal.scan import LogScan
-
-MakeDaemon = Callable[..., DaemonProcess]
-MakeAgent = Callable[..., Obedient]
 
 
 def batches(daemon: DaemonProcess) -> list[tuple[Path, int, int]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -16,14 +15,12 @@ from typing import Any
 import pytest
 import walld_client
 import walld_client.aio
-from agents.process import Obedient
+from agents.process import MakeAgent
 from colours import connect
 from daemon_process import DaemonProcess, until
 from walld_client.wire import messages as wire
 from wire_peer import Peer
 
-MakeAgent = Callable[..., Obedient]
-MakeDaemon = Callable[..., DaemonProcess]
 TRICKY = (".", "..", "a/b", "../" * 5 + "etc", "ü" * 512, "con\n\0", " ")
 TEXT = "half \ud83d, \u2028, \0, 'quotes\" and \\ "
 BYTES = bytes(range(256)) * 5000

@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from daemon_process import PATIENCE_SECONDS, DaemonProcess, environment, until
 
-__all__ = ["AgentProcess", "Board", "Nursery", "Obedient"]
+__all__ = ["AgentProcess", "Board", "MakeAgent", "Nursery", "Obedient"]
 
 FOLDER = Path(__file__).parent
 
@@ -178,3 +179,7 @@ class Nursery(AgentProcess):
             pass  # it had ended by itself, unheard
         finally:
             super().close()
+
+
+MakeAgent = Callable[..., Obedient]
+"""The fixture `make_agent`."""

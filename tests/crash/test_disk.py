@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,11 +11,8 @@ from contextlib import suppress
 import pytest
 import walld_client
 from agents.process import Obedient
-from daemon_process import PATIENCE_SECONDS, DaemonProcess, until
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, needs_strace, until
 
-needs_strace = pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
-)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 
 
@@ -197,20 +193,14 @@ def test_a_start_on_a_disk_that_is_full_of_what_nobody_needs_makes_room(
     client.close()
 
 
-def _under_strace(daemon: DaemonProcess, inject: str) -> DaemonProcess:
-    call = inject.split(":", maxsplit=1)[0]
-    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
-    daemon.wrapper += ["-e", f"inject={inject}"]
-    return daemon.start()
-
-
 @needs_strace
 def test_a_failed_sync_is_never_repeated_on_its_file(
     make_daemon: Callable[..., DaemonProcess],
 ) -> None:
     daemon = make_daemon()
     # The first sync of a batch fails: LOCK and the start's own files are synced by fsync.
-    _under_strace(daemon, "fdatasync:error=EIO:when=3")
+    daemon.inject("fdatasync:error=EIO:when=3")
+    daemon.start()
     client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
     reply = client.reply("s")
     sent = []
@@ -241,7 +231,8 @@ def test_a_failed_write_moves_on_to_a_new_segment(
     make_daemon: Callable[..., DaemonProcess],
 ) -> None:
     daemon = make_daemon()
-    _under_strace(daemon, "pwrite64:error=EIO:when=12..13")
+    daemon.inject("pwrite64:error=EIO:when=12..13")
+    daemon.start()
     client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
     reply = client.reply("s")
     sent = []
@@ -267,7 +258,8 @@ def test_a_sync_that_hangs_holds_up_neither_writes_nor_agents_nor_queries(
     make_daemon: Callable[..., DaemonProcess],
 ) -> None:
     daemon = make_daemon("--flush-bound-ms", "200")
-    _under_strace(daemon, "fdatasync:delay_enter=3000000")  # each: `when` counts by thread
+    daemon.inject("fdatasync:delay_enter=3000000")
+    daemon.start()  # each: `when` counts by thread
     client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
     reply = client.reply("s")
     reply.token("first ")
@@ -294,7 +286,8 @@ def test_a_write_that_hangs_pauses_agents_and_answers_whoever_asks(
 ) -> None:
     """The queue fills to its bound and no further; new connections still learn what is wrong."""
     daemon = make_daemon("--flush-bound-ms", "200")
-    _under_strace(daemon, "pwrite64:delay_enter=8000000:when=8")
+    daemon.inject("pwrite64:delay_enter=8000000:when=8")
+    daemon.start()
     client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
     reply = client.reply("s")
     piece = "y" * 250_000

@@ -45,9 +45,7 @@ class History:
 
     def __init__(self, daemon: DaemonProcess, inject: str) -> None:
         self.daemon = daemon
-        call = inject.partition(":")[0]
-        daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
-        daemon.wrapper += ["-e", f"inject={inject}"]
+        daemon.inject(inject)
         daemon.start(wait=False)
 
     def go_on(self) -> None:

@@ -11,18 +11,11 @@ from pathlib import Path
 
 import pytest
 import walld_client
-from agents.process import Obedient
-from daemon_process import DaemonProcess
+from agents.process import MakeAgent, Obedient
+from daemon_process import DaemonProcess, MakeDaemon
 
 from walld.disk.real import RealDisk
 from walld.wal.scan import LogScan
-
-MakeDaemon = Callable[..., DaemonProcess]
-MakeAgent = Callable[..., Obedient]
-
-
-def newest(daemon: DaemonProcess) -> Path:
-    return max((daemon.data / "wal").glob("*.wal"))
 
 
 def say(daemon: DaemonProcess, make_agent: MakeAgent, name: str) -> Obedient:
@@ -58,7 +51,7 @@ def test_the_newest_segment_is_missed_while_others_stand(
     daemon.kill()
     held.kill()
     lost.kill()
-    spoil(newest(daemon))
+    spoil(daemon.segments()[-1])
     is_missed(daemon)
 
 
@@ -70,7 +63,7 @@ def test_the_last_batch_of_an_orderly_end_is_missed(
     assert daemon.terminate() == 0
     held.kill()
     lost.kill()
-    segment = newest(daemon)
+    segment = daemon.segments()[-1]
     with RealDisk(str(daemon.data), read_only=True) as disk:
         ends = [batch for _, batch in LogScan(disk) if any(r.body_bytes for r in batch.records)]
     os.truncate(segment, ends[-1].offset)

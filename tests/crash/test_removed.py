@@ -5,13 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 
-from agents.process import Obedient
-from daemon_process import DaemonProcess, environment, until
+from agents.process import MakeAgent
+from daemon_process import DaemonProcess, MakeDaemon, environment, until
 
-MakeDaemon = Callable[..., DaemonProcess]
-MakeAgent = Callable[..., Obedient]
 BEGIN = """
     reply = client.reply("S", stream_id="R")
     reply.token("before ")

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess, environment
+from daemon_process import DaemonProcess, walld
 
 from walld.ledger.line import read_line
 
 Change = Callable[[list[bytes]], list[bytes]]
 
 
-def walld(*words: str) -> subprocess.CompletedProcess[str]:
-    """The command line, in a process of its own."""
-    command = [sys.executable, "-m", "walld", *words]
-    return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
-    )
-
-
-def file_of(daemon: DaemonProcess, session_id: str = "s") -> Path:
-    return daemon.data / "sessions" / str(os.geteuid()) / session_id / "events.jsonl"
-
-
 def changed(daemon: DaemonProcess, change: Change, session_id: str = "s") -> list[bytes]:
     """The daemon is restarted with other lines in the file; those it had, header included."""
     assert daemon.terminate() == 0
-    path = file_of(daemon, session_id)
+    path = daemon.events_path(session_id)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(change(list(lines))))
     daemon.start()
@@ -77,7 +62,7 @@ def test_a_damaged_last_line_is_no_torn_end(daemon: DaemonProcess, has_snapshot:
 
     def spoil(lines: list[bytes]) -> list[bytes]:
         if not has_snapshot:
-            file_of(daemon).with_name("snapshot").unlink()
+            daemon.events_path("s").with_name("snapshot").unlink()
         return flip_last(lines)
 
     lines = changed(daemon, spoil)
@@ -178,7 +163,7 @@ def test_a_torn_write_of_lines_that_the_log_has_is_no_damage(daemon: DaemonProce
         session.message("user", f"in the log {number}")
     lines = [json.dumps(one) for one in session.events()]
     daemon.kill()
-    path = file_of(daemon)
+    path = daemon.events_path("s")
     before = path.read_bytes()
     assert before.count(b"\n") == 2, "the rest is in the log alone"
     for torn in (b"\0" * 600 + b"\n", b'{"seq":2,"id":"x"}\n{"seq":3', b"\n\n", b'{"seq":2,'):
@@ -195,7 +180,7 @@ def test_without_its_events_a_session_is_damaged_and_not_unwritten(daemon: Daemo
     session = daemon.reader.session("s")
     pay(session)
     assert daemon.terminate() == 0
-    file_of(daemon).unlink()
+    daemon.events_path("s").unlink()
     daemon.start()
     client = daemon.reader
     session = client.session("s")

@@ -5,41 +5,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import walld_client
-from agents.process import Obedient
-from daemon_process import DaemonProcess, until
+from agents.process import MakeAgent, Obedient
+from daemon_process import DaemonProcess, MakeDaemon, needs_strace, until
 
 from walld.disk.real import RealDisk
 from walld.wal.scan import ScannedBatch, SegmentScan
 from walld.wal.verdict import CORRUPT, SegmentFacts
 
-MakeDaemon = Callable[..., DaemonProcess]
-MakeAgent = Callable[..., Obedient]
-needs_strace = pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
-)
 PAY = (
     "t = client.session('s').submit('pay', message_id='m'); t.worker_started(); "
     "t.intent('pay', {}, call_id='k', side_effect='external-write', resume_policy='never-rerun'); "
     "t.tool_started('k'); None"
 )
-
-
-def failing(daemon: DaemonProcess, *paths: Path) -> None:
-    """Its next lives cannot read these files."""
-    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pread64", "-e"]
-    daemon.wrapper += ["inject=pread64:error=EIO"]
-    for path in paths:
-        daemon.wrapper += ["-P", str(path)]
-
-
-def file_of(daemon: DaemonProcess, session_id: str) -> Path:
-    return daemon.data / "sessions" / str(os.geteuid()) / session_id / "events.jsonl"
 
 
 def seqs(daemon: DaemonProcess, session_id: str = "s") -> list[tuple[int, Any]]:
@@ -117,7 +99,7 @@ def test_lines_that_can_be_read_again_stand_before_those_that_came_since(
     assert [note(second, n, "filed") for n in range(5, 7)] == [6, 7]
     unread = second.segments()[-1]
     second.kill()
-    failing(second, unread)
+    second.inject("pread64:error=EIO", unread)
     second.start()
     session = second.reader.session("s")
     for ask in (session.events, session.resume_check, session.messages, session.state):
@@ -130,8 +112,8 @@ def test_lines_that_can_be_read_again_stand_before_those_that_came_since(
     assert filed > 8
     assert seqs(second) == list(zip(new, range(3, 6), strict=True))
     if is_late:
-        until(file_of(second, "s").exists, "what came since in its file")
-        until(lambda: b'"n":7' in file_of(second, "filed").read_bytes(), "and in the other's")
+        until(second.events_path("s").exists, "what came since in its file")
+        until(lambda: b'"n":7' in second.events_path("filed").read_bytes(), "and in the other's")
     second.kill()
     second.wrapper = []
     second.start()
@@ -150,13 +132,13 @@ def test_a_segment_that_stays_unread_costs_a_session_one_leap(second: DaemonProc
     note(second, 0)
     unread = second.segments()[-1]
     second.kill()
-    failing(second, unread)
+    second.inject("pread64:error=EIO", unread)
     second.start()
     first = note(second, 1)
     second.kill()
     second.start()
     assert note(second, 2) == first + 1
-    until(file_of(second, "s").exists, "a checkpoint")
+    until(second.events_path("s").exists, "a checkpoint")
     second.kill()
     second.start()
     assert note(second, 3) == first + 2
@@ -177,7 +159,7 @@ def test_the_gate_is_shut_where_a_start_may_be_among_what_is_lost(
         lose(second)
     else:
         second.kill()
-        failing(second, segment)
+        second.inject("pread64:error=EIO", segment)
     second.start()
     if is_filed:
         assert reasons(second) == ["log_unreadable"]
@@ -259,12 +241,12 @@ def test_what_may_come_back_is_not_deleted_by_half(
     unread = second.segments()[-1]
     second.kill()
     agent.kill()
-    failing(second, unread)
+    second.inject("pread64:error=EIO", unread)
     second.start()
     for name in ("s", "filed"):
         with pytest.raises(walld_client.Unavailable, match="nothing was deleted"):
             second.reader.delete(name)
-    assert file_of(second, "filed").exists()
+    assert second.events_path("filed").exists()
     second.kill()
     second.wrapper = []
     second.start()
@@ -283,7 +265,7 @@ def test_a_delete_does_not_say_there_was_nothing_where_that_is_not_known(
     with pytest.raises(walld_client.Unavailable):
         second.reader.delete("s")
     assert second.reader.delete("filed") is True
-    assert not file_of(second, "filed").exists()
+    assert not second.events_path("filed").exists()
 
 
 @pytest.mark.parametrize("length", [40, 76])

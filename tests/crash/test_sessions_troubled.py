@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import walld_client
-from daemon_process import PATIENCE_SECONDS, DaemonProcess, until
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, MakeDaemon, needs_strace, until
 from walld_client.wire import messages as wire
 from wire_peer import Peer
 
-MakeDaemon = Callable[..., DaemonProcess]
-needs_strace = pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
-)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 
 
@@ -81,8 +76,7 @@ def test_a_submit_waits_its_time_and_then_says_that_nothing_is_known(
     make_daemon: MakeDaemon,
 ) -> None:
     daemon = make_daemon("--flush-bound-ms", "200")
-    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]
-    daemon.wrapper += ["-e", "inject=fdatasync:delay_enter=4000000:when=2"]
+    daemon.inject("fdatasync:delay_enter=4000000:when=2")
     daemon.start()
     client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
     session = client.session("s")
@@ -176,8 +170,7 @@ def test_a_stop_writes_also_what_came_behind_a_checkpoint_that_was_begun(
 ) -> None:
     """50 lines begin one, which waits for its sync when one more line and the stop come."""
     daemon = make_daemon()
-    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]
-    daemon.wrapper += ["-e", "inject=fdatasync:delay_enter=400000"]
+    daemon.inject("fdatasync:delay_enter=400000")
     daemon.start()
     session = daemon.reader.session("s")
     session.append_many([{"type": "note", "payload": {"n": n}} for n in range(50)])

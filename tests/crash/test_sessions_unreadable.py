@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess, environment, until
+from daemon_process import DaemonProcess, MakeDaemon, needs_strace, until, walld
 
-MakeDaemon = Callable[..., DaemonProcess]
-needs_strace = pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
-)
 SECRET = "a secret that was released"
-
-
-def walld(*words: object) -> subprocess.CompletedProcess[str]:
-    """The command line, in a process of its own."""
-    command = [sys.executable, "-m", "walld", *map(str, words)]
-    return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
-    )
-
-
-def file_of(daemon: DaemonProcess, session_id: str) -> Path:
-    return daemon.data / "sessions" / str(os.geteuid()) / session_id / "events.jsonl"
 
 
 @pytest.fixture
@@ -71,7 +52,7 @@ def goes_on(daemon: DaemonProcess) -> None:
         reply.end()
     for number in range(130):
         client.session("new").append("note", {"n": number})
-    until(lambda: file_of(daemon, "new").exists(), "the file of a new session")
+    until(lambda: daemon.events_path("new").exists(), "the file of a new session")
     until(lambda: not daemon.wal_holds(SECRET.encode()), "the end of what was released")
     with pytest.raises(walld_client.Unavailable):
         client.session("hurt").events()
@@ -88,15 +69,14 @@ def goes_on(daemon: DaemonProcess) -> None:
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_it_holds_up_nothing(stopped: DaemonProcess, plant: Callable[[Path, Path], None]) -> None:
-    plant(file_of(stopped, "hurt"), stopped.home / "aside")
+    plant(stopped.events_path("hurt"), stopped.home / "aside")
     stopped.start()
     goes_on(stopped)
 
 
 @needs_strace
 def test_one_whose_disk_fails_holds_up_nothing(stopped: DaemonProcess) -> None:
-    stopped.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pread64"]
-    stopped.wrapper += ["-e", "inject=pread64:error=EIO", "-P", str(file_of(stopped, "hurt"))]
+    stopped.inject("pread64:error=EIO", stopped.events_path("hurt"))
     stopped.start()
     goes_on(stopped)
     stopped.kill()
@@ -109,7 +89,7 @@ def test_one_whose_disk_fails_holds_up_nothing(stopped: DaemonProcess) -> None:
 def test_fsck_names_it_and_salvage_takes_the_rest(
     stopped: DaemonProcess, plant: Callable[[Path, Path], None]
 ) -> None:
-    plant(file_of(stopped, "hurt"), stopped.home / "aside")
+    plant(stopped.events_path("hurt"), stopped.home / "aside")
     found = walld("fsck", stopped.data, "--json")
     assert found.returncode == 2, found
     states = {one["session_id"]: one["state"] for one in json.loads(found.stdout)["sessions"]}
@@ -119,7 +99,7 @@ def test_fsck_names_it_and_salvage_takes_the_rest(
     taken = walld("salvage", stopped.data, "--to", to, "--json")
     assert taken.returncode == 1, taken
     assert any("hurt" in why for why in json.loads(taken.stdout)["unread"])
-    good = to / file_of(stopped, "good").relative_to(stopped.data)
+    good = to / stopped.events_path("good").relative_to(stopped.data)
     assert b"to good" in good.read_bytes()
 
 
@@ -127,9 +107,9 @@ def test_salvage_takes_what_the_log_has_of_it(stopped: DaemonProcess) -> None:
     stopped.start()
     stopped.reader.session("hurt").message("user", "in the log alone")
     stopped.kill()
-    a_directory(file_of(stopped, "hurt"), stopped.home)
+    a_directory(stopped.events_path("hurt"), stopped.home)
     to = stopped.home / "new"
     taken = walld("salvage", stopped.data, "--to", to, "--json")
     assert taken.returncode == 1, taken
-    lines = (to / file_of(stopped, "hurt").relative_to(stopped.data)).read_bytes().splitlines()
+    lines = (to / stopped.events_path("hurt").relative_to(stopped.data)).read_bytes().splitlines()
     assert [b"in the log alone" in line for line in lines] == [False, True]

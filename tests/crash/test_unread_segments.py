@@ -8,29 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import walld_client
-from agents.process import Obedient
-from daemon_process import DaemonProcess, until
-
-MakeDaemon = Callable[..., DaemonProcess]
-MakeAgent = Callable[..., Obedient]
-
-
-needs_strace = pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
-)
-
-
-def newest(daemon: DaemonProcess) -> Path:
-    return max((daemon.data / "wal").glob("*.wal"))
-
-
-def say(daemon: DaemonProcess, make_agent: MakeAgent, name: str) -> Obedient:
-    agent = make_agent(daemon)
-    agent.do(f"r = client.reply('session-{name}', stream_id='{name}')")
-    for number in range(10):
-        agent.do(f"r.token('{number} '); r.drain(20, level='synced')")
-    return agent
+from agents.process import MakeAgent
+from crash.test_newest_segment import is_missed, say
+from daemon_process import DaemonProcess, MakeDaemon, needs_strace, until
 
 
 def unread_once(daemon: DaemonProcess, make_agent: MakeAgent, *, held: bool) -> Path:
@@ -40,11 +20,10 @@ def unread_once(daemon: DaemonProcess, make_agent: MakeAgent, *, held: bool) -> 
         say(daemon, make_agent, "held")
         daemon.restart()
     agent = say(daemon, make_agent, "lost")
-    segment = newest(daemon)
+    segment = daemon.segments()[-1]
     daemon.kill()
     agent.kill()
-    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pread64"]
-    daemon.wrapper += ["-e", "inject=pread64:error=EIO", "-P", str(segment)]
+    daemon.inject("pread64:error=EIO", segment)
     daemon.start()
     return segment
 
@@ -60,13 +39,7 @@ def test_what_is_gone_once_it_could_be_read_is_said(
     daemon.kill()
     daemon.wrapper = []
     spoil(segment)
-    assert daemon.cli("fsck", str(daemon.data)).returncode == 2
-    assert daemon.cli("recover", "session-lost", "--data", str(daemon.data)).returncode == 1
-    for _ in range(2):
-        daemon.start()
-        with pytest.raises(walld_client.Unavailable, match="tell of damage"):
-            daemon.reader.recover("session-lost")
-        daemon.kill()
+    is_missed(daemon)
 
 
 @needs_strace

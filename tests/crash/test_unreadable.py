@@ -7,31 +7,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import walld_client
-from agents.process import Obedient
-from daemon_process import DaemonProcess, environment, until
+from agents.process import MakeAgent
+from daemon_process import DaemonProcess, MakeDaemon, needs_strace, until, walld
 from walld_client import offline
 
-MakeDaemon = Callable[..., DaemonProcess]
-MakeAgent = Callable[..., Obedient]
-needs_strace = pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
-)
 KEPT = ("one", "two", "three")
-
-
-def walld(*words: object) -> subprocess.CompletedProcess[str]:
-    """The command line, in a process of its own."""
-    command = [sys.executable, "-m", "walld", *map(str, words)]
-    return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
-    )
 
 
 def place(daemon: DaemonProcess, name: str) -> Path:
@@ -64,16 +49,9 @@ def says(*names: str) -> dict[str, str]:
     return {name: f"says {name}" for name in names}
 
 
-def failing(daemon: DaemonProcess, path: Path, when: str = "") -> None:
-    """Its next life cannot read a file, each time or the first few."""
-    inject = f"inject=pread64:error=EIO{when}"
-    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pread64"]
-    daemon.wrapper += ["-e", inject, "-P", str(path)]
-
-
 @needs_strace
 def test_an_error_that_passes_costs_nothing(stopped: DaemonProcess) -> None:
-    failing(stopped, place(stopped, "one"), ":when=1..2")
+    stopped.inject("pread64:error=EIO:when=1..2", place(stopped, "one"))
     stopped.start()
     assert orphans(stopped) == says(*KEPT)
     assert stopped.reader.recover("session-of-nobody") is None
@@ -82,7 +60,7 @@ def test_an_error_that_passes_costs_nothing(stopped: DaemonProcess) -> None:
 @needs_strace
 def test_a_partial_that_cannot_be_read_hides_no_other(stopped: DaemonProcess) -> None:
     path = place(stopped, "one")
-    failing(stopped, path)
+    stopped.inject("pread64:error=EIO", path)
     stopped.start()
     assert orphans(stopped) == says("two", "three")
     for asked in ({"session_id": "session-one"}, {"stream_id": "one"}, {"stream_id": "nobody's"}):
@@ -123,11 +101,11 @@ def test_a_reply_that_could_not_be_read_shares_its_number_with_no_later_one(
         until(place(daemon, "one").exists, "its partial")
         until(lambda: not daemon.wal_holds(b"says"), "a log that has let go of it")
         daemon.kill()
-        failing(daemon, place(daemon, "one"))
+        daemon.inject("pread64:error=EIO", place(daemon, "one"))
     else:
         daemon.kill()
         agent.kill()
-        failing(daemon, max((daemon.data / "wal").iterdir()))
+        daemon.inject("pread64:error=EIO", max((daemon.data / "wal").iterdir()))
     daemon.start()
     later = make_agent(daemon)
     later.do("r = client.reply('session-two', stream_id='two'); r.token('says two'); r.drain(20)")

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import walld_client
-from agents.process import Obedient
-from daemon_process import DaemonProcess, until
+from agents.process import MakeAgent, Obedient
+from daemon_process import MakeDaemon, needs_strace, until
 
-MakeDaemon = Callable[..., DaemonProcess]
-MakeAgent = Callable[..., Obedient]
-needs_strace = pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
-)
 COUNT = 30
-
-
-def failing(daemon: DaemonProcess, path: Path) -> None:
-    """Its next life cannot read a file."""
-    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=pread64"]
-    daemon.wrapper += ["-e", "inject=pread64:error=EIO", "-P", str(path)]
 
 
 @needs_strace
@@ -37,7 +25,7 @@ def test_what_was_acknowledged_and_cannot_be_read_is_a_gap(
     agent.do(f"[r.token(f'{{i}} ') for i in range({COUNT})]; r.drain(20, level='synced')")
     (segment,) = (daemon.data / "wal").iterdir()
     daemon.kill()
-    failing(daemon, segment)
+    daemon.inject("pread64:error=EIO", segment)
     daemon.start()
 
     def gaps() -> list[tuple[int, int, str]]:
@@ -63,9 +51,6 @@ def test_a_segment_begun_behind_one_that_could_not_be_read_may_be_unread_too(
     """V4: what a third daemon writes then has numbers of its own, and is read with all the rest."""
     daemon = make_daemon()
 
-    def newest() -> Path:
-        return max((daemon.data / "wal").glob("*.wal"))
-
     def life(name: str, *, then: Callable[[Obedient], None] = Obedient.kill) -> Path:
         """A daemon, an agent that says much to it, and the end of both."""
         daemon.start()
@@ -73,16 +58,16 @@ def test_a_segment_begun_behind_one_that_could_not_be_read_may_be_unread_too(
         agent.do(f"r = client.reply('session-{name}', stream_id='{name}')")
         for number in range(15):
             agent.do(f"r.token('{number} '); r.drain(20, level='synced')")
-        segment = newest()
+        segment = daemon.segments()[-1]
         daemon.kill()
         then(agent)
         return segment
 
     life("hold", then=lambda _agent: None)
     second = life("b")
-    failing(daemon, second)
+    daemon.inject("pread64:error=EIO", second)
     third = life("c")
-    failing(daemon, third)
+    daemon.inject("pread64:error=EIO", third)
     life("d")
     daemon.wrapper = []
     daemon.start()
@@ -120,8 +105,7 @@ def test_one_error_of_the_kernel_is_no_reason_not_to_start(
     agent.do("r = client.reply('s', stream_id='r'); r.token('kept'); r.drain(20, level='synced')")
     agent.kill()
     daemon.kill()
-    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e"]
-    daemon.wrapper += [f"inject={call}:error=EIO:when=1", "-P", str(daemon.data / name)]
+    daemon.inject(f"{call}:error=EIO:when=1", daemon.data / name)
     daemon.start()
     reply = daemon.reader.recover("s")
     assert reply is not None
@@ -139,8 +123,7 @@ def test_a_directory_that_can_never_be_listed_is_named(make_daemon: MakeDaemon, 
     daemon = make_daemon()
     daemon.start()
     daemon.kill()
-    daemon.wrapper = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=getdents64", "-e"]
-    daemon.wrapper += ["inject=getdents64:error=EIO", "-P", str(daemon.data / name)]
+    daemon.inject("getdents64:error=EIO", daemon.data / name)
     daemon.start(wait=False)
     assert daemon.ended() == 1
     last = daemon.log_text().splitlines()[-1]
@@ -162,7 +145,7 @@ def test_a_reply_of_a_turn_goes_to_its_session_with_all_its_words_or_waits(
     daemon.terminate()
     daemon.start()
     agent.do("r = t.reply(stream_id='r'); r.token('You must NOT '); r.drain(20, level='synced')")
-    segment = max((daemon.data / "wal").glob("*.wal"))
+    segment = daemon.segments()[-1]
 
     def is_back() -> bool:
         try:
@@ -172,7 +155,7 @@ def test_a_reply_of_a_turn_goes_to_its_session_with_all_its_words_or_waits(
         return reply is not None and reply.owner_alive
 
     daemon.kill()
-    failing(daemon, segment)
+    daemon.inject("pread64:error=EIO", segment)
     daemon.start()
     until(is_back, "the agent")
     agent.do("r.token('delete it.'); r.end(); r.drain(20, level='synced')")

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import walld_client
 from agents.process import Obedient
-from daemon_process import DaemonProcess, until
+from daemon_process import DaemonProcess, MakeDaemon, until
 from strangers import DaemonOf, needs_root
 from walld_client.wire import messages as wire
 from wire_peer import Peer
 
-MakeDaemon = Callable[..., DaemonProcess]
 OTHER = 61001
 
 

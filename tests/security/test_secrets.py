@@ -6,18 +6,15 @@ import os
 import re
 import signal
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agents.process import Obedient
-from daemon_process import DaemonProcess, until
+from agents.process import MakeAgent
+from daemon_process import DaemonProcess, MakeDaemon, until
 from walld_client.wire import messages as wire
 from wire_peer import Peer
 
 CANARY = "canary7f3a"
-MakeDaemon = Callable[..., DaemonProcess]
-MakeAgent = Callable[..., Obedient]
 
 SAYS_IT_EVERYWHERE = f"""
 reply = client.reply("s", stream_id="r", meta={{"k": {CANARY!r}}})

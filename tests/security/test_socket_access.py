@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemon_process import DaemonProcess
+from daemon_process import DaemonProcess, MakeDaemon
 from strangers import NOBODY, as_user, needs_root
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 from wire_peer import Peer
-
-MakeDaemon = Callable[..., DaemonProcess]
 
 CONNECT = """
 peer = socket.socket(socket.AF_UNIX)
