@@ -1,4 +1,4 @@
-"""PartialReply: from the wire, and to messages an application or a provider takes."""
+"""PartialReply: from the wire, and to messages an application takes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from partial_reply import call, open_call, piece, recovered, reply
 from walld_client import wtf8
 from walld_client.partial import Gap, PartialReply, ReplyError, from_recovered
 from walld_client.wire import messages as wire
@@ -14,66 +15,6 @@ from walld_client.wire import messages as wire
 HIGH, LOW = "\ud83d", "\ude00"
 EMOJI = HIGH.encode("utf-16-le", "surrogatepass") + LOW.encode("utf-16-le", "surrogatepass")
 GRIN = EMOJI.decode("utf-16-le")
-
-
-def piece(kind: str, first_seq: int, value: str = "", **more: Any) -> wire.RecoveredSegment:
-    fields: dict[str, Any] = {
-        "step": 0,
-        "attempt": 0,
-        "last_seq": first_seq,
-        "at_ms": 1000 * first_seq + 500,
-    }
-    return wire.RecoveredSegment(
-        kind=kind,
-        first_seq=first_seq,
-        text=value.encode("utf-8", "surrogatepass"),
-        **(fields | more),
-    )
-
-
-def call(first_seq: int, call_id: str = "c1", name: str | None = "search", **more: Any) -> Any:
-    fields: dict[str, Any] = {
-        "call_id": call_id,
-        "name": name,
-        "arguments": b'{"q": "x"}',
-        "arguments_complete": True,
-        "result": b"found",
-        "outcome": "done",
-    }
-    return piece("tool", first_seq, **(fields | more))
-
-
-def open_call(first_seq: int, **more: Any) -> Any:
-    return call(first_seq, **({"result": None, "outcome": "unknown"} | more))
-
-
-def recovered(*segments: wire.RecoveredSegment, **more: Any) -> wire.Recovered:
-    fields: dict[str, Any] = {
-        "stream_id": "st",
-        "session_id": "se",
-        "uid": 1000,
-        "turn_id": None,
-        "parent": None,
-        "meta": None,
-        "status": "crashed",
-        "owner_alive": False,
-        "lost_reason": "process_gone",
-        "error": None,
-        "finish_reason": None,
-        "started_at_ms": 500,
-        "last_event_at_ms": 9500,
-        "last_seq": max([one.last_seq for one in segments], default=0),
-        "gaps": [],
-        "attempts": 1,
-        "events": len(segments),
-        "partial": True,
-        "partial_reason": "mid_sentence",
-    }
-    return wire.Recovered(segments=list(segments), **(fields | more))
-
-
-def reply(*segments: wire.RecoveredSegment, **more: Any) -> PartialReply:
-    return from_recovered(recovered(*segments, **more))
 
 
 # --- fields ---------------------------------------------------------------------------------------
@@ -338,131 +279,6 @@ def test_reasoning_only_is_a_plain_message_and_none_for_a_provider() -> None:  #
     assert (message["content"], message["reasoning"]) == ("", "hm")
     assert message["tool_calls"][0]["outcome"] == "unknown"
     assert got.messages("openai") == got.messages("anthropic") == []
-
-
-# --- provider messages ----------------------------------------------------------------------------
-
-
-def test_case_16_no_orphan_goes_to_a_provider() -> None:
-    got = reply(
-        piece("text", 1, "a"),
-        open_call(2),
-        piece("tool_result", 3, call_id="c9", name="t", result=b"r", outcome="done"),
-        piece("text", 4, "b"),
-        open_call(6, call_id="c2", step=1),
-        piece("text", 7, "c", step=2),
-    )
-    assert got.messages("openai") == [{"role": "assistant", "content": "ab\n\nc"}]
-    assert got.messages("anthropic") == [
-        {"role": "assistant", "content": [{"type": "text", "text": "ab\n\nc"}]}
-    ]
-
-
-def test_text_after_a_call_is_the_next_message() -> None:
-    got = reply(call(1), call(2, call_id="c2"), piece("text", 3, "a"), call(4, call_id="c3"))
-    assert [one["role"] for one in got.messages("openai")] == [
-        "assistant",
-        "tool",
-        "tool",
-        "assistant",
-        "tool",
-    ]
-    assert [one["role"] for one in got.messages("anthropic")] == [
-        "assistant",
-        "user",
-        "assistant",
-        "user",
-    ]
-    assert got.messages("openai")[0]["content"] is None
-
-
-def test_calls_of_two_steps_are_two_messages() -> None:
-    got = reply(call(1), call(2, call_id="c2", step=1))
-    assert [one["role"] for one in got.messages("openai")] == ["assistant", "tool"] * 2
-
-
-def test_a_failed_call_says_so_where_the_provider_has_a_word_for_it() -> None:
-    blocks = reply(call(1, outcome="failed")).messages("anthropic")[1]["content"]
-    assert blocks[0]["is_error"] is True
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complete", "sent"),
-    [
-        (None, False, {}),
-        (b"", False, {}),
-        (b" ", False, {}),
-        (b'{"a": [1]}', True, {"a": [1]}),
-        (b'{"a": "\\ud83d"}', True, {"a": "\ufffd"}),
-        (b'{"a": 1', False, None),
-        (b"[1]", True, None),
-        (b'{"a": NaN}', False, None),
-    ],
-)
-def test_arguments_a_provider_takes(
-    arguments: bytes | None, complete: bool, sent: dict[str, Any] | None
-) -> None:
-    got = reply(call(1, arguments=arguments, arguments_complete=complete))
-    if sent is None:
-        assert got.messages("openai") == got.messages("anthropic") == []
-        return
-    openai = got.messages("openai")[0]["tool_calls"][0]["function"]["arguments"]
-    assert json.loads(openai) == sent
-    assert got.messages("anthropic")[0]["content"][0]["input"] == sent
-
-
-def test_a_call_whose_name_is_lost_is_not_sent() -> None:
-    assert reply(call(1, name=None)).messages("openai") == []
-
-
-@pytest.mark.parametrize(
-    ("result", "is_json", "sent"),
-    [
-        (b"found", False, "found"),
-        (b"", False, '""'),
-        (b"\n", False, '"\\n"'),
-        (b'{"n": "\xc3\xa9"}', True, '{"n": "é"}'),
-        (b"null", True, "null"),
-        (b'"text"', True, "text"),
-    ],
-)
-def test_results_are_text_and_never_empty(result: bytes, is_json: bool, sent: str) -> None:
-    got = reply(call(1, result=result, result_json=is_json))
-    assert got.messages("openai")[1]["content"] == sent
-    assert got.messages("anthropic")[1]["content"][0]["content"] == sent
-
-
-def test_ids_and_names_are_such_as_providers_take() -> None:
-    got = reply(
-        call(1, call_id="0f9d4c2e-aaaa-bbbb-cccc-1234567890ab:12", name="fs.read file"),
-        call(2, call_id="same"),
-        call(3, call_id="same", step=1),
-        call(4, call_id="", step=1),
-        call(5, call_id=HIGH, step=1, name="x" * 99),
-    )
-    calls = [one for m in got.messages("openai") for one in m.get("tool_calls", [])]
-    ids = [one["id"] for one in calls]
-    assert ids[1] == "same"
-    assert len(set(ids)) == 5
-    assert all(len(one) <= 40 and one.replace("_", "").isalnum() for one in ids)
-    assert [one["function"]["name"] for one in calls] == [
-        "fs_read_file",
-        "search",
-        "search",
-        "search",
-        "x" * 64,
-    ]
-    results = [one["tool_call_id"] for one in got.messages("openai") if one["role"] == "tool"]
-    assert results == ids
-    assert got.messages("openai") == got.messages("openai")
-
-
-def test_a_last_message_does_not_end_in_white_space_for_anthropic() -> None:
-    got = reply(piece("text", 1, "Hello \n"))
-    assert got.messages("anthropic")[0]["content"] == [{"type": "text", "text": "Hello"}]
-    assert got.messages("openai")[0]["content"] == "Hello \n"
-    assert reply(piece("text", 1, " \n")).messages("anthropic") == []
-    assert reply(piece("text", 1, " \n"), call(2)).messages("openai")[0]["content"] is None
 
 
 # --- to_dict --------------------------------------------------------------------------------------
