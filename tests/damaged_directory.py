@@ -56,7 +56,8 @@ def begin(stream_id: str = "s1", session_id: str = "chat", uid: int = UID) -> Be
 
 
 def text(first_seq: int, *tokens: str) -> Text:
-    return Text(first_seq, 5, bytes(len(one.encode()) for one in tokens), "".join(tokens).encode())
+    encoded = [one.encode("utf-8", "surrogatepass") for one in tokens]
+    return Text(first_seq, 5, bytes(map(len, encoded)), b"".join(encoded))
 
 
 def ended(seq: int) -> Happened:

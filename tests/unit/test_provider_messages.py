@@ -104,7 +104,7 @@ def test_ids_and_names_are_such_as_providers_take() -> None:
         call(2, call_id="same"),
         call(3, call_id="same", step=1),
         call(4, call_id="", step=1),
-        call(5, call_id=HIGH, step=1, name="x" * 99),
+        call(5, call_id="\ud83d", step=1, name="x" * 99),
     )
     calls = [one for m in got.messages("openai") for one in m.get("tool_calls", [])]
     ids = [one["id"] for one in calls]
