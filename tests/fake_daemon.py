@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import threading
 import time
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+import walld_client
+from walld_client.reply import Reply
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
@@ -46,6 +49,17 @@ class Peer:
             if isinstance(event, wire.Token | wire.Run) and event.stream == stream:
                 out += event.text
         return out.decode("utf-8", "surrogatepass")
+
+    def seqs(self, stream: int = 1) -> list[int]:
+        """Those of a stream's events, each of a folded run by itself."""
+        seqs: list[int] = []
+        for event in self.events():
+            if event.stream == stream:
+                count = 1
+                if isinstance(event, wire.Run):
+                    count = sum(1 for b in event.lengths if b < 0x80)
+                seqs += range(event.seq, event.seq + count)
+        return seqs
 
 
 class FakeDaemon:
@@ -122,6 +136,24 @@ class FakeDaemon:
         self.until(lambda: peer.text(stream) == text)
         return peer
 
+    def fill(self, client: walld_client.Client, reply: Reply) -> None:
+        """Send until the daemon takes no more, the kernel is full and something waits."""
+        self.parked.clear()
+        self.reading.clear()
+        sent = 0
+        while True:
+            lags = reply.token("0123456789" * 50) != reply.sent_seq
+            if lags and self.parked.is_set():
+                connection = client._link._socket
+                assert connection is not None
+                # Not select(2): it takes no descriptor above 1,023.
+                waits = select.poll()
+                waits.register(connection, select.POLLOUT)
+                if not waits.poll(0):
+                    return
+            sent += 1
+            assert sent < 1_000_000
+
     def _spawn(self, target: Callable[..., None], *given: object) -> None:
         thread = threading.Thread(target=target, args=given, daemon=True)
         thread.start()
@@ -185,3 +217,11 @@ def fake_daemon(path: str) -> Iterator[FakeDaemon]:
         yield daemon
     finally:
         daemon.stop()
+
+
+def soon(condition: Callable[[], object]) -> None:
+    """Wait for another thread of this process; the bound only ends a test that has failed."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "never came"
+        time.sleep(0.002)
