@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import walld_client
 from daemon_process import DaemonProcess
 
 from adapters.replay import Replay
@@ -28,6 +29,14 @@ def kept_by(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]
     finally:
         daemon.close()
     assert "Traceback" not in daemon.log_text(), daemon.log_text()[-4000:]
+
+
+@pytest.fixture
+def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
+    """A client of this process."""
+    client = walld_client.connect(kept_by.socket_path)
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,11 @@ import copy
 import importlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
 from walld_client.adapters import tee
 
 from adapters.answers import WIRES, answer, told
@@ -32,13 +31,6 @@ hooks = importlib.import_module("walld_client.adapters.httpx2")
 MESSAGES: Any = [{"role": "user", "content": "hello"}]
 WHOLE = told(answer("chat", "text"))["text"]
 BODY = {"model": "text", "messages": [], "stream": True}
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @pytest.fixture

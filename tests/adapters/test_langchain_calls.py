@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
 from walld_client import PartialReply
 
 from adapters.replay import Replay
@@ -29,13 +28,6 @@ httpx2, messages, models, openai, runnables, tools = map(
     ),
 )
 callback = importlib.import_module("walld_client.adapters.langchain").WalldCallback
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
 
 from adapters.replay import Replay
 from adapters.trial import wants
@@ -28,13 +27,6 @@ agents, messages, tools, openai, memory, types = map(
 callback = importlib.import_module("walld_client.adapters.langchain").WalldCallback
 
 QUESTION: Any = {"messages": [{"role": "user", "content": "hello"}]}
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @pytest.fixture

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
 
 from adapters.answers import answer, told
 from adapters.replay import Replay
@@ -35,13 +34,6 @@ QUESTION: Any = {"messages": [{"role": "user", "content": "hello"}]}
 APPROVED = {"type": "approve"}
 REJECTED = {"type": "reject"}
 OPEN = ("unknown", None)
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 class Program:

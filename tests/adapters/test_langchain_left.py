@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import PATIENCE_SECONDS, DaemonProcess, until
+from daemon_process import PATIENCE_SECONDS, until
 
 from adapters.answers import answer, told
 from adapters.replay import Replay
@@ -37,13 +37,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:.* is in beta:DeprecationWarning", "ignore:.* is experimental:DeprecationWarning"
 )
 QUESTION: Any = {"messages": [{"role": "user", "content": "hello"}]}
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @tools.tool

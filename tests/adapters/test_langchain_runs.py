@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
 from walld_client import PartialReply
 
 from adapters.answers import answer, told
@@ -37,13 +36,6 @@ callback = importlib.import_module("walld_client.adapters.langchain").WalldCallb
 
 QUESTION: Any = {"messages": [{"role": "user", "content": "hello"}]}
 user: ContextVar[str] = ContextVar("user")
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @pytest.fixture

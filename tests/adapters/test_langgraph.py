@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from operator import add
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -30,13 +30,6 @@ from walld_client.adapters.langgraph import WalldSaver  # noqa: E402
 SUITE_TESTS_MIN = 81
 """In langgraph-checkpoint-conformance 0.0.2."""
 each_client = pytest.mark.parametrize("client", ["sync", "aio"])
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
 
 from adapters.trial import wants
 
@@ -15,13 +13,6 @@ wants("langgraph", "langgraph-checkpoint-conformance", "langchain-openai")
 
 from langgraph.checkpoint import base, memory  # noqa: E402
 from walld_client.adapters.langgraph import WalldSaver  # noqa: E402
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 def at(thread: str, **more: Any) -> Any:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
 
 from adapters.answers import WIRES, answer
 from adapters.replay import Replay
@@ -24,13 +23,6 @@ response_hook = importlib.import_module("walld_client.adapters.httpx2").response
 
 MESSAGES: Any = [{"role": "user", "content": "hello"}]
 Read = Callable[[str, str], tuple[str, str, str | None]]
-
-
-@pytest.fixture(scope="module")
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
 from walld_client import PartialReply
 
 from adapters.answers import answer, told
@@ -31,13 +30,6 @@ agents.set_tracing_disabled(True)
 user: ContextVar[str] = ContextVar("user")
 each_wire = pytest.mark.parametrize("wire", ["chat", "responses"])
 each_way = pytest.mark.parametrize("what", ["run", "tee"])
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess, until
+from daemon_process import until
 from walld_client.adapters import tee
 
 from adapters.answers import WIRES, answer, joined, told
@@ -32,13 +32,6 @@ middleware = importlib.import_module("walld_client.adapters.anthropic")
 response_hook = importlib.import_module("walld_client.adapters.httpx2").response_hook
 
 MESSAGES: Any = [{"role": "user", "content": "hello"}]
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @pytest.fixture

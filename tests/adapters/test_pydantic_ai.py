@@ -6,7 +6,7 @@ import asyncio
 import gc
 import importlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -57,13 +57,6 @@ def test_kept_before_it_is_handed_on(
     programs: Nursery, kept_by: DaemonProcess, wire: str, scenario: str
 ) -> None:
     check_kept_before_it_is_handed_on(programs, kept_by, scenario, provider=wire, what="iter")
-
-
-@pytest.fixture
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @pytest.mark.parametrize("what", ["run", "run streamed", "iter"])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
 from walld_client.adapters import tee, teeing
 
 from adapters.answers import answer, told
@@ -19,13 +18,6 @@ wants("httpx2", "openai")
 openai = importlib.import_module("openai")
 
 WHOLE = told(answer("chat", "text"))["text"]
-
-
-@pytest.fixture(scope="module")
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 @pytest.fixture

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
 from walld_client.adapters import tee
 
 from adapters.answers import WIRES
@@ -22,13 +20,6 @@ from adapters.trial import wants
 wants("httpx2", "openai", "anthropic")
 anthropic, httpx2, openai = map(importlib.import_module, ("anthropic", "httpx2", "openai"))
 response_hook = importlib.import_module("walld_client.adapters.httpx2").response_hook
-
-
-@pytest.fixture(scope="module")
-def walld(kept_by: DaemonProcess) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(kept_by.socket_path)
-    yield client
-    client.close()
 
 
 def message(item_id: str, *texts: str) -> dict[str, Any]:
