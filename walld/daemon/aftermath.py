@@ -141,9 +141,10 @@ class Aftermath:
             self._written()
 
     async def has_left(self, segment: Segment) -> bool:
-        """One that could not be read may go: a row says that it will not be missed.
+        """May a segment that could not be read go? Once a row says so: no later start misses it.
 
-        On a full disk it goes without: then a start says that it is gone, though it is kept.
+        On a full disk it goes without a row: then a start says that it is gone, though it is in
+        quarantine/.
         """
         engine = self._engine
         if segment.segment_id in self._left or engine.disk_full:
@@ -171,8 +172,8 @@ class Aftermath:
         )
 
     def _may_be_joined(self) -> bool:
-        """Pieces of replies stand in the log of which more may be in what could not be read: it has
-        a name as long as they are there.
+        """Pieces of replies stand in the log, and more of them may be in what could not be read:
+        whose that is only these pieces tell.
         """
         is_time = not self._engine.disk_full and loop.now() <= self._hold_until
         return self._has_pieces and is_time

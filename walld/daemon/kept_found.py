@@ -126,12 +126,12 @@ def _set_aside(store: PartialStore, found: KeptFound, path: str, why: str) -> No
 
 
 def _part_doubles(store: PartialStore, found: KeptFound) -> None:
-    """Of several that are of one stream at most one goes on: its resolve must leave none behind.
+    """Of several partials of one stream at most one is used: its resolve must leave none behind.
 
-    Where a daemon was killed between the partial of a moved reply and the removal of the earlier
-    one, that one holds nothing that the later does not. One that stays, since it can be neither
-    removed nor set aside, nor read, is not counted as the reply; it goes at a start that can, also
-    where its tombstone is gone by then (`partials/gone.py`).
+    There are two where a daemon was killed between writing that of a moved reply and removing the
+    earlier one, which holds nothing that the later does not. An earlier one that can be neither
+    read, removed nor set aside stays, and is not counted as the reply. It goes at a start that can
+    remove it, also where its tombstone is gone by then (`partials/gone.py`).
     """
     by_no: dict[tuple[bytes, int], list[_Names]] = {}
     for names, facts in found.facts.items():

@@ -65,8 +65,8 @@ class Opening:
                 await self._reclaimer.unlink()
 
     def _may_segments_go(self) -> bool:
-        """What they tell that this start has to write down is nothing, or that something was torn:
-        a later start that finds neither says so again, or misses nothing.
+        """All that this start has to write down is, at most, that something was torn: a later start
+        says so again where it finds that, and misses nothing where it does not.
         """
         if self._mended is None:
             return False

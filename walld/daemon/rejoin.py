@@ -106,8 +106,9 @@ class Pieces:
         self.parts = in_parts(self._begins(), self._kept_begins)
 
     def put_together(self, feared: Mapping[int, int]) -> None:
-        """The rest of it. feared: the seq that a number must be feared to have got to, in what is
-        lost.
+        """What has not ended, of each reply as one.
+
+        feared: by number, the seq that it may have got to in what is lost.
         """
         self._feared = feared
         for numbers in self.parts:
@@ -249,8 +250,8 @@ class Pieces:
     # --- one number -----------------------------------------------------------------------------
 
     def _complete(self, no: int) -> None:
-        """A partial that was made when not all could be read may lack what can be read now; and it
-        has the beginning of what lost it with a segment.
+        """A partial made while not all could be read may lack what can be read now. And where a
+        segment went with the beginning of a reply, its partial still has that.
         """
         found, names = self.streams[no], self._by_no.get(no)
         if names is None:
@@ -274,8 +275,8 @@ class Pieces:
             self.set_aside(no)
 
     def _fill(self, names: _Names, held: list[records.Item], in_log: list[records.Item]) -> bool:
-        """A partial has all there is, durably: neither its gaps nor what was feared for its end
-        stand for more. Where that cannot be written both are restored.
+        """Put all there is into its partial, durably: it has no gap then that might be filled, and
+        nothing is feared for its end. False where that cannot be: both are restored.
         """
         facts, items = self.kept.facts[names], merge([*held, *in_log])
         begin = held[0]

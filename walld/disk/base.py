@@ -71,7 +71,7 @@ class Disk(Protocol):
         """An existing regular file, for reading only."""
 
     def reopen(self, path: str) -> File:
-        """An existing regular file, read-write: to write again what stands there (`resync.py`)."""
+        """An existing regular file, read-write."""
 
     def replace(self, path: str, data: bytes) -> None:
         """Whole file, atomically: a temporary one written and synced, renamed, directory synced."""

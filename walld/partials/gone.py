@@ -76,10 +76,10 @@ def done_with(
     """Numbers of streams that are done with by what an earlier start has written down, and whether
     that could be read: where not, any number may be among them.
 
-    is_all: this start could read all partials. Else those that it finds done with (`dead`) are
-    written down too, before any tombstone goes with its segment, and those that come later are
-    (`daemon/aftermath.py`, which also tries again what fails here); once all is read, and nothing
-    of them lies there, the file goes.
+    is_all: this start could read all partials. Where it could not, those that it finds done with
+    (`dead`) are written down too, before any tombstone goes with its segment; `daemon/aftermath.py`
+    adds those that come later, and tries again what fails here. The file goes once all partials
+    are read and none of them (`kept`) is of a number in it.
     """
     try:
         earlier = read_gone(disk, log_uuid)

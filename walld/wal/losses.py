@@ -231,9 +231,10 @@ class Coverage:
         return bisect_left(self._open, batch_no)
 
     def tails_lost(self, until_no: int, claims: Iterable[Claim] = ()) -> dict[int, int]:
-        """Stream -> the seq it must be feared to have got to, of those that may have said more in
-        a batch up to that, which is lost: as far as a directory that is left of one tells, else one
-        behind the last that is there. It may have gone on behind that.
+        """Stream -> the seq it may have got to, of those that may have said more in lost batches.
+
+        until_no: the last of these batches. claims: what is left of their directories; who is in
+        none of them is feared to have lost one event. Each may have gone on behind that.
         """
         found = {
             no: runs.last_seq + 1
