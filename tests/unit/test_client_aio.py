@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
 
 import pytest
 import walld_client
-from fake_daemon import FakeDaemon, fake_daemon
-from walld_client import aio, process
+from fake_daemon import FakeDaemon
+from walld_client import aio
 from walld_client.wire import messages as wire
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(process, "_numbers", count(1))
-    return str(tmp_path / "s")
-
-
-@pytest.fixture
-def daemon(path: str) -> Iterator[FakeDaemon]:
-    with fake_daemon(path) as daemon:
-        yield daemon
 
 
 def test_a_reply_from_async_code(daemon: FakeDaemon, path: str) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 import walld_client
 from colours import Coloured, connect
-from fake_daemon import FakeDaemon, fake_daemon
+from fake_daemon import FakeDaemon
 from fake_ledger import FakeLedger
-from walld_client import audit, process
+from walld_client import audit
 
 
 def turn(turn_id: str = "t1", **facts: Any) -> dict[str, Any]:
@@ -169,13 +167,6 @@ def test_a_plan_that_was_applied_is_empty() -> None:
 
 
 # --- asked of a daemon ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
-    monkeypatch.setattr(process, "_numbers", count(1))
-    with fake_daemon(str(tmp_path / "s")) as daemon:
-        yield daemon
 
 
 @pytest.fixture(params=["sync", "aio"])

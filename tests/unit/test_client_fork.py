@@ -9,11 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-from fake_daemon import FakeDaemon, Peer, fake_daemon
+from fake_daemon import FakeDaemon, Peer
 from walld_client.wire import messages as wire
 
 PREAMBLE = """
@@ -23,12 +20,6 @@ client = walld_client.connect(sys.argv[1])
 reply = client.reply("parent", stream_id="p")
 reply.token("from the parent")
 """
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
-    with fake_daemon(str(tmp_path / "s")) as daemon:
-        yield daemon
 
 
 def run(daemon: FakeDaemon, script: str) -> subprocess.Popen[bytes]:

@@ -8,7 +8,6 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -19,25 +18,6 @@ from walld_client import process
 from walld_client.wire import messages as wire
 
 LOG = b"L" * 16
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(process, "_numbers", count(1))
-    return str(tmp_path / "s")
-
-
-@pytest.fixture
-def daemon(path: str) -> Iterator[FakeDaemon]:
-    with fake_daemon(path) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def client(path: str) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(path)
-    yield client
-    client.close(0.0)
 
 
 # --- all is well ---

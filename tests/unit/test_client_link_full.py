@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
 
 import pytest
 import walld_client
 from fake_daemon import FakeDaemon, fake_daemon, soon
-from walld_client import frames, process
+from walld_client import frames
 from walld_client.limits import SHORT_FRAME_BYTES_MAX
 from walld_client.wire import messages as wire
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(process, "_numbers", count(1))
-    return str(tmp_path / "s")
-
-
-@pytest.fixture
-def daemon(path: str) -> Iterator[FakeDaemon]:
-    with fake_daemon(path) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def client(path: str) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(path)
-    yield client
-    client.close(0.0)
 
 
 def test_a_full_socket_never_blocks_loses_nothing_and_keeps_the_order(

@@ -6,37 +6,15 @@ import asyncio
 import gc
 import json
 from collections.abc import Callable, Iterator
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import walld_client
-from fake_daemon import FakeDaemon, fake_daemon
-from walld_client import process
+from fake_daemon import FakeDaemon
 from walld_client.wire import messages as wire
 
 TEXT_MAX = 1024 * 1024 - 4096
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(process, "_numbers", count(1))
-    return str(tmp_path / "s")
-
-
-@pytest.fixture
-def daemon(path: str) -> Iterator[FakeDaemon]:
-    with fake_daemon(path) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def client(path: str) -> Iterator[walld_client.Client]:
-    client = walld_client.connect(path)
-    yield client
-    client.close(0.0)
 
 
 def said(daemon: FakeDaemon, last_seq: int, stream: int = 1) -> list[Any]:

@@ -6,16 +6,13 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import walld_client
 import walld_client.aio
-from fake_daemon import FakeDaemon, Peer, fake_daemon
-from walld_client import process
+from fake_daemon import FakeDaemon, Peer
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
@@ -69,18 +66,6 @@ class Asker:
         self.close(0.0)
         if self.loop is not None:
             self.loop.close()
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(process, "_numbers", count(1))
-    return str(tmp_path / "s")
-
-
-@pytest.fixture
-def daemon(path: str) -> Iterator[FakeDaemon]:
-    with fake_daemon(path) as daemon:
-        yield daemon
 
 
 @pytest.fixture(params=["sync", "aio"])

@@ -7,37 +7,18 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import reduce
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import walld_client
 from colours import Coloured, connect
-from fake_daemon import FakeDaemon, Peer, fake_daemon
+from fake_daemon import FakeDaemon, Peer
 from fake_ledger import FakeLedger
-from walld_client import process
 from walld_client.limits import EVENTS_PAGE, PAYLOAD_BYTES_MAX
 from walld_client.wire import messages as wire
 
 HIGH, LOW = "\ud83d", "\ude00"
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(process, "_numbers", count(1))
-    return str(tmp_path / "s")
-
-
-@pytest.fixture
-def daemon(path: str) -> Iterator[FakeDaemon]:
-    with fake_daemon(path) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def ledger(daemon: FakeDaemon) -> FakeLedger:
-    return FakeLedger(daemon)
 
 
 @pytest.fixture(params=["sync", "aio"])

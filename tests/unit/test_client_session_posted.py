@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,22 +14,10 @@ from typing import Any
 import pytest
 import walld_client
 from colours import Coloured, connect
-from fake_daemon import FakeDaemon, Peer, fake_daemon
+from fake_daemon import FakeDaemon, Peer
 from fake_ledger import FakeLedger
 from walld_client import carrier, process
 from walld_client.wire import messages as wire
-
-
-@pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaemon]:
-    monkeypatch.setattr(process, "_numbers", count(1))
-    with fake_daemon(str(tmp_path / "s")) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def ledger(daemon: FakeDaemon) -> FakeLedger:
-    return FakeLedger(daemon)
 
 
 @pytest.fixture(params=["sync", "aio"])

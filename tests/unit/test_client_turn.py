@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterator
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +14,9 @@ import pytest
 import walld_client
 import walld_client.aio
 from colours import Coloured, connect
-from fake_daemon import FakeDaemon, Peer, fake_daemon
+from fake_daemon import FakeDaemon, Peer
 from fake_ledger import FakeLedger
-from walld_client import process
 from walld_client.wire import messages as wire
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(process, "_numbers", count(1))
-    return str(tmp_path / "s")
-
-
-@pytest.fixture
-def daemon(path: str) -> Iterator[FakeDaemon]:
-    with fake_daemon(path) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def ledger(daemon: FakeDaemon) -> FakeLedger:
-    return FakeLedger(daemon)
 
 
 @pytest.fixture(params=["sync", "aio"])
