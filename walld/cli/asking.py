@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 class Asking:
     """Questions about the sessions of one user: who asks, or `uid`."""
 
-    def __init__(self, daemon: Daemon, uid: int | None = None) -> None:
+    def __init__(self, daemon: Daemon, uid: int | None) -> None:
         self._daemon = daemon
         self._uid = uid
 

@@ -158,9 +158,7 @@ def log_of(disk: Disk) -> Lock:
     return Lock(found.log_uuid, text, "corrupt", found.had_log, found.synced_no)
 
 
-def scan(
-    disk: Disk, log: LogScan, what: str, take: Callable[[int, ScannedBatch], None] | None = None
-) -> None:
+def scan(disk: Disk, log: LogScan, what: str, take: Callable[[int, ScannedBatch], None]) -> None:
     """Read the whole log, with a bar; every good batch goes to `take`."""
     sizes = {entry.name: entry.size for entry in entries(disk, WAL_DIR)}
     total, before, current = sum(sizes.values()), 0, 0
@@ -170,8 +168,7 @@ def scan(
                 before += sizes.get(segment_name(current), 0) if current else 0
                 current = segment_id
             bar.reached(before + batch.offset)
-            if take is not None:
-                take(segment_id, batch)
+            take(segment_id, batch)
     _wait_for_tail(disk, log)
 
 

@@ -246,7 +246,7 @@ def coverage_of(
     log_uuid: bytes | None,
     partials: Iterable[PartialFacts],
     parts: Iterable[list[int]],
-    done: Iterable[int] = (),
+    done: Iterable[int],
 ) -> Coverage:
     """What stands of each stream, in the log and in partials of it. Another look at the log.
 

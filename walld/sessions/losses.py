@@ -169,7 +169,7 @@ def _lost(events: Sequence[Event]) -> Lost:
     return lost
 
 
-def may_have_started(account: Account, events: Sequence[Event], last_seq: int = 0) -> set[str]:
+def may_have_started(account: Account, events: Sequence[Event], last_seq: int) -> set[str]:
     """Ids of intents of calls that may have run, and of which nothing says what became of them.
 
     last_seq: the highest that was given, as far as is known.

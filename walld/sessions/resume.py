@@ -134,7 +134,7 @@ def resume(
     }
 
 
-def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool = False) -> str:
+def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool) -> str:
     """What may be done with a call that has no result; see the top.
 
     may_have_started: what it says of itself is not all that was said of it.

@@ -125,7 +125,7 @@ def tool_state_of(type: str, facts: dict[str, Any]) -> str | None:  # noqa: A002
     return {"tool_intent": "intended", "tool_started": "started", "observation": "observed"}[type]
 
 
-def check_tool(tool: ToolState | None, event: Event, ended: str | None = None) -> Problem | None:
+def check_tool(tool: ToolState | None, event: Event, ended: str | None) -> Problem | None:
     """Whether the event may come now. tool: None where the call is not known.
 
     ended: how the turn ended, None while it has not.

@@ -230,7 +230,7 @@ class Coverage:
             self._open = sorted(runs.stands_no for runs in self._streams.values() if runs.is_open)
         return bisect_left(self._open, batch_no)
 
-    def tails_lost(self, until_no: int, claims: Iterable[Claim] = ()) -> dict[int, int]:
+    def tails_lost(self, until_no: int, claims: Iterable[Claim]) -> dict[int, int]:
         """Stream -> the seq it may have got to, of those that may have said more in lost batches.
 
         until_no: the last of these batches. claims: what is left of their directories; who is in

@@ -66,9 +66,7 @@ class Connection(Lock):
         "send",
     )
 
-    def __init__(
-        self, locate: Callable[[], str], backlog_bytes_max: int, name: bytes = b""
-    ) -> None:
+    def __init__(self, locate: Callable[[], str], backlog_bytes_max: int, name: bytes) -> None:
         super().__init__()
         self._locate = locate
         self._name = name

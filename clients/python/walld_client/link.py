@@ -43,9 +43,7 @@ class Link(Connection):
         "told_inherited",
     )
 
-    def __init__(
-        self, locate: Callable[[], str], backlog_bytes_max: int, name: bytes = b""
-    ) -> None:
+    def __init__(self, locate: Callable[[], str], backlog_bytes_max: int, name: bytes) -> None:
         super().__init__(locate, backlog_bytes_max, name)
         self._clear()
         process.register(self)
