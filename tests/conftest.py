@@ -24,6 +24,7 @@ import pytest
 if TYPE_CHECKING:
     from agents.process import Nursery, Obedient
     from daemon_process import DaemonProcess
+    from wire_peer import Daemon
 
 TEST_SECONDS_MAX = 90
 
@@ -82,6 +83,15 @@ def make_daemon(tmp_path: Path, time_limit: None) -> Iterator[Callable[..., Daem
 def daemon(make_daemon: Callable[..., DaemonProcess]) -> DaemonProcess:
     """A daemon with nothing but defaults, running."""
     return make_daemon().start()
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon for raw frames, for one test."""
+    from wire_peer import Daemon
+
+    with Daemon(tmp_path) as running:
+        yield running
 
 
 @pytest.fixture

@@ -203,6 +203,15 @@ class DaemonProcess:
             self._reader = walld_client.connect(self.socket_path, timeout=PATIENCE_SECONDS)
         return self._reader
 
+    def arrived(self, stream_id: str, last_seq: int) -> walld_client.PartialReply:
+        """The reply of a stream once the daemon has it up to `last_seq`, whoever sends it again."""
+
+        def there() -> walld_client.PartialReply | None:
+            reply = self.reader.recover(stream_id=stream_id)
+            return reply if reply is not None and reply.last_seq >= last_seq else None
+
+        return until(there, f"{stream_id} up to {last_seq}")  # type: ignore[return-value]
+
     def orphan(self, stream_id: str) -> walld_client.PartialReply:
         """The reply of a stream once its owner is known to be gone: all it sent is read then."""
 

@@ -48,6 +48,12 @@ class Daemon:
             assert time.monotonic() < deadline, "the daemon does not listen"
             time.sleep(0.02)
 
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def answers(self) -> bool:
         """Somebody listens and says Welcome."""
         try:

@@ -8,21 +8,10 @@ from collections.abc import Callable
 from agents.process import Obedient
 from agents.words import said
 from daemon_process import DaemonProcess, until
-from walld_client import PartialReply
 
 from walld.wal.layout import SEGMENT_HEADER_BYTES
 
 LONGER_THAN_ANY_BACKOFF_SECONDS = 4.5
-
-
-def arrived(daemon: DaemonProcess, stream_id: str, last_seq: int) -> PartialReply:
-    def there() -> PartialReply | None:
-        reply = daemon.reader.recover(stream_id=stream_id)
-        return reply if reply is not None and reply.last_seq >= last_seq else None
-
-    reply = until(there, f"{stream_id} up to {last_seq}")
-    assert reply is not None
-    return reply
 
 
 def test_absent_at_the_start(
@@ -35,11 +24,11 @@ def test_absent_at_the_start(
     assert agent.do("reply.sent_seq, client.stats().backlog") == [-1, 501]
     assert agent.do("reply.drain(0.05)") is False
     daemon.start()
-    reply = arrived(daemon, "r", 500)
+    reply = daemon.arrived("r", 500)
     assert (reply.text, reply.gaps, reply.status) == (said(0, 500), [], "live")
     assert agent.do("[reply.token(token(0, seq)) for seq in range(501, 511)][-1]") == 510
     assert agent.do("reply.drain(20), reply.sent_seq, client.stats().backlog") == [True, 510, 0]
-    assert arrived(daemon, "r", 510).text == said(0, 510)
+    assert daemon.arrived("r", 510).text == said(0, 510)
 
 
 def test_absent_for_long_and_one_line_in_the_log(
@@ -61,7 +50,7 @@ def test_absent_for_long_and_one_line_in_the_log(
     assert "uid" in lines[0]
     assert "errno" in lines[0]
     daemon.start()
-    reply = arrived(daemon, "r", seq)
+    reply = daemon.arrived("r", seq)
     assert (reply.text, reply.gaps, reply.events) == (said(0, seq), [], seq)
     assert agent.do("client.stats().dropped") == 0
 
@@ -81,7 +70,7 @@ def test_absent_for_too_long_leaves_a_visible_gap(
     assert dropped > 0
     assert held <= 65_536 + 16_384
     daemon.start()
-    reply = arrived(daemon, "r", 60_000)
+    reply = daemon.arrived("r", 60_000)
     (gap,) = reply.gaps
     assert (gap.first_seq, gap.last_seq, gap.verdict) == (101, 100 + dropped, "dropped")
     assert reply.text == said(0, 100) + said(0, 60_000, gap.last_seq + 1)
@@ -117,7 +106,7 @@ def test_too_much_before_there_ever_was_a_daemon(
     daemon.start()
     missing = 0
     for at, last_seq, status in ((0, 20_000, "live"), (2, 20_001, "errored")):
-        reply = arrived(daemon, f"r{at}", last_seq)
+        reply = daemon.arrived(f"r{at}", last_seq)
         (gap,) = reply.gaps
         assert gap.first_seq == 1
         assert reply.text == said(at, 20_000, gap.last_seq + 1)
@@ -139,7 +128,7 @@ def test_the_kernel_full_for_too_long_leaves_a_visible_gap(
     assert 0 < sent < 80_000 - dropped
     assert dropped > 0
     daemon.thaw()
-    reply = arrived(daemon, "r", 80_000)
+    reply = daemon.arrived("r", 80_000)
     (gap,) = reply.gaps
     assert gap.first_seq > sent
     assert gap.last_seq - gap.first_seq + 1 == dropped

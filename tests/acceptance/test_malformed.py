@@ -50,11 +50,8 @@ def feed(request: pytest.FixtureRequest) -> Callable[[socket.socket, bytes], Non
 @pytest.fixture(scope="module")
 def daemon(feed: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """One daemon takes all the cases of one way of feeding: `feed` makes it one of two."""
-    running = Daemon(tmp_path_factory.mktemp("daemon"))
-    try:
+    with Daemon(tmp_path_factory.mktemp("daemon")) as running:
         yield running
-    finally:
-        running.stop()
 
 
 @pytest.fixture(scope="module")
@@ -139,16 +136,6 @@ def test_noise_gets_its_answer(
         else:
             peer.drain()
     healthy.say("n")
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon for one test."""
-    running = Daemon(tmp_path)
-    try:
-        yield running
-    finally:
-        running.stop()
 
 
 def test_what_came_before_a_broken_frame_is_taken_and_nothing_behind_it(fresh: Daemon) -> None:

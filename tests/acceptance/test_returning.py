@@ -4,22 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from walld_client.wire import messages as wire
 from wire_peer import Daemon, Peer, recovered, text_of
-
-
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon for one test."""
-    running = Daemon(tmp_path)
-    try:
-        yield running
-    finally:
-        running.stop()
 
 
 def test_a_run_that_overlaps_what_was_taken_adds_its_rest(fresh: Daemon) -> None:

@@ -29,18 +29,6 @@ def check_nothing_acked_lost(daemon: DaemonProcess) -> None:
     assert daemon.status()["start"]["corrupt"] == 0
 
 
-def arrived(daemon: DaemonProcess, stream_id: str, last_seq: int) -> PartialReply:
-    """The reply once the daemon has it up to `last_seq`, whoever sends it again."""
-
-    def there() -> PartialReply | None:
-        reply = daemon.reader.recover(stream_id=stream_id)
-        return reply if reply is not None and reply.last_seq >= last_seq else None
-
-    reply = until(there, f"{stream_id} up to {last_seq}")
-    assert reply is not None
-    return reply
-
-
 def test_again_and_again_while_the_agent_streams(
     daemon_on_each: DaemonProcess, make_nursery: Callable[..., Nursery]
 ) -> None:
@@ -51,7 +39,7 @@ def test_again_and_again_while_the_agent_streams(
         nursery.until_sent(board, after)
         daemon.restart()
     until(board.is_done, "the end of the stream")
-    check_live(arrived(daemon, stream_id, 3000), 0, 3000)
+    check_live(daemon.arrived(stream_id, 3000), 0, 3000)
     check_nothing_acked_lost(daemon)
     nursery.kill_child()
     assert daemon.orphan(stream_id).text == said(0, 3000)
@@ -67,7 +55,7 @@ def test_with_a_hundred_streams_flat_out(
         daemon.restart()
     until(board.is_done, "the end of the streams")
     for at, stream_id in enumerate(ids):
-        check_live(arrived(daemon, stream_id, 1000), at, 1000)
+        check_live(daemon.arrived(stream_id, 1000), at, 1000)
     check_nothing_acked_lost(daemon)
 
 
@@ -84,7 +72,7 @@ def test_with_the_agent_silent_for_longer_than_any_timer(
     if silent_for == "the dead daemon":
         time.sleep(LONGER_THAN_ANY_TIMER_SECONDS)
     daemon.start()
-    check_live(arrived(daemon, "r", 300), 0, 300)
+    check_live(daemon.arrived("r", 300), 0, 300)
     if silent_for == "the next one":
         time.sleep(LONGER_THAN_ANY_TIMER_SECONDS)
         check_live(daemon.reader.recover(stream_id="r"), 0, 300)
@@ -124,7 +112,7 @@ def test_when_what_was_sent_was_not_yet_read(
     assert agent.do("[reply.token(token(0, seq)) for seq in range(2, 201)][-1]") == 200
     assert agent.do("reply.sent_seq") == 200
     daemon.restart()
-    check_live(arrived(daemon, "r", 200), 0, 200)
+    check_live(daemon.arrived("r", 200), 0, 200)
     check_nothing_acked_lost(daemon)
 
 
@@ -145,8 +133,8 @@ def test_when_the_stream_itself_was_not_yet_read(
         """
     )
     daemon.restart()
-    check_live(arrived(daemon, "kept", 1), 0, 1)
-    whole = arrived(daemon, "whole", 2)
+    check_live(daemon.arrived("kept", 1), 0, 1)
+    whole = daemon.arrived("whole", 2)
     assert (whole.text, whole.status, whole.owner_alive) == ("whole", "complete", True)
     assert daemon.reader.recover(stream_id="done") is None
 
@@ -162,7 +150,7 @@ def test_full_kernel_and_backlog_then_killed(
     assert agent.do("client.stats().backlog") > 0
     assert agent.do("client.stats().dropped") == 0
     daemon.restart()
-    check_live(arrived(daemon, "r", 150_000), 0, 150_000)
+    check_live(daemon.arrived("r", 150_000), 0, 150_000)
     assert agent.do("reply.drain(20, 'synced'), client.stats().dropped") == [True, 0]
     check_nothing_acked_lost(daemon)
 
@@ -204,7 +192,7 @@ def test_durable_seq_is_never_taken_back(
         assert agent.do("reply.durable_seq") == told
         daemon.start()
     assert told == 300
-    check_live(arrived(daemon, "r", 300), 0, 300)
+    check_live(daemon.arrived("r", 300), 0, 300)
     check_nothing_acked_lost(daemon)
 
 
@@ -225,7 +213,7 @@ def test_reconnect_storm(
     for _, ids, board in agents:
         until(board.is_done, "the end of the streams")
         for at, stream_id in enumerate(ids):
-            check_live(arrived(daemon, stream_id, 100), at, 100)
+            check_live(daemon.arrived(stream_id, 100), at, 100)
     assert daemon.status()["connections"] >= 20
     check_nothing_acked_lost(daemon)
     for nursery, _, _ in agents:

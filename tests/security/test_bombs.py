@@ -67,11 +67,8 @@ def corpus() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    running = Daemon(tmp_path_factory.mktemp("daemon"))
-    try:
+    with Daemon(tmp_path_factory.mktemp("daemon")) as running:
         yield running
-    finally:
-        running.stop()
 
 
 @pytest.fixture(scope="module")

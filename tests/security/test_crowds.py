@@ -115,11 +115,8 @@ FLOODS = {
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    running = Daemon(tmp_path)
-    try:
+    with Daemon(tmp_path) as running:
         yield running
-    finally:
-        running.stop()
 
 
 def descriptors(daemon: Daemon) -> int:

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from daemon_process import DaemonProcess, until
@@ -27,13 +28,10 @@ FRAME = encode(wire.Token(1, 1, b"never" * 100))
 
 
 @pytest.fixture
-def daemon(tmp_path: object) -> Iterator[Daemon]:
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
     """A daemon for one test."""
-    running = Daemon(tmp_path)  # type: ignore[arg-type]
-    try:
+    with Daemon(tmp_path) as running:
         yield running
-    finally:
-        running.stop()
 
 
 def p99(values: list[float]) -> float:

@@ -9,23 +9,9 @@ from typing import Any
 
 import pytest
 from adapters.answers import answer
+from unit.test_adapters_odd_bodies import Said
 from walld_client.adapters.body import Body
 from walld_client.adapters.wire import Fold, failure_of
-
-
-class Said:
-    """A sink that remembers the calls a fold makes, without those about the provider."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any, **named: Any) -> int:
-            if args[:1] != ("provider",):
-                self.calls.append((name, *args, named) if named else (name, *args))
-            return 0
-
-        return call
 
 
 def fold(events: list[dict[str, Any]], *, done: bool = False) -> tuple[list[Any], Fold]:
