@@ -1,7 +1,7 @@
 """openai and anthropic, as they come from the registry, against a real daemon.
 
 Killed behind each frame in turn: what is recovered is what the SDK had given the program. The
-promises of `adapters/recording.py` are looked at here and in `test_promises.py`.
+promises of `adapters/recording.py` are looked at here, in `test_promises.py` and in `test_tee.py`.
 """
 
 from __future__ import annotations

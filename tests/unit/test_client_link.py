@@ -1,4 +1,4 @@
-"""The connection: made, lost, made again; full; refused; drained. Against a scripted daemon."""
+"""The connection: made, lost, made again; refused. Against a scripted daemon."""
 
 from __future__ import annotations
 
