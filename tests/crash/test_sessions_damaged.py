@@ -297,6 +297,8 @@ def test_a_path_goes_on_behind_what_is_lost(daemon: DaemonProcess) -> None:
     asked = ("s", "--socket", daemon.socket_path)
     for verb in ("show", "events", "messages", "tree", "state", "trace"):
         assert "events 4 to 4 are missing" in walld("session", verb, *asked).stderr, verb
+    assert session.message("user", "goes on").seq == 10
+    assert session.messages()[-1]["content"] == "goes on"
 
 
 def test_every_read_tells_and_the_log_is_told_once(

@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
@@ -169,18 +168,6 @@ def test_killed_within_a_delete_the_next_one_leaves_no_byte(
         assert not list((daemon.data / "sessions").rglob("*"))
 
 
-def test_what_is_deleted_while_its_checkpoint_waits_stays_deleted(daemon: DaemonProcess) -> None:
-    for attempt in range(15):
-        name = f"gone{attempt}"
-        append(daemon, name, *[message(f"m{n}", "x" * 50) for n in range(60)], level="written")
-        with Peer(daemon, "query") as peer:  # type: ignore[arg-type]
-            peer.ask(wire.Delete(1, name))
-    time.sleep(0.5)
-    for attempt in range(15):
-        assert lines(daemon, f"gone{attempt}") == []
-    assert not list((daemon.data / "sessions").rglob("events.jsonl"))
-
-
 def test_a_torn_end_of_the_file_is_cut_and_kept(daemon: DaemonProcess) -> None:
     append(daemon, "s", *[message(f"m{n}", "x") for n in range(5)])
     before = lines(daemon, "s")
@@ -198,25 +185,3 @@ def test_a_torn_end_of_the_file_is_cut_and_kept(daemon: DaemonProcess) -> None:
     daemon.start()
     check_chained(daemon.data.stat().st_uid, "s", lines(daemon, "s"))
     assert daemon.reader.recover("nobody") is None, "what is kept of a session held no reply"
-
-
-def view(daemon: DaemonProcess, session_id: str, name: str, **arguments: Any) -> Any:
-    with Peer(daemon, "query") as peer:  # type: ignore[arg-type]
-        request = wire.Project(1, session_id, name, json.dumps(arguments).encode())
-        told = msgspec.msgpack.decode(peer.ask(request))
-    return None if told is None else json.loads(told)
-
-
-def test_damage_inside_is_reported_and_the_rest_is_served(daemon: DaemonProcess) -> None:
-    append(daemon, "s", *[message(f"m{n}", f"word {n}") for n in range(5)])
-    assert daemon.terminate() == 0
-    (path,) = (daemon.data / "sessions").rglob("events.jsonl")
-    content = bytearray(path.read_bytes())
-    content[content.index(b"word 2")] ^= 1
-    path.write_bytes(content)
-    daemon.start()
-    assert [read_line(line).id for line in lines(daemon, "s")] == ["m0", "m1", "m3", "m4"]
-    for _ in range(2):
-        assert view(daemon, "s", "state")["chain_breaks"]
-    append(daemon, "s", message("m5", "goes on"))
-    assert [one["content"] for one in view(daemon, "s", "messages")][-1] == "goes on"
