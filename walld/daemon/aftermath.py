@@ -61,14 +61,19 @@ class Aftermath:
         files: SegmentFiles,
         reserve: Reserve,
         thread: Worker,
+        syncing: Worker,
         written: Callable[[], None],
     ) -> None:
-        """written: called when rows are, so that they are synced like anything else."""
+        """written: called when rows are, so that they are synced like anything else.
+
+        syncing: the syncer's thread, which alone writes to LOCK.
+        """
         self._engine = engine
         self._writer = writer
         self._files = files
         self._reserve = reserve
         self._thread = thread
+        self._syncing = syncing
         self._written = written
         self._verdict: Verdict | None = None
         self._unnoted: list[Damage] = []
@@ -133,7 +138,7 @@ class Aftermath:
         """
         tell = partial(self._writer.begins, batch_no)
         try:
-            await self._thread.run(partial(self._on_the_reserve, tell))
+            await self._syncing.run(partial(self._on_the_reserve, tell))
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise

@@ -227,7 +227,7 @@ class Writer:
             self._owner.synced(segment_id, batch_no)
 
     def begins(self, first_no: int) -> None:
-        """In a thread: the segments with what is before that batch go next. OSError: they stay."""
+        """In the syncer's thread: what is before that batch goes next. OSError: it stays."""
         self.check_owner()
         self._owner.begins(first_no)
 

@@ -21,7 +21,6 @@ import mmap
 import os
 import re
 import stat
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -128,7 +127,7 @@ def _take(fd: int, path: str) -> None:
 
 
 class Marks:
-    """What LOCK is to say of the log, and when. Who has the file writes it.
+    """What LOCK is to say of the log, and when. Who has the file writes it, from one thread.
 
     What could not be written is for the next owner, but for what must be said before a segment
     goes: no second sync of this file without writing all of the lines again.
@@ -146,7 +145,6 @@ class Marks:
         self._synced_no = told.synced_no
         self._marked_id = -1
         """The newest segment of which a batch is named; 0 where none is, and one is durable."""
-        self._writing = threading.Lock()  # the syncer's thread does, and that of the background
 
     def synced(self, segment_id: int, batch_no: int) -> None:
         """A segment and that batch in it are durable: from now on their absence is a loss.
@@ -168,23 +166,21 @@ class Marks:
         """Segments with what is before that batch are about to go: LOCK says so first, or they
         would be missed. OSError: they stay.
         """
-        with self._writing:
-            if first_no > self.first_no:
-                self._write_lines(self._lines(self._synced_no, first_no))
-                self.first_no = first_no
+        if first_no > self.first_no:
+            self._write_lines(self._lines(first_no))
+            self.first_no = first_no
 
     def _mark(self, batch_no: int) -> None:
         if self._marked_id == _NO_ID:
             return
-        with self._writing:
-            self._synced_no = max(self._synced_no, batch_no)
-            try:
-                self._write_lines(self._lines(self._synced_no, self.first_no))
-            except OSError:
-                self._marked_id = _NO_ID
+        self._synced_no = max(self._synced_no, batch_no)
+        try:
+            self._write_lines(self._lines(self.first_no))
+        except OSError:
+            self._marked_id = _NO_ID
 
-    def _lines(self, synced_no: int, first_no: int) -> bytes:
-        told = LockRecord(self.epoch, self.log_uuid, True, synced_no, first_no)
+    def _lines(self, first_no: int) -> bytes:
+        told = LockRecord(self.epoch, self.log_uuid, True, self._synced_no, first_no)
         return lock_record(told)[WRITTEN_AT:]
 
     def _write_lines(self, lines: bytes) -> None:
