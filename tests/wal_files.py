@@ -178,12 +178,12 @@ class LogWriter:
         file[bit // 8] ^= 1 << bit % 8
 
     def read(
-        self, attested_no: int = 0, log_uuid: bytes | None = LOG
+        self, attested_no: int = 0, log_uuid: bytes | None = LOG, first_no: int = 0
     ) -> tuple[dict[int, ScannedBatch], Verdict]:
         """Scan and judge: good batches by number."""
         scan = LogScan(BytesDisk(self.files), log_uuid)
         found = {batch.batch_no: batch for _, batch in scan}
-        return found, scan.verdict(attested_no)
+        return found, scan.verdict(attested_no, first_no)
 
 
 def small_log() -> LogWriter:

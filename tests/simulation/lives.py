@@ -58,14 +58,15 @@ class _Owner(Marks):
         raw = self._file.read_at(LOCK_BYTES, 0)
         told = parse_lock(raw, LOCK_NAME) or LockRecord(0, b"")
         known = [0 if newest is None else newest.epoch, told.epoch, *ids]
-        self.epoch = max(known) + 1
-        self.log_uuid = os.urandom(16) if newest is None else newest.log_uuid
+        log_uuid = os.urandom(16) if newest is None else newest.log_uuid
         if told.log_uuid and ids:
-            self.log_uuid = told.log_uuid
-        if told.log_uuid != self.log_uuid:
-            told = told._replace(synced_no=0)
+            log_uuid = told.log_uuid
+        if told.log_uuid != log_uuid:
+            told = told._replace(synced_no=0, first_no=0)
         self.told = told
-        self._record = lock_record(told._replace(epoch=self.epoch, log_uuid=self.log_uuid))
+        own = told._replace(epoch=max(known) + 1, log_uuid=log_uuid)
+        super().__init__(own)
+        self._record = lock_record(own)
         self._file.write_at(self._record, 0)
         self._file.sync()
         disk.sync_dir("")

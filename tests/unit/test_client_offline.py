@@ -81,6 +81,17 @@ def test_a_log_without_the_batch_that_lock_names_proves_nothing(folder: Path) ->
     assert offline.has_any(str(folder), UID) is None
 
 
+def test_a_log_that_begins_behind_the_first_batch_that_must_be_there_proves_nothing(
+    folder: Path,
+) -> None:
+    """Its oldest segment was taken away."""
+    (folder / "wal" / f"{1:020d}.wal").write_bytes(header(1, 7))
+    for first_no, answer in ((0, False), (1, None), (7, None), (8, False)):
+        record = LockRecord(1, b"l" * 16, had_log=True, synced_no=6, first_no=first_no)
+        (folder / "LOCK").write_bytes(lock_record(record))
+        assert offline.has_partial(str(folder), UID, "S") is answer
+
+
 def test_a_lock_that_is_no_file_is_not_waited_for_and_proves_nothing(folder: Path) -> None:
     os.mkfifo(folder / "LOCK")
     assert offline.has_partial(str(folder), UID, "S") is None

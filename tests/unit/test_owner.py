@@ -7,6 +7,7 @@ import fcntl
 import os
 import stat
 import tempfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,8 @@ def test_what_a_frozen_owner_adds_to_lock_takes_it_from_nobody(
         (other,) = others
         assert (frozen.is_owner(), other.is_owner()) == (False, True)
         raw = Path(root, LOCK_NAME).read_bytes()
-        assert parse_lock(raw, LOCK_NAME) == (epoch + 1, UUID, True, 7), "a segment was durable"
+        told = LockRecord(epoch + 1, UUID, had_log=True)
+        assert parse_lock(raw, LOCK_NAME) == told, "a segment was durable; which batch is in doubt"
         assert len(raw) == LOCK_BYTES
         other.close()
         frozen.close()
@@ -268,7 +270,7 @@ def test_a_batch_is_named_once_a_segment_and_at_an_orderly_end(tmp_path: Path) -
     for segment_id, batch_no in [(1, 4), (1, 5), (2, 6), (1, 7), (2, 8), (3, 0), (3, 9), (3, 10)]:
         owner.synced(segment_id, batch_no)
         seen.append(named())
-    assert seen == [4, 4, 6, 6, 6, 0, 9, 9]
+    assert seen == [4, 4, 6, 6, 6, 6, 9, 9]
     owner.ended(11)
     owner.close()
     following = Owner(str(tmp_path), UUID)
@@ -279,15 +281,57 @@ def test_a_batch_is_named_once_a_segment_and_at_an_orderly_end(tmp_path: Path) -
     other.close()
 
 
-def test_no_bit_of_the_line_that_names_a_batch_makes_it_another(tmp_path: Path) -> None:
-    record = lock_record(LockRecord(5, UUID, had_log=True, synced_no=1234))
-    assert parse_lock(record, LOCK_NAME) == (5, UUID, True, 1234)
+def test_no_bit_of_the_line_that_names_batches_makes_them_others(tmp_path: Path) -> None:
+    whole = LockRecord(5, UUID, had_log=True, synced_no=1234, first_no=567)
+    record = lock_record(whole)
+    assert parse_lock(record, LOCK_NAME) == whole
     for bit in range(8 * WRITTEN_AT, 8 * len(record.rstrip())):
         flipped = bytearray(record)
         flipped[bit // 8] ^= 1 << bit % 8
         told = parse_lock(bytes(flipped), LOCK_NAME)
         assert told is not None
-        assert told.synced_no == 0, bit
+        assert (told.synced_no, told.first_no) == (0, 0), bit
+
+
+def test_the_line_of_an_older_version_names_the_batch_that_was_synced() -> None:
+    named = b"%020d" % 1234
+    crc = zlib.crc32(named, zlib.crc32(UUID))
+    old = lock_record(LockRecord(5, UUID, had_log=True))[: WRITTEN_AT + 8]
+    old += b"synced %s %08x\n" % (named, crc)
+    told = LockRecord(5, UUID, had_log=True, synced_no=1234)
+    assert parse_lock(old.ljust(128), LOCK_NAME) == told
+
+
+def test_where_the_log_begins_is_written_before_a_segment_goes_and_only_rises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told() -> tuple[int, int]:
+        found = parse_lock((tmp_path / LOCK_NAME).read_bytes(), LOCK_NAME)
+        assert found is not None
+        return found.synced_no, found.first_no
+
+    owner = Owner(str(tmp_path), UUID)
+    owner.first_no = 1
+    owner.synced(1, 4)
+    assert told() == (4, 1)
+    owner.begins(9)
+    owner.begins(8)
+    assert told() == (4, 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: os.close(-1))
+        owner.synced(2, 12)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            owner.begins(11)
+    assert owner.first_no == 9, "the segment stays"
+    owner.begins(11)
+    assert told() == (12, 11), "and it is tried again, all of it"
+    owner.close()
+    following = Owner(str(tmp_path), UUID)
+    assert (following.told.first_no, following.first_no, told()) == (11, 11, (12, 11))
+    following.close()
+    other = Owner(str(tmp_path), OTHER, is_new=True)
+    assert (other.first_no, told()) == (0, (0, 0)), "of another log"
+    other.close()
 
 
 def test_lock_is_not_synced_again_once_that_has_failed(

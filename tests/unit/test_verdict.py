@@ -184,6 +184,38 @@ def test_segments_that_were_unlinked_oldest_first_are_not_missed() -> None:
     assert (sorted(found), verdict.is_clean) == ([3, 4], True)
 
 
+@pytest.mark.parametrize(
+    ("first_no", "lost"), [(0, []), (1, [(1, 2)]), (2, [(2, 2)]), (3, []), (9, [])]
+)
+def test_what_lock_says_must_be_there_is_missed_from_there_on(
+    first_no: int, lost: list[tuple[int, int]]
+) -> None:
+    """The oldest segments were removed; a start says so once."""
+    log = LogWriter()
+    for _ in range(4):
+        log.segment()
+        log.batch(b"x")
+    del log.files[1], log.files[2]
+    _, verdict = log.read(first_no=first_no)
+    assert (numbers(verdict.corrupt), verdict.torn) == (lost, [])
+    log.segment()
+    for batch in settled_batches(log.next_no, verdict.rows()):
+        log.put(batch, verdict.synced_no)
+    assert log.read(first_no=first_no)[1].is_clean
+
+
+@pytest.mark.parametrize("length", [0, 10, 63])
+def test_how_much_an_oldest_segment_held_lock_tells(length: int) -> None:
+    log = LogWriter()
+    for _ in range(2):
+        log.segment()
+        log.batch(b"x")
+        log.batch(b"x")
+    cut(log, 1, length)
+    for first_no, lost in ((1, [(1, 2)]), (2, [(2, 2)]), (3, [])):
+        assert numbers(log.read(first_no=first_no)[1].corrupt) == lost
+
+
 def test_a_damaged_segment_header_is_corrupt_though_it_costs_no_batch() -> None:
     for segment_id in (1, 2):
         log = small_log()

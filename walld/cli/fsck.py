@@ -147,7 +147,7 @@ def inspect(disk: Disk, directory: str) -> Report:
         beginnings.take(segment_id, batch)
 
     survey.scan(disk, log, "reading the log", take)
-    verdict = log.verdict(lock.synced_no)
+    verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
     report.log = log.log_uuid.hex() if log.log_uuid else None
     report.segments = len(log.segments)
     report.segment_bytes = sum(facts.size for facts in log.segments)

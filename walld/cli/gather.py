@@ -99,7 +99,7 @@ class Gathering:
         log = LogScan(disk, lock.log_uuid)
         survey.scan(disk, log, "reading the log", self._take)
         self.log_uuid = log.log_uuid
-        self.verdict = log.verdict(lock.synced_no)
+        self.verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
         self._words = _words(log, self.verdict)
         if self.log_uuid is not None:
             for segment_id, offset in _bad_batches(log):

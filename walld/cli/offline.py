@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from walld_client.wire import messages as wire
 
-from walld.cli.survey import check_directory, done_with, log_of
+from walld.cli.survey import check_directory, done_with, first_no, log_of
 from walld.daemon import peers
 from walld.daemon.damage import (
     coverage_of,
@@ -158,7 +158,7 @@ class _Reading:
                     if record.flags & Flag.BEGIN:
                         stream.opening = body
         self._doubts += [f"{path}: is no segment" for path in not_segments(self._disk)]
-        verdict = scan.verdict(lock.synced_no)
+        verdict = scan.verdict(lock.synced_no, first_no(self._disk, scan.log_uuid))
         self._gap_word = gap_word(verdict, met_damage=has_copies(self._disk))
         self._verdict = verdict
         self._lost_to_power = lost_to_power(self._disk, scan.segments, verdict)

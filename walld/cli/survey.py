@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from walld.cli.progress import Progress
-from walld.disk.owner import LOCK_BYTES, LOCK_NAME, believes_segments, is_lost, parse_lock
+from walld.disk.owner import (
+    LOCK_BYTES,
+    LOCK_NAME,
+    LockRecord,
+    believes_segments,
+    is_lost,
+    parse_lock,
+)
 from walld.errors import FormatError, Misplaced
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.gone import GONE_PATH, read_gone
@@ -50,6 +57,7 @@ __all__ = [
     "check_directory",
     "done_with",
     "entries",
+    "first_no",
     "join_parts",
     "log_of",
     "partials",
@@ -134,11 +142,7 @@ def log_of(disk: Disk) -> Lock:
         known = [proven]
     told = known[0] if known else None
     try:
-        file = disk.open(LOCK_NAME)
-        try:
-            found = parse_lock(file.read_at(LOCK_BYTES, 0), LOCK_NAME)
-        finally:
-            file.close()
+        found = _read_lock(disk)
     except FileNotFoundError:
         return Lock(told, "there is no LOCK")
     except OSError as error:
@@ -156,6 +160,26 @@ def log_of(disk: Disk) -> Lock:
         return Lock(told, text, "corrupt", found.had_log, lost=lost)
     text += "; where that is the right one remove LOCK"
     return Lock(found.log_uuid, text, "corrupt", found.had_log, found.synced_no)
+
+
+def first_no(disk: Disk, log_uuid: bytes | None) -> int:
+    """The first batch of that log that must be there; 0 where LOCK does not say.
+
+    Asked behind a scan: beside a daemon a segment may go at any time, and LOCK says so before.
+    """
+    try:
+        found = _read_lock(disk)
+    except (OSError, FormatError):
+        return 0
+    return found.first_no if found is not None and found.log_uuid == log_uuid else 0
+
+
+def _read_lock(disk: Disk) -> LockRecord | None:
+    file = disk.open(LOCK_NAME)
+    try:
+        return parse_lock(file.read_at(LOCK_BYTES, 0), LOCK_NAME)
+    finally:
+        file.close()
 
 
 def scan(disk: Disk, log: LogScan, what: str, take: Callable[[int, ScannedBatch], None]) -> None:

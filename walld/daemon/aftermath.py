@@ -1,7 +1,8 @@
 """What a start has found of damage and could not finish: the rest of it, in the background.
 
 Owns: notes that a start had no room for, tried again; and the settled rows of corrupt batches,
-written once nothing is known from those batches alone; and those of segments that leave unread.
+written once nothing is known from those batches alone; and those of segments that leave unread;
+what else is written down before a segment goes.
 Refuses: what is damage (`wal/verdict.py`), how it is kept (`damage.py`).
 
 A reply that had not ended before a corrupt batch may have lost its end in it. That is told by where
@@ -60,14 +61,19 @@ class Aftermath:
         files: SegmentFiles,
         reserve: Reserve,
         thread: Worker,
+        syncing: Worker,
         written: Callable[[], None],
     ) -> None:
-        """written: called when rows are, so that they are synced like anything else."""
+        """written: called when rows are, so that they are synced like anything else.
+
+        syncing: the syncer's thread, which alone writes to LOCK.
+        """
         self._engine = engine
         self._writer = writer
         self._files = files
         self._reserve = reserve
         self._thread = thread
+        self._syncing = syncing
         self._written = written
         self._verdict: Verdict | None = None
         self._unnoted: list[Damage] = []
@@ -123,6 +129,20 @@ class Aftermath:
         self._written_down |= unremoved
         if sealing.tombs is not None:
             sealing.tombs = [tomb for tomb in sealing.tombs if tomb[0] > until]
+
+    async def tell_first(self, batch_no: int) -> None:
+        """In the background: LOCK says that the log begins there, before the oldest segment goes.
+
+        OSError: it stays. But not where a file system that writes in place nowhere (btrfs) has no
+        room left for it: then a start will miss what went, which is better than to stay full.
+        """
+        tell = partial(self._writer.begins, batch_no)
+        try:
+            await self._syncing.run(partial(self._on_the_reserve, tell))
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            _log.error("LOCK: %s; a segment goes all the same, and will be missed", error)
 
     async def finish(self) -> None:
         """A round of the background: whatever can be done of it now. OSError: tried again."""

@@ -125,7 +125,7 @@ def mend(
         if segment is None:
             segment = segments[segment_id] = FoundSegment(segment_id)
         segment.batches.append((batch.batch_no, batch.offset))
-    verdict = log.verdict(lock.synced_no)
+    verdict = log.verdict(lock.synced_no, lock.first_no)
     uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
     unnoted = [one for one in verdict.unsettled if one not in verdict.not_kept]
     if unnoted_log:

@@ -9,7 +9,8 @@ current one. Segments go strictly oldest first.
 
 Invariants
 - K1 A segment goes when it is the oldest, nothing in it is needed, and all that ordered this is
-  synced (`segments.py`, G3); the directory is synced before the next one goes.
+  synced (`segments.py`, G3); LOCK says before that the log begins behind it, or it would be missed;
+  the directory is synced before the next one goes.
 - K2 Carrying writes at most as many bytes as agents wrote: that budget, not the clock, wins (P5).
 """
 
@@ -257,6 +258,7 @@ class Reclaimer:
             if segment.unreadable and not await self._aftermath.has_left(segment):
                 return
             await self._aftermath.before_unlink()
+            await self._aftermath.tell_first(engine.segments.next_first_batch)
             go = self._files.set_aside if segment.unreadable else self._files.unlink
             await self._thread.run(partial(go, segment.segment_id))
             engine.segments.unlinked(segment)

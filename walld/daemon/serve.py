@@ -130,8 +130,9 @@ class Daemon:
         self.writer = writer = Writer(
             engine, files, reserve, owner, metrics, make_worker(), self._replaced
         )
+        syncing = make_worker()
         self.syncer = syncer = Syncer(
-            engine, connections, files, writer, metrics, make_worker(), self._synced
+            engine, connections, files, writer, metrics, syncing, self._synced
         )
         self.flusher = flusher = Flusher(
             engine, connections, writer, syncer, metrics, shares.begun, self._flushed
@@ -142,7 +143,7 @@ class Daemon:
         keeper = Keeper(engine, flusher, store, reader, worker, settings.retention_seconds)
         hold = settings.release_hold_seconds
         self._aftermath = aftermath = Aftermath(
-            engine, writer, files, reserve, worker, self._replaced
+            engine, writer, files, reserve, worker, syncing, self._replaced
         )
         reclaim = settings.reclaim_seconds
         self.reclaimer = Reclaimer(

@@ -131,8 +131,9 @@ class Writer:
             await self.write(self._engine.sealing.adopt(batch))
 
     def settled(self) -> None:
-        """All of that is synced: headers may say how far it reaches."""
+        """All of that is synced: headers and LOCK may say how far it reaches, and from where on."""
         self._synced_no_max = None
+        self._owner.first_no = self._owner.first_no or self._engine.segments.first_batch
 
     async def roll(self) -> None:
         """End the current segment; the next batch goes to a new one."""
@@ -224,6 +225,11 @@ class Writer:
         self.check_owner()
         if self._synced_no_max is None:  # before that older segments may have what is not
             self._owner.synced(segment_id, batch_no)
+
+    def begins(self, first_no: int) -> None:
+        """In the syncer's thread: what is before that batch goes next. OSError: it stays."""
+        self.check_owner()
+        self._owner.begins(first_no)
 
     # --- a disk that fails ----------------------------------------------------------------------
 

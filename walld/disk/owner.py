@@ -1,7 +1,8 @@
 """One daemon per data directory: the lock, and the epoch that fences a frozen one.
 
 Owns: the file LOCK (FORMAT.md): flock for as long as the daemon lives, and in it the owner epoch,
-the log's uuid, and a batch that was synced: who takes the newest segment away takes that along.
+the log's uuid, a batch that was synced and the first one that must be there: who takes the newest
+segment away, or the oldest, leaves that word.
 Refuses: everything else in the directory.
 
 The directory itself is flocked, too, where its file system can do that (NFS cannot): who removes
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 LOCK_NAME = "LOCK"
-LOCK_BYTES = 128
+LOCK_BYTES = 160
 WRITTEN_AT = 72
 """Where `written` stands: the epoch before it has all its digits, whoever's it is."""
 EPOCH_MAX = 1 << 27
@@ -56,21 +57,24 @@ _NO_ID = 2**64
 """Above that of any segment."""
 _LOCK = re.compile(
     rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
-    rb"(written\n(?:synced ([0-9]{20}) ([0-9a-f]{8})\n)?)?"
+    rb"(written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?)?"
 )
 
 
 class LockRecord(NamedTuple):
     """What stands in LOCK. had_log: a segment was durable once.
 
-    synced_no: a batch that was, 0 where none is named (or not by a line that verifies): until its
-    segment goes, and another one with it that begins behind it, its absence is a loss.
+    synced_no: a batch that was. first_no: the first that must be there, all before it may have
+    gone with their segments. Both 0 where the line that names them is not there, or does not
+    verify; first_no alone, too, in the line of an older walld: there the batch of synced_no must be
+    there until a segment begins behind it.
     """
 
     epoch: int
     log_uuid: bytes
     had_log: bool = False
     synced_no: int = 0
+    first_no: int = 0
 
 
 @contextmanager
@@ -123,38 +127,61 @@ def _take(fd: int, path: str) -> None:
 
 
 class Marks:
-    """What LOCK is to say of the newest segment, and when. Who has the file writes it.
+    """What LOCK is to say of the log, and when. Who has the file writes it, from one thread.
 
-    Lines that could not be written are for the next owner: no second sync of this file.
+    What could not be written is for the next owner, but for what must be said before a segment
+    goes: no second sync of this file without writing all of the lines again.
     """
 
+    epoch: int
     log_uuid: bytes
-    _marked: tuple[int, bool] = 0, True
-    """The newest segment that LOCK tells of, and whether it names a batch of it."""
+    first_no: int
+    """The first batch that must be there; 0 where LOCK did not say, until a start knows."""
+
+    def __init__(self, told: LockRecord) -> None:
+        """told: what LOCK says from now on; epoch and log are the owner's."""
+        self.epoch, self.log_uuid = told.epoch, told.log_uuid
+        self.first_no = told.first_no
+        self._synced_no = told.synced_no
+        self._marked_id = -1
+        """The newest segment of which a batch is named; 0 where none is, and one is durable."""
 
     def synced(self, segment_id: int, batch_no: int) -> None:
         """A segment and that batch in it are durable: from now on their absence is a loss.
 
         LOCK says so once a segment, before anything in it is acknowledged: who takes the newest one
         away, or all of it but its header, leaves that word. batch_no: 0 of one that has none yet.
-        What LOCK named may go then, and only a header that verifies could tell that it has.
         """
-        if (segment_id, batch_no > 0) > self._marked:
-            self._marked = segment_id, batch_no > 0
+        marked_id = segment_id if batch_no else 0
+        if marked_id > self._marked_id:
+            self._marked_id = marked_id
             self._mark(batch_no)
 
     def ended(self, batch_no: int) -> None:
         """The last batch of an orderly end is durable: no word of it may go unnoticed."""
-        if all(self._marked):
+        if self._marked_id > 0:
             self._mark(batch_no)
 
+    def begins(self, first_no: int) -> None:
+        """Segments with what is before that batch are about to go: LOCK says so first, or they
+        would be missed. OSError: they stay.
+        """
+        if first_no > self.first_no:
+            self._write_lines(self._lines(first_no))
+            self.first_no = first_no
+
     def _mark(self, batch_no: int) -> None:
-        if self._marked[0] == _NO_ID:
+        if self._marked_id == _NO_ID:
             return
+        self._synced_no = max(self._synced_no, batch_no)
         try:
-            self._write_lines(_written_lines(self.log_uuid, batch_no))
+            self._write_lines(self._lines(self.first_no))
         except OSError:
-            self._marked = _NO_ID, True
+            self._marked_id = _NO_ID
+
+    def _lines(self, first_no: int) -> bytes:
+        told = LockRecord(self.epoch, self.log_uuid, True, self._synced_no, first_no)
+        return lock_record(told)[WRITTEN_AT:]
 
     def _write_lines(self, lines: bytes) -> None:
         """At WRITTEN_AT, and synced. OSError."""
@@ -191,19 +218,19 @@ class Owner(Marks):
                 raise FormatError(f"{self.path}: is no regular file: remove it")
             raw = patiently(lambda: os.pread(self._fd, LOCK_BYTES, 0))
             told = parse_lock(raw, self.path) or LockRecord(0, log_uuid)
-            self.epoch = max(epoch, told.epoch if told.epoch < EPOCH_MAX else 0) + 1
-            self.log_uuid = told.log_uuid
+            epoch = max(epoch, told.epoch if told.epoch < EPOCH_MAX else 0) + 1
             self.is_other_log = False
-            if is_new:
-                self.log_uuid = log_uuid
-            elif believes_segments(self.log_uuid, known):
+            is_other = is_new
+            if not is_new and believes_segments(told.log_uuid, known):
                 self.is_other_log = is_lost(told, log_uuid)
-                self.log_uuid = log_uuid
-            if self.log_uuid != told.log_uuid:
-                told = told._replace(synced_no=0)
+                is_other = True
+            if is_other and told.log_uuid != log_uuid:
+                told = told._replace(synced_no=0, first_no=0)
             self.told = told
             """As LOCK was when the directory was taken; but no batch of another log."""
-            record = lock_record(told._replace(epoch=self.epoch, log_uuid=self.log_uuid))
+            own = told._replace(epoch=epoch, log_uuid=log_uuid if is_other else told.log_uuid)
+            super().__init__(own)
+            record = lock_record(own)
             self._own = record[:WRITTEN_AT]
             """Stands in LOCK while it is ours; what follows may change, also while it is read."""
             patiently(lambda: self._write(record))  # each try writes it, and syncs what it wrote
@@ -311,19 +338,24 @@ def lock_record(told: LockRecord) -> bytes:
     """What stands in LOCK (FORMAT.md)."""
     fixed = f"walld 1\nepoch {told.epoch:020}\nlog {told.log_uuid.hex()}\n".encode()
     assert len(fixed) == WRITTEN_AT, fixed
-    lines = _written_lines(told.log_uuid, told.synced_no) if told.had_log else b""
-    return fixed + lines.ljust(LOCK_BYTES - WRITTEN_AT)
+    lines = "written\n" if told.had_log else ""
+    if told.had_log and (told.synced_no or told.first_no):
+        named = f"{told.synced_no:020} first {told.first_no:020}"
+        lines += f"synced {named} {_crc(told):08x}\n"
+    return fixed + lines.encode().ljust(LOCK_BYTES - WRITTEN_AT)
 
 
-def _written_lines(log_uuid: bytes, synced_no: int) -> bytes:
-    """What stands at WRITTEN_AT of a log that was synced, up to that batch or more (0: no word)."""
-    named = f"synced {synced_no:020} {_crc(log_uuid, synced_no):08x}\n" if synced_no else ""
-    return f"written\n{named}".encode().ljust(LOCK_BYTES - WRITTEN_AT)
+def _crc(told: LockRecord) -> int:
+    """A digit that flips would miss batches that never were; so would the number of another log,
+    or what an owner wrote that was replaced while it stood still: what was first for it has gone.
+    """
+    seed = zlib.crc32(b"%020d" % told.epoch, zlib.crc32(told.log_uuid))
+    return zlib.crc32(b"%020d%020d" % (told.synced_no, told.first_no), seed)
 
 
-def _crc(log_uuid: bytes, synced_no: int) -> int:
-    """A digit that flips would miss batches that never were; so would the number of another log."""
-    return zlib.crc32(b"%020d" % synced_no, zlib.crc32(log_uuid))
+def _crc_alone(told: LockRecord) -> int:
+    """That of a line without first_no, as older versions wrote it."""
+    return zlib.crc32(b"%020d" % told.synced_no, zlib.crc32(told.log_uuid))
 
 
 def parse_lock(raw: bytes, path: str) -> LockRecord | None:
@@ -333,10 +365,12 @@ def parse_lock(raw: bytes, path: str) -> LockRecord | None:
     """
     found = _LOCK.match(raw)
     if found is not None:
-        log_uuid, synced_no = bytes.fromhex(found[2].decode()), int(found[4] or 0)
-        if found[5] is None or int(found[5], 16) != _crc(log_uuid, synced_no):
-            synced_no = 0
-        return LockRecord(int(found[1]), log_uuid, found[3] is not None, synced_no)
+        had_log, numbers = found[3] is not None, (int(found[4] or 0), int(found[5] or 0))
+        told = LockRecord(int(found[1]), bytes.fromhex(found[2].decode()), had_log, *numbers)
+        crc = _crc_alone(told) if found[5] is None else _crc(told)
+        if found[6] is None or int(found[6], 16) != crc:
+            told = told._replace(synced_no=0, first_no=0)
+        return told
     version = re.match(rb"walld ([0-9]+)\n", raw)
     if version is not None and version[1] != b"1":
         text = f"a LOCK of version {int(version[1])}, this walld reads 1: run the one that wrote it"

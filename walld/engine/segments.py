@@ -172,6 +172,11 @@ class Segments:
         return min((segment.first_batch for segment in self._list), default=sys.maxsize)
 
     @property
+    def next_first_batch(self) -> int:
+        """The same, once the oldest is gone."""
+        return min(segment.first_batch for segment in self._list[1:])
+
+    @property
     def overlaps(self) -> bool:
         """True where a batch's number alone does not say which segment it is read from."""
         return self._overlaps

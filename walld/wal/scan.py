@@ -279,9 +279,9 @@ class LogScan:
                 ranges.add(seen, batch.batch_no)
                 yield segment_id, batch
 
-    def verdict(self, attested_no: int = 0) -> Verdict:
-        """What the holes mean. attested_no: a batch that LOCK calls synced."""
-        return judge(self.segments, attested_no)
+    def verdict(self, attested_no: int = 0, first_no: int = 0) -> Verdict:
+        """What the holes mean. LOCK calls attested_no synced, and first_no the first there is."""
+        return judge(self.segments, attested_no, first_no)
 
     def _segment(self, segment_id: int) -> Iterator[ScannedBatch]:
         path = f"{WAL_DIR}/{segment_name(segment_id)}"

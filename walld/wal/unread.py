@@ -105,13 +105,18 @@ def start_no(facts: SegmentFacts) -> int:
     return facts.header.prev_batch_no + 1 if facts.header else facts.first_no
 
 
-def base_no(segments: Sequence[SegmentFacts], settled: set[tuple[int, int]]) -> int:
+def base_no(
+    segments: Sequence[SegmentFacts], settled: set[tuple[int, int]], first_no: int = 0
+) -> int:
     """The number before the first that must be there: older ones went with their segments.
 
     settled: (segment id, offset) of holes of which an earlier start has said what they cost.
+    first_no: what LOCK says of it, 0 where it does not; but a segment that did not go yet counts.
     The lowest beginning, not the oldest segment's: a later one may hold earlier batches again.
     """
     starts = [number for number in map(start_no, segments) if number]
+    if first_no:
+        return min([first_no, *starts]) - 1
     if not starts:
         return 0
     if segments[0].header is not None:

@@ -3,10 +3,10 @@
 Owns: the facts of a scanned segment, and the rule that tells torn from corrupt. Refuses: files, and
 what is done about it (renaming, quarantine, reports are the daemon's).
 
-The rule. W is the highest batch known to have been synced: batch headers carry it, and LOCK
-names one. What is missing up to W was lost by the disk: corrupt. What is missing
-above W was never promised: torn, the normal end of a killed process. Numbers decide, not positions:
-a hole whose batches stand elsewhere (rewritten after a failed sync) costs nothing.
+The rule. W is the highest batch known to have been synced: batch headers carry it, and LOCK names
+one, and the first that must be there. What is missing between was lost by the disk: corrupt. What
+is missing above W was never promised: torn, the normal end of a killed process. Numbers decide, not
+positions: a hole whose batches stand elsewhere (rewritten after a failed sync) costs nothing.
 
 Invariants
 - V1 A crash alone never yields corrupt; damage to a synced batch always does.
@@ -205,17 +205,19 @@ class Verdict:
         return Settled(item.segment_id, item.offset, item.first_no, item.last_no, verdict)
 
 
-def judge(segments: Sequence[SegmentFacts], attested_no: int = 0) -> Verdict:
-    """Facts of all segments, ids ascending, and a batch that was synced for all that LOCK says."""
+def judge(segments: Sequence[SegmentFacts], attested_no: int = 0, first_no: int = 0) -> Verdict:
+    """Facts of all segments, ids ascending, and what LOCK says: a batch that was synced, and the
+    first that must be there; 0 where it does not.
+    """
     ids = [facts.segment_id for facts in segments]
     assert ids == sorted(set(ids)), f"segments must ascend: {ids}"
-    return _Judge(segments, attested_no).verdict
+    return _Judge(segments, attested_no, first_no).verdict
 
 
 class _Judge:
     """The working of `judge`: the sets it needs, then one decision per hole."""
 
-    def __init__(self, segments: Sequence[SegmentFacts], attested_no: int) -> None:
+    def __init__(self, segments: Sequence[SegmentFacts], attested_no: int, first_no: int) -> None:
         synced_no = max((facts.synced_no for facts in segments), default=0)
         last_no = max((evident_no(facts) for facts in segments), default=0)
         self.verdict = Verdict(max(last_no, synced_no, attested_no), synced_no)
@@ -236,7 +238,7 @@ class _Judge:
         )
         nowhere = STRANDED, LEAPT, UNREAD, READ
         self._places = {(row.segment_id, row.offset) for row in rows if row.verdict not in nowhere}
-        self._base_no = base_no(segments, self._places)
+        self._base_no = base_no(segments, self._places, first_no)
         self._absent = ranges.without([(self._base_no + 1, self._last_no)], good)
         self._missing = ranges.without(self._absent, known)
         explained: list[Range] = []

@@ -5,10 +5,11 @@
  * Refuses: reading a reply (`walld recover --data` does), locks, writing.
  *
  * The proof of "no": nobody listens, the WAL holds nothing but segment headers of the log that LOCK
- * names, one of which stands behind the batch that LOCK calls synced, there is no partial, and
- * quarantine/ holds nothing that may have been of a reply. They are looked at in this order: a partial
- * is synced before its segment goes, so bytes that leave the WAL between two looks are seen in the
- * second. A link in the place of a directory is not followed: what belongs there may be anywhere.
+ * names, one of which stands behind the batch that LOCK calls synced and none behind the first that
+ * must be there, there is no partial, and quarantine/ holds nothing that may have been of a reply. They
+ * are looked at in this order: a partial is synced before its segment goes, so bytes that leave the WAL
+ * between two looks are seen in the second. A link in the place of a directory is not followed: what
+ * belongs there may be anywhere.
  */
 
 import { createHash } from "node:crypto";
@@ -22,7 +23,7 @@ const VERSION = 1;
 /** Bytes of a CRC-32, lowest bit first. */
 const CRC_POLYNOMIAL = 0xedb88320;
 const SEGMENT_NAME = /^[0-9]{20}\.wal$/;
-const LOCK = /^walld 1\nepoch [0-9]{1,20}\nlog ([0-9a-f]{32})\n(?:written\nsynced ([0-9]{20}) )?/;
+const LOCK = /^walld 1\nepoch [0-9]{1,20}\nlog ([0-9a-f]{32})\n(?:written\nsynced ([0-9]{20}) (?:first ([0-9]{20}) )?)?/;
 /** Names in quarantine/: what is kept of a session's file, what was never finished, notes. */
 const NO_REPLY = /^sessions\+|^\.|\.note$/;
 const SAFE = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}$/;
@@ -38,6 +39,8 @@ interface Lock {
   logUuid: string | null;
   /** 0 where it names no batch. A reader of the log checks the CRC of that. */
   syncedNo: bigint;
+  /** 0 where it does not say which is the first batch that must be there. */
+  firstNo: bigint;
 }
 
 /** Is something kept of this session, or (null) of any session of `uid`? null: cannot know. */
@@ -61,7 +64,7 @@ export function pathName(id: string): string {
 
 function lockOf(path: string): Lock {
   const found = LOCK.exec(contents(path)?.toString("latin1") ?? "");
-  return { logUuid: found?.[1] ?? null, syncedNo: BigInt(found?.[2] ?? 0) };
+  return { logUuid: found?.[1] ?? null, syncedNo: BigInt(found?.[2] ?? 0), firstNo: BigInt(found?.[3] ?? 0) };
 }
 
 /**
@@ -82,10 +85,11 @@ function walIsEmpty(wal: string, lock: Lock): boolean {
 
 /**
  * One of these headers says so, and each that verifies is of this log and of its segment. One that
- * does not is no header at all: what stood behind it would be there.
+ * does not is no header at all: what stood behind it would be there. And LOCK names no batch before
+ * them that must be there still.
  */
-function beginsBehind(starts: [bigint, Buffer | null][], { logUuid, syncedNo }: Lock): boolean {
-  let hasOne = false;
+function beginsBehind(starts: [bigint, Buffer | null][], { logUuid, syncedNo, firstNo }: Lock): boolean {
+  let lastNo = -1n;
   for (const [segmentId, start] of starts) {
     if (start?.length !== SEGMENT_HEADER_BYTES || start.readUInt32LE(60) !== crc32(start.subarray(0, 60))) continue;
     const isRead = start.toString("latin1", 0, 8) === MAGIC && start.readUInt16LE(8) === VERSION;
@@ -93,9 +97,10 @@ function beginsBehind(starts: [bigint, Buffer | null][], { logUuid, syncedNo }: 
     logUuid ??= ofLog;
     if (!isRead || start.readUInt32LE(12) !== SEGMENT_HEADER_BYTES) return false;
     if (ofLog !== logUuid || start.readBigUInt64LE(32) !== segmentId) return false;
-    hasOne ||= start.readBigUInt64LE(40) >= syncedNo;
+    const beforeNo = start.readBigUInt64LE(40);
+    if (beforeNo > lastNo) lastNo = beforeNo;
   }
-  return hasOne;
+  return lastNo >= syncedNo && (firstNo === 0n || lastNo < firstNo);
 }
 
 function crc32(bytes: Buffer): number {

@@ -17,6 +17,9 @@ import { Daemon, PACKAGE, Program } from "./daemon.js";
 /** The first segment of the log 00..., without a batch. */
 const EMPTY_SEGMENT = Buffer.from(`77616c6c6477616c0100000040000000${"00".repeat(16)}0100${"00".repeat(14)}01${"00".repeat(11)}eb7fc1f8`, "hex");
 
+/** The same, begun behind batch 7. */
+const BEHIND_7 = Buffer.from(`77616c6c6477616c0100000040000000${"00".repeat(16)}0100${"00".repeat(6)}07${"00".repeat(7)}01${"00".repeat(11)}78d98519`, "hex");
+
 /** For the tests that do not kill it. */
 const shared = await Daemon.started({ after });
 
@@ -113,6 +116,13 @@ test("without a daemon the data directory says yes, no, or unknown", async (t) =
   const lock = `walld 1\nepoch ${"1".padStart(20, "0")}\nlog ${"0".repeat(32)}\nwritten\n`;
   writeFileSync(join(empty, "LOCK"), `${lock}synced ${"7".padStart(20, "0")} 00000000\n`);
   assert.equal(await other.hasPartial("kept"), null, "that batch stood in what was cut off");
+  writeFileSync(segment, BEHIND_7);
+  for (const [first, answer] of [["0", false], ["1", null], ["7", null], ["8", false]] as const) {
+    const named = `synced ${"7".padStart(20, "0")} first ${first.padStart(20, "0")} 00000000\n`;
+    writeFileSync(join(empty, "LOCK"), lock + named);
+    assert.equal(await other.hasPartial("kept"), answer, `batches from ${first} on must be there`);
+  }
+  writeFileSync(segment, EMPTY_SEGMENT);
   writeFileSync(join(empty, "LOCK"), lock);
   mkdirSync(join(empty, "quarantine"));
   writeFileSync(join(empty, "quarantine", "sessions+0+S+events.jsonl.0.9"), "");

@@ -4,10 +4,11 @@ Owns: when "nothing there" is proven. Refuses: reading a reply (`walld recover -
 writing.
 
 The proof of "no": nobody listens, the WAL holds nothing but segment headers of the log that LOCK
-names, one of which stands behind the batch that LOCK calls synced, there is no partial, and
-quarantine/ holds nothing that may have been of a reply. They are looked at in this order: a
-partial is synced before its segment goes, so bytes that leave the WAL between two looks are seen in
-the second. A link in the place of a directory is not followed: what belongs there may be anywhere.
+names, one of which stands behind the batch that LOCK calls synced and none behind the first that
+must be there, there is no partial, and quarantine/ holds nothing that may have been of a reply.
+They are looked at in this order: a partial is synced before its segment goes, so bytes that leave
+the WAL between two looks are seen in the second. A link in the place of a directory is not
+followed: what belongs there may be anywhere.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ _SEGMENT = struct.Struct("<8sHHI16sQQQI")
 _FIXED = b"walldwal", 1, _SEGMENT_HEADER_BYTES
 """What a header of this version says of itself: magic, version and length."""
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.wal")
-_LOCK_BYTES = 128
+_LOCK_BYTES = 160
 _LOCK = re.compile(
-    rb"walld 1\nepoch [0-9]{1,20}\nlog ([0-9a-f]{32})\n(?:written\nsynced ([0-9]{20}) )?"
+    rb"walld 1\nepoch [0-9]{1,20}\nlog ([0-9a-f]{32})\n"
+    rb"(?:written\nsynced ([0-9]{20}) (?:first ([0-9]{20}) )?)?"
 )
 _NO_REPLY = re.compile(r"sessions\+|\.|.*\.note$")
 """Names in quarantine/: what is kept of a session's file, what was never finished, notes."""
@@ -41,10 +43,13 @@ _NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
 
 
 class _Lock(NamedTuple):
-    """log_uuid: None where no whole record stands there. synced_no: 0 where it names no batch."""
+    """log_uuid: None where no whole record stands there. synced_no: 0 where it names no batch;
+    first_no: 0 where it does not say which is the first that must be there.
+    """
 
     log_uuid: bytes | None = None
     synced_no: int = 0
+    first_no: int = 0
 
 
 def nobody_listens(error: BaseException | None) -> bool:
@@ -80,7 +85,9 @@ def _lock(path: str) -> _Lock:
         found = _LOCK.match(_begin_of(path, _LOCK_BYTES))
     except FileNotFoundError:
         return _Lock()
-    return _Lock(bytes.fromhex(found[1].decode()), int(found[2] or 0)) if found else _Lock()
+    if not found:
+        return _Lock()
+    return _Lock(bytes.fromhex(found[1].decode()), int(found[2] or 0), int(found[3] or 0))
 
 
 def _wal_is_empty(wal: str, lock: _Lock) -> bool:
@@ -107,9 +114,10 @@ def _wal_is_empty(wal: str, lock: _Lock) -> bool:
 def _begins_behind(starts: dict[str, bytes], lock: _Lock) -> bool:
     """One of these headers says so, and each that verifies is of this log and of its segment.
 
-    One that does not is no header at all: what stood behind it would be there.
+    One that does not is no header at all: what stood behind it would be there. And LOCK names no
+    batch before them that must be there still.
     """
-    log_uuid, has_one = lock.log_uuid, False
+    log_uuid, last_no = lock.log_uuid, -1
     for name, start in starts.items():
         if len(start) < _SEGMENT_HEADER_BYTES or zlib.crc32(start[:-4]) != _crc_of(start):
             continue
@@ -117,8 +125,9 @@ def _begins_behind(starts: dict[str, bytes], lock: _Lock) -> bool:
         log_uuid = log_uuid or of_log
         if (magic, version, size) != _FIXED or of_log != log_uuid or segment_id != int(name[:20]):
             return False
-        has_one |= before_no >= lock.synced_no
-    return has_one
+        last_no = max(last_no, before_no)
+    is_all_gone = not lock.first_no or last_no < lock.first_no
+    return last_no >= lock.synced_no and is_all_gone
 
 
 def _crc_of(header: bytes) -> int:

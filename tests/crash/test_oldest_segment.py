@@ -1,0 +1,87 @@
+"""The oldest segment is taken away, or cut: what is left looks like a log that begins behind it.
+
+LOCK tells (`disk/owner.py`): the first batch that must be there, raised before a segment goes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import walld_client
+from agents.process import MakeAgent
+from crash.test_newest_segment import is_missed, say
+from daemon_process import DaemonProcess, MakeDaemon, until
+
+
+def first_no(daemon: DaemonProcess) -> int:
+    found = re.search(rb"first ([0-9]{20}) ", (daemon.data / "LOCK").read_bytes())
+    return int(found[1]) if found is not None else 0
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [Path.unlink, lambda path: os.truncate(path, 64), lambda path: os.truncate(path, 40)],
+    ids=["removed", "cut to its header", "cut below it"],
+)
+def test_the_oldest_segment_is_missed_though_another_begins_behind_it(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, spoil: Callable[[Path], None]
+) -> None:
+    daemon = make_daemon().start()
+    lost = say(daemon, make_agent, "lost")
+    daemon.restart()
+    held = say(daemon, make_agent, "held")
+    daemon.kill()
+    lost.kill()
+    held.kill()
+    spoil(daemon.segments()[0])
+    is_missed(daemon)
+
+
+def test_a_log_that_is_nothing_but_a_header_is_missed_where_it_held_a_reply(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """As a start leaves it that is killed before it has said a word; then the older one went."""
+    daemon = make_daemon().start()
+    lost = say(daemon, make_agent, "lost")
+    daemon.restart()
+    daemon.kill()
+    lost.kill()
+    oldest, newest = daemon.segments()
+    os.truncate(newest, 64)
+    oldest.unlink()
+    reader = walld_client.connect(daemon.socket_path, data=str(daemon.data), timeout=0.5)
+    with pytest.raises(walld_client.Unavailable):
+        reader.recover("session-lost")
+    reader.close(timeout=0)
+    assert daemon.cli("recover", "session-lost", "--data", str(daemon.data)).returncode == 1
+    assert daemon.cli("fsck", str(daemon.data)).returncode == 2
+
+
+def test_segments_that_went_in_their_turn_are_not_missed(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """Also where something lives on behind them, and the daemon is killed at any time."""
+    daemon = make_daemon("--reclaim-seconds", "0").start()
+    living = say(daemon, make_agent, "living")
+    firsts = []
+    for number in range(3):
+        agent = say(daemon, make_agent, f"n{number}")
+        agent.do("r.end(); assert client.close()")
+        agent.kill()
+        until(lambda: first_no(daemon) > max(firsts, default=1), f"n{number} goes")
+        daemon.kill()
+        assert daemon.cli("fsck", str(daemon.data)).returncode < 2
+        firsts.append(first_no(daemon))
+        daemon.start()
+        assert daemon.status()["start"]["corrupt"] == 0
+        reply = daemon.reader.recover("session-living")
+        assert reply is not None
+        assert reply.text == "0 1 2 "
+    living.do("r.end(); assert client.close()")
+    living.kill()
+    assert daemon.terminate() == 0
+    assert daemon.cli("fsck", str(daemon.data)).returncode == 0
