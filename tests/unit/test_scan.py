@@ -223,7 +223,8 @@ def test_a_batch_of_a_later_kind_is_skipped_and_counts_as_there() -> None:
     content = layout.pack_segment_header(SegmentHeader(LOG, 1, 0, 1))
     content += layout.pack_batch_header(header, layout.segment_seed(LOG, 1), 64) + payload
     found = scanned(content)
-    assert (found.facts.numbers, found.facts.skipped, found.facts.holes) == ([(1, 1)], 1, [])
+    assert (found.facts.numbers, found.facts.holes) == ([(1, 1)], [])
+    assert found.facts.apart == [(1, 64, 9)]
 
 
 def test_what_a_start_settled_is_facts_and_no_batch() -> None:

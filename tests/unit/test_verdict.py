@@ -167,7 +167,7 @@ def test_a_missing_segment_is_corrupt(gone: int) -> None:
     assert log.read()[1].corrupt[0].reason == "missing"
 
 
-def test_a_missing_newest_segment_is_seen_by_a_client_only() -> None:
+def test_a_missing_newest_segment_is_seen_by_who_knows_of_a_batch_in_it() -> None:
     log = small_log()
     del log.files[2]
     assert log.read()[1].is_clean

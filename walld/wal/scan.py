@@ -197,11 +197,9 @@ class SegmentScan:
     def _note(self, header: BatchHeader, position: int, payload: memoryview) -> None:
         """A batch without records of streams: what an earlier start settled, or a later kind."""
         self.facts.apart.append((header.batch_no, position, header.kind))
-        if header.kind != BatchKind.SETTLED:
-            self.facts.skipped += 1
-            return
-        table = payload[: SETTLED_BYTES * header.records]
-        self.facts.settled += [Settled(*row[:5]) for row in settled.iter_unpack(table)]
+        if header.kind == BatchKind.SETTLED:
+            table = payload[: SETTLED_BYTES * header.records]
+            self.facts.settled += [Settled(*row[:5]) for row in settled.iter_unpack(table)]
 
     def _header_at(self, position: int) -> BatchHeader | None:
         """A header that verifies there and says nothing that cannot be."""

@@ -102,9 +102,8 @@ class SegmentFacts:
     holes: list[Hole] = field(default_factory=list)
     settled: list[Settled] = field(default_factory=list)
     apart: list[tuple[int, int, int]] = field(default_factory=list)
-    """(batch_no, offset, kind) of good batches without records of streams: no scan gives them."""
-    skipped: int = 0
-    """Those of a kind this version does not know; they count as good."""
+    """(batch_no, offset, kind) of good batches without records of streams: no scan gives them. A
+    kind that this version does not know counts as good."""
     synced_no: int = 0
     first_no: int = 0
     last_no: int = 0
