@@ -235,5 +235,6 @@ def test_killed_at_each_call(
     forked, deleted = source.fork(), source.delete()
     daemon.kill()
     daemon.wrapper = []
+    assert daemon.cli("fsck", str(daemon.data)).returncode < 2, "nothing of it is damage"
     daemon.start()
     source.judge(forked, deleted)

@@ -49,6 +49,7 @@ class Finishing:
         """For a start, before anybody asks. A session whose rest cannot go now is not served."""
         notes = self._files.ledgers.unfinished
         try:
+            await self._files.thread.run(notes.sweep)
             found = await self._files.thread.run(lambda: list(notes.notes()))
         except OSError as error:
             _log.error("what is left of deletes and forks cannot be read: %s", error)

@@ -83,16 +83,21 @@ class UnfinishedStore:
             self._disk.sync_dir(SESSIONS_DIR)
 
     def notes(self) -> Iterator[Unfinished | FormatError]:
-        """All of them, for a start. What is damaged is told, and stays."""
+        """All of them. What is damaged is told, and stays."""
         for entry in self._disk.list_dir(SESSIONS_DIR):
-            path = f"{SESSIONS_DIR}/{entry.name}"
-            if entry.kind == "file" and is_temporary(entry.name):
-                self._disk.unlink(path)
-            elif entry.kind == "file" and entry.name[0] == "." and entry.name.endswith(_ENDS):
+            if entry.kind == "file" and entry.name[0] == "." and entry.name.endswith(_ENDS):
                 try:
-                    yield self._read(path)
+                    yield self._read(f"{SESSIONS_DIR}/{entry.name}")
+                except FileNotFoundError:
+                    continue  # done since it was listed
                 except FormatError as error:
                     yield error
+
+    def sweep(self) -> None:
+        """Remove notes that were never finished. For the owner's start."""
+        for entry in self._disk.list_dir(SESSIONS_DIR):
+            if entry.kind == "file" and is_temporary(entry.name):
+                self._disk.unlink(f"{SESSIONS_DIR}/{entry.name}")
 
     def _read(self, path: str) -> Unfinished:
         file = self._disk.open(path)
