@@ -524,7 +524,8 @@ def test_case_20_undo_and_bounded_replay(daemon: DaemonProcess, reader: Any) -> 
     from walld.disk.real import RealDisk
     from walld.ledger.snapshot import SnapshotStore
 
-    snapshot = SnapshotStore(RealDisk(str(daemon.data))).read(os.geteuid(), "many")
+    with RealDisk(str(daemon.data), read_only=True) as disk:
+        snapshot = SnapshotStore(disk).read(os.geteuid(), "many")
     assert snapshot is not None
     assert 55 - snapshot.covers_seq <= 50
 

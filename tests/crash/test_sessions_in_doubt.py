@@ -65,12 +65,13 @@ def batches(path: Path) -> list[tuple[int, int, int]]:
 
 
 def scanned(path: Path) -> tuple[list[ScannedBatch], SegmentFacts]:
-    file = RealDisk(str(path.parents[1])).open(f"wal/{path.name}")
-    try:
-        scan = SegmentScan(file, int(path.stem))
-        return list(scan), scan.facts
-    finally:
-        file.close()
+    with RealDisk(str(path.parents[1]), read_only=True) as disk:
+        file = disk.open(f"wal/{path.name}")
+        try:
+            scan = SegmentScan(file, int(path.stem))
+            return list(scan), scan.facts
+        finally:
+            file.close()
 
 
 def lose(daemon: DaemonProcess) -> None:
