@@ -203,3 +203,13 @@ def test_notes_that_cannot_be_read_keep_sessions_from_being_written() -> None:
     storage.fail = lambda *_: 0
     world.start()
     assert not World(storage).is_whole(SESSION)
+
+
+def test_a_full_disk_takes_no_note_and_a_delete_makes_room() -> None:
+    storage = Storage(Random(1))
+    world = World(storage)
+    world.write(SESSION)
+    storage.room = 0
+    world.delete()
+    assert not world.is_whole(SESSION)
+    assert world.notes() == []
