@@ -42,6 +42,48 @@ def test_what_a_delete_took_is_not_named(daemon: DaemonProcess, reader: Any) -> 
     other.close()
 
 
+def test_a_daemon_killed_behind_the_delete_lets_no_entry_begin_without_its_artifact(
+    daemon: DaemonProcess, reader: Any
+) -> None:
+    """What a delete took is in memory alone; that it is not there can be seen."""
+    whole = os.urandom(1000)
+    digest = sha256(whole).hexdigest()
+    described = {"sha256": digest, "size": 1000, "media_type": "text/plain"}
+    session = reader.session("s")
+    session.artifact(whole, "text/plain")
+    assert daemon.reader.delete("s")
+    daemon.restart()
+    for entry in (("artifact", described), ("app.note", {"text": {"_artifact": described}})):
+        with pytest.raises(walld_client.Refused) as refused:
+            session.append(*entry)
+        assert (refused.value.code, refused.value.got) == ("artifact_missing", digest)
+    assert session.messages() is None
+    assert left(daemon) == []
+    # Where others have begun it again the entry is taken, and the gate says what is missing.
+    session.append("app.note", {})
+    session.append("artifact", described)
+    (reason,) = session.resume_check()["reasons"]
+    assert (reason["code"], reason["sha256"]) == ("artifact_missing", digest)
+    assert session.artifact(whole, "text/plain").sha256 == digest
+    assert session.resume_check()["status"] == "ok"
+    # What an application says of its own is no artifact of ours.
+    assert reader.session("t").submit("do", attachments=[described]).state == "submitted"
+
+
+def test_what_is_sent_to_a_fork_of_that_name_again_is_named(
+    daemon: DaemonProcess, reader: Any
+) -> None:
+    """A fork brings its artifacts: nobody has to send them once more."""
+    session = reader.session("s")
+    made = session.artifact(b"evidence", "text/plain")
+    for _ in range(2):
+        fork = session.fork(None, "fork")
+        named = {"sha256": made.sha256, "size": 8, "media_type": "text/plain"}
+        assert fork.append("artifact", named).seq == 3
+        assert fork.read_artifact(made.sha256) == b"evidence"
+        assert daemon.reader.delete("fork")
+
+
 def test_many_deletes_beside_many_uploads(daemon: DaemonProcess) -> None:
     refused: list[str] = []
     over = threading.Event()

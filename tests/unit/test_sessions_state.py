@@ -12,6 +12,7 @@ import pytest
 from session_log import INTENT, Log
 
 from walld.errors import FormatError
+from walld.sessions import journal
 from walld.sessions.events import Event, Problem
 from walld.sessions.hashed import SeqsBlock
 from walld.sessions.snapshot import decode_piece
@@ -266,6 +267,57 @@ def test_who_opens_a_session_applies_no_step_of_its_snapshot(
     assert state.to_base() == log.state.to_base()
 
 
+def test_a_turn_of_thousands_of_replies_costs_each_entry_the_same() -> None:
+    """Nothing is copied that grows with the turn, and an increment says the new replies alone."""
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c", "started")
+    base, deltas = log.state.to_base(), []
+    for at in range(3000):
+        log.add("turn_assistant_started", {"stream_id": f"s{at:05d}"}, turn="t")
+        if at % 50 == 49:
+            deltas.append(log.state.take_delta())
+        if at in (0, 1499, 2999):
+            log.add("turn_assistant_started", {"stream_id": "late"}, turn="t")
+            undo, turn = log.undos.pop(), log.state.journal.turn("t")
+            assert turn is not None
+            assert undo.turn is not None
+            assert log.state.journal.turn_of_stream("late") is turn
+            assert undo.turn.turn.stream_ids is turn.stream_ids
+            log.state.revert(undo)
+            assert log.state.journal.turn_of_stream("late") is None
+    assert max(map(len, deltas)) < min(map(len, deltas)) + 100
+    state = SessionState.from_base(base)
+    for delta in deltas:
+        state.apply_delta(delta)
+    names = [f"s{at:05d}" for at in range(3000)]
+    for one in (state, log.state):
+        turn = one.journal.turn("t")
+        assert turn is not None
+        assert list(turn.stream_ids) == names
+        assert all(one.journal.turn_of_stream(name) is turn for name in names)
+    assert state.to_base() == log.state.to_base()
+
+
+def test_what_comes_behind_the_end_of_a_turn_reads_its_many_replies_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is put to rest anew, and each of its replies leads to it already."""
+    log = Log()
+    log.submit("t")
+    for at in range(500):
+        log.add("turn_assistant_started", {"stream_id": f"s{at}"}, turn="t")
+    log.add("turn_completed", {}, turn="t")
+    log.state.take_delta()
+    log.add("turn_completed", {}, turn="t")
+    with monkeypatch.context() as patched:
+        patched.setattr(journal._at_rest, "decode", None)
+        log.state.take_delta()
+    found = log.state.journal.turn_of_stream("s499")
+    assert found is not None
+    assert found.collisions == [503]
+
+
 def test_a_delta_that_says_what_cannot_be() -> None:
     log = Log()
     log.submit("t")
@@ -292,7 +344,7 @@ def test_bytes_that_are_no_snapshot() -> None:
     for broken in (b"", b"\xc1", base[:-1], base + b"x", msgspec.msgpack.encode([2]), b"[", b"[2]"):
         with pytest.raises(FormatError):
             SessionState.from_base(broken)
-    with pytest.raises(FormatError, match="version 9, limit 4"):
+    with pytest.raises(FormatError, match="version 9, limit 5"):
         SessionState.from_base(msgspec.msgpack.encode([9, "of the future"]))
     with pytest.raises(FormatError):
         SessionState().apply_delta(b"\xc1")

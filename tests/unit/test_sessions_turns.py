@@ -63,7 +63,7 @@ def test_going_back_is_refused_with_both_values(taken: tuple[str, ...], refused:
 def test_a_turn_may_have_several_replies() -> None:
     log = stepped("assistant_started")
     assert code(log, "assistant_started", stream_id="s2") is None
-    assert turn_of(log).stream_ids == ["s", "s2"]
+    assert list(turn_of(log).stream_ids) == ["s", "s2"]
 
 
 @pytest.mark.parametrize("first", ["completed", "interrupted"])

@@ -29,6 +29,7 @@ from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, is_temp
 from walld.ledger.scan import Break, Reading
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
+from walld.ledger.unfinished import Unfinished
 from walld.sessions.artifacts import artifacts_of
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def has_lines(found: list[SessionFound], begin: Begin, first_seq: int, last_seq:
 
 
 def sessions(disk: Disk, log: LogLines) -> Iterator[SessionFound]:
-    """Every session that has a file or lines in the log."""
+    """Every session that has a file or lines in the log, but for what a delete has left of one."""
     met: set[Key] = set()
     store = LedgerStore(disk)
     for row in _rows(store):
@@ -107,14 +108,25 @@ def sessions(disk: Disk, log: LogLines) -> Iterator[SessionFound]:
                 found.breaks.append(_as_told(Break(0, 1, covers, "missing")))
                 found.state = "corrupt"
                 _add_log(disk, found, log, 0)
-        yield found
+        if found.state == "clean" or not _is_going(store, found):
+            yield found
     for uid, session_id in log.keys() - met:
         found = SessionFound(
             uid, session_id, f"{SESSIONS_DIR}/{uid}/{path_name(session_id)}/{EVENTS_FILE}"
         )
         _add_log(disk, found, log, 0)
-        if found.pending or found.cut:
+        if (found.pending or found.cut) and not _is_going(store, found):
             yield found
+
+
+def _is_going(store: LedgerStore, found: SessionFound) -> bool:
+    """Its delete has begun, and ends with the next start if with no daemon before."""
+    whose = (found.uid, found.session_id)
+    try:
+        notes = list(store.unfinished.notes())
+    except OSError:  # `survey.beside` tells of it
+        return False
+    return any(isinstance(one, Unfinished) and one.erase and one.key == whose for one in notes)
 
 
 def _rows(store: LedgerStore) -> Iterator[SessionRow]:

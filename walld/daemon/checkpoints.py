@@ -26,6 +26,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon import loop
 from walld.daemon.log_doubt import doubt_of
+from walld.daemon.unfinished import Finishing
 from walld.engine.ledgers import LINE_KIND
 from walld.errors import FormatError
 from walld.escape import escaped_line
@@ -84,6 +85,7 @@ class Checkpoints:
         self._files = files
         self._reader = reader
         self._sessions = sessions
+        self._finishing = Finishing(engine, flusher, files, sessions)
         self._begun: dict[tuple[int, str], _Begun] = {}
         self._older: list[tuple[int, str]] | None = None
         """Sessions of before this daemon whose turns nobody has looked at yet; None: not listed."""
@@ -99,6 +101,7 @@ class Checkpoints:
 
     async def round(self, now: float) -> None:
         """Begin what is due, write what is synced, close what is idle."""
+        await self._finishing.round()
         if self._older is None and now >= self._list_at:
             await self._try_to_list()
         ledgers = self._engine.ledgers
@@ -243,6 +246,7 @@ class Checkpoints:
 
     async def restore(self, mended: Mended, disk: Disk) -> None:
         """Lines that a start found in the log are pending again, up to where power tore them."""
+        await self._finishing.restore()
         verdict = mended.verdict
         met_damage = bool(verdict.corrupt or verdict.unreadable) or mended.met_damage
         doubt = await self._files.thread.run(partial(doubt_of, disk, mended))

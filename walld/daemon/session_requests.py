@@ -115,6 +115,7 @@ class SessionRequests:
         await self._turns.settle(uid, request.session_id)
         ledger = await self._sessions.open(uid, request.session_id, create=True)
         assert ledger is not None
+        await self._sessions.check_there(request, ledger)
         until = loop.now() + _ROOM_SECONDS
         while True:
             now = loop.now()
@@ -165,22 +166,23 @@ class SessionRequests:
         _check_id("new_id", request.new_id)
         await self._recovery.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
-        found = await self._sessions.lines(uid, request.session_id)
-        if found is None:
-            self._sessions.check_known(request.session_id)
-            limit = "a session that was written"
-            raise Refusal("unknown_session", "there is no such session", request.session_id, limit)
-        await self._written(uid, request.session_id)
-        job = partial(forked_session, found.lines, request, uid, self._wall_ms(), found.until)
-        try:
-            made = await self._files.views.run(job)
-        except ProtocolError as error:
-            raise Refusal(error.code, error.message, error.got, error.limit) from None
-        if not await self._sessions.exists(uid, request.new_id):
-            self._sessions.check_known(request.new_id)
-        if not await self._sessions.create(uid, request.new_id, made, request.session_id):
-            text = "new_id names a session that is there"
-            raise Refusal("session_exists", text, request.new_id, "a new id")
+        with self._sessions.founding.source(uid, request.session_id) as source:
+            found = await self._sessions.lines(uid, request.session_id)
+            if found is None:
+                self._sessions.check_known(request.session_id)
+                text, limit = "there is no such session", "a session that was written"
+                raise Refusal("unknown_session", text, request.session_id, limit)
+            await self._written(uid, request.session_id)
+            job = partial(forked_session, found.lines, request, uid, self._wall_ms(), found.until)
+            try:
+                made = await self._files.views.run(job)
+            except ProtocolError as error:
+                raise Refusal(error.code, error.message, error.got, error.limit) from None
+            if not await self._sessions.exists(uid, request.new_id):
+                self._sessions.check_known(request.new_id)
+            if not await self._sessions.create(uid, request.new_id, made, source):
+                text = "new_id names a session that is there"
+                raise Refusal("session_exists", text, request.new_id, "a new id")
         last = line_event(made.lines[-1])
         return [wire.Placed(last.seq, last.id)]
 
@@ -289,18 +291,20 @@ class SessionRequests:
     async def _view(
         self, uid: int, request: wire.Project, arguments: dict[str, Any]
     ) -> tuple[bytes | None, Lines | None]:
-        found = await self._found(uid, request.session_id)
-        if found is None:
-            return None, None
         files, missing = self._files, list[dict[str, Any]]()
-        events = await files.views.run(partial(events_of, found.lines))
-        if request.name == "audit" or (
-            request.name == "resume" and "missing_artifacts" not in arguments
-        ):
-            for one in await files.views.run(partial(named_artifacts, events)):
-                missing += await files.thread.run(partial(self._missing, uid, request, one))
-            if request.name == "resume":
-                arguments["missing_artifacts"] = [one["sha256"] for one in missing]
+        with self._sessions.founding.source(uid, request.session_id) as source:
+            found = await self._found(uid, request.session_id)
+            if found is None:
+                return None, None
+            events = await files.views.run(partial(events_of, found.lines))
+            looks = request.name == "audit"
+            if looks or (request.name == "resume" and "missing_artifacts" not in arguments):
+                for one in await files.views.run(partial(named_artifacts, events)):
+                    missing += await files.thread.run(partial(self._missing, uid, request, one))
+                if missing and source.is_gone:  # they went with it
+                    return await self._view(uid, request, arguments)
+                if not looks:
+                    arguments["missing_artifacts"] = [one["sha256"] for one in missing]
 
         breaks = [broken._asdict() for broken in found.breaks]
         if request.name == "resume":
@@ -374,8 +378,7 @@ class SessionRequests:
         except ProtocolError as error:
             raise Refusal(error.code, error.message, error.got, error.limit) from None
         except FormatError as error:
-            limit = "the bytes of that hash"
-            raise Refusal("artifact_changed", str(error), name, limit) from None
+            raise Refusal("artifact_changed", str(error), name, "the bytes of that hash") from None
 
 
 def _check_id(name: str, ident: str) -> None:

@@ -7,9 +7,9 @@ deleting it. Refuses: what an entry means (`engine/ledgers.py`, `sessions/`), th
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
-import re
 import time
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -19,20 +19,24 @@ import anyio
 from walld_client.wire import messages as wire
 
 from walld.daemon import loop
+from walld.daemon.founding import Founding
 from walld.daemon.session_files import SessionFiles
 from walld.engine.entries import line_event
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import line_seq
+from walld.ledger.store import FULL
+from walld.ledger.unfinished import DELETE, Unfinished
 from walld.sessions.artifacts import artifacts_of
 from walld.sessions.state import SessionState
 from walld.wal import records
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from walld.daemon.flusher import Flusher
     from walld.daemon.forking import Forked
+    from walld.daemon.founding import Source
     from walld.daemon.log_doubt import LogDoubt
     from walld.daemon.session_files import Lines
     from walld.daemon.workers import Worker
@@ -45,9 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Files", "Sessions", "wall_ms"]
 
 _log = logging.getLogger("walld.sessions")
-_hashes = re.compile(rb"[0-9a-f]{64,}").findall
-"""What may name artifacts: a session can have as many of them as lines."""
-_DELETED = "an artifact that it names went with its session, which was deleted: send it again"
+_DELETED = "an artifact that it names is not there, or went with its session: send it again"
 
 
 class Files(NamedTuple):
@@ -81,6 +83,11 @@ class Sessions:
         self._opening: dict[tuple[int, str], anyio.Lock] = {}
         self.unread: dict[tuple[int, str], OSError] = {}
         """Sessions of which the log holds lines that a start could not read, and why."""
+        self.unread_notes: OSError | None = None
+        """Which deletes and forks an earlier daemon did not end is not known."""
+        self.going: dict[tuple[int, str], OSError] = {}
+        """Sessions whose delete has begun, and why it could not end."""
+        self.founding = Founding(files, self._files)
         self.has_older = True
         """Nobody has looked yet at the turns of some sessions of before this daemon."""
 
@@ -102,6 +109,7 @@ class Sessions:
             ledger.touched = loop.now()
             return ledger
         async with self._locked(key):
+            self._check_whole(key)
             ledger = await self._open(uid, session_id, create)
             if appends and ledger is not None and ledger.fear is not None:
                 # Else a start that cannot read that line, either, would leap to where it stands.
@@ -110,9 +118,22 @@ class Sessions:
 
     def _check_read(self, uid: int, session_id: str) -> None:
         """What its file alone holds would be told as all of it, and its next seqs given again."""
-        error = self.unread.get((uid, session_id))
+        error = self.unread.get((uid, session_id), self.unread_notes)
         if error is not None:
             raise OSError(error.errno, f"its lines in the log: {error.strerror}", error.filename)
+
+    async def _settled(self, uid: int, session_id: str) -> None:
+        """It can be read, and no delete of it is half done: what is left then is no session."""
+        key = uid, session_id
+        if key in self.going:
+            async with self._locked(key):
+                pass
+        self._check_read(uid, session_id)
+        self._check_whole(key)
+
+    def _check_whole(self, key: tuple[int, str]) -> None:
+        if (error := self.going.get(key)) is not None:
+            raise OSError(error.errno, f"its delete has begun: {error.strerror}", error.filename)
 
     @asynccontextmanager
     async def _locked(self, key: tuple[int, str]) -> AsyncIterator[None]:
@@ -153,7 +174,7 @@ class Sessions:
         self, uid: int, session_id: str, after: int = 0, limit: int = 0
     ) -> Lines | None:
         """Lines with seqs above `after`; None where the session was never written."""
-        self._check_read(uid, session_id)
+        await self._settled(uid, session_id)
         key = uid, session_id
         ledger = self._engine.ledgers.open.get(key)
         if ledger is not None and ledger.state is None:
@@ -175,7 +196,7 @@ class Sessions:
 
     async def last_seq(self, uid: int, session_id: str) -> int:
         """Of its last event, 0 where there is none. Reads one line of the file at most."""
-        self._check_read(uid, session_id)
+        await self._settled(uid, session_id)
         ledger = self._engine.ledgers.open.get((uid, session_id))
         if ledger is not None and ledger.pending:
             return ledger.pending[-1].seq
@@ -190,7 +211,8 @@ class Sessions:
         found: dict[str, wire.SessionFacts] = {}
         for row in rows:
             session_id = row.shown_id
-            if row.uid == uid and session_id.startswith(prefix):
+            is_going = (row.uid, session_id) in self.going
+            if row.uid == uid and session_id.startswith(prefix) and not is_going:
                 found[session_id] = wire.SessionFacts(
                     session_id, uid, row.last_seq, row.last_at_ms, row.bytes, row.trouble
                 )
@@ -209,20 +231,50 @@ class Sessions:
         """Remove all files of a session and what is pending; whoever opens it begins anew.
 
         The files go once the log has let go durably: it would give lines back without those before.
+        Once it has begun it ends, by a later start if need be (U1).
         """
         self._check_read(uid, session_id)
-        async with self._locked((uid, session_id)):
-            ledger = self._engine.ledgers.open.get((uid, session_id))
-            if ledger is not None:
-                self._engine.ledgers.forget(ledger, loop.now())
-            await self.until("synced")
-            was_there = await self.thread.run(partial(self._remove, uid, session_id))
+        key = uid, session_id
+        async with self._locked(key):
+            self.going[key] = InterruptedError(errno.EINTR, "not done", session_id)
+            ledger = self._engine.ledgers.open.pop(key, None)  # nothing is appended from here on
+            self.founding.goes(key)
+            log, until_no = self._engine.log_uuid.hex(), self._engine.registry.last_no
+            note = Unfinished(DELETE, uid, session_id, erase=True, log=log, until_no=until_no)
+            try:
+                await self.thread.run(partial(self._note_delete, note, ledger is not None))
+            except BaseException:
+                if ledger is not None:
+                    self._engine.ledgers.open[key] = ledger
+                del self.going[key]
+                raise
+            try:
+                if ledger is not None:
+                    self._engine.ledgers.forget(ledger, loop.now())
+                await self.until("synced")
+                was_there = await self.thread.run(partial(self._remove, note))
+            except OSError as error:
+                self.going[key] = error
+                raise
+            del self.going[key]
             return was_there or ledger is not None
 
-    def _remove(self, uid: int, session_id: str) -> bool:
-        self.artifacts.forget(uid, session_id)
-        was_there = self._store.delete(uid, session_id)
-        self._snapshots.remove(uid, session_id)
+    def _note_delete(self, note: Unfinished, is_open: bool) -> None:
+        """For the thread. A full disk takes no note, and a delete makes room: then whoever is not
+        answered asks again.
+        """
+        if is_open or self._store.has_files(*note.key):
+            try:
+                self._store.unfinished.note(note)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+
+    def _remove(self, note: Unfinished) -> bool:
+        self.artifacts.forget(*note.key)
+        was_there = self._store.delete(*note.key)
+        self._snapshots.remove(*note.key)
+        self._store.unfinished.drop(note)
         return was_there
 
     def check_sent(self, request: wire.Append, uid: int) -> None:
@@ -231,51 +283,41 @@ class Sessions:
         An import may: its lines came without their artifacts.
         """
         gone = () if request.unowned else self.artifacts.deleted(uid, request.session_id)
-        for entry in request.entries if gone else ():
-            with suppress(ValueError, RecursionError):  # no JSON: refused as such
-                payload = json.loads(entry.payload)
-                for name, _ in artifacts_of(entry.type, payload):
-                    if name in gone:
-                        limit = "an artifact of the session"
-                        raise Refusal("artifact_missing", _DELETED, name, limit)
+        if gone and (name := next((one for one in _named(request) if one in gone), None)):
+            raise Refusal("artifact_missing", _DELETED, name, "an artifact of the session")
 
-    async def create(self, uid: int, session_id: str, made: Forked, source: str) -> bool:
+    async def check_there(self, request: wire.Append, ledger: Ledger) -> None:
+        """No session begins with an entry that names what is not there (A2). Refusal.
+
+        A daemon that was killed knows of no delete any more. In a session that goes on somebody may
+        name again what was lost to damage.
+        """
+        if request.unowned or ledger.is_begun:
+            return
+        key = ledger.uid, ledger.session_id
+        for name in set(_named(request, has_attached=False)):
+            there = partial(self.artifacts.exists, *key, bytes.fromhex(name))
+            if not await self.thread.run(there):
+                raise Refusal("artifact_missing", _DELETED, name, "an artifact of the session")
+
+    async def create(self, uid: int, session_id: str, made: Forked, source: Source) -> bool:
         """A new session, all its lines or none, durable at once. False: there is one.
 
-        With the artifacts of the session `source` that they name. They take neither the log nor
-        the loop: a long session may be copied while agents speak.
+        With the artifacts of the session `source` that they name; Refusal where that was deleted
+        meanwhile. They take neither the log nor the loop: a long session may be copied while agents
+        speak.
         """
         self._check_read(uid, session_id)
         key = (uid, session_id)
         async with self._locked(key):
+            self._check_whole(key)
             ledger = self._engine.ledgers.open.get(key)
             if ledger is not None:
                 if ledger.state is None or ledger.is_begun:
                     return False
                 del self._engine.ledgers.open[key]  # whoever opens it waits, and folds the lines
-            return await self.thread.run(partial(self._create, uid, session_id, made, source))
-
-    def _create(self, uid: int, session_id: str, forked: Forked, source: str) -> bool:
-        """The artifacts first: no event may name one that is not there. For the thread."""
-        if self._files.exists(uid, session_id):
-            return False
-        named = {text for line in forked.lines for text in _hashes(line)}
-        wanted = [one for one in self.artifacts.list(uid, source) if one.hex().encode() in named]
-        made: list[bytes] = []
-        try:
-            self.artifacts.link(uid, source, session_id, wanted, made)
-            self._store.append(uid, session_id, 1, forked.lines)
-        except BaseException:
-            if not self._store.exists(uid, session_id):  # else it came to be, if not durably
-                self.artifacts.remove(uid, session_id, made)
-            raise
-        tail = self._store.tail(uid, session_id)
-        if tail is not None:
-            try:
-                self._snapshots.write_base(uid, session_id, tail.last_seq, tail.size, forked.base)
-            except OSError as error:  # the session is there: who opens it folds its lines
-                _log.warning("a snapshot is not written: %s", error)
-        return True
+            found = partial(self.founding.found, uid, session_id, made, source)
+            return await self.thread.run(found)
 
     def in_doubt(self, doubt: LogDoubt | None) -> None:
         """What a start could not read of the log, and lines may stand in."""
@@ -296,7 +338,7 @@ class Sessions:
 
     async def exists(self, uid: int, session_id: str) -> bool:
         """True where anything was ever written to it."""
-        self._check_read(uid, session_id)
+        await self._settled(uid, session_id)
         ledger = self._engine.ledgers.open.get((uid, session_id))
         if ledger is not None and (ledger.pending or ledger.is_begun):
             return True
@@ -343,6 +385,14 @@ class Sessions:
                 ledgers.own(key, process)
             else:
                 ledgers.lost(key, "agent_lost" if owner.boot_id == self._boot else "host_restart")
+
+
+def _named(request: wire.Append, *, has_attached: bool = True) -> Iterator[str]:
+    """Artifacts that its entries name; has_attached: also what an application itself describes."""
+    for entry in request.entries:
+        with suppress(ValueError, RecursionError):  # no JSON: refused as such
+            kind = entry.type if has_attached or entry.type != "turn_submitted" else ""
+            yield from (name for name, _ in artifacts_of(kind, json.loads(entry.payload)))
 
 
 def wall_ms() -> int:

@@ -13,7 +13,8 @@ Invariants
 - A1 A file with the name of a hash was verified; read again, it is verified again.
 - A2 Who sent an artifact, or a piece of one, to a session that was deleted since is told so, and no
   entry names it there until it was sent again: an upload is never ended behind the delete that it
-  began before, nor is an entry without its artifact. Known as long as this process lives.
+  began before, nor is an entry without its artifact. Known as long as this process lives; behind a
+  kill no session is begun by an entry whose artifact is not there (`Sessions.check_there`).
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class ArtifactStore:
             try:
                 self._disk.link(path, new_path)
             except FileExistsError:
-                continue  # of a fork that was killed, or already sent there
+                continue  # already sent there
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -165,13 +166,22 @@ class ArtifactStore:
                     raise
                 self._copy(uid, session_id, new_id, digest)
             made.append(digest)
+            self._sent(new_path)
         self._disk.sync_dir(folder)
 
     def remove(self, uid: int, session_id: str, digests: Iterable[bytes]) -> None:
-        """Take artifacts away from a session that did not come to be."""
+        """Take artifacts away from a session that did not come to be, durably, and its empty
+        directories.
+        """
+        folder = session_dir(uid, session_id)
         for digest in digests:
             with suppress(OSError):
                 self._disk.unlink(_path(uid, session_id, _hex(digest)))
+        with suppress(OSError):
+            self._disk.sync_dir(f"{folder}/{ARTIFACTS_DIR}")
+        for path in (f"{folder}/{ARTIFACTS_DIR}", folder):
+            with suppress(OSError):
+                self._disk.remove_dir(path)
 
     def _copy(self, uid: int, session_id: str, new_id: str, digest: bytes) -> None:
         with suppress(FileNotFoundError, FormatError):

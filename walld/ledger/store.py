@@ -45,6 +45,7 @@ from walld.ledger.repaired import (
 )
 from walld.ledger.scan import Break, Found, Reading, last_line, read_lines
 from walld.ledger.sweep import sweeping
+from walld.ledger.unfinished import UnfinishedStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,9 +54,9 @@ if TYPE_CHECKING:
     from walld.ledger.listing import SessionRow
     from walld.ledger.place import Place
 
-__all__ = ["LedgerStore", "Tail"]
+__all__ = ["FULL", "LedgerStore", "Tail"]
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Tail(NamedTuple):
@@ -76,6 +77,7 @@ class LedgerStore:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self.unfinished = UnfinishedStore(disk)
         self._failed: set[str] = set()
         """Files that are never synced again (E3)."""
 
@@ -230,6 +232,10 @@ class LedgerStore:
 
     # --- reading --------------------------------------------------------------------------------
 
+    def has_files(self, uid: int, session_id: str) -> bool:
+        """Anything lies there, artifacts alone too."""
+        return bool(self._disk.list_dir(session_dir(uid, session_id)))
+
     def exists(self, uid: int, session_id: str) -> bool:
         """It was written."""
         try:
@@ -340,7 +346,7 @@ class LedgerStore:
             write_whole(file, place.content, place.start)
         except OSError as error:
             self._failed.add(file.path)
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 with suppress(OSError):
                     file.truncate(size)
                     self._failed.discard(file.path)

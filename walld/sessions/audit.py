@@ -39,7 +39,7 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
                 "edited": edited.get(turn.submitted.id),
                 "retry_of": turn.state.retry_of,
                 "collisions": turn.state.collisions.copy(),
-                "stream_ids": turn.state.stream_ids.copy(),
+                "stream_ids": list(turn.state.stream_ids),
                 "content_hash": turn.state.content_hash.hex(),
                 "submitted_seq": turn.submitted.seq,
                 "submitted_at_ms": turn.submitted.at_ms,

@@ -5,11 +5,13 @@ transitions (`turns.py`, `tools.py`), who may come next (`state.py`).
 
 Invariants: a turn is at rest when it has ended and each of its calls is closed. `pack` and
 `changes` put those to rest; asking for one wakes it, with its calls, and changes nothing. A pack
-and the changes behind it, added in order, are what they were taken of.
+and the changes behind it, added in order, are what they were taken of. What a turn at work costs
+does not grow with its replies: changes say those that came since the last ones.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -22,12 +24,15 @@ from walld.sessions.turns import TurnState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Set
 
+    from walld.sessions.turns import TurnMark
+
 __all__ = ["Journal", "JournalPack"]
 
 
 class JournalPack(msgspec.Struct, array_like=True):
-    """turns, tools: at work. rest: turn id -> turn and calls. message_ids, stream_ids: -> turn id,
-    at rest. rested: ids of the turns in `rest`; of changes alone.
+    """turns, tools: at work; of changes with the replies that came since. rest: turn id -> turn and
+    calls. message_ids, stream_ids: -> turn id, at rest. rested: ids of the turns in `rest`; of
+    changes alone.
     """
 
     turns: list[TurnState]
@@ -61,6 +66,7 @@ class Journal:
         "_message_ids",
         "_named",
         "_rest",
+        "_said",
         "_stream_ids",
         "_streamed",
         "_tools",
@@ -74,15 +80,16 @@ class Journal:
         """Message id -> turn id, of turns at work."""
         self._streamed: dict[str, list[str]] = {}
         """Stream id -> turn ids, of turns at work; one that was reverted may stand here still."""
+        self._said: dict[str, int] = {}
+        """Turn id -> how many of its replies a pack or changes have said, of turns at work."""
         self._rest = Records(None if packed is None else packed.rest)
         self._message_ids = Records(None if packed is None else packed.message_ids)
         self._stream_ids = Records(None if packed is None else packed.stream_ids)
         if packed is not None:
-            self._turns = {turn.turn_id: turn for turn in packed.turns}
             for turn_id, call_id, tool in packed.tools:
                 self._tools.setdefault(turn_id, {})[call_id] = tool
             for turn in packed.turns:
-                self.name(turn)
+                self._come(turn)
 
     def turn(self, turn_id: str | None) -> TurnState | None:
         """The turn of that id, None where there is none."""
@@ -119,13 +126,18 @@ class Journal:
             key=lambda turn: turn.submitted_seq,
         )
 
-    def put_turn(self, turn_id: str, turn: TurnState | None) -> None:
-        """None takes the newest turn away again."""
-        if turn is not None:
-            self._turns[turn_id] = turn
-            self.name(turn)
+    def put_turn(self, turn: TurnState) -> None:
+        """A new turn."""
+        self._turns[turn.turn_id] = turn
+        self.name(turn, *turn.stream_ids)
+
+    def put_back(self, turn_id: str, mark: TurnMark | None) -> None:
+        """A turn as it was. None takes the newest turn away again."""
+        if mark is not None:
+            self._turns[turn_id] = mark.go_back()
             return
         gone = self._turns.pop(turn_id, None)
+        self._said.pop(turn_id, None)
         if (
             gone is not None
             and gone.message_id is not None
@@ -145,6 +157,7 @@ class Journal:
         """All of it; whoever holds a turn asks for it again."""
         self._put_to_rest(self._turns)
         tools = [(turn_id, call_id) for turn_id, calls in self._tools.items() for call_id in calls]
+        self._said = {turn_id: len(turn.stream_ids) for turn_id, turn in self._turns.items()}
         return JournalPack(
             _by_submission(self._turns.values()),
             self._at_work(tools),
@@ -157,7 +170,7 @@ class Journal:
     def changes(self, turns: Set[str], tools: Set[tuple[str, str]]) -> JournalPack:
         """What became of these turns and calls; whoever holds a turn asks for it again."""
         rested = self._put_to_rest({*turns, *(turn_id for turn_id, _ in tools)})
-        at_work = [turn for turn_id in turns if (turn := self._turns.get(turn_id)) is not None]
+        at_work = [self._unsaid(turn_id) for turn_id in turns if turn_id in self._turns]
         return JournalPack(
             _by_submission(at_work),
             self._at_work(tools),
@@ -170,16 +183,22 @@ class Journal:
     def add(self, changed: JournalPack) -> None:
         """What `changes` gave, behind what it was taken behind."""
         for turn_id in changed.rested:
-            turn = self._turns.pop(turn_id, None)
-            self._tools.pop(turn_id, None)
+            turn = self._turns.get(turn_id)
             if turn is not None:
-                self._unname(turn)
+                self._leave(turn)
+            self._tools.pop(turn_id, None)
         self._rest.add(changed.rest)
         self._message_ids.add(changed.message_ids)
         self._stream_ids.add(changed.stream_ids)
         for turn in changed.turns:
-            self.turn(turn.turn_id)  # one that was at rest comes with its calls
-            self.put_turn(turn.turn_id, turn)
+            known = self.turn(turn.turn_id)  # one that was at rest comes with its calls
+            came = turn.stream_ids
+            if known is not None:
+                known.stream_ids.update(came)
+                turn.stream_ids = known.stream_ids
+            self._turns[turn.turn_id] = turn
+            self._said[turn.turn_id] = len(turn.stream_ids)
+            self.name(turn, *came)
         for turn_id, call_id, tool in changed.tools:
             self.turn(turn_id)
             self.put_tool(turn_id, call_id, tool)
@@ -197,13 +216,21 @@ class Journal:
             rested.turns[turn_id] = self._rest[turn_id] = _at_rest.encode(_AtRest(turn, tools))
             if turn.message_id is not None and self._named.get(turn.message_id) == turn_id:
                 rested.message_ids[turn.message_id] = self._message_ids[turn.message_id] = name
+            first: dict[bytes, bool] = {name: True}
             for stream_id in turn.stream_ids:
-                if self._is_first(turn, stream_id):
+                if self._is_first(turn, stream_id, first):
                     rested.stream_ids[stream_id] = self._stream_ids[stream_id] = name
-            del self._turns[turn_id]
+            self._leave(turn)
             self._tools.pop(turn_id, None)
-            self._unname(turn)
         return rested
+
+    def _unsaid(self, turn_id: str) -> TurnState:
+        """The turn with the replies that came since it was said last; they are said now."""
+        turn = self._turns[turn_id]
+        count = len(turn.stream_ids)
+        came = list(islice(reversed(turn.stream_ids), count - self._said.get(turn_id, 0)))
+        self._said[turn_id] = count
+        return msgspec.structs.replace(turn, stream_ids=dict.fromkeys(reversed(came)))
 
     def _at_work(self, tools: Iterable[tuple[str, str]]) -> list[tuple[str, str, ToolState]]:
         found = [
@@ -213,17 +240,27 @@ class Journal:
         ]
         return sorted(found, key=lambda one: min(one[2].seqs.values()))
 
-    def name(self, turn: TurnState) -> None:
-        """What it is found by; the first turn of a message id keeps it."""
-        for stream_id in turn.stream_ids:
+    def name(self, turn: TurnState, *stream_ids: str | None) -> None:
+        """What it is found by, as its replies are; the first turn of a message id keeps it."""
+        for stream_id in stream_ids:
+            if stream_id is None or stream_id not in turn.stream_ids:
+                continue
             names = self._streamed.setdefault(stream_id, [])
             if turn.turn_id not in names:
                 names.append(turn.turn_id)
         if turn.message_id is not None and self.turn_id_of(turn.message_id) is None:
             self._named[turn.message_id] = turn.turn_id
 
-    def _unname(self, turn: TurnState) -> None:
+    def _come(self, turn: TurnState) -> None:
+        """It is at work, and all its replies are said."""
+        self._turns[turn.turn_id] = turn
+        self._said[turn.turn_id] = len(turn.stream_ids)
+        self.name(turn, *turn.stream_ids)
+
+    def _leave(self, turn: TurnState) -> None:
         """It is not at work any more: the blocks have what it is found by."""
+        del self._turns[turn.turn_id]
+        self._said.pop(turn.turn_id, None)
         if turn.message_id is not None and self._named.get(turn.message_id) == turn.turn_id:
             del self._named[turn.message_id]
         for stream_id in turn.stream_ids:
@@ -231,11 +268,19 @@ class Journal:
             if others:
                 self._streamed[stream_id] = others
 
-    def _is_first(self, turn: TurnState, stream_id: str) -> bool:
-        """It was submitted before the turn at rest that the stream id leads to, if one does."""
+    def _is_first(self, turn: TurnState, stream_id: str, first: dict[bytes, bool]) -> bool:
+        """It was submitted before the turn at rest that the stream id leads to, if one does.
+
+        first: what is known of such turns: one has thousands of replies, and is long to read.
+        """
         packed = self._stream_ids.get(stream_id)
-        known = None if packed is None else self._rest.get(packed.decode("utf-8", "surrogatepass"))
-        return known is None or turn.submitted_seq <= _at_rest.decode(known).turn.submitted_seq
+        if packed is None:
+            return True
+        if packed not in first:
+            known = self._rest.get(packed.decode("utf-8", "surrogatepass"))
+            seq = turn.submitted_seq
+            first[packed] = known is None or seq <= _at_rest.decode(known).turn.submitted_seq
+        return first[packed]
 
     def _wake(self, turn_id: str) -> TurnState | None:
         packed = self._rest.get(turn_id)
@@ -243,6 +288,7 @@ class Journal:
             return None
         found = _at_rest.decode(packed)
         self._turns[turn_id] = found.turn
+        self._said[turn_id] = len(found.turn.stream_ids)
         if found.tools:
             self._tools[turn_id] = found.tools
         return found.turn

@@ -25,9 +25,9 @@ from walld.sessions.packed import Packing
 
 __all__ = ["Piece", "decode_piece", "encode_piece"]
 
-PIECE_VERSION: Final = 4
-"""4: a delta is what came of its steps. 3: the newest seq of a key. 2: the hash of a submission is
-no longer one of its facts."""
+PIECE_VERSION: Final = 5
+"""5: replies of a turn are keys, and a delta says the new ones. 4: a delta is what came of its
+steps. 3: the newest seq of a key. 2: the hash of a submission is no longer one of its facts."""
 
 
 class Piece(msgspec.Struct, array_like=True):

@@ -27,6 +27,7 @@ from walld.sessions.targets import check_target
 from walld.sessions.tools import TOOL_TYPES, ToolState, check_tool, named_call, settles, take_tool
 from walld.sessions.turns import (
     TURN_STATES,
+    TurnMark,
     TurnState,
     check_retry,
     check_turn,
@@ -46,7 +47,7 @@ class Undo(NamedTuple):
     step: Step
     last_seq: int
     leaf: str | None
-    turn: TurnState | None
+    turn: TurnMark | None
     tool: ToolState | None
     newest: tuple[int, ...]
 
@@ -197,7 +198,7 @@ class SessionState:
         if step.type in TOOL_TYPES:
             self.journal.put_tool(step.turn, step.facts["call_id"], undo.tool)
         else:
-            self.journal.put_turn(step.turn, undo.turn)
+            self.journal.put_back(step.turn, undo.turn)
 
     def lose(self, until: int) -> None:
         """Seqs up to that were given, and what they said is gone: the next is behind them."""
@@ -273,29 +274,29 @@ class SessionState:
             (self.newest if name in self.keys else self.keys)[name] = seq
         return undo
 
-    def _before(self, step: Step) -> tuple[TurnState | None, ToolState | None]:
+    def _before(self, step: Step) -> tuple[TurnMark | None, ToolState | None]:
         if step.turn is None:
             return None, None
         if step.type in TOOL_TYPES:
             tool = self.journal.tool(step.turn, step.facts["call_id"])
             return None, None if tool is None else tool.copy()
         turn = self.journal.turn(step.turn)
-        return None if turn is None else turn.copy(), None
+        return None if turn is None else turn.mark(), None
 
     def _take_turn(self, turn_id: str, type: str, step: Step) -> None:  # noqa: A002
         turn = self.journal.turn(turn_id)
         if turn is not None:
             take_turn(turn, type, step.seq, step.facts, step.owner)
-            self.journal.name(turn)
+            self.journal.name(turn, step.facts.get("stream_id"))
             return
         facts = step.facts
         retry_of = facts.get("retry_of")
         retried = self.journal.turn(retry_of)
         message_id = facts.get("message_id") if retried is None else retried.message_id
-        new = TurnState(turn_id, message_id, "submitted", step.seq, step.hash, [])
+        new = TurnState(turn_id, message_id, "submitted", step.seq, step.hash, {})
         new.retry_of = retry_of
         take_turn(new, type, step.seq, facts, step.owner)
-        self.journal.put_turn(turn_id, new)
+        self.journal.put_turn(new)
 
     def _take_tool(self, turn_id: str, type: str, step: Step) -> None:  # noqa: A002
         facts = step.facts

@@ -40,7 +40,7 @@ def turn_view(turn: TurnAccount, on_path: set[str]) -> dict[str, Any]:
         "state": state.state,
         "reason": state.reason,
         "retry_of": state.retry_of,
-        "stream_ids": state.stream_ids.copy(),
+        "stream_ids": list(state.stream_ids),
         "collisions": state.collisions.copy(),
         "id": turn.submitted.id,
         "seq": turn.submitted.seq,

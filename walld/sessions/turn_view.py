@@ -41,7 +41,7 @@ def turn_view(state: TurnState) -> dict[str, Any]:
         "state": state.state,
         "reason": state.reason,
         "retry_of": state.retry_of,
-        "stream_ids": state.stream_ids.copy(),
+        "stream_ids": list(state.stream_ids),
         "submitted_seq": state.submitted_seq,
         "collisions": state.collisions.copy(),
     }

@@ -11,13 +11,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from walld.sessions.events import Event, Problem, unknown_turn
 
-__all__ = ["TURN_STATES", "TurnState", "check_retry", "check_turn", "content_hash", "take_turn"]
+__all__ = [
+    "TURN_STATES",
+    "TurnMark",
+    "TurnState",
+    "check_retry",
+    "check_turn",
+    "content_hash",
+    "take_turn",
+]
 
 TURN_STATES: Final = {
     "turn_submitted": "submitted",
@@ -35,9 +43,10 @@ _ENDS: Final = ("completed", "interrupted")
 class TurnState(msgspec.Struct, array_like=True):
     """A turn as far as it got.
 
-    content_hash: what a resubmit of the same message is compared by. owner: of the process that
-    last advanced it. terminal_seq: of its end, 0 while it has none. collisions: seqs of further
-    ends. reason: of an interruption.
+    content_hash: what a resubmit of the same message is compared by. stream_ids: of its replies, in
+    order, as keys, since a turn may have thousands and each is asked for. owner: of the process
+    that last advanced it. terminal_seq: of its end, 0 while it has none. collisions: seqs of
+    further ends. reason: of an interruption.
     """
 
     turn_id: str
@@ -45,7 +54,7 @@ class TurnState(msgspec.Struct, array_like=True):
     state: str
     submitted_seq: int
     content_hash: bytes
-    stream_ids: list[str]
+    stream_ids: dict[str, None]
     owner: dict[str, Any] | None = None
     terminal_seq: int = 0
     collisions: list[int] = []
@@ -57,11 +66,25 @@ class TurnState(msgspec.Struct, array_like=True):
         """Completed or interrupted."""
         return self.state in _ENDS
 
-    def copy(self) -> TurnState:
-        """One that does not change with this one."""
-        return msgspec.structs.replace(
-            self, stream_ids=self.stream_ids.copy(), collisions=self.collisions.copy()
-        )
+    def mark(self) -> TurnMark:
+        """As it is now, for `go_back`, however many replies it has."""
+        return TurnMark(msgspec.structs.replace(self), len(self.stream_ids), len(self.collisions))
+
+
+class TurnMark(NamedTuple):
+    """A turn before an event. turn: has the same tables as the turn itself, which only grow."""
+
+    turn: TurnState
+    streams: int
+    collisions: int
+
+    def go_back(self) -> TurnState:
+        """The turn without what came since."""
+        turn = self.turn
+        while len(turn.stream_ids) > self.streams:
+            turn.stream_ids.popitem()
+        del turn.collisions[self.collisions :]
+        return turn
 
 
 def content_hash(payload: dict[str, Any]) -> bytes:
@@ -129,8 +152,8 @@ def take_turn(turn: TurnState, type: str, seq: int, facts: dict[str, Any], owner
     if state not in _ENDS and _RANKS[state] < _RANKS[turn.state]:
         return
     stream_id = facts.get("stream_id")
-    if stream_id is not None and stream_id not in turn.stream_ids:
-        turn.stream_ids.append(stream_id)
+    if stream_id is not None:
+        turn.stream_ids.setdefault(stream_id)
     if owner is not None:
         turn.owner = owner
     if state in _ENDS:

@@ -58,7 +58,8 @@ class TurnSteps:
         self.session = session
         self.turn_id = turn_id
         self.message_id = message_id
-        self.stream_ids = list(stream_ids)
+        self.stream_ids = dict.fromkeys(stream_ids)
+        """In order, as keys: a turn may have thousands of replies."""
         self.state = state
         self._latest: dict[str, str] = {}
         self._within: set[str] = set()
@@ -76,7 +77,7 @@ class TurnSteps:
         if stream_id is not None:
             checked_id(stream_id, "stream_id")
         elif self.stream_ids and self.state in _BEFORE_A_REPLY:
-            stream_id = self.stream_ids[0]
+            stream_id = next(iter(self.stream_ids))
         else:
             stream_id = new_stream_id()
         try:
@@ -86,8 +87,7 @@ class TurnSteps:
                 raise
             # A reply never fails for the daemon's sake; it names its turn.
             _log.warning("turn %r: that its reply began is not in the log: %s", self.turn_id, error)
-        if stream_id not in self.stream_ids:
-            self.stream_ids.append(stream_id)
+        self.stream_ids.setdefault(stream_id)
         return stream_id
 
     def completed(self) -> Steps[Entry]:
