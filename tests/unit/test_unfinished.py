@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from inline_worker import InlineWorker
 from ledger_world import SESSION, UID, lines_of
 from walld_client.wire import messages as wire
 
@@ -18,7 +19,6 @@ from walld.daemon.founding import Founding, Source
 from walld.daemon.session_files import SessionFiles
 from walld.daemon.sessions import Files, Sessions
 from walld.daemon.unfinished import Finishing
-from walld.daemon.workers import InlineWorker
 from walld.disk.base import Disk
 from walld.disk.medium import Crashed, Storage
 from walld.disk.simulated import SimulatedDisk

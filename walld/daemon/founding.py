@@ -86,13 +86,16 @@ class Founding:
         except BaseException:
             if not self._store.exists(uid, session_id):  # else it came to be, if not durably
                 self._artifacts.remove(uid, session_id, made)
+            self._done(note)
             raise
-        finally:
-            if note is not None:
-                with suppress(OSError):  # a start drops it
-                    self._store.unfinished.drop(note)
+        self._done(note)
         self._snap(uid, session_id, forked)
         return True
+
+    def _done(self, note: Unfinished | None) -> None:
+        if note is not None:
+            with suppress(OSError):  # a start drops it
+                self._store.unfinished.drop(note)
 
     def _noted(self, uid: int, session_id: str, wanted: Sequence[bytes]) -> Unfinished | None:
         """Killed before there is an event, a start takes what is new of these away again (U2)."""
