@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 import walld_client
 from agents.process import Obedient
 from daemon_process import DaemonProcess, until
+
+from walld.disk.owner import WRITTEN_AT, parse_lock
 
 MakeDaemon = Callable[..., DaemonProcess]
 MakeAgent = Callable[..., Obedient]
@@ -111,3 +114,36 @@ def test_segments_that_went_in_their_turn_are_not_missed(
     living.kill()
     assert daemon.terminate() == 0
     assert daemon.cli("fsck", str(daemon.data)).returncode == 0
+
+
+def by_an_older_version(daemon: DaemonProcess) -> None:
+    """LOCK as that one leaves it: it names a batch that was synced, and not the first."""
+    path = daemon.data / "LOCK"
+    told = parse_lock(path.read_bytes(), str(path))
+    assert told is not None
+    number = b"%020d" % told.synced_no
+    crc = zlib.crc32(number, zlib.crc32(told.log_uuid))
+    lines = b"written\nsynced %s %08x\n" % (number, crc)
+    path.write_bytes(path.read_bytes()[:WRITTEN_AT] + lines.ljust(128 - WRITTEN_AT))
+
+
+def test_what_went_before_an_older_version_was_replaced_is_not_missed(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """All had gone: the log is nothing but a header, which tells alone where it begins."""
+    daemon = make_daemon("--reclaim-seconds", "0").start()
+    agent = say(daemon, make_agent, "gone")
+    agent.do("r.end(); assert client.close()")
+    agent.kill()
+    until(lambda: not any(path.stat().st_size > 64 for path in segments(daemon)), "it goes")
+    daemon.kill()
+    by_an_older_version(daemon)
+    daemon.start()
+    held = say(daemon, make_agent, "held")
+    daemon.kill()
+    held.kill()
+    assert first_no(daemon) > 1
+    assert daemon.cli("fsck", str(daemon.data)).returncode < 2
+    daemon.start()
+    assert daemon.status()["start"]["corrupt"] == 0
+    assert daemon.reader.recover("session-gone") is None
