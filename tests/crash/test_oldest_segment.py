@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,11 @@ def text_of(daemon: DaemonProcess, name: str) -> str:
 def first_no(daemon: DaemonProcess) -> int:
     found = re.search(rb"first ([0-9]{20}) ", (daemon.data / "LOCK").read_bytes())
     return int(found[1]) if found is not None else 0
+
+
+def goes(daemon: DaemonProcess, text: str) -> None:
+    """Until then a release may be nowhere but in the daemon, which is killed next."""
+    until(lambda: not daemon.wal_holds(text.encode()), f"{text} goes")
 
 
 @pytest.mark.parametrize(
@@ -102,9 +108,10 @@ def test_segments_that_went_in_their_turn_are_not_missed(
         agent = say(daemon, make_agent, f"n{number}")
         agent.do("r.end(); assert client.close()")
         agent.kill()
-        until(lambda: first_no(daemon) > max(firsts, default=1), f"n{number} goes")
+        goes(daemon, f"session-n{number}")
         daemon.kill()
         assert daemon.cli("fsck", str(daemon.data)).returncode < 2
+        assert first_no(daemon) > max(firsts, default=1)
         firsts.append(first_no(daemon))
         daemon.start()
         assert daemon.status()["start"]["corrupt"] == 0
@@ -147,3 +154,23 @@ def test_what_went_before_an_older_version_was_replaced_is_not_missed(
     daemon.start()
     assert daemon.status()["start"]["corrupt"] == 0
     assert daemon.reader.recover("session-gone") is None
+
+
+def test_a_copy_without_lock_misses_nothing_that_went_while_it_was_made(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    """One file after the other is not of one instant: LOCK would be of another one."""
+    daemon = make_daemon("--reclaim-seconds", "0").start()
+    living = say(daemon, make_agent, "living")
+    oldest = segments(daemon)[0]
+    agent = say(daemon, make_agent, "gone")
+    agent.do("r.end(); assert client.close()")
+    agent.kill()
+    until(lambda: not oldest.exists(), "it goes")
+    for name in ("wal", "partials"):
+        shutil.copytree(daemon.data / name, tmp_path / "copy" / name)
+    assert daemon.cli("fsck", str(tmp_path / "copy")).returncode == 0
+    for name, code in (("living", 0), ("gone", 3)):
+        found = daemon.cli("recover", f"session-{name}", "--data", str(tmp_path / "copy"))
+        assert found.returncode == code
+    living.kill()
