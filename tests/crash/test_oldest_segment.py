@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +18,17 @@ from agents.process import MakeAgent
 from crash.test_newest_segment import is_missed, say
 from daemon_process import DaemonProcess, MakeDaemon, until
 
+from walld.disk.owner import WRITTEN_AT, parse_lock
+
 
 def first_no(daemon: DaemonProcess) -> int:
     found = re.search(rb"first ([0-9]{20}) ", (daemon.data / "LOCK").read_bytes())
     return int(found[1]) if found is not None else 0
+
+
+def goes(daemon: DaemonProcess, text: str) -> None:
+    """Until then a release may be nowhere but in the daemon, which is killed next."""
+    until(lambda: not daemon.wal_holds(text.encode()), f"{text} goes")
 
 
 @pytest.mark.parametrize(
@@ -72,9 +81,10 @@ def test_segments_that_went_in_their_turn_are_not_missed(
         agent = say(daemon, make_agent, f"n{number}")
         agent.do("r.end(); assert client.close()")
         agent.kill()
-        until(lambda: first_no(daemon) > max(firsts, default=1), f"n{number} goes")
+        goes(daemon, f"session-n{number}")
         daemon.kill()
         assert daemon.cli("fsck", str(daemon.data)).returncode < 2
+        assert first_no(daemon) > max(firsts, default=1)
         firsts.append(first_no(daemon))
         daemon.start()
         assert daemon.status()["start"]["corrupt"] == 0
@@ -85,3 +95,56 @@ def test_segments_that_went_in_their_turn_are_not_missed(
     living.kill()
     assert daemon.terminate() == 0
     assert daemon.cli("fsck", str(daemon.data)).returncode == 0
+
+
+def by_an_older_version(daemon: DaemonProcess) -> None:
+    """LOCK as that one leaves it: it names a batch that was synced, and not the first."""
+    path = daemon.data / "LOCK"
+    told = parse_lock(path.read_bytes(), str(path))
+    assert told is not None
+    number = b"%020d" % told.synced_no
+    crc = zlib.crc32(number, zlib.crc32(told.log_uuid))
+    lines = b"written\nsynced %s %08x\n" % (number, crc)
+    path.write_bytes(path.read_bytes()[:WRITTEN_AT] + lines.ljust(128 - WRITTEN_AT))
+
+
+def test_what_went_before_an_older_version_was_replaced_is_not_missed(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """All had gone: the log is nothing but a header, which tells alone where it begins."""
+    daemon = make_daemon("--reclaim-seconds", "0").start()
+    agent = say(daemon, make_agent, "gone")
+    agent.do("r.end(); assert client.close()")
+    agent.kill()
+    until(lambda: not any(path.stat().st_size > 64 for path in daemon.segments()), "it goes")
+    daemon.kill()
+    by_an_older_version(daemon)
+    daemon.start()
+    held = say(daemon, make_agent, "held")
+    daemon.kill()
+    held.kill()
+    assert first_no(daemon) > 1
+    assert daemon.cli("fsck", str(daemon.data)).returncode < 2
+    daemon.start()
+    assert daemon.status()["start"]["corrupt"] == 0
+    assert daemon.reader.recover("session-gone") is None
+
+
+def test_a_copy_without_lock_misses_nothing_that_went_while_it_was_made(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    """One file after the other is not of one instant: LOCK would be of another one."""
+    daemon = make_daemon("--reclaim-seconds", "0").start()
+    living = say(daemon, make_agent, "living")
+    oldest = daemon.segments()[0]
+    agent = say(daemon, make_agent, "gone")
+    agent.do("r.end(); assert client.close()")
+    agent.kill()
+    until(lambda: not oldest.exists(), "it goes")
+    for name in ("wal", "partials"):
+        shutil.copytree(daemon.data / name, tmp_path / "copy" / name)
+    assert daemon.cli("fsck", str(tmp_path / "copy")).returncode < 2
+    for name, code in (("living", 0), ("gone", 3)):
+        found = daemon.cli("recover", f"session-{name}", "--data", str(tmp_path / "copy"))
+        assert found.returncode == code
+    living.kill()

@@ -169,3 +169,32 @@ def test_what_is_feared_there_is_taken_from_who_still_has_it(
 
     run(main_walld)
     assert without_a_daemon(made.path)["s4"] == (b"y z ", [])
+
+
+def test_what_went_before_one_that_cannot_be_read_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOCK did not say where the log begins, nor can that start: it is in what it cannot read."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 0, begin(), flags=Flag.BEGIN))
+    made.segment()
+    made.batch(row(1, 0, 0, flags=Flag.RELEASED), row(2, 0, 0, begin("s2"), flags=Flag.BEGIN))
+    made.segment()
+    made.batch(row(2, 1, 1, text(1, "x ")))
+    made.batch()
+    made.close()
+    (made.path / "wal" / segment_name(1)).unlink()
+    assert main(["fsck", str(made.path)]) == 0
+    fails = unreadable(monkeypatch, 2)
+    run(begins_to_say, Home(tmp_path))
+    fails.clear()
+    assert main(["fsck", str(made.path)]) == 0
+
+
+async def begins_to_say(home: Home) -> None:
+    async with living(home) as virtual:
+        with Peer(virtual) as peer:
+            peer.send(wire.Start(1, 0, "s3", "chat"))
+            await peer.drain("synced")
+        await virtual.crash()

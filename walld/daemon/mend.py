@@ -24,6 +24,7 @@ from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.index import LogIndex
 from walld.wal.layout import EPOCH_STREAMS_BITS, QUARANTINE_DIR, WAL_DIR, BatchKind, Settled
 from walld.wal.scan import LogScan, list_segments
+from walld.wal.unread import start_no
 from walld.wal.verdict import RENEWED
 
 if TYPE_CHECKING:
@@ -283,6 +284,7 @@ def _with_empty_ones(
         if segment is None:
             segment = FoundSegment(facts.segment_id)
         segment.size = facts.size
+        segment.first_no = start_no(facts)
         segment.unreadable = any(hole.reason == "unreadable" for hole in facts.holes)
         segment.unreadable |= facts.segment_id in uncopied
         ordered.append(segment)

@@ -258,7 +258,7 @@ class Reclaimer:
             if segment.unreadable and not await self._aftermath.has_left(segment):
                 return
             await self._aftermath.before_unlink()
-            await self._aftermath.tell_first(engine.segments.next_first_batch)
+            await self._aftermath.tell_first(engine.segments.begin_without(1))
             go = self._files.set_aside if segment.unreadable else self._files.unlink
             await self._thread.run(partial(go, segment.segment_id))
             engine.segments.unlinked(segment)

@@ -77,7 +77,9 @@ def restore(
 def _segments(engine: Engine, mended: Mended, now: float) -> None:
     last_batch = 0
     for found in mended.segments:
-        first_batch = found.batches[0][0] if found.batches else last_batch + 1
+        first_batch = max(found.first_no, last_batch + 1)
+        if found.batches:
+            first_batch = found.batches[0][0]
         segment = Segment(found.segment_id, first_batch, now, found.size)
         for batch_no, offset in found.batches:
             # Numbers that are missing get a place no header can have; no index leads there.

@@ -66,6 +66,8 @@ class FoundSegment:
     size: int = 0
     batches: list[tuple[int, int]] = field(default_factory=list)
     """(batch_no, file offset)"""
+    first_no: int = 0
+    """Where it begins for all that its header says, 0 where nothing tells."""
     unreadable: bool = False
     """Some of it gave I/O errors, or is damaged and could not be copied: set aside when its turn
     comes, never unlinked."""

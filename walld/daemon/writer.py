@@ -133,7 +133,7 @@ class Writer:
     def settled(self) -> None:
         """All of that is synced: headers and LOCK may say how far it reaches, and from where on."""
         self._synced_no_max = None
-        self._owner.first_no = self._owner.first_no or self._engine.segments.first_batch
+        self._owner.first_no = self._owner.first_no or self._engine.segments.begin_without(0)
 
     async def roll(self) -> None:
         """End the current segment; the next batch goes to a new one."""

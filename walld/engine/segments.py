@@ -171,10 +171,14 @@ class Segments:
         """The lowest number any of them may hold; above all numbers where there is none."""
         return min((segment.first_batch for segment in self._list), default=sys.maxsize)
 
-    @property
-    def next_first_batch(self) -> int:
-        """The same, once the oldest is gone."""
-        return min(segment.first_batch for segment in self._list[1:])
+    def begin_without(self, count: int) -> int:
+        """The first batch that must be there, once that many of the oldest are gone.
+
+        An old one of which nothing was read does not count: where it begins may be in what could
+        not be read, and rows of the start say that it was there.
+        """
+        rest = self._list[count:]
+        return min(one.first_batch for one in rest if not one.is_empty or one is rest[-1])
 
     @property
     def overlaps(self) -> bool:
