@@ -127,7 +127,7 @@ def _take(fd: int, path: str) -> None:
 
 
 class Marks:
-    """What LOCK is to say of the log, and when. Who has the file writes it, from one thread.
+    """What LOCK is to say of the log, and when; who has the file writes, one thread at a time.
 
     What could not be written is for the next owner, but for what must be said before a segment
     goes: no second sync of this file without writing all of the lines again.
