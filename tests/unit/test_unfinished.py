@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
@@ -126,6 +127,36 @@ def test_a_crash_at_each_verb_and_at_each_of_the_start_behind_it(
             storage.cut_power()
             World(storage).start()
             assert World(storage).is_whole(session_id), "what was begun behind it stays"
+        if is_done:
+            return
+    raise AssertionError("more verbs than looked at")
+
+
+@pytest.mark.parametrize("what", [World.fork, World.delete])
+def test_an_error_of_the_disk_that_passes_changes_nothing_of_the_start(
+    what: Callable[[World], object],
+) -> None:
+    """Whichever verb of that start meets it; a session would not be served until the next one."""
+    session_id = "fork" if what is World.fork else SESSION
+    for at in range(1, 200):
+        met, failing = True, 0
+        while met:
+            storage, is_done = crashed(what, at, "kill")
+            verbs: list[str] = []
+
+            def fails(verb: str, path: str, seen: list[str] = verbs, until: int = failing) -> int:
+                seen.append(f"{verb} {path}")
+                return errno.EIO if len(seen) - 1 == until else 0
+
+            world = World(storage)
+            storage.fail = fails
+            anyio.run(world._finishing.restore)
+            met, failing = failing < len(verbs), failing + 1
+            storage.fail = lambda *_: 0
+            assert (world.sessions.unread, world.sessions.unread_notes) == ({}, None), verbs
+            world.files.ledgers.sweep_temporary()
+            assert world.is_whole(session_id) == (what is World.fork) or not is_done
+            assert world.notes() == [], verbs
         if is_done:
             return
     raise AssertionError("more verbs than looked at")

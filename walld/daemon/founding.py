@@ -84,9 +84,10 @@ class Founding:
             self._artifacts.link(*source.key, session_id, wanted, made)
             self._store.append(uid, session_id, 1, forked.lines)
         except BaseException:
-            if not self._store.exists(uid, session_id):  # else it came to be, if not durably
-                self._artifacts.remove(uid, session_id, made)
-            self._done(note)
+            with suppress(OSError):  # the note stays: a start takes away what could not go now
+                if not self._store.exists(uid, session_id):  # else it came to be, if not durably
+                    self._artifacts.remove(uid, session_id, made)
+                self._done(note)
             raise
         self._done(note)
         self._snap(uid, session_id, forked)

@@ -12,23 +12,28 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from walld.daemon import loop
+from walld.disk.patient import patiently
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.unfinished import DELETE, Unfinished
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from walld.daemon.flusher import Flusher
     from walld.daemon.sessions import Files, Sessions
     from walld.engine.engine import Engine
     from walld.engine.stream import Stream
 
 __all__ = ["Finishing"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("walld.sessions")
 
@@ -49,8 +54,8 @@ class Finishing:
         """For a start, before anybody asks. A session whose rest cannot go now is not served."""
         notes = self._files.ledgers.unfinished
         try:
-            await self._files.thread.run(notes.sweep)
-            found = await self._files.thread.run(lambda: list(notes.notes()))
+            await self._run(notes.sweep)
+            found = await self._run(lambda: list(notes.notes()))
         except OSError as error:
             _log.error("what is left of deletes and forks cannot be read: %s", error)
             self._sessions.unread_notes = error
@@ -71,15 +76,19 @@ class Finishing:
         if note.what == DELETE:
             is_same = note.log == self._engine.log_uuid.hex()
             gone = [one for one in streams if is_same and one.no <= note.until_no]
-            await self._files.thread.run(partial(self._erase, note))
+            await self._run(partial(self._erase, note))
             for stream in gone:
                 self._engine.release(stream, Flag.RELEASED, loop.now())
             if gone or self._engine.is_unread:
                 self._left.append(note)
                 return
         elif not streams:
-            await self._files.thread.run(partial(self._take_back, note))
-        await self._files.thread.run(partial(self._files.ledgers.unfinished.drop, note))
+            await self._run(partial(self._take_back, note))
+        await self._run(partial(self._files.ledgers.unfinished.drop, note))
+
+    async def _run(self, job: Callable[[], T]) -> T:
+        """On the thread; each of these may be done again from its start, whatever came of it."""
+        return await self._files.thread.run(partial(patiently, job))
 
     def _erase(self, note: Unfinished) -> None:
         """For the thread. Behind it the note speaks of the log alone."""

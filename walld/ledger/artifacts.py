@@ -171,17 +171,16 @@ class ArtifactStore:
 
     def remove(self, uid: int, session_id: str, digests: Iterable[bytes]) -> None:
         """Take artifacts away from a session that did not come to be, durably, and its empty
-        directories.
+        directories. OSError: call it again.
         """
         folder = session_dir(uid, session_id)
         for digest in digests:
-            with suppress(OSError):
+            with suppress(FileNotFoundError):
                 self._disk.unlink(_path(uid, session_id, _hex(digest)))
-        with suppress(OSError):
+        with suppress(FileNotFoundError):
             self._disk.sync_dir(f"{folder}/{ARTIFACTS_DIR}")
         for path in (f"{folder}/{ARTIFACTS_DIR}", folder):
-            with suppress(OSError):
-                self._disk.remove_dir(path)
+            self._disk.remove_dir(path)
 
     def _copy(self, uid: int, session_id: str, new_id: str, digest: bytes) -> None:
         with suppress(FileNotFoundError, FormatError):

@@ -77,9 +77,10 @@ class UnfinishedStore:
         return None
 
     def drop(self, note: Unfinished) -> None:
-        """It is done, durably."""
+        """It is done, durably; also where an earlier try went as far as the unlink."""
         with suppress(FileNotFoundError):
             self._disk.unlink(_path(note))
+        with suppress(FileNotFoundError):
             self._disk.sync_dir(SESSIONS_DIR)
 
     def notes(self) -> Iterator[Unfinished | FormatError]:
