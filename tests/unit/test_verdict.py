@@ -185,7 +185,7 @@ def test_segments_that_were_unlinked_oldest_first_are_not_missed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first_no", "lost"), [(0, []), (1, [(1, 2)]), (2, [(2, 2)]), (3, []), (9, [])]
+    ("first_no", "lost"), [(0, []), (1, [(1, 2)]), (2, [(2, 2)]), (3, []), (5, [])]
 )
 def test_what_lock_says_must_be_there_is_missed_from_there_on(
     first_no: int, lost: list[tuple[int, int]]
@@ -202,6 +202,40 @@ def test_what_lock_says_must_be_there_is_missed_from_there_on(
     for batch in settled_batches(log.next_no, verdict.rows()):
         log.put(batch, verdict.synced_no)
     assert log.read(first_no=first_no)[1].is_clean
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_what_stands_before_the_first_that_must_be_there_was_given(*, flipped: bool) -> None:
+    """V4: LOCK names a batch once a segment; what came behind that, and went, it knows as well."""
+    log = LogWriter()
+    log.segment(7, 9)
+    if flipped:
+        log.flip(7, 16)
+    verdict = log.read(attested_no=4, first_no=9)[1]
+    assert (verdict.reserved_no, verdict.synced_no, verdict.corrupt) == (8, 0, [])
+    log.segment(next_no=verdict.reserved_no + 1)
+    for batch in settled_batches(log.next_no, verdict.rows()):
+        log.put(batch, verdict.synced_no)
+    log.batch(b"x")
+    log.batch(b"x")
+    assert log.read(attested_no=9, first_no=9)[1].is_clean
+
+
+def test_nor_is_what_went_missed_while_an_older_segment_is_there() -> None:
+    """Killed between that word and the unlink; of the one behind it the header is lost."""
+    log = LogWriter()
+    log.segment()
+    log.batch(b"x")
+    log.segment(next_no=9)
+    log.flip(2, 16)
+    verdict = log.read(attested_no=1, first_no=9)[1]
+    assert (verdict.reserved_no, verdict.corrupt) == (8, [])
+    log.segment(next_no=9)
+    for batch in settled_batches(9, verdict.rows()):
+        log.put(batch, verdict.synced_no)
+    log.batch(b"x")
+    log.batch(b"x")
+    assert log.read(attested_no=9, first_no=9)[1].is_clean
 
 
 @pytest.mark.parametrize("length", [0, 10, 63])

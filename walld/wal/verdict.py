@@ -219,9 +219,10 @@ class _Judge:
     def __init__(self, segments: Sequence[SegmentFacts], attested_no: int, first_no: int) -> None:
         synced_no = max((facts.synced_no for facts in segments), default=0)
         last_no = max((evident_no(facts) for facts in segments), default=0)
-        self.verdict = Verdict(max(last_no, synced_no, attested_no), synced_no)
         self._synced_no = max(synced_no, attested_no)
-        self._last_no = max(last_no, self._synced_no)
+        # What went before the first that must be there had its number, synced_no of LOCK or not.
+        self._last_no = max(last_no, self._synced_no, first_no - 1)
+        self.verdict = Verdict(self._last_no, synced_no)
         self._segments = segments
         self._good = good = ranges.merged(item for facts in segments for item in facts.numbers)
         rows = [row for facts in segments for row in facts.settled]
