@@ -1,4 +1,4 @@
-"""Writes `frames.json` and `malformed.json` from the wire messages: `python generate.py`.
+"""Writes `frames.json`, `malformed.json`, `directories.json` from the code: `python generate.py`.
 
 The files are committed, and a test compares them with what this gives: a change of the wire shows
 up as a change of bytes in a review.
@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from directories import directories
 from frames import frames, texts
 from malformed import malformed
 from walld_client.wire.framing import PROTOCOL_VERSION
@@ -24,6 +25,7 @@ def documents() -> dict[str, str]:
     return {
         "frames.json": _document({"frames": frames(), "texts": texts()}),
         "malformed.json": _document({"cases": malformed()}),
+        "directories.json": _document({"directories": directories()}),
     }
 
 

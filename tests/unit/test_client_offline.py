@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import walld_client
@@ -15,6 +17,8 @@ from walld.disk.owner import LockRecord, lock_record
 from walld.wal.layout import SegmentHeader, pack_segment_header
 
 UID = os.geteuid()
+VECTORS = Path(__file__).parents[2] / "clients" / "vectors" / "directories.json"
+DIRECTORIES = json.loads(VECTORS.read_text(encoding="ascii"))["directories"]
 
 
 @pytest.fixture
@@ -33,6 +37,17 @@ def keep(folder: Path, session_id: str) -> None:
     kept = folder / "partials" / str(UID) / path_name(session_id)
     kept.mkdir(parents=True)
     (kept / "stream").write_bytes(b"p")
+
+
+@pytest.mark.parametrize("vector", DIRECTORIES, ids=[each["name"] for each in DIRECTORIES])
+def test_each_directory_of_the_vectors_is_told_as_they_say(
+    tmp_path: Path, vector: dict[str, Any]
+) -> None:
+    for name, content in vector["files"].items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(bytes.fromhex(content))
+    assert offline.has_partial(str(tmp_path), 0, "S") is vector["kept"], vector["why"]
+    assert offline.has_any(str(tmp_path), 0) is vector["kept"], vector["why"]
 
 
 def test_yes_no_unknown(folder: Path) -> None:

@@ -4,10 +4,10 @@
  * Owns: when "nothing there" is proven, and the path form of ids that FORMAT.md makes normative.
  * Refuses: reading a reply (`walld recover --data` does), locks, writing.
  *
- * The proof of "no": nobody listens, the WAL holds nothing but segment headers of the log that LOCK
- * names, one of which stands behind the batch that LOCK calls synced and none behind the first that
- * must be there, there is no partial, and quarantine/ holds nothing that may have been of a reply. They
- * are looked at in this order: a partial is synced before its segment goes, so bytes that leave the WAL
+ * The proof of "no": nobody listens, LOCK verifies, the WAL holds nothing but segment headers of the
+ * log that LOCK names, one of which stands behind the batch that LOCK calls synced and none behind the
+ * first that must be there, there is no partial, and quarantine/ holds nothing that may have been of a
+ * reply. They are looked at in this order: a partial is synced before its segment goes, so bytes that leave the WAL
  * between two looks are seen in the second. A link in the place of a directory is not followed: what
  * belongs there may be anywhere.
  */
@@ -23,7 +23,11 @@ const VERSION = 1;
 /** Bytes of a CRC-32, lowest bit first. */
 const CRC_POLYNOMIAL = 0xedb88320;
 const SEGMENT_NAME = /^[0-9]{20}\.wal$/;
-const LOCK = /^walld 1\nepoch [0-9]{1,20}\nlog ([0-9a-f]{32})\n(?:written\nsynced ([0-9]{20}) (?:first ([0-9]{20}) )?)?/;
+/** What any version wrote, spaces at its end. */
+const LOCK_BYTES_MIN = 128;
+const LOCK_BYTES = 160;
+const LOCK =
+  /^walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(?:written\nsynced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n|(?:written\n)? *$)/;
 /** Names in quarantine/: what is kept of a session's file, what was never finished, notes. */
 const NO_REPLY = /^sessions\+|^\.|\.note$/;
 const SAFE = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}$/;
@@ -35,9 +39,9 @@ export function nobodyListens(error: unknown): boolean {
 }
 
 interface Lock {
-  /** Null where no whole record stands there. */
+  /** Null where there is no LOCK. */
   logUuid: string | null;
-  /** 0 where it names no batch. A reader of the log checks the CRC of that. */
+  /** 0 where it names no batch. */
   syncedNo: bigint;
   /** 0 where it does not say which is the first batch that must be there. */
   firstNo: bigint;
@@ -48,7 +52,7 @@ export function isKept(folder: string, uid: number, sessionId: string | null): b
   const own = ["partials", String(uid)];
   try {
     const lock = lockOf(join(folder, "LOCK"));
-    const isEmpty = walIsEmpty(join(folder, "wal"), lock);
+    const isEmpty = lock !== null && walIsEmpty(join(folder, "wal"), lock);
     if (holdsSomething(folder, sessionId === null ? own : [...own, pathName(sessionId)])) return true;
     return isEmpty && !tellsOfDamage(join(folder, "quarantine")) ? false : null;
   } catch {
@@ -62,9 +66,21 @@ export function pathName(id: string): string {
   return `h~${createHash("sha256").update(id, "utf8").digest("hex").slice(0, 40)}`;
 }
 
-function lockOf(path: string): Lock {
-  const found = LOCK.exec(contents(path)?.toString("latin1") ?? "");
-  return { logUuid: found?.[1] ?? null, syncedNo: BigInt(found?.[2] ?? 0), firstNo: BigInt(found?.[3] ?? 0) };
+/** What LOCK says; null where that does not verify, so that it may have named any batch. */
+function lockOf(path: string): Lock | null {
+  const raw = contents(path)?.subarray(0, LOCK_BYTES);
+  if (raw === undefined) return { logUuid: null, syncedNo: 0n, firstNo: 0n };
+  const text = raw.toString("latin1");
+  const found = LOCK.exec(text) ?? LOCK.exec(text.slice(0, LOCK_BYTES_MIN)); // an older version's, in a newer
+  if (found === null || raw.length < LOCK_BYTES_MIN) return null;
+  const [, epoch, log, synced, first, crc] = found;
+  if (crc === undefined) return { logUuid: log!, syncedNo: 0n, firstNo: 0n };
+  const named = Buffer.concat([
+    Buffer.from(log!, "hex"),
+    Buffer.from((first === undefined ? "" : epoch!.padStart(20, "0")) + synced! + (first ?? ""), "latin1"),
+  ]);
+  if (Number.parseInt(crc, 16) !== crc32(named)) return null;
+  return { logUuid: log!, syncedNo: BigInt(synced!), firstNo: BigInt(first ?? 0) };
 }
 
 /**

@@ -3,11 +3,11 @@
 Owns: when "nothing there" is proven. Refuses: reading a reply (`walld recover --data` does), locks,
 writing.
 
-The proof of "no": nobody listens, the WAL holds nothing but segment headers of the log that LOCK
-names, one of which stands behind the batch that LOCK calls synced and none behind the first that
-must be there, there is no partial, and quarantine/ holds nothing that may have been of a reply.
-They are looked at in this order: a partial is synced before its segment goes, so bytes that leave
-the WAL between two looks are seen in the second. A link in the place of a directory is not
+The proof of "no": nobody listens, LOCK verifies, the WAL holds nothing but segment headers of the
+log that LOCK names, one of which stands behind the batch that LOCK calls synced and none behind the
+first that must be there, there is no partial, and quarantine/ holds nothing that may have been of a
+reply. They are looked at in this order: a partial is synced before its segment goes, so bytes that
+leave the WAL between two looks are seen in the second. A link in the place of a directory is not
 followed: what belongs there may be anywhere.
 """
 
@@ -33,9 +33,11 @@ _FIXED = b"walldwal", 1, _SEGMENT_HEADER_BYTES
 """What a header of this version says of itself: magic, version and length."""
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.wal")
 _LOCK_BYTES = 160
+_LOCK_BYTES_MIN = 128
+"""What any version wrote, spaces at its end."""
 _LOCK = re.compile(
-    rb"walld 1\nepoch [0-9]{1,20}\nlog ([0-9a-f]{32})\n"
-    rb"(?:written\nsynced ([0-9]{20}) (?:first ([0-9]{20}) )?)?"
+    rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
+    rb"(?:written\nsynced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n|(?:written\n)? *$)"
 )
 _NO_REPLY = re.compile(r"sessions\+|\.|.*\.note$")
 """Names in quarantine/: what is kept of a session's file, what was never finished, notes."""
@@ -43,8 +45,8 @@ _NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
 
 
 class _Lock(NamedTuple):
-    """log_uuid: None where no whole record stands there. synced_no: 0 where it names no batch;
-    first_no: 0 where it does not say which is the first that must be there.
+    """log_uuid: None where there is no LOCK. synced_no: 0 where it names no batch; first_no: 0
+    where it does not say which is the first that must be there.
     """
 
     log_uuid: bytes | None = None
@@ -70,7 +72,7 @@ def has_any(folder: str, uid: int) -> bool | None:
 def _answer(folder: str, *partials: str) -> bool | None:
     try:
         lock = _lock(os.path.join(folder, "LOCK"))
-        is_empty = _wal_is_empty(os.path.join(folder, "wal"), lock)
+        is_empty = lock is not None and _wal_is_empty(os.path.join(folder, "wal"), lock)
         if _holds_something(folder, *partials):
             return True
         is_empty &= not _tells_of_damage(os.path.join(folder, "quarantine"))
@@ -79,15 +81,25 @@ def _answer(folder: str, *partials: str) -> bool | None:
     return False if is_empty else None
 
 
-def _lock(path: str) -> _Lock:
-    """What LOCK says; a reader of the log checks the CRC of the batch that it names."""
+def _lock(path: str) -> _Lock | None:
+    """What LOCK says; None where that does not verify, so that it may have named any batch."""
     try:
-        found = _LOCK.match(_begin_of(path, _LOCK_BYTES))
+        raw = _begin_of(path, _LOCK_BYTES)
     except FileNotFoundError:
         return _Lock()
-    if not found:
-        return _Lock()
-    return _Lock(bytes.fromhex(found[1].decode()), int(found[2] or 0), int(found[3] or 0))
+    found = _LOCK.match(raw) or _LOCK.match(raw[:_LOCK_BYTES_MIN])  # an older version's, in a newer
+    if not found or len(raw) < _LOCK_BYTES_MIN:
+        return None
+    epoch, log, synced, first, crc = found.groups()
+    log_uuid = bytes.fromhex(log.decode())
+    if crc is None:
+        return _Lock(log_uuid)
+    seed = zlib.crc32(log_uuid)
+    if first is not None:
+        seed = zlib.crc32(epoch.rjust(20, b"0"), seed)
+    if int(crc, 16) != zlib.crc32(synced + (first or b""), seed):
+        return None
+    return _Lock(log_uuid, int(synced), int(first or 0))
 
 
 def _wal_is_empty(wal: str, lock: _Lock) -> bool:

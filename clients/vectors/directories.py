@@ -1,0 +1,69 @@
+"""Data directories, and what a client may say of one without a daemon (`directories.json`).
+
+Owns: the cases. Each is made of one log whose newest segment begins behind batch 7, with what
+`files` and `removed` change of it. `kept` is the answer for user 0 and session `S`: true, false,
+or null where it cannot be known.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from walld.disk.owner import WRITTEN_AT, LockRecord, lock_record
+from walld.wal.layout import SegmentHeader, pack_segment_header
+
+__all__ = ["directories"]
+
+LOG, OTHER = bytes(range(16)), bytes(range(16, 32))
+SEGMENT = f"wal/{3:020d}.wal"
+WRITTEN = LockRecord(5, LOG, had_log=True)
+WHOLE = WRITTEN._replace(synced_no=7, first_no=8)
+Case = dict[str, Any]
+
+
+def directories() -> list[Case]:
+    """The vectors of `directories.json`."""
+    return [*_locks(), *_damaged_locks()]
+
+
+def _case(name: str, why: str, lock: bytes | None, *, kept: bool | None = None) -> Case:
+    files = {SEGMENT: pack_segment_header(SegmentHeader(LOG, 3, 7, 5)).hex()}
+    if lock is not None:
+        files["LOCK"] = lock.hex()
+    return {"name": name, "why": why, "files": files, "kept": kept}
+
+
+def _locks() -> Iterator[Case]:
+    record = lock_record(WHOLE)
+    yield _case("whole", "nothing that LOCK names is missing", record, kept=False)
+    yield _case("absent", "a copy may be made without it", None, kept=False)
+    yield _case("no_segment_yet", "no line", lock_record(LockRecord(5, LOG)), kept=False)
+    yield _case("no_batch_yet", "no numbers", lock_record(WRITTEN), kept=False)
+    older = b"synced %020d " % 7
+    older += b"%08x\n" % zlib.crc32(b"%020d" % 7, zlib.crc32(LOG))
+    older = (record[: WRITTEN_AT + 8] + older).ljust(128)
+    yield _case("older_version", "synced alone, 128 bytes", older, kept=False)
+    yield _case("older_in_newer", "an older version wrote last", older + record[128:], kept=False)
+    short = record.replace(b"epoch %020d" % 5, b"epoch 5")
+    yield _case("short_epoch", "a reader takes fewer digits", short, kept=False)
+    yield _case("synced", "batch 8 was there", lock_record(WHOLE._replace(synced_no=8)))
+    yield _case("first", "batch 7 must be there", lock_record(WHOLE._replace(first_no=7)))
+    yield _case("other_log", "its log is gone", lock_record(WHOLE._replace(log_uuid=OTHER)))
+
+
+def _damaged_locks() -> Iterator[Case]:
+    """Whatever is wrong with it: it may have named a batch that is not there."""
+    why = "what LOCK says does not verify"
+    record = lock_record(WHOLE)
+    end = len(record.rstrip(b" "))
+    for at in range(end):
+        damaged = record[:at] + bytes([record[at] ^ 1]) + record[at + 1 :]
+        yield _case(f"byte_{at}", why, damaged)
+    for length in (0, 1, 8, 40, WRITTEN_AT, WRITTEN_AT + 8, 100, 120, end - 1):
+        yield _case(f"cut_{length}", why, record[:length])
+    yield _case("zeros", why, bytes(len(record)))
+    yield _case("spaces", why, b" " * len(record))
+    replaced = record[:WRITTEN_AT].replace(b"%020d" % 5, b"%020d" % 6) + record[WRITTEN_AT:]
+    yield _case("of_an_owner_before", "its line is written behind a later owner", replaced)
