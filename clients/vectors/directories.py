@@ -20,6 +20,8 @@ LOG, OTHER = bytes(range(16)), bytes(range(16, 32))
 SEGMENT = f"wal/{3:020d}.wal"
 WRITTEN = LockRecord(5, LOG, had_log=True)
 WHOLE = WRITTEN._replace(synced_no=7, first_no=8)
+WITH_DIRS = WHOLE._replace(had_dirs=True)
+THERE = "partials/.gone"
 Case = dict[str, Any]
 
 
@@ -28,8 +30,9 @@ def directories() -> list[Case]:
     return [*_locks(), *_damaged_locks()]
 
 
-def _case(name: str, why: str, lock: bytes | None, *, kept: bool | None = None) -> Case:
+def _case(name: str, why: str, lock: bytes | None, *paths: str, kept: bool | None = None) -> Case:
     files = {SEGMENT: pack_segment_header(SegmentHeader(LOG, 3, 7, 5)).hex()}
+    files |= dict.fromkeys(paths, "")
     if lock is not None:
         files["LOCK"] = lock.hex()
     return {"name": name, "why": why, "files": files, "kept": kept}
@@ -50,20 +53,29 @@ def _locks() -> Iterator[Case]:
     yield _case("short_epoch", "a reader takes fewer digits", short, kept=False)
     yield _case("synced", "batch 8 was there", lock_record(WHOLE._replace(synced_no=8)))
     yield _case("first", "batch 7 must be there", lock_record(WHOLE._replace(first_no=7)))
+    yield _case("partials_gone", "partials/ was there", lock_record(WITH_DIRS))
+    noted = "quarantine/sessions"
+    yield _case("partials", "it is there", lock_record(WITH_DIRS), THERE, kept=False)
+    yield _case("sessions_gone", "no reply is", lock_record(WITH_DIRS), THERE, noted, kept=False)
+    gone = "quarantine/partials"
+    yield _case("partials_were_gone", "a start said so", lock_record(WITH_DIRS), THERE, gone)
+    bare = lock_record(WRITTEN._replace(had_dirs=True))
+    yield _case("partials_gone_before_a_batch", "no numbers", bare)
+    yield _case("partials_before_a_batch", "no numbers", bare, THERE, kept=False)
     yield _case("other_log", "its log is gone", lock_record(WHOLE._replace(log_uuid=OTHER)))
 
 
 def _damaged_locks() -> Iterator[Case]:
     """Whatever is wrong with it: it may have named a batch that is not there."""
     why = "what LOCK says does not verify"
-    record = lock_record(WHOLE)
+    record = lock_record(WITH_DIRS)
     end = len(record.rstrip(b" "))
     for at in range(end):
         damaged = record[:at] + bytes([record[at] ^ 1]) + record[at + 1 :]
-        yield _case(f"byte_{at}", why, damaged)
-    for length in (0, 1, 8, 40, WRITTEN_AT, WRITTEN_AT + 8, 100, 120, end - 1):
-        yield _case(f"cut_{length}", why, record[:length])
-    yield _case("zeros", why, bytes(len(record)))
-    yield _case("spaces", why, b" " * len(record))
+        yield _case(f"byte_{at}", why, damaged, THERE)
+    for length in (0, 1, 8, 40, WRITTEN_AT, WRITTEN_AT + 8, 100, 120, 140, end - 1):
+        yield _case(f"cut_{length}", why, record[:length], THERE)
+    yield _case("zeros", why, bytes(len(record)), THERE)
+    yield _case("spaces", why, b" " * len(record), THERE)
     replaced = record[:WRITTEN_AT].replace(b"%020d" % 5, b"%020d" % 6) + record[WRITTEN_AT:]
-    yield _case("of_an_owner_before", "its line is written behind a later owner", replaced)
+    yield _case("of_an_owner_before", "its line is written behind a later owner", replaced, THERE)

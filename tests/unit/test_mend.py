@@ -59,7 +59,7 @@ def test_an_empty_directory_is_made_ready(tmp_path: Path) -> None:
     assert (mended.streams, mended.segments, mended.last_segment_id) == ({}, [], 0)
     assert mended.verdict.is_clean
     made = sorted(path.name for path in (tmp_path / "data").iterdir())
-    assert made == ["partials", "quarantine", "wal"]
+    assert made == ["partials", "quarantine", "sessions", "wal"]
 
 
 def test_records_of_a_kept_reply_are_not_taken_for_damage() -> None:

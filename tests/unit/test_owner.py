@@ -126,7 +126,7 @@ def test_what_a_frozen_owner_adds_to_lock_takes_it_from_nobody(
         (other,) = others
         assert (frozen.is_owner(), other.is_owner()) == (False, True)
         raw = Path(root, LOCK_NAME).read_bytes()
-        told = LockRecord(epoch + 1, UUID, had_log=True)
+        told = LockRecord(epoch + 1, UUID, had_log=True, had_dirs=True)
         assert parse_lock(raw, LOCK_NAME) == told, "a segment was durable; which batch is in doubt"
         assert len(raw) == LOCK_BYTES
         other.close()
@@ -285,6 +285,9 @@ def test_no_bit_of_the_line_that_names_batches_makes_them_others(tmp_path: Path)
     whole = LockRecord(5, UUID, had_log=True, synced_no=1234, first_no=567)
     record = lock_record(whole)
     assert parse_lock(record, LOCK_NAME) == whole
+    with_dirs = lock_record(whole._replace(had_dirs=True))
+    assert parse_lock(with_dirs, LOCK_NAME) == whole._replace(had_dirs=True)
+    assert (len(with_dirs), with_dirs[: len(record.rstrip())]) == (LOCK_BYTES, record.rstrip())
     for bit in range(8 * WRITTEN_AT, 8 * len(record.rstrip())):
         flipped = bytearray(record)
         flipped[bit // 8] ^= 1 << bit % 8

@@ -25,6 +25,7 @@ from walld.cli.survey import check_directory, done_with, first_no, log_of
 from walld.daemon import peers
 from walld.daemon.damage import (
     coverage_of,
+    dirs_gone,
     gap_word,
     is_spoiled,
     kept_aside,
@@ -144,6 +145,8 @@ class _Reading:
         lock = log_of(self._disk)
         if log_is_gone(self._disk, lock.log_uuid, had_log=lock.had_log):
             self._doubts.append(f"{WAL_DIR}/ holds no log, and there was one")
+        if PARTIALS_DIR in dirs_gone(self._disk, had_dirs=lock.had_dirs):
+            self._doubts.append(f"{PARTIALS_DIR}/ is gone, and was there")
         self._doubts += [lock.lost] if lock.lost is not None else []
         scan = LogScan(self._disk, lock.log_uuid)
         for _, batch in scan:

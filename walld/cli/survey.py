@@ -74,7 +74,8 @@ TAIL_WAIT_SECONDS = 0.05
 class Lock:
     """Which log it is. trouble: what is wrong with LOCK; a copy may have none, that is clean.
 
-    had_log: it says that a segment was durable once; synced_no: and a batch, as it is read.
+    had_log: it says that a segment was durable once; synced_no: and a batch, as it is read;
+    had_dirs: and directories.
     lost: what is said where the log that it names is gone, and another one in its place.
     """
 
@@ -84,6 +85,7 @@ class Lock:
     had_log: bool = False
     synced_no: int = 0
     lost: str | None = None
+    had_dirs: bool = False
 
 
 @dataclass(slots=True)
@@ -152,14 +154,18 @@ def log_of(disk: Disk) -> Lock:
     if found is None:
         text = "no whole record stands in LOCK: power was lost at its making, or damage"
         return Lock(told, text, "torn")
+    says = Lock(found.log_uuid, None, "clean", found.had_log, found.synced_no)
+    says.had_dirs = found.had_dirs
     if told is None or found.log_uuid in known:
-        return Lock(found.log_uuid, had_log=found.had_log, synced_no=found.synced_no)
+        return says
     text = f"LOCK names the log {found.log_uuid.hex()}, no segment does: {told.hex()}"
+    says.trouble, says.verdict = text, "corrupt"
     if believes_segments(found.log_uuid, known):
-        lost = f"{text}: that log is lost" if is_lost(found, told) else None
-        return Lock(told, text, "corrupt", found.had_log, lost=lost)
-    text += "; where that is the right one remove LOCK"
-    return Lock(found.log_uuid, text, "corrupt", found.had_log, found.synced_no)
+        says.log_uuid, says.synced_no = told, 0
+        says.lost = f"{text}: that log is lost" if is_lost(found, told) else None
+    else:
+        says.trouble += "; where that is the right one remove LOCK"
+    return says
 
 
 def first_no(disk: Disk, log_uuid: bytes | None) -> int:

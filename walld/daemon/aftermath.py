@@ -77,7 +77,7 @@ class Aftermath:
         self._written = written
         self._verdict: Verdict | None = None
         self._unnoted: list[Damage] = []
-        self._unnoted_log = False
+        self._unnoted_dirs: list[str] = []
         self._feared: Iterable[int] = ()
         self._has_pieces = False
         self._left: set[int] = set()
@@ -89,7 +89,7 @@ class Aftermath:
         """Before a new segment is opened: a note that found no room gets that of the reserve."""
         self._verdict, self._feared = mended.verdict, mended.feared.keys()
         self._has_pieces = bool(mended.pieces.apart)
-        self._unnoted, self._unnoted_log = mended.unnoted, mended.unnoted_log
+        self._unnoted, self._unnoted_dirs = mended.unnoted, mended.unnoted_dirs
         self._hold_until = loop.now() + _HOLD_SECONDS
         if not mended.all_read:
             self._engine.sealing.tombs = [(0, no) for no in mended.dead]
@@ -179,7 +179,7 @@ class Aftermath:
 
     @property
     def _is_unnoted(self) -> bool:
-        return self._unnoted_log or bool(self._unnoted)
+        return bool(self._unnoted_dirs or self._unnoted)
 
     def _are_feared(self) -> bool:
         """Some reply's end is known to be lost from the hole alone."""
@@ -209,9 +209,9 @@ class Aftermath:
 
     def _note(self) -> None:
         """In a thread. OSError where something is left."""
-        if self._unnoted_log:
-            damage.note_no_log(self._files.disk)
-            self._unnoted_log = False
+        while self._unnoted_dirs:
+            damage.note_gone(self._files.disk, self._unnoted_dirs[-1])
+            self._unnoted_dirs.pop()
         while self._unnoted:
             damage.keep(self._files, self._unnoted[-1])
             self._unnoted.pop()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "coverage_of",
+    "dirs_gone",
     "gap_word",
     "is_cut",
     "is_spoiled",
@@ -47,7 +48,7 @@ __all__ = [
     "log_is_gone",
     "lost_to_power",
     "make_dirs",
-    "note_no_log",
+    "note_gone",
     "put_by",
     "report",
     "strays",
@@ -146,8 +147,18 @@ def log_is_gone(disk: Disk, log_uuid: bytes | None, *, had_log: bool) -> bool:
     return had_log and (log_uuid is None or not is_there(disk, log_uuid))
 
 
+def dirs_gone(disk: Disk, *, had_dirs: bool) -> list[str]:
+    """Directories that somebody took away, with all replies or sessions that stood in them.
+
+    had_dirs: LOCK says that they were there. An empty one proves nothing: it may have been.
+    """
+    names = {entry.name for entry in disk.list_dir("")} if had_dirs else set()
+    return [name for name in (PARTIALS_DIR, SESSIONS_DIR) if had_dirs and name not in names]
+
+
 def make_dirs(disk: Disk) -> None:
-    """The directories of a log. What stands in the place of one is kept, in quarantine/. OSError.
+    """The directories there must be, durably. What stands in the place of one of a log is kept, in
+    quarantine/. OSError.
 
     It was a directory once, or somebody's mistake: no reason not to start (P9).
     """
@@ -167,6 +178,8 @@ def make_dirs(disk: Disk) -> None:
         disk.sync_dir("")
     for name in (WAL_DIR, PARTIALS_DIR):
         disk.make_dir(name)
+    if kinds.get(SESSIONS_DIR, "dir") == "dir":  # else each session says what is wrong with it
+        disk.make_dir(SESSIONS_DIR)
 
 
 def put_by(disk: Disk, path: str) -> None:
@@ -178,10 +191,13 @@ def put_by(disk: Disk, path: str) -> None:
         _log.error("%s: cannot be renamed: %s", path, error.strerror or error)
 
 
-def note_no_log(disk: Disk) -> None:
-    """Write down in quarantine/ that the log is gone as a whole. OSError."""
+def note_gone(disk: Disk, name: str) -> None:
+    """Write down in quarantine/ that the log, or what stood in another directory, is gone as a
+    whole. OSError.
+    """
+    what = "did not hold the log" if name == WAL_DIR else "was gone"
     disk.make_dir(QUARANTINE_DIR)
-    disk.replace(f"{QUARANTINE_DIR}/{WAL_DIR}", b"wal/ did not hold the log when walld started\n")
+    disk.replace(f"{QUARANTINE_DIR}/{name}", f"{name}/ {what} when walld started\n".encode())
 
 
 def is_spoiled(disk: Disk, segment_id: int, length: int) -> bool:
@@ -204,8 +220,8 @@ def is_spoiled(disk: Disk, segment_id: int, length: int) -> bool:
 def kept_aside(disk: Disk) -> int:
     """Files in quarantine/ that nobody has moved away: they may tell of any reply.
 
-    Not counted: notes about another file, files never finished, and what was a session's file. It
-    counts as one where it cannot be listed.
+    Not counted: notes about another file, files never finished, what was a session's file, and that
+    sessions/ was gone. It counts as one where it cannot be listed.
     """
     try:
         names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
@@ -213,7 +229,8 @@ def kept_aside(disk: Disk) -> int:
         _log.error("%s/: cannot be listed: %s", QUARANTINE_DIR, error.strerror or error)
         return 1
     none = (".", f"{SESSIONS_DIR}+")
-    return sum(not (name.startswith(none) or name.endswith(".note")) for name in names)
+    kept = (name for name in names if name != SESSIONS_DIR and not name.startswith(none))
+    return sum(not name.endswith(".note") for name in kept)
 
 
 def strays(disk: Disk) -> int:

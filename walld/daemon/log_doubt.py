@@ -79,8 +79,9 @@ def doubt_of(disk: Disk, mended: Mended) -> LogDoubt | None:
         sizes[f"{QUARANTINE_DIR}/{name}"] = size
     sizes = {name: size for name, size in sizes.items() if _may_hold_lines(name, size)}
     fresh = fresh.intersection(sizes)
-    if mended.unnoted_log:
-        sizes[f"{QUARANTINE_DIR}/{WAL_DIR}"] = None
+    for name in mended.unnoted_dirs:
+        if name != PARTIALS_DIR:
+            sizes[f"{QUARANTINE_DIR}/{name}"] = None
     if not sizes:
         return None
     lines = sum(_LINES_MAX if size is None else size // _LINE_BYTES_MIN for size in sizes.values())
@@ -119,11 +120,13 @@ def _kept_as(disk: Disk, damage: Damage) -> dict[str, int | None]:
 def _in_quarantine(disk: Disk) -> dict[str, int | None]:
     """What lies there of the log, with the bytes that lines may be among; None: not known."""
     none = (".", f"{SESSIONS_DIR}+", f"{PARTIALS_DIR}+")
+    of_replies = PARTIALS_DIR  # all of them gone: what was in there were no lines
     try:
         return {
             entry.name: entry.size if _sized(entry.name) else None
             for entry in disk.list_dir(QUARANTINE_DIR)
-            if not (entry.name.startswith(none) or entry.name.endswith(".note"))
+            if entry.name != of_replies
+            and not (entry.name.startswith(none) or entry.name.endswith(".note"))
         }
     except OSError:
         return {"": None}

@@ -17,6 +17,7 @@ from walld.daemon.rejoin import Pieces
 from walld.daemon.resync import resync
 from walld.daemon.telling import Bodies, Found, FoundSegment, quarantine, told
 from walld.disk.owner import EPOCH_MAX, LockRecord
+from walld.ledger.names import SESSIONS_DIR
 from walld.partials.gone import GONE_PATH, done_with
 from walld.partials.store import PartialFacts, PartialStore, Stray
 from walld.wal import ranges
@@ -84,8 +85,8 @@ class Mended:
     """The seq that a reply must be feared to have got to, by stream number: its end may be lost."""
     unnoted: list[Damage]
     """What is left no byte of, and could not be noted in quarantine/."""
-    unnoted_log: bool
-    """The log is gone as a whole, and that could not be noted there."""
+    unnoted_dirs: list[str]
+    """What stood in these is gone as a whole, and that could not be noted there."""
     all_read: bool
     """Nothing in partials/ was there that could not be read."""
     pieces: Pieces
@@ -106,13 +107,16 @@ def mend(
     """Look at everything on disk. Only for the owner of the directory; blocks, raises OSError.
 
     epoch: the owner's: it is in no number that was given before. lock: as it stood before:
-    where a segment was durable one must be there, and so must the batch that it names.
+    where a segment was durable one must be there, and so must the batch that it names, and the
+    directories that it says were there.
 
     A segment shorter than its header is the residue of a start that was killed: it is renamed, so
     that the next scan does not meet it again.
     """
-    is_gone = damage.log_is_gone(disk, log_uuid, had_log=lock.had_log)
-    unnoted_log = is_gone and not _noted_as_gone(disk)
+    gone_dirs = damage.dirs_gone(disk, had_dirs=lock.had_dirs)
+    if damage.log_is_gone(disk, log_uuid, had_log=lock.had_log):
+        gone_dirs.append(WAL_DIR)
+    unnoted_dirs = [name for name in gone_dirs if not _noted_as_gone(disk, name)]
     damage.make_dirs(disk)
     unsynced: list[Stray] = []
     store.sweep_temporary(unsynced)
@@ -129,7 +133,7 @@ def mend(
     verdict = log.verdict(lock.synced_no, lock.first_no)
     uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
     unnoted = [one for one in verdict.unsettled if one not in verdict.not_kept]
-    if unnoted_log:
+    if any(name != SESSIONS_DIR for name in unnoted_dirs):
         uncopied.add(0)  # what stood in no segment, as in `damage.report`
     for facts in log.segments:
         is_residue = any(hole.reason == "residue" for hole in facts.holes)
@@ -186,7 +190,7 @@ def mend(
         lost,
         feared,
         unnoted,
-        unnoted_log,
+        unnoted_dirs,
         not found.unreadable,
         pieces,
         has_copies(disk) or bool(uncopied),
@@ -207,11 +211,13 @@ def _last_stream_no(index: LogIndex, kept: list[int], epoch: int, doubt: str | N
     return max(last_no, min(epoch, EPOCH_MAX) << EPOCH_STREAMS_BITS)
 
 
-def _noted_as_gone(disk: Disk) -> bool:
-    text = "%s/ holds no log, and there was one: whatever stood there is lost; a new log begins"
-    _log.error(text, WAL_DIR)
+def _noted_as_gone(disk: Disk, name: str) -> bool:
+    text = "%s/ is gone: whatever stood there is lost"
+    if name == WAL_DIR:
+        text = "%s/ holds no log, and there was one: whatever stood there is lost; a new log begins"
+    _log.error(text, name)
     try:
-        damage.note_no_log(disk)
+        damage.note_gone(disk, name)
     except OSError as error:
         _log.error("cannot note it in quarantine: %s", error)
         return False

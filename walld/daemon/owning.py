@@ -10,8 +10,9 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from walld.daemon.damage import note_no_log
+from walld.daemon.damage import note_gone
 from walld.disk.owner import EPOCH_MAX, Owner
+from walld.wal.layout import WAL_DIR
 from walld.wal.scan import good_headers, list_segments
 from walld.wal.whose import proven_uuid
 
@@ -43,7 +44,7 @@ def own(data: str, disk: Disk) -> Owner:
     if owner.is_other_log:
         _log.error("wal/ holds another log than LOCK names: it is taken; that one is lost")
         try:
-            note_no_log(disk)
+            note_gone(disk, WAL_DIR)
         except OSError as error:
             _log.error("cannot note it in quarantine: %s", error)
     return owner

@@ -57,7 +57,7 @@ _NO_ID = 2**64
 """Above that of any segment."""
 _LOCK = re.compile(
     rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
-    rb"(written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?)?"
+    rb"(written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?(directories\n)?)?"
 )
 
 
@@ -68,6 +68,9 @@ class LockRecord(NamedTuple):
     gone with their segments. Both 0 where the line that names them is not there, or does not
     verify; first_no alone, too, in the line of an older walld: there the batch of synced_no must be
     there until a segment begins behind it.
+
+    had_dirs: partials/ and sessions/ were there, durably. Every start makes both, and no daemon
+    removes them; an older walld made sessions/ when it had one, and does not say so.
     """
 
     epoch: int
@@ -75,6 +78,7 @@ class LockRecord(NamedTuple):
     had_log: bool = False
     synced_no: int = 0
     first_no: int = 0
+    had_dirs: bool = False
 
 
 @contextmanager
@@ -180,7 +184,8 @@ class Marks:
             self._marked_id = _NO_ID
 
     def _lines(self, first_no: int) -> bytes:
-        told = LockRecord(self.epoch, self.log_uuid, True, self._synced_no, first_no)
+        # Segments come behind the directories of a start.
+        told = LockRecord(self.epoch, self.log_uuid, True, self._synced_no, first_no, True)
         return lock_record(told)[WRITTEN_AT:]
 
     def _write_lines(self, lines: bytes) -> None:
@@ -342,6 +347,7 @@ def lock_record(told: LockRecord) -> bytes:
     if told.had_log and (told.synced_no or told.first_no):
         named = f"{told.synced_no:020} first {told.first_no:020}"
         lines += f"synced {named} {_crc(told):08x}\n"
+    lines += "directories\n" if told.had_log and told.had_dirs else ""
     return fixed + lines.encode().ljust(LOCK_BYTES - WRITTEN_AT)
 
 
@@ -366,7 +372,8 @@ def parse_lock(raw: bytes, path: str) -> LockRecord | None:
     found = _LOCK.match(raw)
     if found is not None:
         had_log, numbers = found[3] is not None, (int(found[4] or 0), int(found[5] or 0))
-        told = LockRecord(int(found[1]), bytes.fromhex(found[2].decode()), had_log, *numbers)
+        log_uuid, had_dirs = bytes.fromhex(found[2].decode()), found[7] is not None
+        told = LockRecord(int(found[1]), log_uuid, had_log, *numbers, had_dirs)
         crc = _crc_alone(told) if found[5] is None else _crc(told)
         if found[6] is None or int(found[6], 16) != crc:
             told = told._replace(synced_no=0, first_no=0)

@@ -6,14 +6,14 @@
  *
  * The proof of "no": nobody listens, LOCK verifies, the WAL holds nothing but segment headers of the
  * log that LOCK names, one of which stands behind the batch that LOCK calls synced and none behind the
- * first that must be there, there is no partial, and quarantine/ holds nothing that may have been of a
- * reply. They are looked at in this order: a partial is synced before its segment goes, so bytes that leave the WAL
+ * first that must be there, partials/ was not taken away and holds none, and quarantine/ holds nothing
+ * that may have been of a reply. They are looked at in this order: a partial is synced before its segment goes, so bytes that leave the WAL
  * between two looks are seen in the second. A link in the place of a directory is not followed: what
  * belongs there may be anywhere.
  */
 
 import { createHash } from "node:crypto";
-import { lstatSync, readFileSync, readdirSync } from "node:fs";
+import { existsSync, lstatSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
 const SEGMENT_HEADER_BYTES = 64;
@@ -27,9 +27,9 @@ const SEGMENT_NAME = /^[0-9]{20}\.wal$/;
 const LOCK_BYTES_MIN = 128;
 const LOCK_BYTES = 160;
 const LOCK =
-  /^walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(?:written\nsynced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n|(?:written\n)? *$)/;
-/** Names in quarantine/: what is kept of a session's file, what was never finished, notes. */
-const NO_REPLY = /^sessions\+|^\.|\.note$/;
+  /^walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(?:written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?(directories\n)?)? *$/;
+/** Names in quarantine/: what is kept of a session's file, that all of them are gone, what was never finished, notes. */
+const NO_REPLY = /^sessions(\+|$)|^\.|\.note$/;
 const SAFE = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}$/;
 
 /** True where connecting failed because there is no daemon, not because it is busy or closed. */
@@ -45,6 +45,8 @@ interface Lock {
   syncedNo: bigint;
   /** 0 where it does not say which is the first batch that must be there. */
   firstNo: bigint;
+  /** `partials/` was there. */
+  hadDirs: boolean;
 }
 
 /** Is something kept of this session, or (null) of any session of `uid`? null: cannot know. */
@@ -54,6 +56,7 @@ export function isKept(folder: string, uid: number, sessionId: string | null): b
     const lock = lockOf(join(folder, "LOCK"));
     const isEmpty = lock !== null && walIsEmpty(join(folder, "wal"), lock);
     if (holdsSomething(folder, sessionId === null ? own : [...own, pathName(sessionId)])) return true;
+    if (lock?.hadDirs && !existsSync(join(folder, "partials"))) return null;
     return isEmpty && !tellsOfDamage(join(folder, "quarantine")) ? false : null;
   } catch {
     return null;
@@ -69,18 +72,19 @@ export function pathName(id: string): string {
 /** What LOCK says; null where that does not verify, so that it may have named any batch. */
 function lockOf(path: string): Lock | null {
   const raw = contents(path)?.subarray(0, LOCK_BYTES);
-  if (raw === undefined) return { logUuid: null, syncedNo: 0n, firstNo: 0n };
+  if (raw === undefined) return { logUuid: null, syncedNo: 0n, firstNo: 0n, hadDirs: false };
   const text = raw.toString("latin1");
   const found = LOCK.exec(text) ?? LOCK.exec(text.slice(0, LOCK_BYTES_MIN)); // an older version's, in a newer
   if (found === null || raw.length < LOCK_BYTES_MIN) return null;
-  const [, epoch, log, synced, first, crc] = found;
-  if (crc === undefined) return { logUuid: log!, syncedNo: 0n, firstNo: 0n };
+  const [, epoch, log, synced, first, crc, directories] = found;
+  const hadDirs = directories !== undefined;
+  if (crc === undefined) return { logUuid: log!, syncedNo: 0n, firstNo: 0n, hadDirs };
   const named = Buffer.concat([
     Buffer.from(log!, "hex"),
     Buffer.from((first === undefined ? "" : epoch!.padStart(20, "0")) + synced! + (first ?? ""), "latin1"),
   ]);
   if (Number.parseInt(crc, 16) !== crc32(named)) return null;
-  return { logUuid: log!, syncedNo: BigInt(synced!), firstNo: BigInt(first ?? 0) };
+  return { logUuid: log!, syncedNo: BigInt(synced!), firstNo: BigInt(first ?? 0), hadDirs };
 }
 
 /**

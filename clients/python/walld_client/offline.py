@@ -5,10 +5,10 @@ writing.
 
 The proof of "no": nobody listens, LOCK verifies, the WAL holds nothing but segment headers of the
 log that LOCK names, one of which stands behind the batch that LOCK calls synced and none behind the
-first that must be there, there is no partial, and quarantine/ holds nothing that may have been of a
-reply. They are looked at in this order: a partial is synced before its segment goes, so bytes that
-leave the WAL between two looks are seen in the second. A link in the place of a directory is not
-followed: what belongs there may be anywhere.
+first that must be there, partials/ was not taken away and holds none, and quarantine/ holds nothing
+that may have been of a reply. They are looked at in this order: a partial is synced before its
+segment goes, so bytes that leave the WAL between two looks are seen in the second. A link in the
+place of a directory is not followed: what belongs there may be anywhere.
 """
 
 from __future__ import annotations
@@ -37,21 +37,24 @@ _LOCK_BYTES_MIN = 128
 """What any version wrote, spaces at its end."""
 _LOCK = re.compile(
     rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
-    rb"(?:written\nsynced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n|(?:written\n)? *$)"
+    rb"(?:written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?"
+    rb"(directories\n)?)? *$"
 )
-_NO_REPLY = re.compile(r"sessions\+|\.|.*\.note$")
-"""Names in quarantine/: what is kept of a session's file, what was never finished, notes."""
+_NO_REPLY = re.compile(r"sessions(\+|$)|\.|.*\.note$")
+"""Names in quarantine/: what is kept of a session's file, that all of them are gone, what was never
+finished, notes."""
 _NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
 
 
 class _Lock(NamedTuple):
     """log_uuid: None where there is no LOCK. synced_no: 0 where it names no batch; first_no: 0
-    where it does not say which is the first that must be there.
+    where it does not say which is the first that must be there. had_dirs: partials/ was.
     """
 
     log_uuid: bytes | None = None
     synced_no: int = 0
     first_no: int = 0
+    had_dirs: bool = False
 
 
 def nobody_listens(error: BaseException | None) -> bool:
@@ -75,6 +78,8 @@ def _answer(folder: str, *partials: str) -> bool | None:
         is_empty = lock is not None and _wal_is_empty(os.path.join(folder, "wal"), lock)
         if _holds_something(folder, *partials):
             return True
+        if lock is not None and lock.had_dirs:
+            is_empty &= os.path.lexists(os.path.join(folder, partials[0]))
         is_empty &= not _tells_of_damage(os.path.join(folder, "quarantine"))
     except OSError:
         return None
@@ -90,16 +95,16 @@ def _lock(path: str) -> _Lock | None:
     found = _LOCK.match(raw) or _LOCK.match(raw[:_LOCK_BYTES_MIN])  # an older version's, in a newer
     if not found or len(raw) < _LOCK_BYTES_MIN:
         return None
-    epoch, log, synced, first, crc = found.groups()
+    epoch, log, synced, first, crc, directories = found.groups()
     log_uuid = bytes.fromhex(log.decode())
     if crc is None:
-        return _Lock(log_uuid)
+        return _Lock(log_uuid, had_dirs=directories is not None)
     seed = zlib.crc32(log_uuid)
     if first is not None:
         seed = zlib.crc32(epoch.rjust(20, b"0"), seed)
     if int(crc, 16) != zlib.crc32(synced + (first or b""), seed):
         return None
-    return _Lock(log_uuid, int(synced), int(first or 0))
+    return _Lock(log_uuid, int(synced), int(first or 0), directories is not None)
 
 
 def _wal_is_empty(wal: str, lock: _Lock) -> bool:

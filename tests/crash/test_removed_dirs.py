@@ -1,0 +1,114 @@
+"""Somebody removes all of partials/, or of sessions/, of a daemon that is not running.
+
+LOCK tells (`disk/owner.py`): every start makes both, so they were there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+import walld_client
+from agents.process import MakeAgent
+from crash.test_newest_segment import say
+from daemon_process import DaemonProcess, MakeDaemon, until
+from walld_client import offline
+
+from walld.disk.owner import LOCK_NAME, parse_lock
+
+
+@pytest.fixture
+def kept(make_daemon: MakeDaemon, make_agent: MakeAgent) -> DaemonProcess:
+    """A directory with a reply and a session, in files of their own; the daemon has ended."""
+    daemon = make_daemon("--reclaim-seconds", "0").start()
+    say(daemon, make_agent, "lost").kill()
+    daemon.orphan("lost")
+    until(lambda: not daemon.wal_holds(b"session-lost"), "a reply that is a partial alone")
+    daemon.reader.session("S").append("note", {"n": 1})
+    assert daemon.terminate() == 0
+    assert daemon.events_path("S").exists()
+    assert daemon.cli("fsck", str(daemon.data)).returncode == 0
+    return daemon
+
+
+def test_without_its_partials_nothing_is_proven(kept: DaemonProcess) -> None:
+    """By nobody, at each start, until somebody has looked."""
+    shutil.rmtree(kept.data / "partials")
+    assert offline.has_partial(str(kept.data), os.geteuid(), "session-lost") is None
+    assert kept.cli("recover", "session-lost", "--data", str(kept.data)).returncode == 1
+    found = kept.cli("fsck", str(kept.data))
+    assert (found.returncode, b"partials/ is gone" in found.stdout) == (2, True)
+    taken = kept.cli("salvage", str(kept.data), "--to", f"{kept.data}.taken")
+    assert (taken.returncode, b"partials/ is gone" in taken.stdout) == (1, True)
+    for _ in range(2):
+        kept.start()
+        with pytest.raises(walld_client.Unavailable, match="quarantine"):
+            kept.reader.recover("session-lost")
+        assert kept.cli("ls").returncode == 1
+        assert [one["seq"] for one in kept.reader.session("S").events()] == [1]
+        assert kept.reader.session("none").events() == [], "no session was in there"
+        assert kept.terminate() == 0
+        assert kept.cli("recover", "session-lost", "--data", str(kept.data)).returncode == 1
+        assert offline.has_partial(str(kept.data), os.geteuid(), "session-lost") is not False
+    (kept.data / "quarantine" / "partials").unlink()
+    kept.start()
+    assert kept.reader.recover("session-lost") is None
+    assert kept.terminate() == 0
+    assert kept.cli("fsck", str(kept.data)).returncode == 0
+    assert kept.cli("recover", "session-lost", "--data", str(kept.data)).returncode == 3
+
+
+def test_without_its_sessions_none_was_never_written(kept: DaemonProcess) -> None:
+    shutil.rmtree(kept.data / "sessions")
+    found = kept.cli("fsck", str(kept.data))
+    assert (found.returncode, b"sessions/ is gone" in found.stdout) == (2, True)
+    for _ in range(2):
+        kept.start()
+        for ask in (kept.reader.session("S").events, kept.reader.sessions):
+            with pytest.raises(walld_client.Unavailable, match="quarantine/sessions"):
+                ask()
+        assert kept.reader.recover("none") is None, "no reply was in there"
+        assert kept.terminate() == 0
+    kept.start()
+    assert kept.reader.session("S").append("note", {"n": 2}).seq > 2
+    gate = kept.reader.session("S").resume_check()
+    assert gate is not None
+    assert gate["status"] == "blocked"
+    assert kept.terminate() == 0
+    (kept.data / "quarantine" / "sessions").unlink()
+    kept.start()
+    assert kept.reader.session("T").events() == []
+    assert kept.reader.session("T").append("note", {"n": 1}).seq == 1
+
+
+def test_what_was_in_them_may_be_removed_on_purpose(kept: DaemonProcess) -> None:
+    for name in ("partials", "sessions"):
+        for path in (kept.data / name).iterdir():
+            shutil.rmtree(path)
+    kept.start()
+    assert kept.reader.recover("session-lost") is None
+    assert kept.reader.session("S").append("note", {"n": 1}).seq == 1
+
+
+def test_a_directory_that_held_nothing_and_one_of_an_older_version_are_not_doubted(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    daemon = make_daemon().start()
+    assert daemon.terminate() == 0
+    daemon.start()
+    held = say(daemon, make_agent, "held")
+    daemon.kill()
+    held.kill()
+    lock = daemon.data / LOCK_NAME
+    told = parse_lock(lock.read_bytes(), str(lock))
+    assert told is not None
+    assert told.had_dirs
+    lock.write_bytes(lock.read_bytes().replace(b"directories\n", b" " * 12))
+    (daemon.data / "sessions").rmdir()  # made with the first session, then
+    daemon.start()
+    assert daemon.reader.session("S").events() == []
+    assert daemon.reader.recover("session-none") is None
+    daemon.kill()
+    assert daemon.cli("fsck", str(daemon.data)).returncode < 2
+    assert (daemon.data / "sessions").is_dir()
