@@ -305,4 +305,5 @@ def _recovered() -> wire.Recovered:
         partial=True,
         partial_reason="gap",
         segments=segments,
+        doubt="1 files",
     )

@@ -45,7 +45,8 @@ def test_without_its_partials_nothing_is_proven(kept: DaemonProcess) -> None:
         kept.start()
         with pytest.raises(walld_client.Unavailable, match="quarantine"):
             kept.reader.recover("session-lost")
-        assert kept.cli("ls").returncode == 1
+        listed = kept.cli("ls", "--socket", kept.socket_path)
+        assert (listed.returncode, b"quarantine" in listed.stderr) == (1, True)
         assert [one["seq"] for one in kept.reader.session("S").events()] == [1]
         assert kept.reader.session("none").events() == [], "no session was in there"
         assert kept.terminate() == 0

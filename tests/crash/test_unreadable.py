@@ -63,6 +63,7 @@ def test_a_partial_that_cannot_be_read_hides_no_other(stopped: DaemonProcess) ->
     stopped.inject("pread64:error=EIO", path)
     stopped.start()
     assert orphans(stopped) == says("two", "three")
+    assert all("partials/" in (one.doubt or "") for one in stopped.reader.orphans())
     for asked in ({"session_id": "session-one"}, {"stream_id": "one"}, {"stream_id": "nobody's"}):
         with pytest.raises(walld_client.Unavailable):
             stopped.reader.recover(**asked)
@@ -75,8 +76,46 @@ def test_a_partial_that_cannot_be_read_hides_no_other(stopped: DaemonProcess) ->
     stopped.wrapper = []
     stopped.start()
     assert orphans(stopped) == says(*KEPT)
+    assert [one.doubt for one in stopped.reader.orphans()] == [None] * 3
     assert stopped.reader.recover("session-of-nobody") is None
     assert stopped.reader.resolve("one")
+
+
+def test_what_is_told_beside_a_damaged_one_says_so(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """As where it is alone: of a session the one before would be taken for its latest."""
+    daemon = make_daemon().start()
+    agent = make_agent(daemon)
+    for name in KEPT:
+        agent.do(f"r = client.reply('S', stream_id='{name}'); r.token('says {name}'); r.drain(20)")
+    agent.kill()
+    paths = [daemon.data / "partials" / str(os.geteuid()) / "S" / name for name in KEPT]
+    until(lambda: all(path.exists() for path in paths), "their partials")
+    until(lambda: not daemon.wal_holds(b"says"), "a log that has let go of them")
+    assert [one.doubt for one in daemon.reader.recover_all("S")] == [None] * 3
+    content = bytearray(paths[-1].read_bytes())
+    content[-1] ^= 1
+    paths[-1].write_bytes(content)
+    for _ in range(2):
+        for told in (daemon.reader.recover_all("S"), daemon.reader.orphans(), latest(daemon)):
+            assert {one.stream_id for one in told} <= set(KEPT[:-1])
+            assert all("quarantine" in (one.doubt or "") for one in told)
+        listed = daemon.cli("ls", "--socket", daemon.socket_path)
+        assert (listed.returncode, b"quarantine" in listed.stderr) == (1, True), listed
+        one = daemon.reader.recover(stream_id="one")
+        assert one is not None
+        assert one.doubt is None, "it is the one that was asked for"
+        daemon.restart()
+    assert daemon.terminate() == 0
+    found = daemon.cli("recover", "S", "--data", str(daemon.data), "--json")
+    assert (found.returncode, b'"doubt": "1 files' in found.stdout) == (0, True)
+
+
+def latest(daemon: DaemonProcess) -> list[walld_client.PartialReply]:
+    found = daemon.reader.recover("S")
+    assert found is not None
+    return [found]
 
 
 @needs_strace

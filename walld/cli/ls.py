@@ -46,7 +46,8 @@ def _replies(options: argparse.Namespace) -> tuple[list[wire.Recovered], list[st
         return kept, found.doubts
     with Daemon(options.socket, options.timeout) as daemon:
         answer = daemon.ask(wire.List(daemon.next_id(), options.prefix, options.uid))
-    return msgspec.msgpack.decode(answer, type=list[wire.Recovered]), []
+    replies = msgspec.msgpack.decode(answer, type=list[wire.Recovered])
+    return replies, list(dict.fromkeys(one.doubt for one in replies if one.doubt is not None))
 
 
 def _listed(fields: dict[str, object]) -> dict[str, object]:

@@ -10,6 +10,7 @@ import argparse
 import sys
 
 import msgspec
+from msgspec.structs import replace
 from walld_client.partial import PartialReply, from_recovered
 from walld_client.wire import messages as wire
 
@@ -35,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         if not replies:
             return _nothing(options)
         reply = from_recovered(replies[-1])
+        if reply.doubt is not None:
+            complain(reply.doubt)
         _print(reply, options)
         if options.resolve:
             sys.stdout.flush()
@@ -59,7 +62,8 @@ def _from_directory(options: argparse.Namespace) -> int:
     if len(uids) > 1:
         complain(f"users {', '.join(map(str, uids))} have such a reply: say which with --uid")
         return CANNOT
-    _print(from_recovered(replies[-1]), options)
+    doubt = "; ".join(found.doubts) if options.stream is None else ""
+    _print(from_recovered(replace(replies[-1], doubt=doubt or None)), options)
     return DONE
 
 

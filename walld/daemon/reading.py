@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec.structs import replace
+
 from walld.daemon.toll import BadRecord, Located, Toll
 from walld.engine.stream import Stream
 from walld.errors import FormatError
@@ -147,7 +149,8 @@ class Reader:
         """Streams of the log and partials by name, as far as they got, each with its place.
 
         What is gone when its turn comes is left out: it was resolved, or kept as a partial, which
-        is then read instead. Raises OSError, FormatError.
+        is then read instead; what cannot be read now is a doubt, which the others carry. Raises
+        OSError, FormatError.
         """
         if len(streams) == 1 and not names and not streams[0].gone:
             at_once = self._at_once(streams[0])
@@ -176,6 +179,8 @@ class Reader:
             self.busy -= 1
         if unread and not found:
             raise unread[0]  # "nothing" would be said of what may be all there is
+        if unread:
+            found = [(order, replace(reply, doubt=str(unread[0]))) for order, reply in found]
         return found
 
     async def orders(

@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import msgspec
+from msgspec.structs import replace
 from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
@@ -172,7 +172,10 @@ class Recovery:
             await self._keeper.set_aside_damaged()
         # A stream that was kept while this was read may be there twice: once by its id.
         found.sort(key=lambda pair: pair[0])
-        return list({(one.session_id, one.stream_id): one for _, one in found}.values())
+        told = {(one.session_id, one.stream_id): one for _, one in found}
+        if request.stream_id is None and (doubt := self._doubt()) is not None:
+            return [replace(one, doubt=doubt) for one in told.values()]
+        return list(told.values())
 
     def _candidates(
         self, uid: int, session_id: str | None, stream_id: str | None
@@ -279,7 +282,7 @@ class Recovery:
         await self._let_go(uid, None)
         every = wire.Recover(request.id, "all", uid=uid)
         found = [
-            msgspec.structs.replace(reply, segments=[])
+            replace(reply, segments=[])
             for reply in await self._replies(uid, every)
             if reply.session_id.startswith(request.prefix)
         ]

@@ -104,6 +104,8 @@ export class PartialReply {
   /** Everything, in order, earlier attempts too. */
   readonly segments: Segment[];
   readonly walRecovered = true;
+  /** Why there may be more replies than those told with it, or a later one; null: there are none. */
+  readonly doubt: string | null;
 
   constructor(wire: WireRecovered) {
     this.streamId = wire.stream_id;
@@ -129,6 +131,7 @@ export class PartialReply {
     this.partial = wire.partial;
     this.partialReason = wire.partial_reason;
     this.segments = wire.segments.map(segmentOf);
+    this.doubt = wire.doubt;
   }
 
   /** Of the last attempt, all steps joined. */

@@ -52,7 +52,8 @@ class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
     message. started_at, last_event_at: seconds since the epoch. last_seq: what `resolve` takes.
     gaps: any makes the reply partial. attempts: 1 and one more for each retry. partial: it is not
     whole, and partial_reason says by what evidence. text: of the last attempt, all steps joined.
-    segments: everything, in order, earlier attempts too.
+    segments: everything, in order, earlier attempts too. doubt: why there may be more replies than
+    those that were told with it, or a later one, which cannot be read; None: there are none.
     """
 
     stream_id: str
@@ -76,6 +77,7 @@ class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     segments: list[Segment]
     wal_recovered: bool = True
+    doubt: str | None = None
 
     def messages(self, format: Format = "plain") -> list[dict[str, Any]]:  # noqa: A002
         """The last attempt as messages.
@@ -198,4 +200,5 @@ def from_recovered(recovered: wire.Recovered) -> PartialReply:
         partial_reason=recovered.partial_reason,
         text=wtf8.join("".join([segment.text for segment in spoken])),
         segments=segments,
+        doubt=recovered.doubt,
     )

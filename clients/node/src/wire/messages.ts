@@ -93,7 +93,7 @@ export const INNER = {
     "stream_id str, session_id str, uid int, turn_id str?, parent str?, meta bin?, status str, " +
     "owner_alive bool, lost_reason str?, error ReplyError?, finish_reason str?, " +
     "started_at_ms int, last_event_at_ms int, last_seq int, gaps [Gap], attempts int, " +
-    "events int, partial bool, partial_reason str?, segments [RecoveredSegment]",
+    "events int, partial bool, partial_reason str?, segments [RecoveredSegment], doubt str? = nil",
   Gap: "first_seq int, last_seq int, verdict str",
   ReplyError: "message str, kind str? = nil, detail bin? = nil",
   RecoveredSegment:
@@ -150,6 +150,7 @@ export interface WireRecovered {
   partial: boolean;
   partial_reason: string | null;
   segments: WireSegment[];
+  doubt: string | null;
 }
 
 export interface WireSegment {

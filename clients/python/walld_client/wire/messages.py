@@ -493,7 +493,10 @@ class RecoveredSegment(Message, frozen=True):
 
 
 class Recovered(Message, frozen=True):
-    """A reply as far as it got. Statuses: live | complete | cancelled | errored | crashed."""
+    """A reply as far as it got. Statuses: live | complete | cancelled | errored | crashed.
+
+    doubt: of the answer it is in, why there may be more replies than it has, or a later one.
+    """
 
     stream_id: str
     session_id: str
@@ -515,6 +518,7 @@ class Recovered(Message, frozen=True):
     partial: bool
     partial_reason: str | None
     segments: list[RecoveredSegment]
+    doubt: str | None = None
 
 
 FromAgent = Hello | Resume | Drain | Event
