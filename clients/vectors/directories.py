@@ -49,7 +49,7 @@ def _locks() -> Iterator[Case]:
     older = (record[: WRITTEN_AT + 8] + older).ljust(128)
     yield _case("older_version", "synced alone, 128 bytes", older, kept=False)
     yield _case("older_in_newer", "an older version wrote last", older + record[128:], kept=False)
-    short = record.replace(b"epoch %020d" % 5, b"epoch 5")
+    short = record.replace(b"epoch %020d" % 5, b"epoch 5").ljust(160)
     yield _case("short_epoch", "a reader takes fewer digits", short, kept=False)
     yield _case("synced", "batch 8 was there", lock_record(WHOLE._replace(synced_no=8)))
     yield _case("first", "batch 7 must be there", lock_record(WHOLE._replace(first_no=7)))
@@ -73,7 +73,7 @@ def _damaged_locks() -> Iterator[Case]:
     for at in range(end):
         damaged = record[:at] + bytes([record[at] ^ 1]) + record[at + 1 :]
         yield _case(f"byte_{at}", why, damaged, THERE)
-    for length in (0, 1, 8, 40, WRITTEN_AT, WRITTEN_AT + 8, 100, 120, 140, end - 1):
+    for length in (0, 1, 8, 40, WRITTEN_AT, WRITTEN_AT + 8, 100, 120, 140, 144, end - 1, end, 159):
         yield _case(f"cut_{length}", why, record[:length], THERE)
     yield _case("zeros", why, bytes(len(record)), THERE)
     yield _case("spaces", why, b" " * len(record), THERE)

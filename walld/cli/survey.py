@@ -19,10 +19,10 @@ from walld.cli.progress import Progress
 from walld.disk.owner import (
     LOCK_BYTES,
     LOCK_NAME,
-    LockRecord,
     believes_segments,
     is_lost,
     parse_lock,
+    trouble_of,
 )
 from walld.errors import FormatError, Misplaced
 from walld.ledger.names import SESSIONS_DIR
@@ -144,7 +144,8 @@ def log_of(disk: Disk) -> Lock:
         known = [proven]
     told = known[0] if known else None
     try:
-        found = _read_lock(disk)
+        raw = _raw_lock(disk)
+        found, trouble = parse_lock(raw, LOCK_NAME), trouble_of(raw)
     except FileNotFoundError:
         return Lock(told, "there is no LOCK")
     except OSError as error:
@@ -152,9 +153,9 @@ def log_of(disk: Disk) -> Lock:
     except FormatError as error:
         return Lock(told, str(error), "corrupt")
     if found is None:
-        text = "no whole record stands in LOCK: power was lost at its making, or damage"
-        return Lock(told, text, "torn")
-    says = Lock(found.log_uuid, None, "clean", found.had_log, found.synced_no)
+        return Lock(told, trouble, "torn")
+    verdict: Literal["clean", "torn"] = "clean" if trouble is None else "torn"
+    says = Lock(found.log_uuid, trouble, verdict, found.had_log, found.synced_no)
     says.had_dirs = found.had_dirs
     if told is None or found.log_uuid in known:
         return says
@@ -174,16 +175,16 @@ def first_no(disk: Disk, log_uuid: bytes | None) -> int:
     Asked behind a scan: beside a daemon a segment may go at any time, and LOCK says so before.
     """
     try:
-        found = _read_lock(disk)
+        found = parse_lock(_raw_lock(disk), LOCK_NAME)
     except (OSError, FormatError):
         return 0
     return found.first_no if found is not None and found.log_uuid == log_uuid else 0
 
 
-def _read_lock(disk: Disk) -> LockRecord | None:
+def _raw_lock(disk: Disk) -> bytes:
     file = disk.open(LOCK_NAME)
     try:
-        return parse_lock(file.read_at(LOCK_BYTES, 0), LOCK_NAME)
+        return file.read_at(LOCK_BYTES, 0)
     finally:
         file.close()
 

@@ -41,6 +41,9 @@ def own(data: str, disk: Disk) -> Owner:
         log_uuid = proven or uuid.uuid4().bytes
     epoch = max([epoch, *(one for one in ids if one < EPOCH_MAX)])
     owner = Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known)
+    if owner.trouble is not None or (ids and owner.told.log_uuid != owner.log_uuid):
+        trouble = owner.trouble or "LOCK names another log than its segments do"
+        _log.warning("%s; it is written anew, by what the segments say", trouble)
     if owner.is_other_log:
         _log.error("wal/ holds another log than LOCK names: it is taken; that one is lost")
         try:

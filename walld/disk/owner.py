@@ -42,10 +42,13 @@ __all__ = [
     "is_lost",
     "lock_record",
     "parse_lock",
+    "trouble_of",
 ]
 
 LOCK_NAME = "LOCK"
 LOCK_BYTES = 160
+_LOCK_BYTES_MIN = 128
+"""Of an older version; behind those may stand some of a later record."""
 WRITTEN_AT = 72
 """Where `written` stands: the epoch before it has all its digits, whoever's it is."""
 EPOCH_MAX = 1 << 27
@@ -63,12 +66,10 @@ _LOCK = re.compile(
 
 class LockRecord(NamedTuple):
     """What stands in LOCK. had_log: a segment was durable once.
-
     synced_no: a batch that was. first_no: the first that must be there, all before it may have
     gone with their segments. Both 0 where the line that names them is not there, or does not
     verify; first_no alone, too, in the line of an older walld: there the batch of synced_no must be
     there until a segment begins behind it.
-
     had_dirs: partials/ and sessions/ were there, durably. Every start makes both, and no daemon
     removes them; an older walld made sessions/ when it had one, and does not say so.
     """
@@ -223,6 +224,7 @@ class Owner(Marks):
                 raise FormatError(f"{self.path}: is no regular file: remove it")
             raw = patiently(lambda: os.pread(self._fd, LOCK_BYTES, 0))
             told = parse_lock(raw, self.path) or LockRecord(0, log_uuid)
+            self.trouble = trouble_of(raw) if raw else None  # it was never written
             epoch = max(epoch, told.epoch if told.epoch < EPOCH_MAX else 0) + 1
             self.is_other_log = False
             is_other = is_new
@@ -351,35 +353,48 @@ def lock_record(told: LockRecord) -> bytes:
     return fixed + lines.encode().ljust(LOCK_BYTES - WRITTEN_AT)
 
 
-def _crc(told: LockRecord) -> int:
+def _crc(told: LockRecord, *, is_older: bool = False) -> int:
     """A digit that flips would miss batches that never were; so would the number of another log,
     or what an owner wrote that was replaced while it stood still: what was first for it has gone.
+
+    is_older: of a line without first_no.
     """
-    seed = zlib.crc32(b"%020d" % told.epoch, zlib.crc32(told.log_uuid))
-    return zlib.crc32(b"%020d%020d" % (told.synced_no, told.first_no), seed)
-
-
-def _crc_alone(told: LockRecord) -> int:
-    """That of a line without first_no, as older versions wrote it."""
-    return zlib.crc32(b"%020d" % told.synced_no, zlib.crc32(told.log_uuid))
+    seed, numbers = zlib.crc32(told.log_uuid), b"%020d" % told.synced_no
+    if not is_older:
+        seed, numbers = zlib.crc32(b"%020d" % told.epoch, seed), numbers + b"%020d" % told.first_no
+    return zlib.crc32(numbers, seed)
 
 
 def parse_lock(raw: bytes, path: str) -> LockRecord | None:
-    """None where no whole record stands there.
-
-    FormatError where it is one of another version.
-    """
+    """None where no whole record stands there. FormatError where it is one of another version."""
     found = _LOCK.match(raw)
     if found is not None:
-        had_log, numbers = found[3] is not None, (int(found[4] or 0), int(found[5] or 0))
-        log_uuid, had_dirs = bytes.fromhex(found[2].decode()), found[7] is not None
-        told = LockRecord(int(found[1]), log_uuid, had_log, *numbers, had_dirs)
-        crc = _crc_alone(told) if found[5] is None else _crc(told)
-        if found[6] is None or int(found[6], 16) != crc:
-            told = told._replace(synced_no=0, first_no=0)
-        return told
+        told = _told(found)
+        return told if _verifies(told, found) else told._replace(synced_no=0, first_no=0)
     version = re.match(rb"walld ([0-9]+)\n", raw)
     if version is not None and version[1] != b"1":
         text = f"a LOCK of version {int(version[1])}, this walld reads 1: run the one that wrote it"
-        raise FormatError(f"{path}: {text}")
+        raise FormatError(f"{path}: {text}, or remove LOCK where none did")
     return None
+
+
+def trouble_of(raw: bytes) -> str | None:
+    """What is wrong with a LOCK of this version: it may have named a batch, or directories."""
+    found = _LOCK.match(raw)
+    if found is None:
+        return "no whole record stands in LOCK: power was lost at its making, or damage"
+    end = _LOCK_BYTES_MIN if found.end() <= _LOCK_BYTES_MIN else LOCK_BYTES
+    is_whole = len(raw) in (_LOCK_BYTES_MIN, LOCK_BYTES) and not raw[found.end() : end].strip(b" ")
+    if is_whole and (found[6] is None or _verifies(_told(found), found)):
+        return None
+    return "what LOCK says of the log does not verify: damage, or power was lost at its writing"
+
+
+def _told(found: re.Match[bytes]) -> LockRecord:
+    log_uuid, numbers = bytes.fromhex(found[2].decode()), (int(found[4] or 0), int(found[5] or 0))
+    return LockRecord(int(found[1]), log_uuid, found[3] is not None, *numbers, found[7] is not None)
+
+
+def _verifies(told: LockRecord, found: re.Match[bytes]) -> bool:
+    crc = _crc(told, is_older=found[5] is None)
+    return found[6] is not None and int(found[6], 16) == crc

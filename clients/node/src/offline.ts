@@ -23,8 +23,8 @@ const VERSION = 1;
 /** Bytes of a CRC-32, lowest bit first. */
 const CRC_POLYNOMIAL = 0xedb88320;
 const SEGMENT_NAME = /^[0-9]{20}\.wal$/;
-/** What any version wrote, spaces at its end. */
-const LOCK_BYTES_MIN = 128;
+/** Of an older version; behind those may stand some of a later record. */
+const LOCK_BYTES_OLD = 128;
 const LOCK_BYTES = 160;
 const LOCK =
   /^walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(?:written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?(directories\n)?)? *$/;
@@ -74,8 +74,8 @@ function lockOf(path: string): Lock | null {
   const raw = contents(path)?.subarray(0, LOCK_BYTES);
   if (raw === undefined) return { logUuid: null, syncedNo: 0n, firstNo: 0n, hadDirs: false };
   const text = raw.toString("latin1");
-  const found = LOCK.exec(text) ?? LOCK.exec(text.slice(0, LOCK_BYTES_MIN)); // an older version's, in a newer
-  if (found === null || raw.length < LOCK_BYTES_MIN) return null;
+  const found = LOCK.exec(text) ?? LOCK.exec(text.slice(0, LOCK_BYTES_OLD));
+  if (found === null || ![LOCK_BYTES_OLD, LOCK_BYTES].includes(raw.length)) return null;
   const [, epoch, log, synced, first, crc, directories] = found;
   const hadDirs = directories !== undefined;
   if (crc === undefined) return { logUuid: log!, syncedNo: 0n, firstNo: 0n, hadDirs };

@@ -33,8 +33,8 @@ _FIXED = b"walldwal", 1, _SEGMENT_HEADER_BYTES
 """What a header of this version says of itself: magic, version and length."""
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.wal")
 _LOCK_BYTES = 160
-_LOCK_BYTES_MIN = 128
-"""What any version wrote, spaces at its end."""
+_LOCK_BYTES_OLD = 128
+"""Of an older version; behind those may stand some of a later record."""
 _LOCK = re.compile(
     rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
     rb"(?:written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?"
@@ -92,8 +92,8 @@ def _lock(path: str) -> _Lock | None:
         raw = _begin_of(path, _LOCK_BYTES)
     except FileNotFoundError:
         return _Lock()
-    found = _LOCK.match(raw) or _LOCK.match(raw[:_LOCK_BYTES_MIN])  # an older version's, in a newer
-    if not found or len(raw) < _LOCK_BYTES_MIN:
+    found = _LOCK.match(raw) or _LOCK.match(raw[:_LOCK_BYTES_OLD])
+    if not found or len(raw) not in (_LOCK_BYTES_OLD, _LOCK_BYTES):
         return None
     epoch, log, synced, first, crc, directories = found.groups()
     log_uuid = bytes.fromhex(log.decode())
