@@ -31,8 +31,8 @@ class ToolAccount:
 
     intent: or, where that is lost, its start. again_seq: where its id was given again, 0 where it
     was not. mixed: lines behind its intent are lost, and what is said behind those may be of
-    another call of its id. is_undecided: the last word of a policy is none that is known, so it may be
-    a no. words: what settled it.
+    another call of its id. is_undecided: the last word of a policy is none that is known, so it may
+    be a no. words: what settled it.
     """
 
     __slots__ = (

@@ -6,10 +6,10 @@ artifacts (the daemon says which are missing).
 
 Rules, for a call that has not started: what waits for an approval, or wants one, asks the user, and
 so does one whose policy last gave a verdict that is no word of allowing or denying: it may be a no;
-the rest runs as if never tried. For one that started and has no result (it is unknown whether it took
-effect): never-rerun is never, require-user-confirmation asks; replay-from-event holds for calls
-without an effect alone, a write to the workspace is checked first and any other asks. A check needs
-a workspace to look at: without one, or with one that changed, it asks as well.
+the rest runs as if never tried. For one that started and has no result (it is unknown whether it
+took effect): never-rerun is never, require-user-confirmation asks; replay-from-event holds for
+calls without an effect alone, a write to the workspace is checked first and any other asks. A check
+needs a workspace to look at: without one, or with one that changed, it asks as well.
 
 Where events behind a call's intent are lost, it may have started among them: it is taken for one
 that did, unless what is left proves that it did not, also once a repair has written the loss down.
