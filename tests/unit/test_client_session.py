@@ -422,3 +422,10 @@ def test_events_are_of_one_session_where_it_is_deleted_between_two_pages(
     assert [event["type"] for event in session.events()] == ["behind"] * anew
     ledger.before = lambda _peer, _request: False
     assert [one["seq"] for one in session.events(after=2)] == list(range(3, anew + 1))
+
+
+def test_a_refusal_without_two_sides_names_none() -> None:
+    full = walld_client.Refused("disk_full", "", "", "the disk is full")
+    assert str(full) == "the disk is full (code disk_full)"
+    stale = walld_client.Refused("stale", "1", "2")
+    assert str(stale) == "stale (code stale, got 1, limit 2)"
