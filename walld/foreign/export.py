@@ -18,8 +18,8 @@ def to_otel(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages as `gen_ai.input.messages` and `gen_ai.output.messages` have them.
 
     Parts: text, reasoning, tool_call, tool_call_response; blocks that are none of these keep their
-    own type, and what was attached to a message, which is an attachment where it has none. finish_reason (of the assistant's messages) is what the message says, else what its
-    parts show.
+    own type, and what was attached to a message, which is an attachment where it has none.
+    finish_reason (of the assistant's messages) is what the message says, else what its parts show.
     """
     return [_otel(message) for message in messages]
 
