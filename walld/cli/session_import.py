@@ -12,9 +12,9 @@ The same lines give the same ids and an id is appended once, so an import that w
 a file that has grown, is simply repeated. Nobody works on the turns in it because of that. Of
 walld's own lines the gate is told in the end what the session could not take of them
 (`sessions/imported.py`): it is no laxer here than where they came from. An `imported` entry before
-the first new line and one behind the last say that it began and has ended: between them, also
-where it was cut short, the gate is shut. Where the session is deleted meanwhile the import ends, and
-says `begun` once more of what it had appended behind that.
+the first new line and one behind the last say that it began and has ended: between them, also where
+it was cut short, the gate is shut. Where the session is deleted meanwhile the import ends, and says
+`begun` once more of what it had appended behind that.
 """
 
 from __future__ import annotations
