@@ -5,9 +5,10 @@ takes (the client's `provider.py`).
 
 Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
 counts messages as they were seen at its place: one that takes a summary off takes what the summary
-stood for. A message of a reply that was said anew stands where it first stood; one that was
-undone or edited meanwhile stays as that left it. A stream id that two turns have is two replies. What was learnt on a branch that was left (its
-summary) is told as the user's. An entry whose payload is malformed does nothing.
+stood for. A message of a reply that was said anew stands where it first stood; one that was undone
+or edited meanwhile stays as that left it. A stream id that two turns have is two replies. What was
+learnt on a branch that was left (its summary) is told as the user's. An entry whose payload is
+malformed does nothing.
 """
 
 from __future__ import annotations
