@@ -6,14 +6,17 @@ and clearly; nothing is left of a session that is deleted when nobody writes to 
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 from hashlib import sha256
 from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
+from daemon_process import DaemonProcess, environment
 
 ROUNDS = 150
 PIECES = 1_300_000
@@ -121,3 +124,28 @@ def test_many_deletes_beside_many_uploads(daemon: DaemonProcess) -> None:
     assert left(daemon) == []
     assert reader.session("s").messages() is None
     reader.close()
+
+
+@pytest.mark.parametrize("verb", ["export", "events"])
+@pytest.mark.parametrize("is_begun_anew", [False, True])
+def test_who_is_still_printing_says_that_what_came_is_not_all(
+    daemon: DaemonProcess, reader: Any, verb: str, is_begun_anew: bool
+) -> None:
+    session = reader.session("s")
+    many = [{"type": "message", "payload": {"role": "user", "content": "old " * 100}}] * 500
+    for _ in range(4):
+        session.append_many(many)
+    command = [sys.executable, "-m", "walld", "session", verb, "s", "--socket", daemon.socket_path]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe) as printing:
+        assert printing.stdout is not None
+        assert printing.stderr is not None
+        first = printing.stdout.readline()  # a page of lines is more than the pipe takes
+        assert reader.delete("s")
+        for _ in range(4 * is_begun_anew):
+            session.append_many([{"type": "anew"}] * 500)
+        rest, said = printing.stdout.read(), printing.stderr.read()
+    lines = (first + rest).splitlines()[verb == "export" :]
+    assert {json.loads(line)["type"] for line in lines} == {"message"}
+    told = "session s was deleted while it was read: this is the beginning of what it was, up to"
+    assert (printing.returncode, said.decode()) == (1, f"walld: {told} seq {len(lines)}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 import subprocess
@@ -10,7 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from daemon_process import DaemonProcess, environment
+from walld_client.wire import messages as wire
+
+from walld.cli import session_import
+from walld.cli.ask import Daemon
+from walld.cli.asking import Asking
+from walld.errors import WalldError
 
 HOSTILE = "chat\x1b]0;owned\x07\u202e/../é"
 IMPORT_WORDS = frozenset(("begun", "ended"))
@@ -381,3 +389,37 @@ def test_an_import_that_was_killed_is_ended_by_one_of_the_file_as_it_has_grown(
     own.write_text(whole)
     assert cli("session", "import", str(own), "--session", "here")[0] == 0
     assert "import_unfinished" not in cli("resume-check", "here")[1]
+
+
+class _Deletes(Asking):
+    """Somebody deletes the session behind the second request that appends to it."""
+
+    appended = 0
+
+    def ask(self, make: Callable[[int], Any], *given: Any, **named: Any) -> bytes:
+        answer = super().ask(make, *given, **named)
+        self.appended += isinstance(made := make(0), wire.Append)
+        if isinstance(made, wire.Append) and self.appended == 2:
+            super().ask(lambda number: wire.Delete(number, made.session_id))
+        return answer
+
+
+def test_a_session_that_is_deleted_within_an_import_is_not_taken_for_imported(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Lines that hang on nothing by name would be a session of their own behind the delete."""
+    file, texts = tmp_path / "conversation.jsonl", [f"line {number}" for number in range(900)]
+    file.write_text("".join(json.dumps({"role": "user", "content": one}) + "\n" for one in texts))
+    options = argparse.Namespace(file=str(file), format="gptme", session="copy", json=False)
+    with (
+        Daemon(daemon.socket_path, 10) as asked,
+        pytest.raises(WalldError, match=r"copy was deleted while \S+ was imported"),
+    ):
+        session_import.run(_Deletes(asked, None), options)
+    copy = daemon.reader.session("copy")
+    reasons = [reason["code"] for reason in copy.resume_check()["reasons"]]
+    assert reasons == ["import_unfinished"]
+    daemon.reader.delete("copy")
+    assert cli("session", "import", str(file), "--format", "gptme", "--session", "copy")[0] == 0
+    assert [message["content"] for message in copy.messages()] == texts
+    assert copy.resume_check()["status"] == "ok"

@@ -164,3 +164,41 @@ def test_paths_are_named_as_they_were_given(tmp_path: Path) -> None:
     full = tmp_path / "a"
     assert file_hashes([full, "a"], tmp_path) == {str(full): hashed, "a": hashed}
     assert file_hashes([tmp_path]) == {str(tmp_path): None}
+
+
+@needs_git
+@pytest.mark.parametrize("ignore", ["all", "dirty", "untracked"])
+def test_a_submodule_that_git_is_told_to_pass_over_is_looked_at(
+    tree: Path, tmp_path: Path, ignore: str
+) -> None:
+    part = tmp_path / "part"
+    part.mkdir()
+    git(part, "init", "-q")
+    (part / "b").write_text("b")
+    git(part, "add", "b")
+    git(part, "commit", "-q", "-m", "one")
+    git(tree, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(part), "sub")
+    git(tree, "config", "-f", ".gitmodules", "submodule.sub.ignore", ignore)
+    git(tree, "config", "diff.ignoreSubmodules", ignore)
+    git(tree, "add", ".")
+    git(tree, "commit", "-q", "-m", "two")
+    assert workspace_fingerprint(tree)["dirty"] is False
+    (tree / "sub" / ("new" if ignore == "untracked" else "b")).write_text("other")
+    found = workspace_fingerprint(tree)
+    assert (found["dirty"], found["changes"]) == (True, None)
+
+
+@needs_git
+@pytest.mark.parametrize("name", ["GIT_DIR", "GIT_INDEX_FILE"])
+def test_the_tree_is_asked_and_not_the_one_whose_hook_runs_the_program(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(tree, other)
+    (tree / "a").write_text("b")
+    git(tree, "add", "a")
+    expected = workspace_fingerprint(tree)
+    assert expected["dirty"] is True
+    monkeypatch.setenv(name, str(other / ".git" / ("index" if name != "GIT_DIR" else "")))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    assert workspace_fingerprint(tree) == expected

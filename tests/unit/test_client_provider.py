@@ -262,6 +262,21 @@ def test_an_artifact_without_a_preview_is_named() -> None:
         assert sent["content"] == "[artifact: not shown]"
 
 
+def test_what_is_attached_to_a_message_is_a_note_that_it_was_there() -> None:
+    picture = {"sha256": "0" * 64, "size": 9, "media_type": "image/png", "name": "p.png"}
+    own: list[Any] = [{"type": "file", "name": "a\ud800.pdf"}, {"url": "x", "name": ""}, "b", None]
+    told = user("what is on it?") | {"attachments": [{"_artifact": picture}, *own]}
+    notes = ["[artifact p.png, 9 bytes: not shown]", "[attachment a\ufffd.pdf: not shown]"]
+    notes += ["[attachment: not shown]"] * 3
+    assert openai_messages([told]) == [user("\n\n".join(["what is on it?", *notes]))]
+    (sent,) = anthropic_messages([told])
+    assert [block["text"] for block in sent["content"]] == ["what is on it?", *notes]
+    # A message may be nothing but what is attached to it; what is no list of such is nobody's.
+    assert openai_messages([user("") | {"attachments": ["b"]}]) == [user(notes[-1])]
+    assert openai_messages([user("q") | {"attachments": {"a": 1}}]) == [user("q")]
+    assert openai_messages([assistant("a") | {"attachments": ["b"]}])[0]["content"] == "a"
+
+
 def test_a_result_beside_the_session_is_its_beginning() -> None:
     told = [user("q"), assistant("", CALL), result({"_artifact": ARTIFACT})]
     assert openai_messages(told)[-1]["content"].startswith("it began\n[artifact")

@@ -202,6 +202,15 @@ def test_a_value_of_another_kind_is_named_and_nothing_is_done(
     assert not ledger.asked
 
 
+@pytest.mark.parametrize("given", ["ab", "", "z" * 64, "ab " * 32, "é" * 64, None])
+def test_what_is_no_hash_is_named_with_what_one_is(
+    client: Coloured, ledger: FakeLedger, given: Any
+) -> None:
+    with pytest.raises(ValueError, match=r"sha256 is ('.*'|None), must be 64 hex digits"):
+        client.session("S").read_artifact(given)
+    assert not ledger.asked
+
+
 def test_a_message_takes_what_an_entry_takes(client: Coloured, ledger: FakeLedger) -> None:
     session = client.session("S")
     seq = session.message("user", "a", expected_seq=0).seq
@@ -391,3 +400,32 @@ def test_a_number_that_json_cannot_hold_is_named(
     session.message("user", {"none": None, "words": "null"})
     session.append("mine", {"n": number})
     assert ledger.sessions["S"][-1]["payload"] == {"n": None}
+
+
+@pytest.mark.parametrize("anew", [0, 3, EVENTS_PAGE + 5])
+def test_events_are_of_one_session_where_it_is_deleted_between_two_pages(
+    client: Coloured, ledger: FakeLedger, anew: int
+) -> None:
+    session = client.session("S")
+    session.append_many([{"type": "before"}] * (2 * EVENTS_PAGE))
+
+    def deletes(_peer: Any, request: Any) -> bool:
+        asked = [one for one in ledger.asked if isinstance(one, wire.Events)]
+        if isinstance(request, wire.Events) and len(asked) == 2:
+            del ledger.sessions["S"]
+            for at in range(1, anew + 1):
+                event = {"seq": at, "id": f"anew-{at}", "type": "behind"}
+                ledger.sessions.setdefault("S", []).append(event)
+        return False
+
+    ledger.before = deletes
+    assert [event["type"] for event in session.events()] == ["behind"] * anew
+    ledger.before = lambda _peer, _request: False
+    assert [one["seq"] for one in session.events(after=2)] == list(range(3, anew + 1))
+
+
+def test_a_refusal_without_two_sides_names_none() -> None:
+    full = walld_client.Refused("disk_full", "", "", "the disk is full")
+    assert str(full) == "the disk is full (code disk_full)"
+    stale = walld_client.Refused("stale", "1", "2")
+    assert str(stale) == "stale (code stale, got 1, limit 2)"

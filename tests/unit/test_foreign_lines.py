@@ -326,3 +326,14 @@ def test_to_otel():
 @settings(deadline=None, max_examples=100)
 def test_to_otel_takes_anything(messages: list[dict[str, object]]):
     assert len(to_otel(messages)) == len(messages)
+
+
+def test_what_is_attached_to_a_message_is_exported() -> None:
+    named = {"_artifact": {"sha256": "0" * 64, "size": 9}}
+    said = {"role": "user", "content": "q", "attachments": [named, {"type": "file", "url": "x"}, 1]}
+    assert to_otel([said])[0]["parts"] == [
+        {"type": "text", "content": "q"},
+        {"type": "attachment", **named},
+        {"type": "file", "url": "x"},
+        {"type": "attachment", "content": 1},
+    ]

@@ -147,3 +147,12 @@ def test_a_reply_that_was_said_anew_stands_where_it_first_stood() -> None:
     assert [line.strip() for line in shown(log)][3:] == [
         *("assistant", "whole", "assistant", "between"),
     ]
+
+
+def test_what_is_attached_to_a_message_is_named() -> None:
+    log = Log()
+    named = {"_artifact": {"sha256": "0" * 64, "size": 9, "name": "p\x1b.png"}}
+    log.submit("t", "q", attachments=[named, {"name": "a.pdf"}, {"url": "x"}, 1])
+    assert [line.strip() for line in shown(log)][1:] == [
+        *("user", "q", "+ p\\x1b.png, 9 bytes", "+ a.pdf", '+ {"url": "x"}', "+ 1"),
+    ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from walld.cli.session_page import WIDTH_MIN, Page, columns
 from walld.cli.session_show import render_show
 from walld.cli.session_view import render_tree
 from walld.escape import escaped
@@ -229,3 +232,46 @@ def test_anything_is_shown_and_nothing_acts(shape: dict[str, object], session_id
         render_tree(shape, width=width),
     ):
         assert escaped(shown) == shown
+
+
+def test_a_long_line_in_any_script_is_wrapped_in_one_pass() -> None:
+    """Each character is looked at a few times, however many lines there are."""
+
+    def looks(text: str) -> int:
+        count = 0
+
+        def called(_frame: object, kind: str, _of: object) -> None:
+            nonlocal count
+            count += kind == "c_call"
+
+        before = sys.getprofile()
+        sys.setprofile(called)
+        try:
+            Page(80, False).block(text, "    ", 40)
+        finally:
+            sys.setprofile(before)
+        return count
+
+    for text in ("я" * 20_000, "漢字 " * 7_000, "e\u0301" * 10_000):
+        assert looks(text) < 8 * len(text)
+
+
+def plainly_wrapped(line: str, width: int) -> list[str]:
+    """At the last space that fits, where more than half of the line stands before it."""
+    found = []
+    while columns(line) > width:
+        fit = next(at for at in range(1, len(line) + 1) if columns(line[:at]) > width) - 1
+        space = line.rfind(" ", 0, fit + 1)
+        end = space if space > fit // 2 else max(fit, 1)
+        found.append(line[:end].rstrip())
+        line = line[end:].lstrip(" ")
+    return [*found, line]
+
+
+@given(st.text(st.sampled_from("ab  я漢\u0301"), max_size=120), st.integers(10, 40))
+def test_lines_are_wrapped_by_columns(text: str, width: int) -> None:
+    page = Page(width + 4, False)
+    page.block(text, "    ", 1000)
+    wide = max(width + 4, WIDTH_MIN) - 4
+    drawn = [("    " + line).rstrip() for line in plainly_wrapped(text, wide)]
+    assert page.lines == (drawn if text else [])

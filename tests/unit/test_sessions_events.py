@@ -45,6 +45,7 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("artifact", {"sha256": SHA, "size": 0, "media_type": "a/b"}),
     ("verification", {}),
     ("budget", {"used": 1}),
+    ("budget", {"used": 0.5, "limit": None, "remaining": 2, "exhausted": False, "unit": "USD"}),
     ("lifecycle", {"fingerprint": {}}),
     ("my-app.note:1/x", {}),
 ]
@@ -71,6 +72,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("tool_intent", INTENT | {"side_effect": "sometimes"}, "side_effect"),
     ("tool_intent", INTENT | {"resume_policy": "maybe"}, "resume_policy"),
     ("tool_approval", {"call_id": "c", "state": "yes"}, "state"),
+    ("budget", {"remaining": "0"}, "remaining"),
+    ("budget", {"used": True, "limit": 1}, "used"),
+    ("budget", {"used": 1, "limit": "1 USD"}, "limit"),
+    ("budget", {"exhausted": "yes"}, "exhausted"),
     ("forked", {"session": "s", "started": [1]}, "started"),
     ("imported", {"calls": [INTENT]}, "calls"),
     ("observation", {"text": "x", "of_turn": "t"}, "observed"),

@@ -220,6 +220,36 @@ def test_case_8_a_reply_said_anew_stands_where_it_stood() -> None:
     assert seen(log) == ["same", "answer", "same", "recovered", "more", "next step"]
 
 
+def test_a_stream_id_that_two_turns_have_is_two_replies() -> None:
+    """The later turn's answer takes the place of none but its own."""
+    log = Log()
+    for turn in ("t1", "t2"):
+        log.submit(turn, turn)
+        log.say("assistant", f"{turn} answers", _wal_stream="s", _wal_seq=1, _turn=turn)
+    told = ["t1", "t1 answers", "t2", "t2 answers"]
+    assert seen(log) == told
+    for turn in ("t1", "t2"):
+        log.say("assistant", f"{turn} recovered", _wal_stream="s", _wal_seq=1, _turn=turn)
+    assert seen(log) == ["t1", "t1 recovered", "t2", "t2 recovered"]
+    log.add("undo", {"n": 1})
+    log.say("assistant", "t1 again", _wal_stream="s", _wal_seq=1, _turn="t1")
+    log.say("assistant", "t2 again", _wal_stream="s", _wal_seq=1, _turn="t2")
+    assert seen(log) == ["t1", "t1 again", "t2"]
+
+
+def test_a_reply_that_does_not_say_its_turn_is_the_last_of_its_stream() -> None:
+    log = Log()
+    reply(log, "recovered")
+    log.say("assistant", "whole", _wal_stream="s", _wal_seq=1, _turn="t")
+    assert seen(log) == ["whole"]
+    reply(log, "once more")
+    assert seen(log) == ["once more"]
+    log.say("assistant", "of another turn", _wal_stream="s", _wal_seq=1, _turn="u")
+    assert seen(log) == ["once more", "of another turn"]
+    reply(log, "the last")
+    assert seen(log) == ["once more", "the last"]
+
+
 def test_what_was_undone_or_edited_is_not_said_anew() -> None:
     log = Log()
     first = reply(log, "a")

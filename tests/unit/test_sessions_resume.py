@@ -308,3 +308,31 @@ def test_missing_artifacts_and_budget_block() -> None:
 )
 def test_when_a_budget_is_used_up(budget: dict[str, Any], exhausted: bool) -> None:
     assert is_exhausted(budget) == exhausted
+
+
+@pytest.mark.parametrize(
+    ("types", "may", "action"),
+    [
+        (("decision:blocked",), "ask_user", "decide_tool"),
+        (("decision:deny_once",), "ask_user", "decide_tool"),
+        (("approval:granted", "decision:forbidden"), "ask_user", "decide_tool"),
+        (("decision:allow", "decision:hm"), "ask_user", "decide_tool"),
+        (("decision:hm", "decision:allow"), "replay", "run_tool"),
+        (("decision:hm", "approval:granted"), "replay", "run_tool"),
+        (("decision:hm", "approval:asked"), "ask_user", "approve"),
+        (("decision:hm", "started"), "rerun_after_check", "settle_tool"),
+    ],
+)
+def test_a_verdict_that_nobody_reads_may_be_a_no(
+    types: tuple[str, ...], may: str, action: str
+) -> None:
+    log = working(side_effect="external-write", resume_policy=CHECK)
+    for type_ in types:
+        kind, _, word = type_.partition(":")
+        said = {"verdict": word} if kind == "decision" else {"state": word} if word else {}
+        log.add(f"tool_{kind}", {"call_id": "c"} | said, turn="t")
+    gate = resume(log.events)
+    (tool,) = gate["tools"]
+    assert (tool["may"], gate["status"]) == (may, "blocked" if may == "ask_user" else "ok")
+    (one,) = [one for one in pending(log.events) if one["action"] != "answer_turn"]
+    assert one["action"] == action

@@ -21,6 +21,7 @@ from walld_client.wire import messages as wire
 
 from walld.cli.ask import Daemon, Declined
 from walld.cli.run import complain
+from walld.errors import WalldError
 from walld.ledger.line import line_seq
 
 __all__ = ["Asking", "say_breaks"]
@@ -64,7 +65,10 @@ class Asking:
         return None if told is None else json.loads(told)
 
     def lines(self, session_id: str, after: int = 0) -> Iterator[bytes] | None:
-        """Lines as they are kept, a page at a time; None where it was never written."""
+        """Lines as they are kept, a page at a time; None where it was never written.
+
+        Raises WalldError behind a page, where the session is another one by then.
+        """
         first = self._page(session_id, after)
         return None if first is None else self._pages(session_id, first)
 
@@ -72,12 +76,18 @@ class Asking:
         """The first of them that can be read."""
         return next(iter(self._page(session_id, 0, 1) or ()), None)
 
-    def _pages(self, session_id: str, page: list[bytes] | None) -> Iterator[bytes]:
-        while page:
-            yield from page
-            if len(page) < EVENTS_PAGE:
-                return
-            page = self._page(session_id, line_seq(page[-1]))
+    def _pages(self, session_id: str, page: list[bytes]) -> Iterator[bytes]:
+        yield from page
+        while len(page) == EVENTS_PAGE:
+            # The last one comes once more: so the next page is seen to be of the same session.
+            last = page[-1]
+            page = self._page(session_id, line_seq(last) - 1) or []
+            if page[:1] != [last]:
+                raise WalldError(
+                    f"session {session_id} was deleted while it was read: this is the beginning of"
+                    f" what it was, up to seq {line_seq(last)}"
+                )
+            yield from page[1:]
 
     def _page(self, session_id: str, after: int, limit: int = EVENTS_PAGE) -> list[bytes] | None:
         answer = self.ask(lambda number: wire.Events(number, session_id, after, limit))

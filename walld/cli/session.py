@@ -246,7 +246,7 @@ def _export_lines(asking: Asking, session_id: str) -> int:
     print(json.dumps({"walld": LEDGER_VERSION, "last_seq": state["last_seq"]}))
     _print_lines(found)
     say_breaks(asking, session_id)
-    if left := asking.view(session_id, "audit")["artifacts"]:
+    if left := (asking.view(session_id, "audit") or {}).get("artifacts"):
         complain(
             f"{len(left)} artifacts that these lines name stay here, and an import of the lines"
             " misses their bytes (a fork takes them along)"

@@ -12,8 +12,9 @@ The same lines give the same ids and an id is appended once, so an import that w
 a file that has grown, is simply repeated. Nobody works on the turns in it because of that. Of
 walld's own lines the gate is told in the end what the session could not take of them
 (`sessions/imported.py`): it is no laxer here than where they came from. An `imported` entry before
-the first new line and one behind the last say that it began and has ended: between them, also
-where it was cut short, the gate is shut.
+the first new line and one behind the last say that it began and has ended: between them, also where
+it was cut short, the gate is shut. Where the session is deleted meanwhile the import ends, and says
+`begun` once more of what it had appended behind that.
 """
 
 from __future__ import annotations
@@ -152,11 +153,14 @@ class _Import:
         self.reasons = Counter(imported.reasons)
         self._unfinished: list[str] = []
         """Imports that this one ends: all they were to bring is in its file."""
+        self._last_seq = 0
+        """Of the session, as far as this import knows."""
 
     def append(self, split: list[Foreign]) -> int:
         """How many of them were not there."""
         events = self._events()
         there = {event.id: event for event in events}
+        self._last_seq = events[-1].seq if events else 0
         self._names = taken(split, self._format, there)
         self._doubles = frozenset(self._names.values())
         split = [renamed(one, self._names) for one in split]
@@ -270,7 +274,21 @@ class _Import:
             raise self._named(one, refused) from None
 
     def _count(self, entries: list[wire.NewEntry]) -> int:
-        return sum(one.is_new for one in _append(self._asking, self._session_id, entries))
+        placed = _append(self._asking, self._session_id, entries)
+        new = [one.seq for one in placed if one.is_new]
+        if new and new[0] <= self._last_seq:
+            raise self._deleted()
+        self._last_seq = max([self._last_seq, *new])
+        return len(new)
+
+    def _deleted(self) -> WalldError:
+        """Its seqs begin anew: what came before is gone, and the gate is to know it."""
+        begun = [self._fitted(_word({"begun": last})) for last in self._unfinished]
+        _append(self._asking, self._session_id, begun)
+        return WalldError(
+            f"session {self._session_id} was deleted while {self._file} was imported, and has only"
+            " what came behind that: delete it and import again"
+        )
 
     def _named(self, one: Foreign, refused: Refused) -> WalldError:
         return WalldError(f"{self._file}, line {one.line.number} (entry {one.id}): {refused}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Iterator, Mapping
-from itertools import accumulate
 from typing import Any, Final
 
 from walld.escape import escaped, escaped_line
@@ -114,11 +113,24 @@ def maps(value: object) -> list[Mapping[str, Any]]:
 
 def _wrapped(line: str, width: int) -> Iterator[str]:
     """Cut at spaces where there are any, by columns of a terminal."""
-    while columns(line) > width:
-        ends = accumulate(map(columns, line))
-        fit = next(at for at, wide in enumerate(ends) if wide > width)
-        space = line.rfind(" ", 0, fit + 1)
-        end = space if space > fit // 2 else max(fit, 1)
-        yield line[:end].rstrip()
-        line = line[end:].lstrip(" ")
-    yield line
+    start = 0
+    while (fit := _fitting(line, start, width)) < len(line):
+        space = line.rfind(" ", start, fit + 1)
+        end = space if space - start > (fit - start) // 2 else max(fit, start + 1)
+        yield line[start:end].rstrip()
+        start = end
+        while line.startswith(" ", start):
+            start += 1
+    yield line[start:]
+
+
+def _fitting(line: str, start: int, width: int) -> int:
+    """Where what fits into so many columns ends. Looks no further: a line may be a megabyte."""
+    if line.isascii():
+        return min(start + width, len(line))
+    wide = 0
+    for at in range(start, len(line)):
+        wide += columns(line[at])
+        if wide > width:
+            return at
+    return len(line)

@@ -209,6 +209,9 @@ def _message(page: Page, said: Mapping[str, Any], told: set[Any], is_noted: bool
     page.line("  " + page.paint(_ROLES.get(role), head))
     most, colour = (_RESULT_LINES_MAX, "dim") if role == "tool" else (_LINES_MAX, None)
     page.block(_text(message.get("content")), "    ", most, colour)
+    attached = message.get("attachments")
+    for one in attached if isinstance(attached, list) else ():
+        page.line("    " + page.paint("dim", cut(f"+ {_attached(one)}", page.width - 4)))
     content = message.get("content")
     blocks = [one for one in maps(content) if one.get("type") in _CALLS]
     listed = maps(message.get("tool_calls"))
@@ -223,6 +226,17 @@ def _message(page: Page, said: Mapping[str, Any], told: set[Any], is_noted: bool
         line = cut(line, page.width - 4 - columns(outcome) - 2)
         told_of_it = page.paint(_STATES.get(outcome, "yellow"), outcome)
         page.line(("    " + page.paint("yellow", line) + "  " + told_of_it).rstrip())
+
+
+def _attached(one: object) -> str:
+    """A file by its name, with its size where walld keeps it; what has none is shown as it is."""
+    if not isinstance(one, Mapping):
+        return cell(one)
+    held = one.get("_artifact")
+    if not isinstance(held, Mapping):
+        return cell(one["name"] if isinstance(one.get("name"), str) else one)
+    name = cell(held.get("name")) or f"artifact {cell(held.get('sha256'))}"
+    return f"{name}, {cell(held.get('size'))} bytes"
 
 
 def _tool(page: Page, tool: Mapping[str, Any]) -> None:

@@ -18,8 +18,8 @@ def to_otel(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages as `gen_ai.input.messages` and `gen_ai.output.messages` have them.
 
     Parts: text, reasoning, tool_call, tool_call_response; blocks that are none of these keep their
-    own type. finish_reason (of the assistant's messages) is what the message says, else what its
-    parts show.
+    own type, and what was attached to a message, which is an attachment where it has none.
+    finish_reason (of the assistant's messages) is what the message says, else what its parts show.
     """
     return [_otel(message) for message in messages]
 
@@ -41,6 +41,9 @@ def _otel(message: Mapping[str, Any]) -> dict[str, Any]:
         if part["type"] != "tool_call" or part["id"] not in called:
             parts.append(part)
     parts += calls
+    for one in _list(message.get("attachments")):
+        held = one if isinstance(one, Mapping) else {"content": one}
+        parts.append({"type": "attachment", **held})
     made: dict[str, Any] = {"role": role, "parts": parts}
     if role == "assistant":
         made["finish_reason"] = _finish_reason(message, parts)

@@ -31,7 +31,8 @@ class ToolAccount:
 
     intent: or, where that is lost, its start. again_seq: where its id was given again, 0 where it
     was not. mixed: lines behind its intent are lost, and what is said behind those may be of
-    another call of its id. words: what settled it.
+    another call of its id. is_undecided: the last word of a policy is none that is known, so it may
+    be a no. words: what settled it.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class ToolAccount:
         "call_id",
         "decisions",
         "intent",
+        "is_undecided",
         "mixed",
         "observations",
         "result",
@@ -55,6 +57,7 @@ class ToolAccount:
         self.state = state
         self.again_seq = 0
         self.mixed = False
+        self.is_undecided = False
         self.words: list[Event] = []
         self.at_ms: dict[str, int] = {}
         self.decisions: list[dict[str, Any]] = []
@@ -192,6 +195,7 @@ class Account:
             if reached in _SETTLES:
                 tool.words.append(event)
         if event.type in ("tool_decision", "tool_approval"):
+            tool.is_undecided = reached is None
             tool.decisions.append({"type": event.type, "at_ms": event.at_ms, **event.payload})
         elif event.type == "tool_finished":
             tool.result = event

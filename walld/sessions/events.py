@@ -148,6 +148,10 @@ def _is_count(least: int) -> Callable[[object], bool]:
     return lambda value: isinstance(value, int) and value is not True and value >= least
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _is_message(value: object) -> bool:
     return isinstance(value, dict) and _is_name(value.get("role"))
 
@@ -294,7 +298,13 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _name("media_type"),
     ),
     "verification": (),
-    "budget": (),
+    "budget": (
+        *(
+            _Field(name, _or_null(_is_number), "a number or null", False)
+            for name in ("remaining", "used", "limit")
+        ),
+        _Field("exhausted", _or_null(_FLAG), "true, false or null", False),
+    ),
     "lifecycle": (_Field("fingerprint", _or_null(_of_kind(dict)), "an object", False),),
 }
 """Type -> what its payload must hold."""

@@ -5,9 +5,10 @@ takes (the client's `provider.py`).
 
 Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
 counts messages as they were seen at its place: one that takes a summary off takes what the summary
-stood for. A message of a reply that was said anew stands where it first stood; one that was
-undone or edited meanwhile stays as that left it. What was learnt on a branch that was left (its
-summary) is told as the user's. An entry whose payload is malformed does nothing.
+stood for. A message of a reply that was said anew stands where it first stood; one that was undone
+or edited meanwhile stays as that left it. A stream id that two turns have is two replies. What was
+learnt on a branch that was left (its summary) is told as the user's. An entry whose payload is
+malformed does nothing.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ class _Conversation:
         self.kept_from = 0
         self.by_name: dict[str, list[_Item]] = {}
         """Entry id or message id -> its items."""
-        self.by_reply: dict[tuple[object, object], _Item] = {}
+        self.by_reply: dict[tuple[object, object], dict[str | None, _Item]] = {}
+        """By turn; None: it does not say of which."""
         self.place_of: dict[str, int] = {}
 
     def seen(self) -> list[dict[str, Any]]:
@@ -142,13 +144,14 @@ class _Conversation:
             self._compact(place, event)
 
     def _say(self, place: int, entry_id: str, message: dict[str, Any]) -> None:
-        reply = _reply_of(message)
-        item = None if reply is None else self.by_reply.get(reply)
+        item = self._said_before(message)
         if item is None:
             item = self._item(place, message)
             self.items.append(item)
-        elif not item.edited:
-            item.message = message
+        else:
+            self._know(item, message)
+            if not item.edited:
+                item.message = message
         self.by_name.setdefault(entry_id, []).append(item)
 
     def _item(self, place: int, message: dict[str, Any]) -> _Item:
@@ -156,10 +159,30 @@ class _Conversation:
         message_id = message.get("_message_id")
         if isinstance(message_id, str):
             self.by_name.setdefault(message_id, []).append(item)
-        reply = _reply_of(message)
-        if reply is not None:
-            self.by_reply[reply] = item
+        self._know(item, message)
         return item
+
+    def _know(self, item: _Item, message: dict[str, Any]) -> None:
+        """It stands for that step of that reply from now on, the newest last."""
+        if (reply := _reply_of(message)) is None:
+            return
+        of_turns = self.by_reply.setdefault(reply, {})
+        turn = _turn_of(message)
+        for known, other in list(of_turns.items()):
+            if other is item:
+                del of_turns[known]
+                turn = turn or known
+        of_turns.pop(turn, None)
+        of_turns[turn] = item
+
+    def _said_before(self, message: dict[str, Any]) -> _Item | None:
+        """The item of the same step of the same reply, where there is one."""
+        reply = _reply_of(message)
+        of_turns = {} if reply is None else self.by_reply.get(reply, {})
+        turn = _turn_of(message)
+        if turn is None:
+            return next(reversed(of_turns.values()), None)
+        return of_turns.get(turn) or of_turns.get(None)
 
     def _edit(self, place: int, payload: dict[str, Any]) -> None:
         if "messages" in payload:
@@ -222,6 +245,11 @@ _MESSAGES: Final = frozenset(("message", "turn_submitted", "branch_summary", "co
 _SAID: Final = frozenset(
     ("message", "turn_submitted", "message_edit", "undo", "compaction", "branch_summary")
 )
+
+
+def _turn_of(message: dict[str, Any]) -> str | None:
+    turn = message.get("_turn")
+    return turn if isinstance(turn, str) else None
 
 
 def _reply_of(message: dict[str, Any]) -> tuple[object, object] | None:

@@ -63,9 +63,12 @@ def pending(events: Sequence[Event], last_seq: int = 0) -> list[dict[str, Any]]:
     doubtful = may_have_started(account, events, last_seq)
     for tool in [*open_tools(account, doubtful), *calls_elsewhere(events)]:
         state, is_doubtful = tool.state.state, tool.intent.id in doubtful
+        action = _ACTIONS.get(state, "settle_tool")
+        if state == "approved" and tool.is_undecided:
+            action = "decide_tool"
         found.append(
             {
-                "action": "settle_tool" if is_doubtful else _ACTIONS.get(state, "settle_tool"),
+                "action": "settle_tool" if is_doubtful else action,
                 "seq": tool.intent.seq,
                 "since_ms": tool.at_ms.get(state, tool.intent.at_ms),
                 "turn": tool.turn,

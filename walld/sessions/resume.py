@@ -4,11 +4,12 @@ Owns: the boundary the work stopped at, the rules of what may run again, the com
 workspace then and now. Refuses: running anything, computing a fingerprint (the client), looking for
 artifacts (the daemon says which are missing).
 
-Rules, for a call that has not started: what waits for an approval, or wants one, asks the user; the
-rest runs as if never tried. For one that started and has no result (it is unknown whether it took
-effect): never-rerun is never, require-user-confirmation asks; replay-from-event holds for calls
-without an effect alone, a write to the workspace is checked first and any other asks. A check needs
-a workspace to look at: without one, or with one that changed, it asks as well.
+Rules, for a call that has not started: what waits for an approval, or wants one, asks the user, and
+so does one whose policy last gave a verdict that is no word of allowing or denying: it may be a no;
+the rest runs as if never tried. For one that started and has no result (it is unknown whether it
+took effect): never-rerun is never, require-user-confirmation asks; replay-from-event holds for
+calls without an effect alone, a write to the workspace is checked first and any other asks. A check
+needs a workspace to look at: without one, or with one that changed, it asks as well.
 
 Where events behind a call's intent are lost, it may have started among them: it is taken for one
 that did, unless what is left proves that it did not, also once a repair has written the loss down.
@@ -141,7 +142,7 @@ def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool) -> str
     """
     state, (effect, policy) = tool.state, tool.risk
     if state.outcome != "unknown" and not may_have_started:
-        if state.state == "asked":
+        if state.state == "asked" or tool.is_undecided:
             return "ask_user"
         unasked = state.state == "intended" and policy == "require-user-confirmation"
         return "ask_user" if unasked else "replay"

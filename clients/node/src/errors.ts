@@ -59,7 +59,8 @@ export class Refused extends WalldError {
   readonly limit: string;
 
   constructor(code: string, got: string, limit: string, message = "") {
-    super(`${message || code} (code ${code}, got ${got}, limit ${limit})`);
+    const both = got || limit ? `, got ${got}, limit ${limit}` : "";
+    super(`${message || code} (code ${code}${both})`);
     this.code = code;
     this.got = got;
     this.limit = limit;

@@ -167,12 +167,19 @@ export class Session {
 
   /** Events with seqs above `after`, as they stand in the log. */
   async events(after = 0): Promise<Record<string, unknown>[]> {
-    const found: Record<string, unknown>[] = [];
+    let found: Record<string, unknown>[] = [];
+    let last: Uint8Array | undefined;
     for (let at = after; ; ) {
       const page = await this.lines(at, EVENTS_PAGE);
-      found.push(...page);
+      if (last !== undefined && !(page[0] !== undefined && Buffer.from(last).equals(page[0]))) {
+        // Deleted between two pages, perhaps begun anew.
+        [found, last, at] = [[], undefined, after];
+        continue;
+      }
+      found.push(...(last === undefined ? page : page.slice(1)).map(eventOf));
       if (page.length < EVENTS_PAGE) return found;
-      at = page.at(-1)!["seq"] as number;
+      // The last one comes once more: so the next page is seen to be of the same session.
+      [last, at] = [page.at(-1)!, (found.at(-1)!["seq"] as number) - 1];
     }
   }
 
@@ -255,7 +262,7 @@ export class Session {
 
   /** The turn that took this message id before. Refused where its content is another. */
   private async first(entry: Entry, messageId: string, sent: string): Promise<Turn> {
-    const [line] = await this.lines(entry.seq - 1, 1);
+    const [line] = (await this.lines(entry.seq - 1, 1)).map(eventOf);
     if (line?.["seq"] !== entry.seq) {
       const limit = "a message that is there: submit it anew, with another messageId";
       const text = `the message (entry ${entry.seq}) was lost to damage`;
@@ -273,11 +280,10 @@ export class Session {
     return this.turn((line["turn"] as string | undefined) ?? entry.id);
   }
 
-  private async lines(after: number, limit: number): Promise<Record<string, unknown>[]> {
+  private async lines(after: number, limit: number): Promise<Uint8Array[]> {
     const fields = { session_id: this.sessionId, after, limit };
     const answer = await this.query.ask("Events", () => ({ ...fields, seen: this.seen() }));
-    const lines = decodeAnswer(answer, "[bin]?") as Uint8Array[] | null;
-    return (lines ?? []).map((line) => JSON.parse(textOf(line)) as Record<string, unknown>);
+    return (decodeAnswer(answer, "[bin]?") as Uint8Array[] | null) ?? [];
   }
 
   private turnOf(turnId: string, messageId: string, streamIds: string[], state: string): Turn {
@@ -290,6 +296,10 @@ interface TurnFacts {
   message_id?: string;
   stream_ids?: string[];
   state: string;
+}
+
+function eventOf(line: Uint8Array): Record<string, unknown> {
+  return JSON.parse(textOf(line)) as Record<string, unknown>;
 }
 
 function textOf(bytes: Uint8Array): string {

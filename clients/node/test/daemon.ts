@@ -5,7 +5,7 @@
  * WALLD_COMMAND, else the repository's own .venv/bin/walld, which `make` makes. Refuses: mocks.
  */
 
-import { spawn, type ChildProcess } from "node:child_process";
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, openSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -58,9 +58,18 @@ export class Daemon {
     return daemon;
   }
 
+  private static command(): string {
+    return process.env["WALLD_COMMAND"] ?? OWN;
+  }
+
+  /** Any other command of walld, about this one. */
+  walld(...words: string[]): string {
+    return execFileSync(Daemon.command(), [...words, "--socket", this.socket], { encoding: "utf8" });
+  }
+
   /** Run it, and wait until it answers. */
   async start(...options: string[]): Promise<void> {
-    const command = process.env["WALLD_COMMAND"] ?? OWN;
+    const command = Daemon.command();
     if (!existsSync(command)) {
       throw new Error(`no daemon to test against: ${command}; run make test-node, or set WALLD_COMMAND`);
     }

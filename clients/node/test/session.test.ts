@@ -134,3 +134,24 @@ test("redact sees every text of a payload", async (t) => {
   await client.session("s").message("user", { parts: ["a secret", 1, null] });
   assert.deepEqual((await client.session("s").messages())![0]!["content"], { parts: ["a ***", 1, null] });
 });
+
+test("events are of one session where it is deleted between two pages", async () => {
+  const client = shared.client();
+  for (const anew of [0, 3]) {
+    const session = client.session(`paged-${anew}`);
+    for (let at = 0; at < 600; at += 1) await session.append("before");
+    const asked = (session as unknown as { query: { ask: (...given: unknown[]) => Promise<unknown> } }).query;
+    const ask = asked.ask.bind(asked);
+    let pages = 0;
+    asked.ask = async (kind, ...more) => {
+      const answer = await ask(kind, ...more);
+      if (kind !== "Events" || (pages += 1) > 1) return answer;
+      shared.walld("session", "delete", session.sessionId);
+      for (let at = 0; at < anew; at += 1) await session.append("behind");
+      return answer;
+    };
+    const types = (await session.events()).map((one) => one["type"]);
+    asked.ask = ask;
+    assert.deepEqual(types, Array<string>(anew).fill("behind"));
+  }
+});

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import reprlib
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -130,9 +131,9 @@ def upload(
 
 def read(session_id: str, digest: str) -> Steps[bytes]:
     """The artifact's bytes, verified by the daemon."""
+    if not isinstance(digest, str) or _DIGEST.fullmatch(digest.lower()) is None:
+        raise ValueError(f"sha256 is {reprlib.repr(digest)}, must be 64 hex digits")
     raw = bytes.fromhex(digest)
-    if len(raw) != 32:
-        raise ValueError(f"sha256 is {len(raw)} bytes, must be 32 (64 hex digits)")
     answer = yield Asked(lambda request_id: messages.GetArtifact(request_id, session_id, raw))
     return decode_bytes(answer)
 

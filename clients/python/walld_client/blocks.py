@@ -19,7 +19,14 @@ from typing import Any, Final
 
 from walld_client import wtf8
 
-__all__ = ["anthropic_block", "blocks_of", "openai_block", "plain_result", "text_block"]
+__all__ = [
+    "anthropic_block",
+    "attached_blocks",
+    "blocks_of",
+    "openai_block",
+    "plain_result",
+    "text_block",
+]
 
 _TEXTS: Final = frozenset(("text", "input_text", "output_text"))
 _PICTURE: Final = "picture"
@@ -51,6 +58,15 @@ def blocks_of(content: object) -> Iterator[dict[str, Any]]:
             safe = wtf8.jsonable(block)
             assert isinstance(safe, dict)
             yield _picture(safe) or safe
+
+
+def attached_blocks(attached: object) -> Iterator[dict[str, Any]]:
+    """What was attached to a message, each as a note: an application's own shapes are its own."""
+    for one in attached if isinstance(attached, list) else []:
+        is_artifact = isinstance(one, dict) and isinstance(one.get("_artifact"), dict)
+        name = one.get("name") if isinstance(one, dict) else None
+        told = f" {name}" if isinstance(name, str) and name else ""
+        yield from blocks_of(one if is_artifact else f"[attachment{told}: not shown]")
 
 
 def openai_block(block: dict[str, Any]) -> dict[str, Any]:

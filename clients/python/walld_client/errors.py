@@ -55,7 +55,8 @@ class Refused(WalldError):
     """The daemon will not do it: `code` names why, `got` and `limit` are the two sides."""
 
     def __init__(self, code: str, got: str, limit: str, message: str = "") -> None:
-        super().__init__(f"{message or code} (code {code}, got {got}, limit {limit})")
+        both = f", got {got}, limit {limit}" if got or limit else ""
+        super().__init__(f"{message or code} (code {code}{both})")
         self.code = code
         self.got = got
         self.limit = limit

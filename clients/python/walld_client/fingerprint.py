@@ -31,6 +31,13 @@ _CHANGES_MAX = 500
 _CHANGES_BYTES_MAX = 256 * 1024 * 1024
 """What is hashed of a dirty tree at most, and how many of its names an entry holds."""
 _NAMES_BYTES_MAX = 32 * 1024
+_OTHER_TREE = frozenset(
+    (
+        *("GIT_DIR", "GIT_COMMON_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"),
+        *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
+    )
+)
+"""What git tells the hooks that it runs, and all that they start: which tree is theirs."""
 
 
 def workspace_fingerprint(
@@ -130,7 +137,8 @@ def _text(path: Path) -> str | None:
 
 def _listed(root: str | os.PathLike[str]) -> list[bytes] | None:
     """What `git status` lists, from the top of the tree; None where it does not say."""
-    told = _git(root, "status", "--porcelain", "-z", "--untracked-files=all")
+    every = ["--untracked-files=all", "--ignore-submodules=none"]  # whatever its configuration says
+    told = _git(root, "status", "--porcelain", "-z", *every)
     if told is None:
         return None
     found = []
@@ -183,6 +191,7 @@ def _git(root: str | os.PathLike[str], *words: str) -> bytes | None:
     try:
         told = subprocess.run(
             command,
+            env={name: value for name, value in os.environ.items() if name not in _OTHER_TREE},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -14,7 +14,7 @@ with a `function`) or as `tool_use` blocks; results within a call, as messages o
 - no reasoning, but blocks of thinking with the provider's signature, and none of a recovered reply;
 - anthropic knows no system message: there it is a user's, in <system> tags;
 - content that still stands beside the session as an artifact (it is lost, or whoever asks reads it
-  himself) is its preview and a note;
+  himself) is its preview and a note; so is what was attached to a user's message;
 - calls as `calls.py` makes them.
 """
 
@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from walld_client.blocks import (
     anthropic_block,
+    attached_blocks,
     blocks_of,
     openai_block,
     plain_result,
@@ -141,6 +142,8 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
             continue
         one = _Said(role)
         blocks = list(blocks_of(message.get("content")))
+        if role == "user":
+            blocks += attached_blocks(message.get("attachments"))
         one.blocks = [block for block in blocks if block["type"] not in _THINKING | _TOOL_BLOCKS]
         if role != "user":
             one.blocks = [block for block in one.blocks if block["type"] == "text"]

@@ -89,15 +89,20 @@ class SessionSteps(Appending):
         branch: only those on the path from the root to that entry.
         """
         found: list[dict[str, Any]] = []
-        at = after if branch is None else 0
         breaks: list[dict[str, Any]] = []
+        first = after if branch is None else 0
+        at, last = first, b""
         while True:
             page, more = yield from self._page(at, EVENTS_PAGE)
-            found += map(entries.read_json, page)
-            breaks += more
+            if last and page[:1] != [last]:  # deleted between two pages, perhaps begun anew
+                found, breaks, at, last = [], [], first, b""
+                continue
+            found += map(entries.read_json, page[1:] if last else page)
+            breaks += [one for one in more if one not in breaks]
             if len(page) < EVENTS_PAGE:
                 break
-            at = found[-1]["seq"]
+            # The last one comes once more: so the next page is seen to be of the same session.
+            at, last = found[-1]["seq"] - 1, page[-1]
         self.breaks = told(self.session_id, breaks)
         if branch is None:
             return found
