@@ -359,3 +359,25 @@ def test_an_answer_that_outlives_its_run(walld: walld_client.Client, replay: Rep
         return await it.close()
 
     assert asyncio.run(main()).keeps() == 0
+
+
+@pytest.mark.parametrize("scenario", ["text", "tool"])
+@pytest.mark.parametrize("way", ["events", "text", "output"])
+def test_events_of_a_model_that_are_read_are_released(
+    walld: walld_client.Client, replay: Replay, way: str, scenario: str
+) -> None:
+    """LangChain says the end of the model call only behind all that the program is given."""
+
+    async def main() -> Program:
+        it = Program(walld, replay)
+        stream = await it.model(scenario).astream_events("hello", it.config, version="v3")
+        if way == "output":
+            await stream.output
+        else:
+            await drained(stream if way == "events" else stream.text)
+        assert it.statuses() == ["complete"]
+        walld.release(it.ids[0])
+        assert it.statuses() == []
+        return await it.close()
+
+    assert asyncio.run(main()).keeps() == 0
