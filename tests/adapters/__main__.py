@@ -84,7 +84,7 @@ GROUPS = {
     "langgraph": Group(
         "langchain,langgraph",
         ("langgraph", "langgraph-checkpoint", "langgraph-checkpoint-conformance"),
-        ("test_langgraph.py", "test_langgraph_writes.py"),
+        ("test_langgraph.py", "test_langgraph_writes.py", "test_langgraph_travel.py"),
         ("langgraph>=1.2", "langgraph-checkpoint-conformance>=0.0.2", "langchain-openai>=1.0"),
     ),
     "pydantic-ai": Group(

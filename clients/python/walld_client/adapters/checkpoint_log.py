@@ -11,7 +11,7 @@ asking (`checkpoint_steps.py`), what a value means (the saver's serde makes byte
   deleted and begun anew is never written to with names of the old one.
 - Of writes with one (task, index) the first stands, so a task that is run again adds nothing; of
   those with an index below 0 (errors, interrupts, resumes) the last.
-- Newer is what stands later in the log. No id is compared and no clock.
+- Newer is what stands later in the log, of one namespace. No id is compared and no clock there.
 - A drop hides what stands before it. Bytes leave the disk with the whole session only.
 """
 

@@ -28,6 +28,8 @@ Owns: LangChain's callbacks to calls on a reply. Refuses: when a reply ends (`mo
 - LangChain ends a stream that was cut without a word as if all were well (`on_llm_end`): it is
   errored here unless some finish reason came, `error` of Chat being none. An answer that was not
   streamed came whole or not.
+- Of an answer in events the last one (`message-finish`) has that reason, and ends it: `on_llm_end`
+  comes when an asynchronous program has all of them.
 - The callback runs in the thread, or on the event loop, of the model call (`run_inline`), so that
   what was said is sent before the program sees it.
 """
@@ -147,8 +149,14 @@ class WalldCallback(BaseCallbackHandler):
     @safely
     def on_stream_event(self, event: Any, *, run_id: UUID, **_: Any) -> None:
         """The same as an event, where the program is given events."""
-        if (answer := self._heard(run_id)) is not None:
-            answer.event(event)
+        if (answer := self._heard(run_id)) is None:
+            return
+        answer.event(event)
+        # Where no reason is told here `on_llm_end` may have it.
+        if event.get("event") == "message-finish" and answer.was_streamed:
+            about = event.get("metadata") or {}
+            if (reason := _reason_in(about)) is not None:
+                self._said_to_end(answer.call, reason, about)
 
     def _heard(self, run_id: UUID) -> Answer | None:
         """The model call that something new is told of."""
@@ -160,12 +168,11 @@ class WalldCallback(BaseCallbackHandler):
         return answer
 
     def _ended_answer(self, run_id: UUID) -> Answer | None:
-        """The model call that is at its end, if it was not before."""
+        """The model call of which nothing more is told."""
         with self._lock:
             answer = self._answers.pop(run_id, None)
-        if answer is None or answer.call.is_over:
-            return None
-        answer.unwatch()
+        if answer is not None:
+            answer.unwatch()
         return answer
 
     @safely
@@ -176,6 +183,9 @@ class WalldCallback(BaseCallbackHandler):
         call = answer.call
         generation = response.generations[0][0]
         message = getattr(generation, "message", None)
+        call.message_id = getattr(message, "id", None)
+        if call.is_over:
+            return
         was_streamed = answer.was_streamed
         if not was_streamed:
             if message is None:
@@ -186,10 +196,14 @@ class WalldCallback(BaseCallbackHandler):
             **(getattr(message, "response_metadata", None) or {}),
             **(generation.generation_info or {}),
         }
-        reason = next((about[name] for name in _REASONS if about.get(name)), None)
+        reason = _reason_in(about)
         if reason is None and was_streamed:
             call.fail()
-            return
+        else:
+            self._said_to_end(call, reason, about)
+
+    def _said_to_end(self, call: ModelCall, reason: Any, about: dict[str, Any]) -> None:
+        """By the provider, for this reason; None: what was not streamed came whole without one."""
         if reason == "failed":
             call.fail(Failure("the response failed", "failed", about.get("error")))
             return
@@ -200,14 +214,14 @@ class WalldCallback(BaseCallbackHandler):
             reason = (about.get("incomplete_details") or {}).get("reason") or reason
         if reason is not None:
             call.finish(str(reason))
-        call.message_id = getattr(message, "id", None)
         interrupts.supersede(self._board, call)
         call.done()
 
     @safely
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
         """The model call ended in an exception, which the program gets."""
-        if (answer := self._ended_answer(run_id)) is not None:
+        answer = self._ended_answer(run_id)
+        if answer is not None and not answer.call.is_over:
             answer.call.broke(error)
 
     # --- tools ---
@@ -298,8 +312,8 @@ class WalldCallback(BaseCallbackHandler):
 
     def _under_way_in(self, run_id: UUID) -> list[ModelCall]:
         with self._lock:
-            answers = list(self._answers.values())
-        return [one.call for one in answers if run_id.int in one.call.place]
+            calls = [one.call for one in self._answers.values()]
+        return [one for one in calls if run_id.int in one.place and not one.is_over]
 
     def _enter(self, run_id: UUID, parent_run_id: UUID | None) -> Place:
         return self._places.setdefault(run_id, (*self._place_of(parent_run_id), run_id.int))
@@ -317,6 +331,11 @@ class WalldCallback(BaseCallbackHandler):
         self._interrupted.pop(run_id.int, None)
         self._board.run_ended(run_id.int)
         return True
+
+
+def _reason_in(about: dict[str, Any]) -> Any:
+    """Of a message's metadata, the provider's word for its end."""
+    return next((about[name] for name in _REASONS if about.get(name)), None)
 
 
 def _is_control_flow(error: BaseException, name: str = "GraphBubbleUp") -> bool:

@@ -135,8 +135,13 @@ class SaverSteps(BaseCheckpointSaver[int]):
         checkpoint_id = get_checkpoint_id(config) if config else None
         before_id = get_checkpoint_id(before) if before else None
         if before_id is not None:
-            seqs = [one.seq for one in there if one.id == before_id]
-            there = [one for one in there if (one.seq < max(seqs) if seqs else one.id < before_id)]
+            # Namespaces are put beside each other: between two of them only ids tell the order.
+            seqs = {one.ns: one.seq for one in there if one.id == before_id}
+            there = [
+                one
+                for one in there
+                if (one.seq < seqs[one.ns] if one.ns in seqs else one.id < before_id)
+            ]
         found = []
         for stored in reversed(there):
             if asked.get("checkpoint_ns") not in (None, stored.ns):
