@@ -59,6 +59,7 @@ GROUPS = {
             "test_odd_streams.py",
             "test_told_again.py",
             "test_tee_at_once.py",
+            "test_overhead.py",
         ),
     ),
     "langchain": Group(
@@ -73,6 +74,7 @@ GROUPS = {
             "test_langchain_left.py",
             "test_langchain_runs.py",
             "test_langchain_environment.py",
+            "test_overhead.py",
         ),
         (
             "langchain>=1.0",
@@ -94,15 +96,16 @@ GROUPS = {
             "test_pydantic_ai.py",
             "test_pydantic_ai_ends.py",
             "test_pydantic_ai_store.py",
+            "test_overhead.py",
         ),
         ("pydantic-ai-slim[openai,anthropic]",),
     ),
     "openai-agents": Group(
         "openai-agents",
         ("openai-agents", "openai"),
-        ("test_openai_agents.py", "test_openai_agents_runs.py"),
+        ("test_openai_agents.py", "test_openai_agents_runs.py", "test_overhead.py"),
     ),
-    "litellm": Group("litellm", ("litellm", "openai"), ("test_litellm.py",)),
+    "litellm": Group("litellm", ("litellm", "openai"), ("test_litellm.py", "test_overhead.py")),
 }
 
 

@@ -7,6 +7,7 @@ it; the SDK's own work is not in it. Prints p50 and p99 in microseconds.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
 import tempfile
@@ -87,14 +88,13 @@ def pydantic_ai(walld: walld_client.Client) -> None:
     adapter, said = map(
         importlib.import_module, ("walld_client.adapters.pydantic_ai", "pydantic_ai.messages")
     )
-    board = importlib.import_module("walld_client.adapters.model_call").Board
     first = {"text": said.TextPart("a"), "arguments": said.ToolCallPart("f", "{", "a")}
     deltas = {
         "text": lambda: said.TextPartDelta(content_delta=" word"),
         "arguments": lambda: said.ToolCallPartDelta(args_delta="x"),
     }
     for name, make in deltas.items():
-        run = adapter._Run(board(walld, "bench"), stream_runs=False)
+        run = asyncio.run(adapter.WalldCapability(walld, "bench").for_run(None))
         run._begin(None, SimpleNamespace(model=None, messages=[]))
         begun = said.PartStartEvent(index=0, part=first[name])
         events = [begun, *(said.PartDeltaEvent(index=0, delta=make()) for _ in range(CHUNKS))]
