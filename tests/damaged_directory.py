@@ -13,7 +13,7 @@ from pathlib import Path
 
 from walld_client.wire import messages as wire
 
-from walld.disk.owner import LockRecord, lock_record
+from walld.disk.lock_record import LockRecord, lock_record
 from walld.disk.real import RealDisk
 from walld.partials.store import PartialFacts, PartialStore
 from walld.replies.merge import seqs_of

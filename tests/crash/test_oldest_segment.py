@@ -18,7 +18,7 @@ from agents.process import MakeAgent
 from crash.test_newest_segment import is_missed, say
 from daemon_process import DaemonProcess, MakeDaemon, until
 
-from walld.disk.owner import WRITTEN_AT, parse_lock
+from walld.disk.lock_record import WRITTEN_AT, parse_lock
 
 
 def first_no(daemon: DaemonProcess) -> int:

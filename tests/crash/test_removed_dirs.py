@@ -15,7 +15,7 @@ from crash.test_newest_segment import say
 from daemon_process import DaemonProcess, MakeDaemon, until
 from walld_client import offline
 
-from walld.disk.owner import LOCK_NAME, parse_lock
+from walld.disk.lock_record import LOCK_NAME, parse_lock
 
 
 @pytest.fixture

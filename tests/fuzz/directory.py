@@ -21,7 +21,7 @@ from zlib import crc32
 
 from walld.cli import run as cli_run
 from walld.cli import survey
-from walld.disk.owner import LockRecord, lock_record
+from walld.disk.lock_record import LockRecord, lock_record
 from walld.errors import FormatError
 from walld.partials.names import place_of
 from walld.partials.store import PartialFacts, pack_partial

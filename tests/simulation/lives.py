@@ -19,16 +19,16 @@ from inline_worker import InlineWorker
 from walld.daemon import listener as sockets
 from walld.daemon.notify import Notifier
 from walld.daemon.serve import Daemon
-from walld.disk.medium import Crashed
-from walld.disk.owner import (
+from walld.disk.lock_record import (
     LOCK_BYTES,
     LOCK_NAME,
     WRITTEN_AT,
     LockRecord,
-    Marks,
     lock_record,
     parse_lock,
 )
+from walld.disk.medium import Crashed
+from walld.disk.owner import Marks
 from walld.disk.simulated import SimulatedDisk
 from walld.wal.scan import list_segments, newest_header
 

@@ -13,7 +13,7 @@ from fake_daemon import fake_daemon
 from walld_client import offline
 from walld_client.paths import path_name
 
-from walld.disk.owner import LockRecord, lock_record
+from walld.disk.lock_record import LockRecord, lock_record
 from walld.wal.layout import SegmentHeader, pack_segment_header
 
 UID = os.geteuid()

@@ -14,7 +14,7 @@ import pytest
 from walld_client import paths
 
 from walld import limits
-from walld.disk import owner
+from walld.disk.lock_record import LOCK_BYTES
 from walld.engine import rules
 from walld.ledger import line, names, repaired, snapshot
 from walld.partials import store
@@ -187,7 +187,7 @@ def test_items() -> None:
 def test_names_and_lock() -> None:
     assert f"`{paths._safe.pattern}`" in TEXT
     assert f"`{paths.HASHED_PREFIX}`" in TEXT
-    assert f"One record of {owner.LOCK_BYTES} bytes" in TEXT
+    assert f"One record of {LOCK_BYTES} bytes" in TEXT
     assert f"{layout.WAL_DIR}/{layout.segment_name(1)}" in TEXT
     assert f"    {store.PARTIALS_DIR}/<uid>" in TEXT
     assert f"    {store.QUARANTINE_DIR}/" in TEXT

@@ -20,7 +20,7 @@ from walld_client.wire import messages as wire
 
 from walld.daemon.mend import mend
 from walld.daemon.owning import own
-from walld.disk.owner import LockRecord, lock_record, parse_lock
+from walld.disk.lock_record import LockRecord, lock_record, parse_lock
 from walld.disk.real import RealDisk, RealFile
 from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches

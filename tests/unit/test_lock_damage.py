@@ -17,7 +17,7 @@ from walld.cli import main
 from walld.cli.offline import find
 from walld.daemon.mend import mend
 from walld.daemon.owning import own
-from walld.disk.owner import LOCK_BYTES, LOCK_NAME, LockRecord, lock_record
+from walld.disk.lock_record import LOCK_BYTES, LOCK_NAME, LockRecord, lock_record
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.store import PartialStore

@@ -12,17 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from walld.disk.owner import (
+from walld.disk.lock_record import (
     LOCK_BYTES,
     LOCK_NAME,
     WRITTEN_AT,
     LockRecord,
-    Owner,
     believes_segments,
-    holding,
     lock_record,
     parse_lock,
 )
+from walld.disk.owner import Owner, holding
 from walld.errors import DirectoryTaken, FormatError
 
 UUID, OTHER = bytes(range(16)), bytes(range(16, 32))

@@ -15,7 +15,7 @@ from virtual_daemon import Home, living, recovered, run
 
 from walld.cli import main, survey
 from walld.cli.offline import find
-from walld.disk.owner import LockRecord, lock_record
+from walld.disk.lock_record import LockRecord, lock_record
 from walld.disk.real import RealDisk
 from walld.partials.gone import done_with
 from walld.wal.layout import Flag

@@ -27,7 +27,7 @@ from virtual_daemon import (
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.disk.owner import LOCK_BYTES
+from walld.disk.lock_record import LOCK_BYTES
 from walld.disk.real import RealDisk
 from walld.errors import DirectoryTaken
 from walld.wal.layout import parse_segment_name

@@ -13,7 +13,8 @@ import time
 from typing import NamedTuple
 
 from walld import limits
-from walld.disk.owner import LOCK_NAME, Owner
+from walld.disk.lock_record import LOCK_NAME
+from walld.disk.owner import Owner
 from walld.disk.real import RealDisk
 from walld.errors import DirectoryTaken
 

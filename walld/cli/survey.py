@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from walld.cli.progress import Progress
-from walld.disk.owner import (
+from walld.disk.lock_record import (
     LOCK_BYTES,
     LOCK_NAME,
     believes_segments,

@@ -16,7 +16,7 @@ from walld.daemon.kept_found import find_partials
 from walld.daemon.rejoin import Pieces
 from walld.daemon.resync import resync
 from walld.daemon.telling import Bodies, Found, FoundSegment, quarantine, told
-from walld.disk.owner import EPOCH_MAX, LockRecord
+from walld.disk.lock_record import EPOCH_MAX, LockRecord
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.gone import GONE_PATH, done_with
 from walld.partials.store import PartialFacts, PartialStore, Stray

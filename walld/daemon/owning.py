@@ -11,7 +11,8 @@ import uuid
 from typing import TYPE_CHECKING
 
 from walld.daemon.damage import note_gone
-from walld.disk.owner import EPOCH_MAX, Owner
+from walld.disk.lock_record import EPOCH_MAX
+from walld.disk.owner import Owner
 from walld.wal.layout import WAL_DIR
 from walld.wal.scan import good_headers, list_segments
 from walld.wal.whose import proven_uuid
