@@ -19,7 +19,9 @@ from walld.ledger.line import (
     at_ms_of,
     at_text,
     chain_of,
+    chain_text,
     header_line,
+    line_chain,
     line_seq,
     make_line,
     read_header,
@@ -114,8 +116,6 @@ def test_every_bit_and_every_length_of_a_line_counts() -> None:
 
 
 def test_a_line_whose_crc_is_right_and_whose_fields_are_not() -> None:
-    from zlib import crc32
-
     (line,) = lines_of(1)
     body = line[: line.rindex(b',"crc":')]
     for old, new in [
@@ -123,11 +123,26 @@ def test_a_line_whose_crc_is_right_and_whose_fields_are_not() -> None:
         (b'"payload":', b'"paylord":'),
         (b'"type":"message"', b'"type":7'),
         (b'"chain":"', b'"chain":"='),
+        (b'"chain":"', b'"chaim":"'),
     ]:
         changed = body.replace(old, new, 1)
-        whole = b'%b,"crc":"%08x"}\n' % (changed, crc32(changed))
+        whole = b'%b,"crc":"%08x"}\n' % (changed, zlib.crc32(changed))
         with pytest.raises(FormatError, match="a line: "):
             read_line(whole)
+
+
+@pytest.mark.parametrize("change", [(b',"chain":"', b',"chaim":"'), (b'","crc":"', b'!,"crc":"')])
+def test_what_stands_in_the_place_of_chain_is_none_by_any_other_name(
+    change: tuple[bytes, bytes],
+) -> None:
+    before, line = lines_of(2)
+    assert line_chain(line) == chain_text(chain_of(before))
+    changed = line.replace(*change, 1).rpartition(b',"crc":"')[0]
+    whole = b'%b,"crc":"%08x"}\n' % (changed, zlib.crc32(changed))
+    assert line_seq(whole) == 2
+    assert line_chain(whole) == b""
+    with pytest.raises(FormatError, match="a line: fields is"):
+        read_line(whole)
 
 
 @given(st.integers(0, AT_MS_MAX))

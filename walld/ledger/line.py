@@ -190,8 +190,12 @@ def line_seq(line: bytes) -> int:
 
 
 def line_chain(line: bytes) -> bytes:
-    """What a whole line says of the one before, as text: to be compared with `chain_text`."""
-    return line[_chain_text]
+    """What a whole line says of the one before, as text: to be compared with `chain_text`.
+
+    Empty where no member of that name stands in its place: walld did not write that line.
+    """
+    text = line[_chain_text]
+    return text if line[_chain_at:_crc_at] == b'%b%b"' % (_CHAIN, text) else b""
 
 
 def read_line(line: bytes) -> Line:
@@ -200,12 +204,12 @@ def read_line(line: bytes) -> Line:
         raise _damaged("a line", "crc", line[_crc_at:], b"%08x" % crc32(line[:_crc_at]))
     # No string before it can hold this: the quotes in it would be escaped.
     at = line.find(_PAYLOAD)
-    found = _seq.match(line)
-    if at < 0 or found is None or line[_chain_at : _chain_at + len(_CHAIN)] != _CHAIN:
+    found, chain_said = _seq.match(line), line_chain(line)
+    if at < 0 or found is None or not chain_said:
         raise _damaged("a line", "fields", line[:80], "payload, chain and crc at the end")
     try:
         fields = _decode(line[:at] + b"}")
-        chain = _chain_bytes(line[_chain_text])
+        chain = _chain_bytes(chain_said)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise _damaged("a line", "fields", line[:80], error) from error
     if fields.seq != int(found[1]):
