@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,11 +44,42 @@ def test_what_is_gone_once_it_could_be_read_is_said(
 
 
 @needs_strace
+def test_a_start_that_can_read_it_again_has_lost_nothing(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """K8. It held the word that a reply was released, which is an orphan meanwhile, and kept."""
+    daemon = make_daemon("--reclaim-seconds", "1").start()
+    one, of_nobody = (say(daemon, make_agent, name) for name in ("one", "of-nobody"))
+    daemon.restart()
+    whole = say(daemon, make_agent, "whole")
+    one.do("r.end(); r.release(); r.drain(20, level='synced')")
+    segment = daemon.segments()[-1]
+    daemon.kill()
+    for agent in (one, of_nobody, whole):
+        agent.kill()
+    daemon.inject("pread64:error=EIO", segment)
+    daemon.start()
+    assert {one.stream_id for one in daemon.reader.orphans()} == {"one", "of-nobody"}
+    until(lambda: daemon.segments()[0] == segment, "a log that has let go of what is kept")
+    say(daemon, make_agent, "later").kill()
+    time.sleep(3)
+    assert segment.exists(), "it went in its turn"
+    daemon.kill()
+    daemon.wrapper = []
+    daemon.start()
+    assert {one.stream_id for one in daemon.reader.orphans()} == {"of-nobody", "whole", "later"}
+    assert [one.doubt for one in daemon.reader.orphans()] == [None] * 3
+    assert daemon.reader.recover(stream_id="one") is None
+    until(lambda: segment not in daemon.segments(), "a log that has let go of it")
+    assert not list((daemon.data / "quarantine").iterdir())
+
+
+@needs_strace
 def test_what_left_the_log_in_its_turn_is_not_missed(
     make_daemon: MakeDaemon, make_agent: MakeAgent
 ) -> None:
     """It lies in quarantine/; whoever has moved it away has nothing more to be told of."""
-    daemon = make_daemon()
+    daemon = make_daemon("--reclaim-seconds", "0.1")
     segment = unread_once(daemon, make_agent, held=False)
     aside = daemon.data / "quarantine" / segment.name
     until(aside.exists, "the segment, set aside")

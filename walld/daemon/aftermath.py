@@ -12,11 +12,14 @@ on. A row before that would let a later start call the rest whole.
 Invariants
 - K6 No segment goes and no row says "reported" before what proves the loss stands elsewhere: a note
   in quarantine/, and a partial of each reply whose end is feared lost. A reply that says nothing
-  more holds the log for _HOLD_SECONDS, and on a full disk for no time: then its word is only in
-  memory until it is kept (P5, P7).
+  more holds the log for _HOLD_RECLAIMS times as long as released bytes stay in it, and on a full
+  disk for no time: then its word is only in memory until it is kept (P5, P7).
 - K7 Where a start could not read all of partials/, and where a partial cannot be removed, no
   tombstone goes before its stream is written down as done with (`partials/gone.py`): its partial
   may be there. It holds the log until it is; and so does a partial whose turn to be removed comes.
+- K8 A segment that this start could not read stays in the log as long as in K6, and so does all
+  behind it: a start that can read it by then has lost nothing, no tombstone either. Not where there
+  is no room, nor once the log has _HOLD_BYTES_MAX: it is moved to quarantine/ then.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from walld import limits
 from walld.daemon import damage, loop
 from walld.partials.gone import GONE_PATH, write_down
 from walld.wal.unread import left
@@ -45,7 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["Aftermath"]
 
 _log = logging.getLogger("walld.mend")
-_HOLD_SECONDS = 600.0
+_HOLD_RECLAIMS = 20
+_HOLD_BYTES_MAX = 16 * limits.SEGMENT_BYTES_MAX
 _ROWS_MAX = 1000
 """In one batch: between two the flusher may have numbered its own."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -63,6 +68,7 @@ class Aftermath:
         thread: Worker,
         syncing: Worker,
         written: Callable[[], None],
+        reclaim_seconds: float,
     ) -> None:
         """written: called when rows are, so that they are synced like anything else.
 
@@ -75,6 +81,7 @@ class Aftermath:
         self._thread = thread
         self._syncing = syncing
         self._written = written
+        self._hold_seconds = _HOLD_RECLAIMS * reclaim_seconds
         self._verdict: Verdict | None = None
         self._unnoted: list[Damage] = []
         self._unnoted_dirs: list[str] = []
@@ -90,7 +97,10 @@ class Aftermath:
         self._verdict, self._feared = mended.verdict, mended.feared.keys()
         self._has_pieces = bool(mended.pieces.apart)
         self._unnoted, self._unnoted_dirs = mended.unnoted, mended.unnoted_dirs
-        self._hold_until = loop.now() + _HOLD_SECONDS
+        self._hold_until = loop.now() + self._hold_seconds
+        if mended.verdict.unreadable:
+            text = "what cannot be read stays in the log for %.0f s: start again where it can be"
+            _log.warning(text, self._hold_seconds)
         if not mended.all_read:
             self._engine.sealing.tombs = [(0, no) for no in mended.dead]
         if not self._is_unnoted:
@@ -163,12 +173,15 @@ class Aftermath:
     async def has_left(self, segment: Segment) -> bool:
         """May a segment that could not be read go? Once a row says so: no later start misses it.
 
+        Not while a start may come that reads it (K8).
         On a full disk it goes without a row: then a start says that it is gone, though it is in
         quarantine/.
         """
         engine = self._engine
         if segment.segment_id in self._left or engine.disk_full:
             return True
+        if self._may_be_read(segment):
+            return False
         if not engine.sealing.is_building:
             segment.unlink_after = engine.sealing.next_batch
             self._left.add(segment.segment_id)
@@ -176,6 +189,13 @@ class Aftermath:
             engine.commit.written(loop.now())
             self._written()
         return False
+
+    def _may_be_read(self, segment: Segment) -> bool:
+        """K8. Not one that was read, and of which damaged bytes could not be copied aside."""
+        unread = self._verdict.unreadable if self._verdict is not None else ()
+        is_unread = any(one.segment_id == segment.segment_id for one in unread)
+        is_time = loop.now() <= self._hold_until and self._engine.segments.size < _HOLD_BYTES_MAX
+        return is_unread and is_time
 
     @property
     def _is_unnoted(self) -> bool:

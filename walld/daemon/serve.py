@@ -141,11 +141,10 @@ class Daemon:
         # Back from it, and what nobody waits for.
         reader = Reader(engine, files, store, worker)
         keeper = Keeper(engine, flusher, store, reader, worker, settings.retention_seconds)
-        hold = settings.release_hold_seconds
+        hold, reclaim = settings.release_hold_seconds, settings.reclaim_seconds
         self._aftermath = aftermath = Aftermath(
-            engine, writer, files, reserve, worker, syncing, self._replaced
+            engine, writer, files, reserve, worker, syncing, self._replaced, reclaim
         )
-        reclaim = settings.reclaim_seconds
         self.reclaimer = Reclaimer(
             engine, flusher, writer, syncer, files, reader, worker, aftermath, reclaim, hold
         )
