@@ -116,6 +116,8 @@ BATCH_BYTES_CUT: Final = 256 * KIB
 BATCH_BYTES_MAX: Final = 2 * MIB
 SEGMENT_BYTES_MAX: Final = 16 * MIB
 SEGMENT_SECONDS_MAX: Final = 600.0
+LOG_HELD_BYTES_MAX: Final = 256 * MIB
+"""A log that waits for a start which can read what one could not; scanned in a second."""
 RESERVE_BYTES: Final = 1 * MIB
 DISK_RETRY_SECONDS: Final = 1.0
 DISK_RETRY_SECONDS_MAX: Final = 8.0

@@ -19,7 +19,7 @@ Invariants
   may be there. It holds the log until it is; and so does a partial whose turn to be removed comes.
 - K8 A segment that this start could not read stays in the log as long as in K6, and so does all
   behind it: a start that can read it by then has lost nothing, no tombstone either. Not where there
-  is no room, nor once the log has _HOLD_BYTES_MAX: it is moved to quarantine/ then.
+  is no room, nor once the log has LOG_HELD_BYTES_MAX: it is moved to quarantine/ then.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ __all__ = ["Aftermath"]
 
 _log = logging.getLogger("walld.mend")
 _HOLD_RECLAIMS = 20
-_HOLD_BYTES_MAX = 16 * limits.SEGMENT_BYTES_MAX
 _ROWS_MAX = 1000
 """In one batch: between two the flusher may have numbered its own."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -194,8 +193,8 @@ class Aftermath:
         """K8. Not one that was read, and of which damaged bytes could not be copied aside."""
         unread = self._verdict.unreadable if self._verdict is not None else ()
         is_unread = any(one.segment_id == segment.segment_id for one in unread)
-        is_time = loop.now() <= self._hold_until and self._engine.segments.size < _HOLD_BYTES_MAX
-        return is_unread and is_time
+        is_small = self._engine.segments.size < limits.LOG_HELD_BYTES_MAX
+        return is_unread and is_small and loop.now() <= self._hold_until
 
     @property
     def _is_unnoted(self) -> bool:
