@@ -36,7 +36,7 @@ help:
 	@echo 'make search  what holds of any input, with inputs that are new each time; ROUNDS=n'
 	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b'
 	@echo 'make zoo     planted bugs, each of which make sim would find; ONLY=word for some'
-	@echo 'make fuzz    a minute of any bytes for each reader of bytes; TARGET=frames for one, FUZZ_SECONDS=n'
+	@echo 'make fuzz    a minute of any bytes for each reader of bytes; TARGET=frames for one, frames:5000 for so many, FUZZ_SECONDS=n'
 	@echo 'make kernel  power cuts, kills, failing calls and disks of the real kernel; wants root and 30 minutes; SHARE=10 for 3'
 	@echo 'make test-nfs  walld on an NFS server of its own, in a virtual machine: outage, full, second writer, removal; root, 10 minutes'
 	@echo 'make rivals  what is lost when: faults against walld, Redis, NATS, SQLite, JSON lines; COUNT=n, ONLY=text'
@@ -112,7 +112,9 @@ zoo: $(VENV)/tools
 fuzz: $(VENV)/tools
 	@$(PIP) -e '.[fuzz]' || echo 'without atheris'
 	for target in $(TARGET); do \
-		PYTHONPATH=tests $(BIN)/python -m fuzz $$target --seconds $(FUZZ_SECONDS) || exit 1; done
+		IFS=: read -r name runs <<< "$$target"; \
+		PYTHONPATH=tests $(BIN)/python -m fuzz $$name $${runs:+--runs $$runs} \
+			--seconds $(FUZZ_SECONDS) || exit 1; done
 
 # Each prints how many it made, how fast, what was compared; what it cannot do here it says. All of
 # them run, whichever fails. SHARE: per cent of the counts.

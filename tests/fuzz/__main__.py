@@ -89,7 +89,9 @@ def guided(name: str, runs: int | None, seconds: float, seed: int) -> None:
         "-rss_limit_mb=2048",
         "-timeout=10",
     ]
-    options += [f"-runs={runs}"] if runs is not None else [f"-max_total_time={int(seconds)}"]
+    # So many runs are the same again; looking for what another process found goes by the clock.
+    many = [f"-runs={runs}", "-reload=0"]
+    options += many if runs is not None else [f"-max_total_time={int(seconds)}"]
     # What is new goes to the first folder; what is kept is only read.
     atheris.Setup([*options, "-print_final_stats=1", str(folder), str(corpus.CORPUS / name)], run)
     atheris.Fuzz()
