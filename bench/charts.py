@@ -205,7 +205,7 @@ def _plain(report: dict[str, Any], question: str, series: list[str], title: str,
         Bar(
             f["who"], f["value"], short(f["value"], f["unit"]),
             one if len(series) > 1 else "", f["promise"], own="with walld" in f["who"]
-            or f["who"] == "walld",
+            or f["who"].startswith("walld"),
         )
         for one in series
         for f in _of(report, question, one)

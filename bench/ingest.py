@@ -3,9 +3,11 @@
 8 connections, 5-byte tokens, encoded beforehand by a process on another core; from the first byte
 sent to the moment all of it is written: walld by a Drain, Redis (`everysec`) and JetStream by their
 answer to each event, and as the wall a process that takes walld's very bytes and writes them to a
-file without looking at them. Rounds are interleaved. CPU is the server's, all threads; on a machine
-whose cores are shared it is the truer number, for the wall time is also the neighbours'. At the end
-each must have every event it was sent.
+file without looking at them. walld is given them twice: a frame a token, as an agent says them that
+nothing holds up, and as its client sends them once they had to wait for the daemon, folded into
+runs, which is what many at once come to. Rounds are interleaved. CPU is the server's, all threads;
+on a machine whose cores are shared it is the truer number, for the wall time is also the
+neighbours'. At the end each must have every event it was sent.
 """
 
 from __future__ import annotations
@@ -18,20 +20,32 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Protocol
+
+from walld_client.limits import FOLD_AFTER_EVENTS
 
 from bench.daemon import Daemon, environment
 from bench.machine import Used, pinned
 from bench.numbers import median, spread
 from bench.peers.pouring import POURED
+from bench.peers.wall import EVENT
 from bench.run import Run
 from bench.table import Figure
 
 __all__ = ["measure", "ratios", "taken_by"]
 
 _CONNS = 8
-_EVENTS = {"walld": 2_000_000, "wall": 4_000_000, "redis": 400_000, "jetstream": 100_000}
+_EVENTS = {
+    "walld": 2_000_000,
+    "backlog": 8_000_000,
+    "wall": 4_000_000,
+    "redis": 400_000,
+    "jetstream": 100_000,
+}
 """About a second each, on a slow core."""
+_OWN = {"walld": 1, "backlog": FOLD_AFTER_EVENTS}
+"""Events that are looked at together before they go out."""
 _GOALS = (("redis", 15.0), ("jetstream", 40.0), ("wall", 0.5))
 
 
@@ -41,13 +55,17 @@ class _Server(Protocol):
 
 @dataclass(slots=True)
 class _Taken:
-    """name: in the tables. count: events it has. rates: events/s. costs: us of CPU an event."""
+    """name: in the tables. count: events it has. rates: events/s. costs: us of CPU an event.
+
+    event_bytes: of one, on its way in.
+    """
 
     name: str
     server: _Server
     command: list[str]
     count: Callable[[], float]
     sent: float = 0.0
+    event_bytes: float = len(EVENT)
     rates: list[float] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
 
@@ -62,6 +80,7 @@ class _Taken:
         self.rates.append(said["events"] / said["seconds"])
         self.costs.append(cost.ran / said["events"] * 1e6)
         self.sent += said["events"]
+        self.event_bytes = said["bytes"] / said["events"]
 
 
 @contextmanager
@@ -69,13 +88,14 @@ def _taking(run: Run, key: str, events: int) -> Iterator[_Taken]:
     """A peer whose server runs on the daemon's core."""
     home = run.home()
     try:
-        if key == "walld":
+        if key in _OWN:
             with Daemon(home, run.cores.daemon) as daemon:
                 flood = [sys.executable, "-m", "bench.flood", daemon.socket_path]
+                given = [events, _CONNS, 5, 1, _OWN[key]]
                 token = 'walld_events_received_total{kind="token"}'
                 yield _Taken(
-                    "walld", daemon, [*flood, str(events), str(_CONNS), "5"],
-                    lambda: daemon.metrics()[token],
+                    "walld" if key == "walld" else "walld, from a backlog", daemon,
+                    [*flood, *map(str, given)], lambda: daemon.metrics()[token],
                 )  # fmt: skip
             return
         peer = POURED[key]()
@@ -92,7 +112,7 @@ def _taking(run: Run, key: str, events: int) -> Iterator[_Taken]:
 
 
 def _why_not(key: str) -> str | None:
-    return None if key == "walld" else POURED[key]().why_not()
+    return None if key in _OWN else POURED[key]().why_not()
 
 
 def taken_by(run: Run, keys: list[str], rounds: int, share: float) -> dict[str, _Taken]:
@@ -110,7 +130,7 @@ def taken_by(run: Run, keys: list[str], rounds: int, share: float) -> dict[str, 
             try:
                 entered = stack.enter_context(_taking(run, key, int(_EVENTS[key] * share)))
             except (RuntimeError, OSError) as error:
-                if key == "walld":
+                if key in _OWN:
                     raise
                 print(f"bench: {key} is left out: {error}", file=sys.stderr)
                 continue
@@ -128,23 +148,28 @@ def taken_by(run: Run, keys: list[str], rounds: int, share: float) -> dict[str, 
 
 
 def ratios(taken: dict[str, _Taken]) -> list[Figure]:
-    """Events a second, walld's to the others'; and the CPU of an event, the other way round."""
+    """Events a second, walld's to the others'; and the CPU of an event, the other way round.
+
+    To the wall, which moves bytes: of the same bytes.
+    """
     figures = []
-    for key, goal in _GOALS:
+    for own, (key, goal) in product([one for one in _OWN if one in taken], _GOALS):
         if key not in taken:
             continue
+        ours, theirs = taken[own], taken[key]
+        scale = ours.event_bytes / theirs.event_bytes if key == "wall" else 1.0
         for what, each in (
-            ("events/s", zip(taken["walld"].rates, taken[key].rates, strict=True)),
-            ("events a second of CPU", zip(taken[key].costs, taken["walld"].costs, strict=True)),
+            ("events/s", zip(ours.rates, theirs.rates, strict=True)),
+            ("events a second of CPU", zip(theirs.costs, ours.costs, strict=True)),
         ):
-            values = [above / below for above, below in each]
-            name = f"walld to {taken[key].name}, {what}"
+            values = [above / below * scale for above, below in each]
+            name = f"{ours.name} to {theirs.name}, {what}"
             figures.append(Figure("ingest", name, median(values), "x", goal, False, spread(values)))
     return figures
 
 
 def measure(run: Run) -> list[Figure]:
-    """All four."""
+    """All of them."""
     keys = list(_EVENTS)
     taken = taken_by(run, keys, int(run.pick(7, 2)), run.pick(1.0, 0.5))
     figures = ratios(taken)

@@ -97,7 +97,8 @@ def main(key: str, home: str, events: str, conns: str) -> None:
             if waits == bool(chosen.events & selectors.EVENT_WRITE):
                 watched.modify(one.pipe.socket, selectors.EVENT_READ if waits else both, one)
     took = time.perf_counter() - begun
-    print(json.dumps({"events": each * len(poured), "seconds": took}))
+    count, size = each * len(poured), len(poured[0].pipe.event)
+    print(json.dumps({"events": count, "seconds": took, "bytes": count * size}))
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ from walld_client import frames
 from bench.daemon import environment
 from bench.peers.peer import Pipe, Server
 
-__all__ = ["Wall"]
+__all__ = ["EVENT", "Wall"]
 
 _TAKEN_BYTES = 256 * 1024
-_EVENT = frames.plain_text(frames.text_prefix(frames.TOKEN, 1), 1_000_000, b"abcde")
+EVENT = frames.plain_text(frames.text_prefix(frames.TOKEN, 1), 1_000_000, b"abcde")
 """A frame of walld's: as long whatever the seq."""
 
 
@@ -49,14 +49,14 @@ class Wall:
 
     def count(self, home: Path) -> int:
         """Whole events in the file: of the last flood."""
-        return (home / "file").stat().st_size // len(_EVENT)
+        return (home / "file").stat().st_size // len(EVENT)
 
     def pipe(self, home: Path, number: int) -> Pipe:
         """One answer, to the last byte."""
         connection = socket.socket(socket.AF_UNIX)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         connection.connect(str(home / "s"))
-        return Pipe(connection, _EVENT, lines=0, window=1 << 40)
+        return Pipe(connection, EVENT, lines=0, window=1 << 40)
 
 
 def main(path: str, name: str) -> None:

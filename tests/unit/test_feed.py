@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from engine_world import World
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
@@ -17,6 +17,7 @@ from walld_client.wire.framing import encode
 from walld import limits
 from walld.engine.feed import Feed
 from walld.engine.peer import Connection
+from walld.engine.stream import varint_lengths
 from walld.errors import ProtocolError
 from walld.wal import records
 
@@ -97,6 +98,51 @@ def test_wherever_it_is_cut(draw: st.DataObject) -> None:
     cuts = draw.draw(st.lists(st.integers(0, len(raw)), max_size=8).map(sorted))
     pieces = [raw[a:b] for a, b in pairwise([0, *cuts, len(raw)])]
     assert fed(pieces) == fed([raw])
+
+
+PIECES = st.lists(st.integers(0, 3) | st.just(150), min_size=1, max_size=6).map(
+    lambda sizes: [b"abc"[at % 3 : at % 3 + 1] * size for at, size in enumerate(sizes)]
+)
+ADDS_UP = [b"x" * 130] * 126 + [b"x" * 258]
+"""The bytes of these lengths give the sum of the lengths, though each length is two of them."""
+SAID = st.tuples(
+    st.integers(1, 2),
+    st.sampled_from([3, 3, 3, 4, 0]),
+    st.sampled_from([0, 0, 0, 0, -2, -1, 1]),
+    PIECES,
+    st.booleans(),
+)
+"""(stream, kind or 0 for its end, how far from the seq that is next, texts, told as a run)"""
+
+
+@settings(max_examples=200, deadline=None)
+@given(said=st.lists(SAID, min_size=3, max_size=12), at_once=st.booleans())
+@example(said=[(1, 0, 0, [], False), (1, 3, 0, [b"late"], True)], at_once=True)
+@example(said=[(1, 3, 0, ADDS_UP, True)], at_once=True)
+def test_a_run_is_its_tokens(
+    said: list[tuple[int, int, int, list[bytes], bool]], at_once: bool
+) -> None:
+    """Whether it follows what is known, reaches back, leaves a gap, or stands behind an end."""
+    runs: list[wire.Message] = [wire.Start(1, 0, "a", "s"), wire.Start(2, 0, "b", "s")]
+    tokens, following = list(runs), {1: 1, 2: 1}
+    for stream, kind, jump, texts, is_run in said:
+        seq = max(1, following[stream] + jump)
+        one = wire.Token if kind == 3 else wire.Reasoning
+        singles: list[wire.Message] = [one(stream, at, text) for at, text in enumerate(texts, seq)]
+        if not kind:
+            singles = [wire.End(stream, seq, clean=True)]
+        following[stream] = max(following[stream], seq + len(singles))
+        tokens += singles
+        if is_run and kind:
+            lengths = varint_lengths([len(text) for text in texts])
+            singles = [wire.Run(stream, seq, kind, lengths, b"".join(texts))]
+        runs += singles
+    frames = [encode(message) for message in runs]
+    folded, _ = fed([b"".join(frames)] if at_once else frames)
+    single, _ = fed([encode(message) for message in tokens])
+    assert folded[0] == single[0]
+    if all(kind for _, kind, *_ in said):  # a run behind an end is refused once, not by token
+        assert folded[1:] == single[1:]
 
 
 def test_a_long_frame_in_many_reads() -> None:

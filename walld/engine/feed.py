@@ -1,7 +1,7 @@
 """The hot path: bytes of an agent's connection in, folded tokens out.
 
 Owns: cutting frames out of what a read gave, and the fast path for a token that follows the last
-one of its stream. Refuses: sockets, and every other event (`rules.py`). Sans-IO.
+one of its stream, or a run of them. Refuses: sockets, and every other event (`rules.py`). Sans-IO.
 
 Per token the fast path does a length check, a typed decode and a list append; joining, lengths and
 all bookkeeping are done once for the tokens of a stream that came in one read, also where tokens of
@@ -33,6 +33,7 @@ __all__ = ["Feed"]
 
 _length = struct.Struct(">I").unpack_from
 _TEXT_KIND: dict[type, int] = {wire.Token: 3, wire.Reasoning: 4}
+_KIND_NAME = {3: "token", 4: "reasoning"}
 _NOTHING: list[bytes] = []
 
 
@@ -135,6 +136,8 @@ class Feed:
                         texts, number, expected = stream.fresh, event.stream, event.seq + 1
                         texts.append(event.text)
                         continue
+                if type(event) is wire.Run and self._run(connection, event, at_ms):
+                    continue
                 while touched:
                     self._fold(connection, touched.pop(), at_ms)
                 self.slow += 1
@@ -178,6 +181,38 @@ class Feed:
             self._engine.sealing.queue_bytes += grown
         else:
             self._engine.queued(stream, grown)
+
+    def _run(self, connection: Connection, run: wire.Run, at_ms: int) -> bool:
+        """Tokens that waited in a client join their stream. False where a rule must decide.
+
+        As nearly all: they follow what is known of it, and the length of each is one byte.
+        """
+        assert connection.producer is not None
+        stream, lengths = connection.producer.streams.get(run.stream), run.lengths
+        if stream is None or not lengths.isascii():
+            return False
+        if stream.fresh_kind is not None:
+            self._fold(connection, stream, at_ms)
+        engine, count = self._engine, len(lengths)
+        if (
+            run.seq != stream.next_seq
+            or run.kind not in _KIND_NAME
+            or not 0 < sum(lengths) == len(run.text) <= limits.TEXT_BYTES_MAX
+            or run.seq + count > 2**32
+            or stream.terminal
+            or engine.is_dropping
+        ):
+            return False
+        self.slow += 1
+        if stream.connection is not connection:
+            engine.produces(connection, stream)
+        engine.counters.received[_KIND_NAME[run.kind]] += count
+        grown = stream.take_run(run.kind, run.seq, count, lengths, run.text, at_ms)
+        if stream.queued:
+            engine.sealing.queue_bytes += grown
+        else:
+            engine.queued(stream, grown)
+        return True
 
     def _other(self, connection: Connection, message: wire.FromAgent, at_ms: int) -> None:
         if isinstance(message, wire.Resume):
