@@ -16,7 +16,7 @@ import pytest
 import walld_client
 from agents.process import MakeAgent
 from crash.test_newest_segment import is_missed, say
-from daemon_process import DaemonProcess, MakeDaemon, until
+from daemon_process import DaemonProcess, MakeDaemon, needs_strace, until
 
 from walld.disk.lock_record import WRITTEN_AT, parse_lock
 
@@ -95,6 +95,32 @@ def test_segments_that_went_in_their_turn_are_not_missed(
     living.kill()
     assert daemon.terminate() == 0
     assert daemon.cli("fsck", str(daemon.data)).returncode == 0
+
+
+@needs_strace
+def test_a_segment_stays_where_lock_alone_finds_no_room(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """Batches are written, so nothing is full: gone without that word it would be missed."""
+    daemon = make_daemon("--reclaim-seconds", "0").start()
+    living = say(daemon, make_agent, "living")
+    daemon.kill()
+    daemon.inject("pwrite64:error=ENOSPC:when=2+", daemon.data / "LOCK")  # the first is the start's
+    daemon.start()
+    agent = say(daemon, make_agent, "released")
+    agent.do("r.end(); assert client.close()")
+    agent.kill()
+    living.do("r.end(); assert client.close()")
+    living.kill()
+    until(lambda: "No space left" in daemon.log_text(), "a LOCK that finds no room")
+    until(lambda: daemon.status()["state"] == "degraded", "a word about it")
+    daemon.kill()
+    assert daemon.cli("fsck", str(daemon.data)).returncode < 2
+    daemon.wrapper = []
+    daemon.start()
+    assert daemon.status()["start"]["corrupt"] == 0
+    goes(daemon, "session-released")
+    assert daemon.reader.recover("session-living") is None
 
 
 def by_an_older_version(daemon: DaemonProcess) -> None:

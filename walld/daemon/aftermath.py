@@ -143,13 +143,14 @@ class Aftermath:
         """In the background: LOCK says that the log begins there, before the oldest segment goes.
 
         OSError: it stays. But not where a file system that writes in place nowhere (btrfs) has no
-        room left for it: then a start will miss what went, which is better than to stay full.
+        room left for it, nor for batches: then a start will miss what went, which is better than to
+        stay full.
         """
         tell = partial(self._writer.begins, batch_no)
         try:
             await self._syncing.run(partial(self._on_the_reserve, tell))
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in _NO_ROOM or not self._engine.disk_full:
                 raise
             _log.error("LOCK: %s; a segment goes all the same, and will be missed", error)
 
