@@ -33,7 +33,7 @@ __all__ = ["FLOORS", "Verdict", "judged", "main", "measured"]
 FLOORS = Path(__file__).parent / "floors.json"
 """Name of a figure: {"least": x} or {"most": x}; and "needs": the peer it is held against."""
 _TOKEN_PEERS = ("walld", "send", "queue", "json", "redis-everysec")
-_INGEST_PEERS = ["walld", "wall", "redis"]
+_INGEST_PEERS = ["walld", "backlog", "wall", "redis"]
 _PLAN = costs.Plan(rounds=4, paced_seconds=0.35, flat_seconds=0.15, flat_calls=2000)
 
 

@@ -94,7 +94,7 @@ def _taking(run: Run, key: str, events: int) -> Iterator[_Taken]:
                 given = [events, _CONNS, 5, 1, _OWN[key]]
                 token = 'walld_events_received_total{kind="token"}'
                 yield _Taken(
-                    "walld" if key == "walld" else "walld, from a backlog", daemon,
+                    "walld" if key == "walld" else "walld's backlog", daemon,
                     [*flood, *map(str, given)], lambda: daemon.metrics()[token],
                 )  # fmt: skip
             return
@@ -163,7 +163,8 @@ def ratios(taken: dict[str, _Taken]) -> list[Figure]:
             ("events a second of CPU", zip(theirs.costs, ours.costs, strict=True)),
         ):
             values = [above / below * scale for above, below in each]
-            name = f"{ours.name} to {theirs.name}, {what}"
+            unit = what.replace("events", "bytes") if key == "wall" else what
+            name = f"{ours.name} to {theirs.name}, {unit}"
             figures.append(Figure("ingest", name, median(values), "x", goal, False, spread(values)))
     return figures
 

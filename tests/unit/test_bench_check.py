@@ -84,7 +84,11 @@ def test_every_committed_floor_is_of_a_ratio_that_is_measured() -> None:
     }
     taken = {
         key: ingest._Taken(name, Idle(), [], lambda: 0.0, rates=[5.0], costs=[5.0])
-        for key, name in [("walld", "walld"), *((key, made().name) for key, made in POURED.items())]
+        for key, name in [
+            ("walld", "walld"),
+            ("backlog", "walld's backlog"),
+            *((key, made().name) for key, made in POURED.items()),
+        ]
         if key in check._INGEST_PEERS
     }
     names = {figure.name for figure in [*costs.ratios(told), *ingest.ratios(taken)]}
