@@ -84,7 +84,7 @@ class Sessions:
         self.unread: dict[tuple[int, str], OSError] = {}
         """Sessions of which the log holds lines that a start could not read, and why."""
         self.unread_notes: OSError | None = None
-        """Which deletes and forks an earlier daemon did not end is not known."""
+        """Which deletes and forks an earlier daemon did not end is not known; until it is."""
         self.going: dict[tuple[int, str], OSError] = {}
         """Sessions whose delete has begun, and why it could not end."""
         self.founding = Founding(files, self._files)

@@ -9,6 +9,7 @@ already, and a session without those would say that it is whole. A fork is all t
 
 from __future__ import annotations
 
+import errno
 import logging
 from contextlib import suppress
 from functools import partial
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from walld import limits
 from walld.daemon import loop
 from walld.disk.patient import patiently
 from walld.errors import FormatError
@@ -49,6 +51,7 @@ class Finishing:
         self._left: list[Unfinished] = []
         """Of sessions that the log lets go of: until that is synced a crash brings lines back."""
         self._is_asked = self._is_synced = False
+        self._look_at = 0.0
 
     async def restore(self) -> None:
         """For a start, before anybody asks. A session whose rest cannot go now is not served."""
@@ -103,8 +106,11 @@ class Finishing:
         if not self._files.ledgers.exists(*note.key):
             self._files.artifacts.remove(*note.key, map(bytes.fromhex, note.artifacts))
 
-    async def round(self) -> None:
+    async def round(self, now: float) -> None:
         """Notes go once nothing can bring back what they are of. In the background."""
+        if self._sessions.unread_notes is not None and now >= self._look_at:
+            self._look_at = now + limits.DISK_RETRY_SECONDS
+            await self._look_again()
         if self._left and not self._is_asked and not self._engine.is_unread:
             self._is_asked = True
             self._engine.when("synced", self._synced, loop.now())
@@ -115,6 +121,26 @@ class Finishing:
                 with suppress(OSError):  # the next start drops it
                     drop = partial(self._files.ledgers.unfinished.drop, note)
                     await self._files.thread.run(drop)
+
+    async def _look_again(self) -> None:
+        """At notes that the start could not read: they tell which sessions are not to be served.
+
+        A delete that did not end waits for the next start: lines of its session are pending by now.
+        """
+        notes = self._files.ledgers.unfinished
+        try:
+            found = await self._run(lambda: list(notes.notes()))
+        except OSError:
+            return
+        for note in found:
+            if isinstance(note, FormatError):
+                _log.error("what is left of a delete or a fork: %s", note)
+            elif note.what == DELETE:
+                why = "its delete had begun, and is ended by the next start"
+                waits = InterruptedError(errno.EINTR, why, note.session_id)
+                self._sessions.unread.setdefault(note.key, waits)
+        self._sessions.unread_notes = None
+        _log.info("what is left of deletes and forks can be read again")
 
     def _synced(self) -> None:
         self._is_synced = True
