@@ -262,6 +262,44 @@ def test_notes_that_can_be_read_again_keep_their_own_sessions_alone() -> None:
     assert not World(storage).is_whole(SESSION)
 
 
+class Aside:
+    """Room of a full disk that is kept aside."""
+
+    def __init__(self, storage: Storage, room: int) -> None:
+        self._storage = storage
+        self.room = room
+
+    def spend(self) -> bool:
+        room, self.room = self.room, 0
+        self._storage.room += room
+        return room > 0
+
+    def make(self) -> bool:
+        self.room, self._storage.room = self._storage.room, 0
+        return self.room > 0
+
+
+def test_on_a_full_disk_the_note_of_a_delete_has_the_reserve() -> None:
+    """So it is ended by the next start wherever it is killed; a fork waits for room."""
+    storage = Storage(Random(1))
+    World(storage).write(SESSION)
+    storage.room = 0
+    aside = Aside(storage, 4096)
+    store = UnfinishedStore(SimulatedDisk(storage), aside)
+    with pytest.raises(OSError, match="No space"):
+        store.note(Unfinished(FORK, UID, "fork"))
+    assert aside.room == 4096
+    world = World(storage)
+    world.files = Files(LedgerStore(world.disk, aside), *world.files[1:])
+    world.sessions._store = world.files.ledgers
+    world.sessions._note_delete(NOTE, is_open=True)
+    assert world.notes() == [NOTE]
+    assert aside.room == 0
+    world.sessions._remove(NOTE)
+    assert aside.room > 0, "put aside again"
+    assert not World(storage).is_whole(SESSION)
+
+
 def test_a_full_disk_takes_no_note_and_a_delete_makes_room() -> None:
     storage = Storage(Random(1))
     world = World(storage)
