@@ -296,6 +296,9 @@ def test_on_a_full_disk_the_note_of_a_delete_has_the_reserve() -> None:
     assert world.notes() == [NOTE]
     assert aside.room == 0
     world.sessions._remove(NOTE)
+    assert aside.room == 0
+    world._finishing._files = world.files
+    anyio.run(world._finishing.round, 1.0)
     assert aside.room > 0, "put aside again"
     assert not World(storage).is_whole(SESSION)
 

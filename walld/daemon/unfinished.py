@@ -1,6 +1,7 @@
 """What a start does with the notes of a daemon that died within a delete, or within a fork.
 
-Owns: that the rest of such a session goes before anybody asks for it, and when its note does.
+Owns: that the rest of such a session goes before anybody asks for it, and when its note does; and
+that the room which a note was given on a full disk is put aside again.
 Refuses: what a note is (`ledger/unfinished.py`), deletes and forks of now (`sessions.py`).
 
 A delete that was not answered is done all the same: the log may have let go of the newest lines
@@ -111,6 +112,11 @@ class Finishing:
         if self._sessions.unread_notes is not None and now >= self._look_at:
             self._look_at = now + limits.DISK_RETRY_SECONDS
             await self._look_again()
+        notes = self._files.ledgers.unfinished
+        if notes.has_spent and now >= self._look_at and not self._engine.disk_full:
+            self._look_at = now + limits.DISK_RETRY_SECONDS
+            with suppress(OSError):  # as full as before
+                await self._files.thread.run(notes.put_aside)
         if self._left and not self._is_asked and not self._engine.is_unread:
             self._is_asked = True
             self._engine.when("synced", self._synced, loop.now())

@@ -76,7 +76,8 @@ class UnfinishedStore:
         """room: for the note of a delete, which makes more than it takes."""
         self._disk = disk
         self._room = room
-        self._has_spent = False
+        self.has_spent = False
+        """The room was given to a note, and is not put aside again."""
 
     def note(self, note: Unfinished) -> None:
         """Durable when it returns; in the place of an earlier one of the same."""
@@ -86,7 +87,7 @@ class UnfinishedStore:
             is_full = note.what == DELETE and error.errno in FULL
             if not is_full or self._room is None or not self._room.spend():
                 raise
-            self._has_spent = True
+            self.has_spent = True
             self._write(note)
 
     def _write(self, note: Unfinished) -> None:
@@ -107,9 +108,11 @@ class UnfinishedStore:
             self._disk.unlink(_path(note))
         with suppress(FileNotFoundError):
             self._disk.sync_dir(SESSIONS_DIR)
-        if self._has_spent and self._room is not None:
-            with suppress(OSError):  # as full as before: the next one tries
-                self._has_spent = not self._room.make()
+
+    def put_aside(self) -> None:
+        """The room that a note was given, once the disk has as much again."""
+        if self._room is not None:
+            self.has_spent = not self._room.make()
 
     def notes(self) -> Iterator[Unfinished | FormatError]:
         """All of them. What is damaged is told, and stays."""
