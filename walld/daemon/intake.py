@@ -80,8 +80,7 @@ class Intake:
         """Agents, and the processes that have exited."""
         self._epoll.register(processes.fileno(), select.EPOLLIN)
         self._kick = anyio.Event()
-        self._awaited: list[loop.Bell] = []
-        """Rung at the next that is taken."""
+        self._awaited = dict[loop.Bell, None]()
         self._behind: list[tuple[Newcomer, dict[Connection, int]]] = []
         """Who waits for earlier connections of the same producer to be read."""
         self._swept_at = 0.0
@@ -121,13 +120,12 @@ class Intake:
     async def more(self) -> None:
         """Wait until more of what agents have sent is taken."""
         bell = loop.Bell()
-        self._awaited.append(bell)
+        self._awaited[bell] = None
         self.kick()
         try:
             await bell.wait()
         finally:
-            if bell in self._awaited:
-                self._awaited.remove(bell)
+            self._awaited.pop(bell, None)
 
     def _took(self) -> None:
         for bell in self._awaited:
