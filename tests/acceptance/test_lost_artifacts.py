@@ -158,7 +158,7 @@ def test_a_name_that_is_too_long_is_named(reader: Any) -> None:
         (lambda: session.change_model(LONG), "model of model_change"),
         (lambda: turn.intent(LONG, {}, **policies), "tool of tool_intent"),
         (lambda: session.submit("q", attachments=[{"of mine": LONG}]), "attachments of turn_"),
-        (lambda: session.message(LONG, "a"), "role of message"),
+        (lambda: session.message(LONG, "a"), "role"),
     ):
         with pytest.raises(ValueError, match=f"{said}.* is 300"):
             call()

@@ -26,6 +26,8 @@ def said(draw: st.DrawFn) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": draw(texts)}
     if draw(st.booleans()):
         message |= {"_wal_stream": "s", "_wal_seq": draw(st.sampled_from([1, 1, 1, 2]))}
+    if draw(st.integers(0, 3)) == 3:  # may be the id of another entry
+        message["_message_id"] = draw(st.sampled_from(["e2", "e3", "e5", "m-t0"]))
     return message
 
 
@@ -68,7 +70,8 @@ class Told:
 
     def __init__(self, place: int, names: set[object], message: dict[str, Any]) -> None:
         self.place = place
-        self.names = names | ({message["_message_id"]} if "_message_id" in message else set())
+        self.names = names
+        self.called = message.get("_message_id")
         self.message = message
         self.is_edited = False
         self.reply = (message.get("_wal_stream"), message.get("_wal_seq"))
@@ -107,13 +110,17 @@ class Plainly:
         if "messages" in payload:
             for one in self.ever:
                 one.names.clear()
+                one.called = None
             self.listed, self.short, self.hidden = [], [], 0
             for message in payload["messages"]:
                 self.tell(Told(place, set(), message))
             return
-        for one in self.ever:
-            if payload["target"] in one.names:
-                one.message, one.is_edited = payload["message"], True
+        for one in self.found(payload["target"], payload.get("message_id")):
+            one.message, one.is_edited = payload["message"], True
+
+    def found(self, name: object, called: object = None) -> list[Told]:
+        by_id = [one for one in self.ever if name in one.names and called is None]
+        return by_id or [one for one in self.ever if one.called == (called or name)]
 
     def undo(self, _place: int, _id: str, payload: dict[str, Any], _path: object) -> None:
         for _ in range(payload["n"]):
@@ -133,7 +140,7 @@ class Plainly:
             names.add(id_)
             first = payload["first_kept"]
             stands = [at for at in range(place) if path[at].id == first]
-            stands += [one.place for one in self.ever if first in one.names]
+            stands += [one.place for one in self.found(first)]
             self.hidden = sum(one.place < stands[0] for one in self.listed) if stands else None
             if self.hidden is None:
                 self.hidden = len(self.listed)
@@ -244,7 +251,7 @@ def test_an_edit_is_said_to_change_something_where_it_does(log: Log) -> None:
         found = edit_target(log.events, name)
         assert found is not None
         new = {"role": "user", "content": "an edit"}
-        payload = {"target": found.get("target", name), "message": new}
+        payload = {**found, "target": found.get("target", name), "message": new}
         edit = Event(
             seq=log.state.last_seq + 1, id="edit", parent=leaf, type="message_edit", payload=payload
         )

@@ -76,7 +76,7 @@ def test_present_may_be_turn_or_message_ids(ids: Any, is_there: bool) -> None:
 
 
 def test_one_str_is_not_ids() -> None:
-    with pytest.raises(TypeError, match="got one str"):
+    with pytest.raises(TypeError, match="present must be ids or a callable, got str 't1'"):
         audit.report_of({}, "t1")
 
 

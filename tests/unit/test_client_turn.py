@@ -248,7 +248,7 @@ def test_a_word_that_is_none(
 
 
 @pytest.mark.parametrize(
-    ("files", "said"), [("out.txt", "got str"), (5, "got int"), ([5], "got int in it")]
+    ("files", "said"), [("out.txt", "got str"), (5, "got int"), ([5], "got int 5 in it")]
 )
 def test_files_that_are_none(client: Coloured, files: Any, said: str) -> None:
     turn = client.session("S").submit("hello")

@@ -14,6 +14,7 @@ from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, t
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.daemon.recovery import Recovery
 from walld.engine.peer import Connection
 from walld.engine.stream import Stream
 
@@ -89,6 +90,38 @@ def test_who_waits_ends_the_rest(tmp_path: Path) -> None:
                     seen = [wire.Seen(agent.producer, 1, seq)]
                     answer = await asked(virtual, wire.Recover(1, "all", None, "r", seen))
                     assert answer[0][13] == seq, "last_seq"
+
+    run(main)
+
+
+def test_who_waits_looks_when_something_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No clock wakes it, and it is answered in the moment that it can be."""
+    looks = 0
+    has_taken = Recovery._has_taken
+
+    def counted(recovery: Recovery, connection: Connection, seen: wire.Seen) -> bool:
+        nonlocal looks
+        looks += 1
+        return has_taken(recovery, connection, seen)
+
+    monkeypatch.setattr(Recovery, "_has_taken", counted)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent, Peer(virtual) as other, Peer(virtual, "query") as reader:
+                seen = [wire.Seen(agent.producer, 1, 2)]
+                reader.send(wire.Recover(1, "all", None, "r", seen))
+                await anyio.sleep(1.2)
+                assert looks <= 2
+                other.send(wire.Start(1, 0, "q", "s"))
+                await anyio.sleep(0.2)
+                agent.send(START, wire.Token(1, 1, b"x"), wire.Token(1, 2, b"x"))
+                begun = anyio.current_time()
+                await reader.hear(wire.Answer)
+                assert anyio.current_time() - begun < 2 * limits.SWEEP_SLICE_SECONDS
+                assert looks <= 5
 
     run(main)
 

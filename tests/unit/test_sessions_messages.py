@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from session_log import Log, contents
 
-from walld.sessions.messages import messages
+from walld.sessions.audit import audit
+from walld.sessions.messages import edit_target, messages
 from walld.sessions.refusals import BadArgument
 
 
@@ -113,6 +114,33 @@ def test_an_edit_by_entry_by_message_and_of_the_whole_list() -> None:
     assert seen(log) == ["again"]
     log.add("undo", {"n": 1})
     assert seen(log) == []
+
+
+def test_an_id_of_an_entry_goes_before_the_message_id_of_another() -> None:
+    log = Log()
+    log.submit("t", "a")
+    log.add("message", {"role": "assistant", "content": "b"}, id="m-t")
+    assert edit_target(log.events, "m-t") == {"target": "m-t"}
+    log.add("message_edit", {"target": "m-t", "message": {"role": "assistant", "content": "B"}})
+    assert seen(log) == ["a", "B"]
+    (turn,) = audit(log.events)["turns"]
+    assert turn["edited"] is None
+    meant = {"target": "e1", "message_id": "m-t", "message": {"role": "user", "content": "A"}}
+    log.add("message_edit", meant)
+    assert seen(log) == ["A", "B"]
+    (turn,) = audit(log.events)["turns"]
+    assert turn["edited"] == {"role": "user", "content": "A"}
+
+
+def test_an_id_that_another_branch_has_keeps_no_message_from_its_edit() -> None:
+    log = Log()
+    log.add("message", {"role": "user", "content": "left"}, id="m-t")
+    log.add("leaf", {"target": None})
+    log.submit("t", "a")
+    found = edit_target(log.events, "m-t")
+    assert found == {"target": log.events[-1].id, "message_id": "m-t"}
+    log.add("message_edit", found | {"message": {"role": "user", "content": "A"}})
+    assert seen(log) == ["A"]
 
 
 def test_an_edit_on_one_branch_is_none_on_another() -> None:

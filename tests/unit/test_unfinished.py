@@ -236,6 +236,73 @@ def test_notes_that_cannot_be_read_keep_sessions_from_being_written() -> None:
     assert not World(storage).is_whole(SESSION)
 
 
+def test_notes_that_can_be_read_again_keep_their_own_sessions_alone() -> None:
+    """No start is needed for the others; what a delete had begun is ended by the next one."""
+    storage = Storage(Random(1))
+    for name in (SESSION, "fork"):
+        World(storage).write(name)
+    World(storage).sessions._note_delete(NOTE, is_open=True)
+    storage.fail = lambda verb, path: 5 if (verb, path) == ("list", "sessions") else 0
+    world = World(storage)
+    anyio.run(world._finishing.restore)
+    anyio.run(world._finishing.round, 1.0)
+    with pytest.raises(OSError, match="Input/output"):
+        anyio.run(world.sessions.open, UID, "fork")
+    storage.fail = lambda *_: 0
+    anyio.run(world._finishing.round, 1.5)
+    with pytest.raises(OSError, match="Input/output"):  # it looks once a second
+        anyio.run(world.sessions.open, UID, "fork")
+    anyio.run(world._finishing.round, 2.0)
+    assert anyio.run(world.sessions.open, UID, "fork") is not None
+    for ask in (world.sessions.open, world.sessions.delete):
+        with pytest.raises(OSError, match="is ended by the next start"):
+            anyio.run(ask, UID, SESSION)
+    assert World(storage).is_whole("fork")
+    World(storage).start()
+    assert not World(storage).is_whole(SESSION)
+
+
+class Aside:
+    """Room of a full disk that is kept aside."""
+
+    def __init__(self, storage: Storage, room: int) -> None:
+        self._storage = storage
+        self.room = room
+
+    def spend(self) -> bool:
+        room, self.room = self.room, 0
+        self._storage.room += room
+        return room > 0
+
+    def make(self) -> bool:
+        self.room, self._storage.room = self._storage.room, 0
+        return self.room > 0
+
+
+def test_on_a_full_disk_the_note_of_a_delete_has_the_reserve() -> None:
+    """So it is ended by the next start wherever it is killed; a fork waits for room."""
+    storage = Storage(Random(1))
+    World(storage).write(SESSION)
+    storage.room = 0
+    aside = Aside(storage, 4096)
+    store = UnfinishedStore(SimulatedDisk(storage), aside)
+    with pytest.raises(OSError, match="No space"):
+        store.note(Unfinished(FORK, UID, "fork"))
+    assert aside.room == 4096
+    world = World(storage)
+    world.files = Files(LedgerStore(world.disk, aside), *world.files[1:])
+    world.sessions._store = world.files.ledgers
+    world.sessions._note_delete(NOTE, is_open=True)
+    assert world.notes() == [NOTE]
+    assert aside.room == 0
+    world.sessions._remove(NOTE)
+    assert aside.room == 0
+    world._finishing._files = world.files
+    anyio.run(world._finishing.round, 1.0)
+    assert aside.room > 0, "put aside again"
+    assert not World(storage).is_whole(SESSION)
+
+
 def test_a_full_disk_takes_no_note_and_a_delete_makes_room() -> None:
     storage = Storage(Random(1))
     world = World(storage)

@@ -39,8 +39,7 @@ TESTS = ROOT / "tests"
 PLACES = {"walld": "walld", "clients/python/walld_client": "walld_client"}
 """What is copied, and where to."""
 HANG_SECONDS = 30.0
-"""Of processor time for one plan, which takes one, and eight where a request waits for minutes of
-its time (1781): more is a hang, and is called so."""
+"""Of processor time for one plan, which takes one or two: more is a hang, and is called so."""
 STUCK_SECONDS = 120.0
 """Of real time, for a run that waits for what never comes."""
 _DEADLY = """

@@ -101,7 +101,7 @@ class Checkpoints:
 
     async def round(self, now: float) -> None:
         """Begin what is due, write what is synced, close what is idle."""
-        await self._finishing.round()
+        await self._finishing.round(now)
         if self._older is None and now >= self._list_at:
             await self._try_to_list()
         ledgers = self._engine.ledgers

@@ -80,6 +80,7 @@ class Intake:
         """Agents, and the processes that have exited."""
         self._epoll.register(processes.fileno(), select.EPOLLIN)
         self._kick = anyio.Event()
+        self._awaited = dict[loop.Bell, None]()
         self._behind: list[tuple[Newcomer, dict[Connection, int]]] = []
         """Who waits for earlier connections of the same producer to be read."""
         self._swept_at = 0.0
@@ -106,6 +107,8 @@ class Intake:
                 rest = min(max(took, least), self._rest_max)
                 if self._shares.is_paused:
                     rest = self._rest_max
+                elif self._awaited:  # what they wait for may come at any time
+                    rest = limits.SWEEP_SLICE_SECONDS
                 with anyio.move_on_after(rest):
                     await self._kick.wait()
             self._kick = anyio.Event()
@@ -113,6 +116,21 @@ class Intake:
     def kick(self) -> None:
         """Somebody waits for what agents have sent: end the rest."""
         self._kick.set()
+
+    async def more(self) -> None:
+        """Wait until more of what agents have sent is taken."""
+        bell = loop.Bell()
+        self._awaited[bell] = None
+        self.kick()
+        try:
+            await bell.wait()
+        finally:
+            self._awaited.pop(bell, None)
+
+    def _took(self) -> None:
+        for bell in self._awaited:
+            bell.ring()
+        self._awaited.clear()
 
     def _since(self) -> float:
         """What is read now came after the last sweep; after a long silence it has just come."""
@@ -260,6 +278,7 @@ class Intake:
             self._engine.attest(hello.synced_no)
         if rest:
             self._engine.feed.take(connection, rest, at_ms)
+            self._took()
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -295,6 +314,7 @@ class Intake:
         try:
             if connection.producer is not None:
                 self._engine.feed.take(connection, data, at_ms)
+                self._took()
             elif (newcomer := self._door.first(peer, data)) is not None:
                 self._begin(newcomer, at_ms)
             if max(before, len(connection.tail)) > limits.BEGUN_BYTES_FREE:

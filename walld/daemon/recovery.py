@@ -92,8 +92,7 @@ class Recovery:
             return
         with anyio.move_on_after(_WAIT_SECONDS):
             while True:
-                self._intake.kick()
-                await anyio.sleep(0.001)
+                await self._intake.more()
                 if all(self._has_taken(connection, item) for item in seen):
                     return
         raise Refusal("behind", "not everything this process sent has arrived; ask again")

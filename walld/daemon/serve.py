@@ -149,7 +149,7 @@ class Daemon:
             engine, flusher, writer, syncer, files, reader, worker, aftermath, reclaim, hold
         )
         self._opening = Opening(engine, writer, syncer, self.reclaimer)
-        stores = (LedgerStore(disk), SnapshotStore(disk), ArtifactStore(disk))
+        stores = (LedgerStore(disk, reserve), SnapshotStore(disk), ArtifactStore(disk))
         files_of = Files(*stores, make_worker(), make_worker())
         sessions = Sessions(engine, flusher, files_of, self._boot, processes.of_owner)
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)

@@ -25,8 +25,7 @@ from walld.engine.entries import line_event
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import line_seq
-from walld.ledger.store import FULL
-from walld.ledger.unfinished import DELETE, Unfinished
+from walld.ledger.unfinished import DELETE, FULL, Unfinished
 from walld.sessions.artifacts import artifacts_of
 from walld.sessions.state import SessionState
 from walld.wal import records
@@ -84,7 +83,7 @@ class Sessions:
         self.unread: dict[tuple[int, str], OSError] = {}
         """Sessions of which the log holds lines that a start could not read, and why."""
         self.unread_notes: OSError | None = None
-        """Which deletes and forks an earlier daemon did not end is not known."""
+        """Which deletes and forks an earlier daemon did not end is not known; until it is."""
         self.going: dict[tuple[int, str], OSError] = {}
         """Sessions whose delete has begun, and why it could not end."""
         self.founding = Founding(files, self._files)
@@ -260,8 +259,8 @@ class Sessions:
             return was_there or ledger is not None
 
     def _note_delete(self, note: Unfinished, is_open: bool) -> None:
-        """For the thread. A full disk takes no note, and a delete makes room: then whoever is not
-        answered asks again.
+        """For the thread. A disk that is full with its reserve spent takes no note, and a delete
+        makes room: then whoever is not answered asks again.
         """
         if is_open or self._store.has_files(*note.key):
             try:

@@ -1,6 +1,7 @@
 """What a start does with the notes of a daemon that died within a delete, or within a fork.
 
-Owns: that the rest of such a session goes before anybody asks for it, and when its note does.
+Owns: that the rest of such a session goes before anybody asks for it, and when its note does; and
+that the room which a note was given on a full disk is put aside again.
 Refuses: what a note is (`ledger/unfinished.py`), deletes and forks of now (`sessions.py`).
 
 A delete that was not answered is done all the same: the log may have let go of the newest lines
@@ -9,6 +10,7 @@ already, and a session without those would say that it is whole. A fork is all t
 
 from __future__ import annotations
 
+import errno
 import logging
 from contextlib import suppress
 from functools import partial
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from walld import limits
 from walld.daemon import loop
 from walld.disk.patient import patiently
 from walld.errors import FormatError
@@ -49,6 +52,7 @@ class Finishing:
         self._left: list[Unfinished] = []
         """Of sessions that the log lets go of: until that is synced a crash brings lines back."""
         self._is_asked = self._is_synced = False
+        self._look_at = 0.0
 
     async def restore(self) -> None:
         """For a start, before anybody asks. A session whose rest cannot go now is not served."""
@@ -103,8 +107,16 @@ class Finishing:
         if not self._files.ledgers.exists(*note.key):
             self._files.artifacts.remove(*note.key, map(bytes.fromhex, note.artifacts))
 
-    async def round(self) -> None:
+    async def round(self, now: float) -> None:
         """Notes go once nothing can bring back what they are of. In the background."""
+        if self._sessions.unread_notes is not None and now >= self._look_at:
+            self._look_at = now + limits.DISK_RETRY_SECONDS
+            await self._look_again()
+        notes = self._files.ledgers.unfinished
+        if notes.has_spent and now >= self._look_at and not self._engine.disk_full:
+            self._look_at = now + limits.DISK_RETRY_SECONDS
+            with suppress(OSError):  # as full as before
+                await self._files.thread.run(notes.put_aside)
         if self._left and not self._is_asked and not self._engine.is_unread:
             self._is_asked = True
             self._engine.when("synced", self._synced, loop.now())
@@ -115,6 +127,26 @@ class Finishing:
                 with suppress(OSError):  # the next start drops it
                     drop = partial(self._files.ledgers.unfinished.drop, note)
                     await self._files.thread.run(drop)
+
+    async def _look_again(self) -> None:
+        """At notes that the start could not read: they tell which sessions are not to be served.
+
+        A delete that did not end waits for the next start: lines of its session are pending by now.
+        """
+        notes = self._files.ledgers.unfinished
+        try:
+            found = await self._run(lambda: list(notes.notes()))
+        except OSError:
+            return
+        for note in found:
+            if isinstance(note, FormatError):
+                _log.error("what is left of a delete or a fork: %s", note)
+            elif note.what == DELETE:
+                why = "its delete had begun, and is ended by the next start"
+                waits = InterruptedError(errno.EINTR, why, note.session_id)
+                self._sessions.unread.setdefault(note.key, waits)
+        self._sessions.unread_notes = None
+        _log.info("what is left of deletes and forks can be read again")
 
     def _synced(self) -> None:
         self._is_synced = True

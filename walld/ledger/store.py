@@ -19,9 +19,8 @@ Invariants
 
 from __future__ import annotations
 
-import errno
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from walld.ledger.ending import claimed_seq, end_break, end_seam
 from walld.ledger.files import blocks_of, erase_kept, keep_bytes, write_anew, write_whole
@@ -45,7 +44,7 @@ from walld.ledger.repaired import (
 )
 from walld.ledger.scan import Break, Found, Reading, last_line, read_lines
 from walld.ledger.sweep import sweeping
-from walld.ledger.unfinished import UnfinishedStore
+from walld.ledger.unfinished import FULL, UnfinishedStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,10 +52,9 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk, File
     from walld.ledger.listing import SessionRow
     from walld.ledger.place import Place
+    from walld.ledger.unfinished import Room
 
-__all__ = ["FULL", "LedgerStore", "Tail"]
-
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+__all__ = ["LedgerStore", "Tail"]
 
 
 class Tail(NamedTuple):
@@ -75,9 +73,9 @@ class Tail(NamedTuple):
 class LedgerStore:
     """The sessions below one data directory."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, room: Room | None = None) -> None:
         self._disk = disk
-        self.unfinished = UnfinishedStore(disk)
+        self.unfinished = UnfinishedStore(disk, room)
         self._failed: set[str] = set()
         """Files that are never synced again (E3)."""
 

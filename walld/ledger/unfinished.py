@@ -13,8 +13,9 @@ Invariants
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
 import msgspec
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
 
     from walld.disk.base import Disk
 
-__all__ = ["DELETE", "FORK", "Unfinished", "UnfinishedStore"]
+__all__ = ["DELETE", "FORK", "FULL", "Room", "Unfinished", "UnfinishedStore"]
 
 DELETE: Final = "delete"
 FORK: Final = "fork"
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ENDS: Final = (f".{DELETE}", f".{FORK}")
 
 
@@ -57,14 +59,38 @@ class Unfinished(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(Unfinished).decode
 
 
+class Room(Protocol):
+    """What is kept aside for a full disk (`daemon/reserve.py`)."""
+
+    def spend(self) -> bool:
+        """Give it to the disk; False where there is none."""
+
+    def make(self) -> bool:
+        """Keep it aside again; True where it is there afterwards."""
+
+
 class UnfinishedStore:
     """The notes below one data directory."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, room: Room | None = None) -> None:
+        """room: for the note of a delete, which makes more than it takes."""
         self._disk = disk
+        self._room = room
+        self.has_spent = False
+        """The room was given to a note, and is not put aside again."""
 
     def note(self, note: Unfinished) -> None:
         """Durable when it returns; in the place of an earlier one of the same."""
+        try:
+            self._write(note)
+        except OSError as error:
+            is_full = note.what == DELETE and error.errno in FULL
+            if not is_full or self._room is None or not self._room.spend():
+                raise
+            self.has_spent = True
+            self._write(note)
+
+    def _write(self, note: Unfinished) -> None:
         # An id may hold half a character, which this JSON does not.
         text = msgspec.json.encode(msgspec.structs.replace(note, session_id=_as_hex(note)))
         self._disk.make_dir(SESSIONS_DIR)
@@ -82,6 +108,11 @@ class UnfinishedStore:
             self._disk.unlink(_path(note))
         with suppress(FileNotFoundError):
             self._disk.sync_dir(SESSIONS_DIR)
+
+    def put_aside(self) -> None:
+        """The room that a note was given, once the disk has as much again."""
+        if self._room is not None:
+            self.has_spent = not self._room.make()
 
     def notes(self) -> Iterator[Unfinished | FormatError]:
         """All of them. What is damaged is told, and stays."""

@@ -74,14 +74,17 @@ def _edited(events: Sequence[Event], account: Account) -> dict[str, dict[str, An
     entry_of: dict[str | None, str] = {}
     for turn in account.turns.values():
         entry_of.setdefault(turn.state.message_id, turn.submitted.id)
+    ids = {event.id for event in events}
     edits: dict[str, dict[str, Any]] = {}
     for event in path_events(events, None) if events else ():
         payload = event.payload
         if event.type != "message_edit" or check_payload(event.type, payload) is not None:
             continue
         if "target" in payload:
-            target = payload["target"]
-            edits[entry_of.get(target, target)] = payload["message"]
+            target, meant = payload["target"], payload.get("message_id")
+            if isinstance(meant, str) or target not in ids:  # an entry's id goes first
+                target = entry_of.get(meant if isinstance(meant, str) else target, target)
+            edits[target] = payload["message"]
     return edits
 
 

@@ -6,7 +6,8 @@ takes (the client's `provider.py`).
 Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
 counts messages as they were seen at its place: one that takes a summary off takes what the summary
 stood for. A message of a reply that was said anew stands where it first stood; one that was undone
-or edited meanwhile stays as that left it. A stream id that two turns have is two replies. What was
+or edited meanwhile stays as that left it. Where the id of one message's entry is the message id of
+another, it names the first. A stream id that two turns have is two replies. What was
 learnt on a branch that was left (its summary) is told as the user's. An entry whose payload is
 malformed does nothing.
 """
@@ -62,14 +63,16 @@ def edit_target(events: Sequence[Event], of: str = "") -> dict[str, str] | None:
     path = path_events(events)
     for place, event in enumerate(path):
         conversation.take(place, event)
-    items = conversation.by_name.get(of, ())
+    items = conversation.named(of)
     told = {id(item) for item in (*conversation.items, *conversation.prefix)}
     if items and not any(id(item) in told for item in items):
         return {"why": "a message that was not undone"}
     if items:
         said = path[items[-1].place]
-        is_known = of in conversation.place_of or said.type == "turn_submitted"
-        return {"target": of} if is_known else {"target": said.id, "message_id": of}
+        is_id = any(event.id == of for event in events)
+        if of in conversation.by_id or (said.type == "turn_submitted" and not is_id):
+            return {"target": of}
+        return {"target": said.id, "message_id": of}
     known = [event for event in path if event.id == of or _message_id_of(event) == of]
     if known and known[-1].type in _MESSAGES:
         return {"why": "a message that no whole list took the place of"}
@@ -108,8 +111,9 @@ class _Conversation:
         self.items: list[_Item] = []
         self.prefix: list[_Item] = []
         self.kept_from = 0
-        self.by_name: dict[str, list[_Item]] = {}
-        """Entry id or message id -> its items."""
+        self.by_id: dict[str, list[_Item]] = {}
+        """Entry id -> its items."""
+        self.by_message_id: dict[str, list[_Item]] = {}
         self.by_reply: dict[tuple[object, object], dict[str | None, _Item]] = {}
         """By turn; None: it does not say of which."""
         self.place_of: dict[str, int] = {}
@@ -152,13 +156,13 @@ class _Conversation:
             self._know(item, message)
             if not item.edited:
                 item.message = message
-        self.by_name.setdefault(entry_id, []).append(item)
+        self.by_id.setdefault(entry_id, []).append(item)
 
     def _item(self, place: int, message: dict[str, Any]) -> _Item:
         item = _Item(place, message)
         message_id = message.get("_message_id")
         if isinstance(message_id, str):
-            self.by_name.setdefault(message_id, []).append(item)
+            self.by_message_id.setdefault(message_id, []).append(item)
         self._know(item, message)
         return item
 
@@ -184,15 +188,24 @@ class _Conversation:
             return next(reversed(of_turns.values()), None)
         return of_turns.get(turn) or of_turns.get(None)
 
+    def named(self, name: str, message_id: object = None) -> Sequence[_Item]:
+        """What the entry of that id said, or else what goes by that message id.
+
+        message_id: the one that is meant; `name` is then the entry that holds it.
+        """
+        if isinstance(message_id, str):
+            return self.by_message_id.get(message_id, ())
+        return self.by_id.get(name, self.by_message_id.get(name, ()))
+
     def _edit(self, place: int, payload: dict[str, Any]) -> None:
         if "messages" in payload:
             if not payload.get("append"):
-                self.by_name.clear()
+                self.by_id.clear()
+                self.by_message_id.clear()
                 self.prefix, self.items, self.kept_from = [], [], 0
             self.items += [self._item(place, message) for message in payload["messages"]]
             return
-        name = payload.get("message_id", payload["target"])
-        for item in self.by_name.get(name, ()) if isinstance(name, str) else ():
+        for item in self.named(payload["target"], payload.get("message_id")):
             item.message = payload["message"]
             item.edited = True
 
@@ -218,17 +231,17 @@ class _Conversation:
         added = [_Item(place, message) for message in said]
         self.prefix = [*self.prefix, *added] if payload.get("append") else added
         if "replacement" not in payload:
-            self.by_name[event.id] = added
+            self.by_id[event.id] = added
         for item in added:
             message_id = item.message.get("_message_id")
             if isinstance(message_id, str):
-                self.by_name.setdefault(message_id, []).append(item)
+                self.by_message_id.setdefault(message_id, []).append(item)
 
     def _place_in_items(self, name: str) -> int:
         """The first item at or behind an entry of the path or a message; the end for any other."""
         place = self.place_of.get(name)
         if place is None:
-            place = min((item.place for item in self.by_name.get(name, ())), default=None)
+            place = min((item.place for item in self.named(name)), default=None)
         if place is None:
             return len(self.items)
         low, high = 0, len(self.items)

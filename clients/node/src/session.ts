@@ -9,7 +9,8 @@
 import { isDeepStrictEqual } from "node:util";
 
 import { isPassing, NotDurable, Refused, Unavailable } from "./errors.ts";
-import { checkedId, newEntryId } from "./ids.ts";
+import { checkGiven, checkNamed, type Kinds } from "./given.ts";
+import { newEntryId } from "./ids.ts";
 import { APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX, SUBMIT_MS } from "./limits.ts";
 import * as opaque from "./opaque.ts";
 import type { AskOptions, Asks } from "./query.ts";
@@ -55,6 +56,25 @@ export interface SubmitOptions {
 }
 
 const EVENTS_PAGE = 512;
+const OF_AN_ENTRY: Kinds = {
+  id: "id",
+  parent: "id",
+  turn: "id",
+  key: "id",
+  cause: "id",
+  correlation: "id",
+  once: "bool",
+  leaf: "bool",
+};
+const OF_A_REQUEST: Kinds = { expectedSeq: "seq", synced: "bool", timeoutMs: "milliseconds" };
+const OF_A_SUBMIT: Kinds = {
+  messageId: "id",
+  streamId: "id",
+  model: "text",
+  meta: "object",
+  timeoutMs: "milliseconds",
+};
+const OF_MESSAGES: Kinds = { format: "text", branch: "id", compacted: "bool" };
 
 export type OpenReply = (options: ReplyOptions) => Reply;
 
@@ -92,6 +112,7 @@ export class Session {
     entries: readonly ({ type: string; payload?: Info } & AppendOptions)[],
     options: Pick<AppendOptions, "expectedSeq" | "synced" | "timeoutMs"> = {},
   ): Promise<Entry[]> {
+    checkNamed(entries, "entries", "list");
     if (entries.length === 0) return [];
     return this.place(
       entries.map(({ type, payload = {}, ...one }) => this.entryOf(type, payload, one)),
@@ -100,12 +121,14 @@ export class Session {
   }
 
   /** Append a message; `meta` is kept beside its role and content. */
-  message(
+  async message(
     role: string,
     content: unknown,
     options: AppendOptions & { meta?: Info } = {},
   ): Promise<Entry> {
     const { meta = {}, ...rest } = options;
+    checkNamed(role, "role", "id");
+    checkGiven({ meta }, { meta: "object" });
     return this.append("message", { ...meta, role, content }, rest);
   }
 
@@ -115,14 +138,14 @@ export class Session {
    * The same messageId and content give the first turn. NotDurable where that is not known in time.
    */
   async submit(content: unknown, options: SubmitOptions = {}): Promise<Turn> {
+    checkGiven(options, OF_A_SUBMIT);
     const began = performance.now();
     const turnId = newEntryId();
     const { streamId, model, meta, messageId = newEntryId(), timeoutMs = SUBMIT_MS } = options;
-    checkedId(messageId, "messageId");
     const payload = {
       message_id: messageId,
       content,
-      ...(streamId === undefined ? {} : { stream_id: checkedId(streamId, "streamId") }),
+      ...(streamId === undefined ? {} : { stream_id: streamId }),
       ...(model === undefined ? {} : { model }),
       ...(meta === undefined ? {} : { meta }),
     };
@@ -143,6 +166,8 @@ export class Session {
 
   /** A turn by its id, or by a stream of its replies. Refused where there is none. */
   async turn(which: string | { streamId: string }): Promise<Turn> {
+    if (typeof which !== "string") checkGiven(which, { streamId: "id" });
+    checkNamed(typeof which === "string" ? which : which.streamId, "turn", "id");
     const state = (await this.state()) as { turns?: TurnFacts[] } | null;
     const found = state?.turns?.find((turn) =>
       typeof which === "string"
@@ -160,6 +185,7 @@ export class Session {
   async messages(
     options: { format?: "plain" | "openai" | "anthropic"; branch?: string; compacted?: boolean } = {},
   ): Promise<Record<string, unknown>[] | null> {
+    checkGiven(options, OF_MESSAGES);
     const { format = "plain", branch, compacted = true } = options;
     const asked = { format, compacted, ...(branch === undefined ? {} : { branch }) };
     return (await this.project("messages", asked)) as Record<string, unknown>[] | null;
@@ -167,6 +193,7 @@ export class Session {
 
   /** Events with seqs above `after`, as they stand in the log. */
   async events(after = 0): Promise<Record<string, unknown>[]> {
+    checkNamed(after, "after", "seq");
     let found: Record<string, unknown>[] = [];
     let last: Uint8Array | undefined;
     for (let at = after; ; ) {
@@ -190,6 +217,8 @@ export class Session {
 
   /** A view of the session by name, as JSON says it; null where it was never written. */
   async project(name: string, args: Info = {}): Promise<unknown> {
+    checkNamed(name, "name", "id");
+    checkNamed(args, "args", "object");
     const fields = {
       session_id: this.sessionId,
       name,
@@ -203,6 +232,9 @@ export class Session {
   // --- within ---
 
   private entryOf(type: string, payload: Info, options: AppendOptions): Fields {
+    checkNamed(type, "type", "id");
+    checkNamed(payload, "payload", "object");
+    checkGiven(options, OF_AN_ENTRY);
     const { id, key, once = false } = options;
     const told = this.redact === undefined ? payload : redacted(payload, this.redact);
     const text = Buffer.from(opaque.jsonText(told)); // halves of characters are escapes in JSON
@@ -212,13 +244,10 @@ export class Session {
           "long part elsewhere and name it in the payload",
       );
     }
-    for (const name of ["parent", "turn", "key", "cause", "correlation"] as const) {
-      if (options[name] !== undefined) checkedId(options[name], name);
-    }
     return {
       type,
       payload: text,
-      id: id === undefined ? newEntryId() : checkedId(id, "id"),
+      id: id ?? newEntryId(),
       parent: options.parent ?? null,
       turn: options.turn ?? null,
       cause: options.cause ?? null,
@@ -243,6 +272,7 @@ export class Session {
           "none are appended, so append fewer at once",
       );
     }
+    checkGiven(options, OF_A_REQUEST);
     const { expectedSeq, synced = false, timeoutMs } = options;
     const how: AskOptions = { again: expectedSeq === undefined && entries.every((one) => one["once"]) };
     if (timeoutMs !== undefined) how.timeoutMs = timeoutMs;

@@ -8,7 +8,8 @@
 
 import { warn } from "./dialing.ts";
 import { isPassing } from "./errors.ts";
-import { checkedId, newStreamId } from "./ids.ts";
+import { checkGiven, checkNamed } from "./given.ts";
+import { newStreamId } from "./ids.ts";
 import type { Info, Reply } from "./reply.ts";
 import type { Entry, OpenReply, Session } from "./session.ts";
 
@@ -54,11 +55,9 @@ export class Turn {
   async reply(
     options: { streamId?: string; parent?: string; autoRelease?: boolean; meta?: Info } = {},
   ): Promise<Reply> {
+    checkGiven(options, { streamId: "id", parent: "id", autoRelease: "bool", meta: "object" });
     const isFresh = this.state === "submitted" || this.state === "worker_started";
-    const streamId = checkedId(
-      options.streamId ?? (isFresh ? this.streamIds[0] : undefined) ?? newStreamId(),
-      "streamId",
-    );
+    const streamId = options.streamId ?? (isFresh ? this.streamIds[0] : undefined) ?? newStreamId();
     try {
       await this.moved("assistant_started", { stream_id: streamId });
     } catch (error) {
@@ -76,7 +75,8 @@ export class Turn {
   }
 
   /** It ended before it was done. */
-  interrupted(reason: string): Promise<Entry> {
+  async interrupted(reason: string): Promise<Entry> {
+    checkNamed(reason, "reason", "text");
     return this.moved("interrupted", { reason });
   }
 

@@ -155,3 +155,53 @@ test("events are of one session where it is deleted between two pages", async ()
     assert.deepEqual(types, Array<string>(anew).fill("behind"));
   }
 });
+
+test("what is given of another kind is named, and nothing is sent", async () => {
+  const client = shared.client();
+  const session = client.session("given");
+  const turn = await session.submit("hi");
+  const before = await session.events();
+  const any = (value: unknown): never => value as never;
+  const long = "x".repeat(3_000_000);
+  const calls: [() => Promise<unknown>, RegExp][] = [
+    [() => session.events(any("1")), /^after must be an integer from 0 .*, got '1'$/],
+    [() => session.events(-1), /^after must be .*, got -1$/],
+    [() => session.events(NaN), /^after must be .*, got NaN$/],
+    [() => session.events(any(2n ** 64n)), /^after must be .*, got 18446744073709551616n$/],
+    [() => session.append(any(5)), /^type must be a string, got number/],
+    [() => session.append(long), /^type is 3000000 bytes of UTF-8, must be 1 to 1024$/],
+    [() => session.append("\ud800"), /^type holds a lone surrogate/],
+    [() => session.append("a", any([1])), /^payload must be an object, got \[ 1 \]$/],
+    [() => session.append("a", any(null)), /^payload must be an object, got null$/],
+    [() => session.append("a", {}, { id: any(5) }), /^id must be a string, got number/],
+    [() => session.append("a", {}, { once: any(1) }), /^once must be true or false, got 1$/],
+    [() => session.append("a", {}, { leaf: any("no") }), /^leaf must be true or false, got 'no'$/],
+    [() => session.append("a", {}, { synced: any("yes") }), /^synced must be true or false/],
+    [() => session.append("a", {}, { expectedSeq: any("1") }), /^expectedSeq must be .*, got '1'$/],
+    [() => session.append("a", {}, { expectedSeq: 2 ** 64 }), /^expectedSeq must be an integer/],
+    [() => session.append("a", {}, { timeoutMs: NaN }), /^timeoutMs must be a finite number/],
+    [() => session.appendMany(any({ type: "a" })), /^entries must be an array, got/],
+    [() => session.appendMany([any({ type: 5 })]), /^type must be a string, got number/],
+    [() => session.message(any(true), "x"), /^role must be a string, got boolean/],
+    [() => session.message("user", "x", { meta: any(5) }), /^meta must be an object, got 5$/],
+    [() => session.submit("x", { messageId: any(5) }), /^messageId must be a string, got number/],
+    [() => session.submit("x", { model: any(5) }), /^model must be a string, got 5$/],
+    [() => session.submit("x", { timeoutMs: any("5") }), /^timeoutMs must be .*, got '5'$/],
+    [() => session.turn(any(5)), /^the argument of options must be an object, got 5$/],
+    [() => session.turn({ streamId: any(5) }), /^streamId must be a string, got number/],
+    [() => session.messages({ branch: any(5) }), /^branch must be a string, got number/],
+    [() => session.messages({ compacted: any(5) }), /^compacted must be true or false, got 5$/],
+    [() => session.project(any(5)), /^name must be a string, got number/],
+    [() => session.project("state", any("x")), /^args must be an object, got 'x'$/],
+    [() => turn.interrupted(any(5)), /^reason must be a string, got 5$/],
+    [() => turn.reply({ parent: any(5) }), /^parent must be a string, got number/],
+    [() => turn.reply({ autoRelease: any(0) }), /^autoRelease must be true or false, got 0$/],
+  ];
+  for (const [call, said] of calls) {
+    await assert.rejects(call(), (error: Error) => {
+      assert.match(error.message, said);
+      return error instanceof TypeError || error instanceof RangeError;
+    });
+  }
+  assert.deepEqual(await session.events(), before);
+});

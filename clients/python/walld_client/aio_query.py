@@ -20,7 +20,6 @@ from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.query import unreachable
 from walld_client.requests import Conversation
-from walld_client.wire import framing
 
 __all__ = ["AsyncQuery"]
 
@@ -86,15 +85,15 @@ class AsyncQuery:
         try:
             if self._socket is None:
                 await self._open(loop)
-            await self._send(loop, framing.encode(make(self._conversation.next_id())))
+            await self._send(loop, self._conversation.request(make))
             try:
                 return await self._answer(loop)
             except _Stale as error:
                 if again:
                     raise
                 raise Unavailable(f"{error}; whether it did what was asked is not known") from error
-        except Refused:
-            raise  # an answer like any other: the connection is good
+        except (Refused, ValueError):
+            raise  # an answer like any other, or nothing was sent: the connection is good
         except BaseException:
             self.close()
             raise

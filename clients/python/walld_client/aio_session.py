@@ -5,13 +5,13 @@ Owns: the methods that are awaited. Refuses: what they do (`session_steps.py`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from walld_client.aio_reply import Reply
 from walld_client.aio_steps import AsyncAsks, Awaited, awaited, run
 from walld_client.aio_turn import Turn
-from walld_client.artifacts import Source
+from walld_client.given import Beginning, Ident, Seconds, Sources
 from walld_client.limits import SUBMIT_SECONDS
 from walld_client.session_steps import SessionSteps
 from walld_client.turn_steps import TurnSteps, find_turn, submit
@@ -70,12 +70,12 @@ class Session(Awaited[SessionSteps]):
         self,
         content: Any,
         *,
-        message_id: str | None = None,
-        retry_of: str | None = None,
-        stream_id: str | None = None,
-        attachments: Sequence[Source | Mapping[str, Any]] = (),
+        message_id: Ident | None = None,
+        retry_of: Ident | None = None,
+        stream_id: Ident | None = None,
+        attachments: Sources = (),
         model: str | None = None,
-        timeout: float = SUBMIT_SECONDS,  # noqa: ASYNC109
+        timeout: Seconds = SUBMIT_SECONDS,  # noqa: ASYNC109
         **meta: Any,
     ) -> Turn:
         """Take in the user's message; it survives the loss of power when this returns.
@@ -97,11 +97,11 @@ class Session(Awaited[SessionSteps]):
         )
         return self._turn(await run(self._query, made))
 
-    async def turn(self, turn_id: str | None = None, *, stream_id: str | None = None) -> Turn:
+    async def turn(self, turn_id: Ident | None = None, *, stream_id: Ident | None = None) -> Turn:
         """A turn by its id or by a stream of its replies. Refused where there is none."""
         return self._turn(await run(self._query, find_turn(self._steps, turn_id, stream_id)))
 
-    async def fork(self, at: str | None, new_id: str, whole: bool = False) -> Session:
+    async def fork(self, at: Beginning | None, new_id: Ident, whole: bool = False) -> Session:
         """A new session from the path to entry `at`; whole: every branch.
 
         at: None for the leaf, "" for before the first entry.

@@ -12,6 +12,7 @@ from functools import update_wrapper
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
+from walld_client.given import as_declared
 from walld_client.steps import Asked, Steps
 
 __all__ = ["AsyncAsks", "Awaited", "awaited", "run"]
@@ -69,8 +70,9 @@ def awaited(
     call: Callable[Concatenate[S, P], Steps[T]],
 ) -> Callable[Concatenate[Awaited[S], P], Awaitable[T]]:
     """The call as a method that is awaited."""
+    checked = as_declared(call)
 
     async def waits(self: Awaited[S], /, *given: P.args, **named: P.kwargs) -> T:
-        return await run(self._query, call(self._steps, *given, **named))
+        return await run(self._query, checked(self._steps, *given, **named))
 
     return update_wrapper(waits, call)

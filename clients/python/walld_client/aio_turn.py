@@ -11,6 +11,7 @@ from typing import Any
 
 from walld_client.aio_reply import Reply
 from walld_client.aio_steps import AsyncAsks, Awaited, awaited, run
+from walld_client.given import Ident, as_declared
 from walld_client.turn import TurnFacts
 from walld_client.turn_steps import TurnSteps
 
@@ -38,11 +39,12 @@ class Turn(TurnFacts, Awaited[TurnSteps]):
     tool_finished = awaited(TurnSteps.tool_finished)
     observation = awaited(TurnSteps.observation)
 
+    @as_declared
     def reply(
         self,
         *,
-        stream_id: str | None = None,
-        parent: str | None = None,
+        stream_id: Ident | None = None,
+        parent: Ident | None = None,
         auto_release: bool = True,
         **meta: Any,
     ) -> Opening:

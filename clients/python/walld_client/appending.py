@@ -12,7 +12,7 @@ from typing import Any
 from walld_client import artifacts, entries
 from walld_client.entries import Artifact, Draft, Entry, draft
 from walld_client.errors import Refused, Unavailable
-from walld_client.given import checked_bool, checked_int, checked_list, checked_seq
+from walld_client.given import Count, Dict, Dicts, Ident, Name, Seq, Source, checked_list
 from walld_client.ids import checked_id
 from walld_client.limits import PAYLOAD_BYTES_MAX, TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
@@ -43,18 +43,18 @@ class Appending:
 
     def append(
         self,
-        type: str,  # noqa: A002
-        payload: Mapping[str, Any] | None = None,
+        type: Name,  # noqa: A002
+        payload: Dict | None = None,
         *,
-        id: str | None = None,  # noqa: A002
-        parent: str | None = None,
-        turn: str | None = None,
-        key: str | None = None,
+        id: Ident | None = None,  # noqa: A002
+        parent: Ident | None = None,
+        turn: Ident | None = None,
+        key: Ident | None = None,
         once: bool = False,
         leaf: bool = True,
-        cause: str | None = None,
-        correlation: str | None = None,
-        expected_seq: int | None = None,
+        cause: Ident | None = None,
+        correlation: Ident | None = None,
+        expected_seq: Seq | None = None,
         synced: bool = False,
         wait: bool = True,
     ) -> Steps[Entry]:
@@ -70,9 +70,6 @@ class Appending:
         leaf: what is appended next hangs on it. expected_seq: Refused (`stale`) where the session
         is at another. synced: wait until it survives the loss of power, not only of a process.
         """
-        checked_bool(synced, "synced")
-        checked_bool(wait, "wait")
-        checked_seq(expected_seq, "expected_seq")
         one = draft(
             type,
             {} if payload is None else payload,
@@ -95,20 +92,21 @@ class Appending:
 
     def append_many(
         self,
-        entries: Sequence[Mapping[str, Any]],
+        entries: Dicts,
         *,
-        expected_seq: int | None = None,
+        expected_seq: Seq | None = None,
         synced: bool = False,
     ) -> Steps[list[Entry]]:
         """Append all of them or none. Each is a dict of the arguments of `append`."""
-        checked_bool(synced, "synced")
-        checked_seq(expected_seq, "expected_seq")
         drafts = []
-        for one in checked_list(entries, "entries", "dicts", Mapping):
-            fields = {"payload": {}, "leaf": True, **one}
+        for at, one in enumerate(entries):
+            fields = {"payload": {}, **one}
             if unknown := fields.keys() - _FIELDS:
-                raise TypeError(f"an entry has no {', '.join(sorted(unknown))}")
-            drafts.append(draft(**fields))
+                raise TypeError(f"an entry has no {', '.join(sorted(map(str, unknown)))}")
+            try:
+                drafts.append(draft(**fields))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"entries[{at}]: {error}") from None
         if not drafts:
             return []
         return (yield from self.appended(drafts, synced=synced, expected_seq=expected_seq))
@@ -116,18 +114,18 @@ class Appending:
     def message(
         self,
         /,
-        role: str,
+        role: Name,
         content: Any,
         *,
-        id: str | None = None,  # noqa: A002
-        parent: str | None = None,
-        turn: str | None = None,
-        key: str | None = None,
+        id: Ident | None = None,  # noqa: A002
+        parent: Ident | None = None,
+        turn: Ident | None = None,
+        key: Ident | None = None,
         once: bool = False,
         leaf: bool = True,
-        cause: str | None = None,
-        correlation: str | None = None,
-        expected_seq: int | None = None,
+        cause: Ident | None = None,
+        correlation: Ident | None = None,
+        expected_seq: Seq | None = None,
         synced: bool = False,
         wait: bool = True,
         **meta: Any,
@@ -156,7 +154,7 @@ class Appending:
         self,
         /,
         target: str | Sequence[Mapping[str, Any]],
-        message: Mapping[str, Any] | None = None,
+        message: Dict | None = None,
         **fields: Any,
     ) -> Steps[Entry]:
         """Replace a message, named by its id or message_id; or the whole list by another.
@@ -172,11 +170,10 @@ class Appending:
             if message is not None or fields:
                 raise TypeError("edit() of one message needs its id, a str; of a list nothing else")
             return (yield from self._listed("message_edit", "messages", listed))
-        if message is not None and not isinstance(message, Mapping):
-            raise TypeError(f"message must be a dict, got {message.__class__.__name__}")
         new = {**(message or {}), **fields}
         if "role" not in new:
-            raise TypeError("edit() of one message needs the message that takes its place")
+            text = "edit() of one message needs the message that takes its place, with its role"
+            raise TypeError(f"{text}; got {', '.join(map(repr, new))[:100] or 'none'}")
         found = yield from self.edit_target(checked_id(target, "target"))
         if "why" in found:
             raise Refused("unknown_target", target, found["why"], "an edit would change nothing")
@@ -186,16 +183,13 @@ class Appending:
         """What an edit of a message that is named so changes, or why nothing."""
         raise NotImplementedError
 
-    def undo(self, n: int = 1) -> Steps[Entry]:
+    def undo(self, n: Count = 1) -> Steps[Entry]:
         """Take the last n messages off; more than there are empties the session."""
-        if checked_int(n, "n") < 1:
-            raise ValueError(f"undo takes at least 1 message, got {n}")
         return (yield from self.append("undo", {"n": n}))
 
-    def label(self, id: str, text: str | None) -> Steps[Entry]:  # noqa: A002
+    def label(self, id: Ident, text: str | None) -> Steps[Entry]:  # noqa: A002
         """Name an entry; None takes the name off."""
-        payload = {"target": checked_id(id, "id"), "text": text}
-        return (yield from self.append("label", payload))
+        return (yield from self.append("label", {"target": id, "text": text}))
 
     def setting(self, key: str, value: Any) -> Steps[Entry]:
         """Set a value that belongs to the branch it is set on."""
@@ -206,44 +200,42 @@ class Appending:
         return (yield from self.append("model_change", {"model": model}))
 
     def branch(
-        self, at: str | None, name: str | None = None, *, summary: str | None = None
+        self, at: Ident | None, name: str | None = None, *, summary: str | None = None
     ) -> Steps[Entry]:
         """What is appended next hangs on entry `at`; None: before the first one.
 
         summary: of the branch that is left, which messages() has as the user's from here on.
         """
-        target = None if at is None else checked_id(at, "at")
-        drafts = [draft("leaf", {"target": target} | ({"name": name} if name else {}))]
+        drafts = [draft("leaf", {"target": at} | ({"name": name} if name else {}))]
         if summary is not None:
-            drafts.append(draft("branch_summary", {"target": target, "text": summary}))
+            drafts.append(draft("branch_summary", {"target": at, "text": summary}))
         return (yield from self.appended(drafts))[-1]
 
     def compact(
         self,
         summary: str | None = None,
-        first_kept: str | None = None,
+        first_kept: Ident | None = None,
         *,
-        replacement: Sequence[Mapping[str, Any]] | None = None,
+        replacement: Dicts | None = None,
     ) -> Steps[Entry]:
         """Messages before `first_kept` read as a summary, or all so far as `replacement`.
 
         Only `messages()` changes; every event stays.
         """
         if replacement is not None and summary is None:
-            listed = checked_list(replacement, "replacement", "messages", Mapping)
-            return (yield from self._listed("compaction", "replacement", listed))
+            return (yield from self._listed("compaction", "replacement", replacement))
         if replacement is not None or summary is None or first_kept is None:
             raise TypeError("compact() takes a summary and first_kept, or a replacement")
-        payload = {"summary": summary, "first_kept": checked_id(first_kept, "first_kept")}
+        payload = {"summary": summary, "first_kept": first_kept}
         return (yield from self.append("compaction", payload))
 
     def artifact(
         self,
-        source: artifacts.Source,
+        source: Source,
         media_type: str | None = None,
         *,
         name: str | None = None,
-        turn: str | None = None,
+        turn: Ident | None = None,
     ) -> Steps[Artifact]:
         """Keep bytes, or the file of that path, beside the session; the event names them."""
         uploaded = artifacts.upload(self.session_id, source, media_type, name)
@@ -275,7 +267,7 @@ class Appending:
         drafts: Sequence[Draft],
         *,
         synced: bool = False,
-        expected_seq: int | None = None,
+        expected_seq: Seq | None = None,
     ) -> Steps[list[Entry]]:
         """The one request behind every call that appends."""
         made = yield from self.made(drafts)
@@ -305,7 +297,7 @@ class Appending:
         made: list[wire.NewEntry],
         *,
         synced: bool,
-        expected_seq: int | None = None,
+        expected_seq: Seq | None = None,
     ) -> Steps[list[Entry]]:
         """Append what is ready to travel."""
         entries.check_size(made)

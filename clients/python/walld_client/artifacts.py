@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 from walld_client import opaque, wtf8
 from walld_client.entries import json_text, read_json
 from walld_client.errors import Refused, Unavailable
-from walld_client.given import checked_source, checked_text
+from walld_client.given import Source
 from walld_client.limits import (
     APPEND_BYTES_MAX,
     ARTIFACT_CHUNK_BYTES,
@@ -36,7 +36,7 @@ from walld_client.requests import decode_bool, decode_bytes
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages
 
-__all__ = ["Source", "fit", "fitted", "read", "resolved", "resolved_turns", "shares", "upload"]
+__all__ = ["fit", "fitted", "read", "resolved", "resolved_turns", "shares", "upload"]
 
 _K = TypeVar("_K")
 _OFFSET_TRIES = 16
@@ -44,8 +44,6 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 _LOST = ("artifact_missing", "artifact_changed")
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
-Source = bytes | bytearray | memoryview | str | os.PathLike[str]
-"""Bytes, or the path of a file."""
 
 
 class _Pieces(Protocol):
@@ -109,9 +107,6 @@ def upload(
     name: str | None = None,
 ) -> Steps[dict[str, Any]]:
     """Put bytes, or the file of that path, beside the session. Returns what names them."""
-    checked_source(source, "source")
-    checked_text(media_type, "media_type")
-    checked_text(name, "name")
     made: _Pieces
     if isinstance(source, (bytes, bytearray, memoryview)):
         made = _Held(bytes(source))

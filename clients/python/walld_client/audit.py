@@ -11,9 +11,10 @@ repair puts back what the user said and a visible mark where work was cut off; n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from walld_client.given import Kind, as_declared, checked_list, wrong
 
 __all__ = [
     "AuditedTurn",
@@ -66,7 +67,19 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     edited: dict[str, Any] | None = None
 
 
-Present = Collection[str] | Callable[[AuditedTurn], bool | None] | None
+def _present(value: Any, name: str) -> Any:
+    """Ids that are none would be found in no turn, and what the store holds called missing."""
+    if callable(value):
+        return value
+    if isinstance(value, (str, bytes)) or not isinstance(value, Collection):
+        raise wrong(name, "ids or a callable", value)
+    return frozenset(checked_list(list(value), name, "ids", str))
+
+
+Present = Annotated[
+    Collection[str] | Callable[[AuditedTurn], bool | None] | None,
+    Kind((), "ids or a callable", _present, is_optional=True),
+]
 """Turn or message ids that the application's store holds, or who answers for one turn."""
 
 
@@ -156,8 +169,6 @@ def presence(present: Present) -> Callable[[AuditedTurn], bool | None]:
         return lambda turn: None
     if callable(present):
         return present
-    if isinstance(present, (str, bytes)):
-        raise TypeError("present must be ids or a callable, got one str")
     ids = frozenset(present)
     return lambda turn: turn.turn_id in ids or turn.message_id in ids
 
@@ -183,9 +194,9 @@ def findings_of(session_id: str, facts: Mapping[str, Any], present: Present) -> 
     return found
 
 
+@as_declared
 def report_of(facts: Mapping[str, Mapping[str, Any]], present: Present) -> Report:
     """The report of sessions, by the facts of each."""
-    presence(present)  # a mistake is said even where there is nothing to ask about
     findings: list[Finding] = []
     collisions: dict[str, int] = {}
     turns = 0

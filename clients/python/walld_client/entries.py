@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import msgspec
 from walld_client import opaque
 from walld_client.errors import Unavailable
-from walld_client.given import checked_bool
-from walld_client.ids import checked_id, new_entry_id
+from walld_client.given import Dict, Ident, Name, as_declared
+from walld_client.ids import new_entry_id
 from walld_client.limits import APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX
 from walld_client.wire import messages
 
@@ -77,33 +77,34 @@ class Draft(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
 
 
+@as_declared
 def draft(
-    type: str,  # noqa: A002
-    payload: Mapping[str, Any],
+    type: Name,  # noqa: A002
+    payload: Dict,
     *,
-    id: str | None = None,  # noqa: A002
-    key: str | None = None,
+    id: Ident | None = None,  # noqa: A002
+    key: Ident | None = None,
     once: bool = False,
-    **links: Any,
+    leaf: bool = True,
+    parent: Ident | None = None,
+    turn: Ident | None = None,
+    cause: Ident | None = None,
+    correlation: Ident | None = None,
 ) -> Draft:
     """An entry to append. Raises TypeError or ValueError for what is none.
 
     An id that is drawn here is the client's own, so the entry may be sent twice and added once;
     not where it has a key, which `once` would look at instead.
     """
-    if not isinstance(type, str):
-        raise TypeError(f"type must be a str, got {opaque.clean(repr(type), 100)}")
-    if not isinstance(payload, Mapping):
-        raise TypeError(f"payload of {type!r} must be a dict, got {payload.__class__.__name__}")
-    for name in ("parent", "turn", "cause", "correlation"):
-        if links.get(name) is not None:
-            checked_id(links[name], name)
-    if "leaf" in links:
-        checked_bool(links["leaf"], "leaf")
-    fields = links | {
-        "id": new_entry_id() if id is None else checked_id(id, "id"),
-        "key": None if key is None else checked_id(key, "key"),
-        "once": checked_bool(once, "once") or (id is None and key is None),
+    fields = {
+        "id": new_entry_id() if id is None else id,
+        "key": key,
+        "once": once or (id is None and key is None),
+        "leaf": leaf,
+        "parent": parent,
+        "turn": turn,
+        "cause": cause,
+        "correlation": correlation,
         "at_ms": time.time_ns() // 1_000_000,
     }
     return Draft(type, dict(payload), fields)

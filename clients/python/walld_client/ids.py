@@ -13,6 +13,7 @@ import os
 import time
 
 from walld_client.limits import ID_BYTES_MAX
+from walld_client.opaque import brief
 
 __all__ = ["checked_id", "new_entry_id", "new_stream_id"]
 
@@ -20,7 +21,7 @@ __all__ = ["checked_id", "new_entry_id", "new_stream_id"]
 def checked_id(id: str, field: str) -> str:  # noqa: A002 - it is one
     """`id` itself. Raises ValueError naming the field, what it got and the limit."""
     if not isinstance(id, str):
-        raise ValueError(f"{field} must be a str, got {type(id).__name__}")
+        raise ValueError(f"{field} must be a str, got {type(id).__name__} {brief(id)}")
     try:
         length = len(id) if id.isascii() else len(id.encode())
     except UnicodeEncodeError:

@@ -13,7 +13,7 @@ import msgspec
 from walld_client import artifacts, audit, entries
 from walld_client.audit import Present, RepairStep, Report
 from walld_client.errors import Refused, Unavailable
-from walld_client.ids import checked_id
+from walld_client.given import Beginning, Ident, as_declared
 from walld_client.limits import TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
 from walld_client.requests import decode_bool, decode_json, decode_lines, decode_sessions
@@ -51,7 +51,8 @@ def after_posts(outbox: Outbox, steps: Steps[_T]) -> Steps[_T]:
     return (yield from steps)
 
 
-def sessions(prefix: str | None) -> Steps[list[SessionInfo]]:
+@as_declared
+def sessions(prefix: Beginning | None = None) -> Steps[list[SessionInfo]]:
     """Those of this user whose id begins so."""
     answer = yield Asked(lambda request_id: messages.Sessions(request_id, prefix or ""))
     return [
@@ -60,22 +61,22 @@ def sessions(prefix: str | None) -> Steps[list[SessionInfo]]:
     ]
 
 
-def delete(session_id: str, seen: Seen = _nothing) -> Steps[bool]:
+@as_declared
+def delete(session_id: Ident, seen: Seen = _nothing) -> Steps[bool]:
     """Remove all there is of a session, what this process has just sent of it too."""
-    checked_id(session_id, "session_id")
     answer = yield Asked(
         lambda request_id: messages.Delete(request_id, session_id, None, seen(session_id))
     )
     return decode_bool(answer)
 
 
-def audited(session_id: str | None, present: Present, seen: Seen = _nothing) -> Steps[Report]:
+@as_declared
+def audited(session_id: Ident | None, present: Present, seen: Seen = _nothing) -> Steps[Report]:
     """The report of one session, or of all."""
-    audit.presence(present)
     if session_id is not None:
         told = {session_id: ""}
     else:
-        told = {one.session_id: one.trouble for one in (yield from sessions(None))}
+        told = {one.session_id: one.trouble for one in (yield from sessions())}
     facts: dict[str, dict[str, Any]] = {}
     for one, trouble in told.items():
         try:
@@ -94,9 +95,9 @@ def _with_trouble(found: dict[str, Any], trouble: str) -> dict[str, Any]:
     return found if found.get("chain_breaks") or not trouble else found | {"unreadable": [trouble]}
 
 
-def plan(session_id: str, present: Present, seen: Seen = _nothing) -> Steps[list[RepairStep]]:
+@as_declared
+def plan(session_id: Ident, present: Present, seen: Seen = _nothing) -> Steps[list[RepairStep]]:
     """The repair of one session, what was put beside it included."""
-    audit.presence(present)
     facts = (yield from _facts(session_id, seen)) or {}
     steps = []
     for one in audit.plan_of(session_id, facts, present):
@@ -120,7 +121,6 @@ def _said(session_id: str, seq: int) -> Steps[Any]:
 
 
 def _facts(session_id: str, seen: Seen) -> Steps[dict[str, Any] | None]:
-    checked_id(session_id, "session_id")
     answer = yield Asked(
         lambda request_id: messages.Project(
             request_id, session_id, "audit", b"{}", None, seen(session_id)

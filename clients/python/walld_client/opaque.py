@@ -6,12 +6,22 @@ sent as its repr, a lone surrogate in a str as U+FFFD, and what is too long as i
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import msgspec
 from walld_client.limits import INFO_BYTES_MAX
 
-__all__ = ["clean", "cut", "info_bytes", "json_bytes", "payload_bytes", "text_bytes", "value_bytes"]
+__all__ = [
+    "brief",
+    "clean",
+    "cut",
+    "info_bytes",
+    "json_bytes",
+    "payload_bytes",
+    "text_bytes",
+    "value_bytes",
+]
 
 _DEPTH_MAX = 64
 _REPR_CHARS_MAX = 1024
@@ -21,6 +31,14 @@ def _shown(value: object) -> str:
     try:
         return repr(value)
     except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def brief(value: object) -> str:
+    """What a value looks like, in a few letters."""
+    try:
+        return reprlib.repr(value)
+    except Exception:  # an int of more digits than Python writes, a repr of the program's own
         return f"<{type(value).__name__}>"
 
 

@@ -21,7 +21,6 @@ from walld_client import process
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.requests import Conversation
-from walld_client.wire import framing
 
 __all__ = ["Query", "unreachable"]
 
@@ -103,15 +102,15 @@ class Query:
                 seconds = _left(deadline)
             if self._patience != seconds:
                 self._wait_at_most(seconds)
-            self._send(framing.encode(make(self._conversation.next_id())))
+            self._send(self._conversation.request(make))
             try:
                 return self._answer(deadline)
             except _Stale as error:
                 if again:
                     raise
                 raise Unavailable(f"{error}; whether it did what was asked is not known") from error
-        except Refused:
-            raise  # an answer like any other: the connection is good
+        except (Refused, ValueError):
+            raise  # an answer like any other, or nothing was sent: the connection is good
         except BaseException:
             self._drop()
             raise

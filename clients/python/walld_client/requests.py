@@ -6,6 +6,7 @@ Refuses: sockets and time; `query.py` and `aio.py` move the bytes, each in its o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -81,6 +82,14 @@ class Conversation:
         self._id += 1
         self._chunks.clear()
         return self._id
+
+    def request(self, make: Callable[[int], msgspec.Struct]) -> bytes:
+        """The next request, made for its id. ValueError where no frame holds it."""
+        frame = framing.encode(made := make(self.next_id()))
+        if len(frame) > framing.FRAME_BYTES_MAX:
+            text = f"this {type(made).__name__} request is {len(frame)} bytes"
+            raise ValueError(f"{text}, limit {framing.FRAME_BYTES_MAX}: nothing of it was sent")
+        return frame
 
     def feed(self, received: bytes) -> bytes | None:
         """The answer, once it is whole.

@@ -5,10 +5,10 @@ Owns: the methods that wait. Refuses: what they do (`session_steps.py`, `turn_st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from walld_client.artifacts import Source
+from walld_client.given import Beginning, Ident, Seconds, Sources
 from walld_client.limits import SUBMIT_SECONDS
 from walld_client.reply import Reply
 from walld_client.session_steps import SessionSteps
@@ -68,12 +68,12 @@ class Session(Blocking[SessionSteps]):
         self,
         content: Any,
         *,
-        message_id: str | None = None,
-        retry_of: str | None = None,
-        stream_id: str | None = None,
-        attachments: Sequence[Source | Mapping[str, Any]] = (),
+        message_id: Ident | None = None,
+        retry_of: Ident | None = None,
+        stream_id: Ident | None = None,
+        attachments: Sources = (),
         model: str | None = None,
-        timeout: float = SUBMIT_SECONDS,
+        timeout: Seconds = SUBMIT_SECONDS,
         **meta: Any,
     ) -> Turn:
         """Take in the user's message; it survives the loss of power when this returns.
@@ -95,11 +95,11 @@ class Session(Blocking[SessionSteps]):
         )
         return self._turn(run(self._query, made))
 
-    def turn(self, turn_id: str | None = None, *, stream_id: str | None = None) -> Turn:
+    def turn(self, turn_id: Ident | None = None, *, stream_id: Ident | None = None) -> Turn:
         """A turn by its id or by a stream of its replies. Refused where there is none."""
         return self._turn(run(self._query, find_turn(self._steps, turn_id, stream_id)))
 
-    def fork(self, at: str | None, new_id: str, whole: bool = False) -> Session:
+    def fork(self, at: Beginning | None, new_id: Ident, whole: bool = False) -> Session:
         """A new session from the path to entry `at`; whole: every branch.
 
         at: None for the leaf, "" for before the first entry.

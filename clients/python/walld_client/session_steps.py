@@ -9,8 +9,7 @@ for the application.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from walld_client import artifacts, entries
@@ -19,8 +18,17 @@ from walld_client.damaged import told
 from walld_client.entries import Entry
 from walld_client.errors import Refused
 from walld_client.fingerprint import workspace_fingerprint
-from walld_client.given import checked_files
-from walld_client.ids import checked_id
+from walld_client.given import (
+    Beginning,
+    Count,
+    Files,
+    Ident,
+    Name,
+    Path,
+    PathOrDict,
+    Seq,
+    as_declared,
+)
 from walld_client.limits import EVENTS_PAGE
 from walld_client.provider import FORMATS, in_format
 from walld_client.requests import decode_page, decode_placed, decode_view
@@ -40,7 +48,7 @@ class SessionSteps(Appending):
     def messages(
         self,
         format: str = "plain",  # noqa: A002
-        branch: str | None = None,
+        branch: Ident | None = None,
         compacted: bool = True,
     ) -> Steps[list[dict[str, Any]] | None]:
         """The messages up to the leaf, or up to entry `branch`. None: never written.
@@ -53,7 +61,7 @@ class SessionSteps(Appending):
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
         asked: dict[str, Any] = {"compacted": compacted}
         if branch is not None:
-            asked["branch"] = checked_id(branch, "branch")
+            asked["branch"] = branch
         found = yield from self.project("messages", **asked)
         if found is None:
             return None
@@ -64,26 +72,24 @@ class SessionSteps(Appending):
 
     def find(
         self,
-        type: str,  # noqa: A002
-        key_prefix: str | None = None,
-        last: int | None = None,
+        type: Name,  # noqa: A002
+        key_prefix: Beginning | None = None,
+        last: Count | None = None,
         *,
-        key: str | None = None,
+        key: Ident | None = None,
     ) -> Steps[list[dict[str, Any]]]:
         """Events of a type, those of a key or whose key begins so, the last n of them, in order.
 
         The daemon knows where the first and the newest event of a key are; for a prefix it reads
         the log, with `last` from its end.
         """
-        if last is not None and last < 1:
-            raise ValueError(f"find gives at least 1 event, got last={last}")
         if key is not None and key_prefix is not None:
             raise ValueError(f"find takes a key or a prefix, got {key!r} and {key_prefix!r}")
         arguments = {"type": type, "key": key, "key_prefix": key_prefix, "last": last}
         arguments = {name: value for name, value in arguments.items() if value is not None}
         return (yield from self.project("find", **arguments)) or []
 
-    def events(self, after: int = 0, branch: str | None = None) -> Steps[list[dict[str, Any]]]:
+    def events(self, after: Seq = 0, branch: Ident | None = None) -> Steps[list[dict[str, Any]]]:
         """Events with seqs above `after`, as they stand in the log.
 
         branch: only those on the path from the root to that entry.
@@ -113,7 +119,7 @@ class SessionSteps(Appending):
         found: dict[str, Any] | None = yield from self.project("state")
         return found
 
-    def project(self, /, name: str, **arguments: Any) -> Steps[Any]:
+    def project(self, /, name: Name, **arguments: Any) -> Steps[Any]:
         """A view of the session by name; None where it was never written.
 
         messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, edit_target,
@@ -141,18 +147,13 @@ class SessionSteps(Appending):
 
     # --- the files beside it ---
 
-    def checkpoint_workspace(
-        self, root: str | os.PathLike[str], files: Iterable[str | os.PathLike[str]] = ()
-    ) -> Steps[Entry]:
+    def checkpoint_workspace(self, root: Path, files: Files = ()) -> Steps[Entry]:
         """Remember what the workspace is now, for `resume_check` to compare."""
-        named = checked_files(files)
-        found = yield Done(lambda: workspace_fingerprint(root, named))
+        found = yield Done(lambda: workspace_fingerprint(root, files))
         payload = {"kind": "workspace_checkpoint", "fingerprint": found}
         return (yield from self.append("lifecycle", payload))
 
-    def resume_check(
-        self, workspace: str | os.PathLike[str] | Mapping[str, Any] | None = None
-    ) -> Steps[dict[str, Any] | None]:
+    def resume_check(self, workspace: PathOrDict | None = None) -> Steps[dict[str, Any] | None]:
         """May the work go on? What the gate says; None where the session was never written.
 
         workspace: its root, or a fingerprint made elsewhere, to compare with what it was.
@@ -166,11 +167,10 @@ class SessionSteps(Appending):
         found: dict[str, Any] | None = yield from self.project("resume", **arguments)
         return found
 
-    def forked(self, at: str | None, new_id: str, whole: bool) -> Steps[SessionSteps]:
+    @as_declared
+    def forked(self, at: Beginning | None, new_id: Ident, whole: bool) -> Steps[SessionSteps]:
         """The session that `fork` makes."""
         other = SessionSteps(new_id, self._redact, self._seen, self._outbox)
-        if at:  # an empty one: before the first entry
-            checked_id(at, "at")
         yield from self.delivered()
         session_id, seen = self.session_id, self._seen
         answer = yield Asked(

@@ -15,6 +15,7 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
+from walld_client.given import as_declared
 
 __all__ = ["Asked", "Asks", "Blocking", "Done", "Steps", "blocking", "run", "within"]
 
@@ -122,8 +123,9 @@ def blocking(
     call: Callable[Concatenate[S, P], Steps[T]],
 ) -> Callable[Concatenate[Blocking[S], P], T]:
     """The call as a method that waits."""
+    checked = as_declared(call)
 
     def waits(self: Blocking[S], /, *given: P.args, **named: P.kwargs) -> T:
-        return run(self._query, call(self._steps, *given, **named))
+        return run(self._query, checked(self._steps, *given, **named))
 
     return update_wrapper(waits, call)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from walld_client.given import Ident, as_declared
 from walld_client.reply import Reply
 from walld_client.steps import Asks, Blocking, blocking, run
 from walld_client.turn_steps import TurnSteps
@@ -72,11 +73,12 @@ class Turn(TurnFacts, Blocking[TurnSteps]):
     tool_finished = blocking(TurnSteps.tool_finished)
     observation = blocking(TurnSteps.observation)
 
+    @as_declared
     def reply(
         self,
         *,
-        stream_id: str | None = None,
-        parent: str | None = None,
+        stream_id: Ident | None = None,
+        parent: Ident | None = None,
         auto_release: bool = True,
         **meta: Any,
     ) -> Reply:

@@ -10,17 +10,16 @@ legal (the daemon says), a turn's reply (`turn.py` and `aio_turn.py` open it), s
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from walld_client import artifacts, entries
 from walld_client.entries import Entry, draft
 from walld_client.errors import NotDurable, Refused, Unavailable
 from walld_client.fingerprint import file_hashes
-from walld_client.given import checked_files, checked_list, checked_seconds
-from walld_client.ids import checked_id, new_entry_id, new_stream_id
+from walld_client.given import FileHashes, Ident, Seconds, Sources, as_declared
+from walld_client.ids import new_entry_id, new_stream_id
 from walld_client.requests import is_passing
 from walld_client.session_steps import SessionSteps
 from walld_client.steps import Done, Steps, within
@@ -39,7 +38,6 @@ _log = logging.getLogger("walld")
 _BEFORE_A_REPLY = ("submitted", "worker_started")
 _ENDS = ("completed", "interrupted")
 _SHOWN_CHARS_MAX = 200
-Files = Mapping[str, str | None] | Iterable[str | os.PathLike[str]]
 
 
 class TurnSteps:
@@ -74,12 +72,9 @@ class TurnSteps:
 
         Without one it is that of the submit, while no reply has taken it.
         """
-        if stream_id is not None:
-            checked_id(stream_id, "stream_id")
-        elif self.stream_ids and self.state in _BEFORE_A_REPLY:
-            stream_id = next(iter(self.stream_ids))
-        else:
-            stream_id = new_stream_id()
+        if stream_id is None:
+            is_fresh = bool(self.stream_ids) and self.state in _BEFORE_A_REPLY
+            stream_id = next(iter(self.stream_ids)) if is_fresh else new_stream_id()
         try:
             yield from self._moved("assistant_started", {"stream_id": stream_id})
         except (Unavailable, Refused) as error:
@@ -107,13 +102,13 @@ class TurnSteps:
         *,
         side_effect: str,
         resume_policy: str,
-        call_id: str | None = None,
+        call_id: Ident | None = None,
     ) -> Steps[Entry]:
         """A tool is about to be called. Without a call_id the entry's own id is it."""
         _check("side_effect", side_effect, SIDE_EFFECTS)
         _check("resume_policy", resume_policy, RESUME_POLICIES)
         drawn = new_entry_id()
-        call_id = drawn if call_id is None else checked_id(call_id, "call_id")
+        call_id = drawn if call_id is None else call_id
         self._within.discard(call_id)
         fields = {
             "tool": tool,
@@ -126,17 +121,17 @@ class TurnSteps:
             self._within.add(call_id)
         return entry
 
-    def decision(self, call_id: str, verdict: str, reason: str | None = None) -> Steps[Entry]:
+    def decision(self, call_id: Ident, verdict: str, reason: str | None = None) -> Steps[Entry]:
         """What a policy said of the call."""
         fields = {"verdict": verdict} | ({} if reason is None else {"reason": reason})
         return (yield from self._of_tool("tool_decision", call_id, fields))
 
-    def approval(self, call_id: str, state: str) -> Steps[Entry]:
+    def approval(self, call_id: Ident, state: str) -> Steps[Entry]:
         """A person was asked, or has said: "asked", "granted" or "denied"."""
         _check("state", state, APPROVALS)
         return (yield from self._of_tool("tool_approval", call_id, {"state": state}))
 
-    def tool_started(self, call_id: str) -> Steps[Entry]:
+    def tool_started(self, call_id: Ident) -> Steps[Entry]:
         """The effect may happen from here on.
 
         For what may be an external write this waits until it is synced: a host that lost its power
@@ -149,22 +144,19 @@ class TurnSteps:
         return entry
 
     def tool_finished(
-        self, call_id: str, result: Any = None, *, failed: bool = False, files: Files = ()
+        self, call_id: Ident, result: Any = None, *, failed: bool = False, files: FileHashes = ()
     ) -> Steps[Entry]:
         """What the call gave. files: those it wrote, which are hashed, or {path: sha256}."""
         fields: dict[str, Any] = {"result": result}
         if failed:
             fields["failed"] = True
-        named = files if isinstance(files, Mapping) else checked_files(files)
-        if named:
-            fields["files"] = (
-                dict(named)
-                if isinstance(named, Mapping)
-                else (yield Done(lambda: file_hashes(named)))
-            )
+        if isinstance(files, Mapping) and files:
+            fields["files"] = dict(files)
+        elif files:
+            fields["files"] = yield Done(lambda: file_hashes(files))
         return (yield from self._of_tool("tool_finished", call_id, fields))
 
-    def observation(self, call_id: str, text: str) -> Steps[Entry]:
+    def observation(self, call_id: Ident, text: str) -> Steps[Entry]:
         """What the model is told of the result."""
         return (yield from self._of_tool("observation", call_id, {"text": text}))
 
@@ -186,7 +178,7 @@ class TurnSteps:
         synced: bool = False,
     ) -> Steps[Entry]:
         """An event of a call; its cause is the call's event before, as far as this object saw."""
-        payload = {"call_id": checked_id(call_id, "call_id"), **fields}
+        payload = {"call_id": call_id, **fields}
         cause = self._latest.get(call_id)
         one = draft(type, payload, id=id, once=True, turn=self.turn_id, cause=cause)
         (entry,) = yield from self.session.appended([one], synced=synced)
@@ -194,28 +186,26 @@ class TurnSteps:
         return entry
 
 
+@as_declared
 def submit(
     session: SessionSteps,
     content: Any,
     *,
-    message_id: str | None,
-    retry_of: str | None,
-    stream_id: str | None,
-    attachments: Sequence[artifacts.Source | Mapping[str, Any]],
+    message_id: Ident | None,
+    retry_of: Ident | None,
+    stream_id: Ident | None,
+    attachments: Sources,
     model: str | None,
-    timeout: float,
+    timeout: Seconds,
     meta: dict[str, Any],
 ) -> Steps[TurnSteps]:
     """The user's message, synced before this returns. Its turn, or the first one of that id."""
-    checked_seconds(timeout, "timeout")
-    kinds = (bytes, bytearray, memoryview, str, os.PathLike, Mapping)
-    attachments = checked_list(attachments, "attachments", "bytes, paths or dicts", *kinds)
     began = time.monotonic()
     turn_id = new_entry_id()
-    told = new_entry_id() if message_id is None else checked_id(message_id, "message_id")
+    told = new_entry_id() if message_id is None else message_id
     payload: dict[str, Any] = {"message_id": told, "content": content}
     if stream_id is not None:
-        payload["stream_id"] = checked_id(stream_id, "stream_id")
+        payload["stream_id"] = stream_id
     if model is not None:
         payload["model"] = model
     if meta:
@@ -239,7 +229,7 @@ def _submit(
     payload: dict[str, Any],
     retry_of: str | None,
     is_drawn: bool,
-    attachments: Sequence[artifacts.Source | Mapping[str, Any]],
+    attachments: Sources,
 ) -> Steps[TurnSteps]:
     """is_drawn: the message id is nobody's, so a retry takes that of its turn."""
     told = payload["message_id"]
@@ -266,8 +256,9 @@ def _submit(
     return (yield from _first(session, entry, told, entries.read_json(made[0].payload)))
 
 
+@as_declared
 def find_turn(
-    session: SessionSteps, turn_id: str | None, stream_id: str | None
+    session: SessionSteps, turn_id: Ident | None, stream_id: Ident | None
 ) -> Steps[TurnSteps]:
     """The turn of that id, or the one that a stream replies to. Refused where there is none."""
     if (turn_id is None) == (stream_id is None):
@@ -337,7 +328,7 @@ def _shown(value: Any) -> str:
 
 def _attached(
     session: SessionSteps,
-    attachments: Sequence[artifacts.Source | Mapping[str, Any]],
+    attachments: Sources,
 ) -> Steps[list[Any]]:
     """Bytes and files become artifacts; a dict is the application's own description."""
     described: list[Any] = []
