@@ -167,6 +167,11 @@ class _Half:
             raise AttributeError(name)
         return getattr(self._stream, name)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        found: type = self._stream.__class__
+        return found
+
     def _chunk(self, raw: bytes) -> None:
         try:
             body = self._decode(raw)

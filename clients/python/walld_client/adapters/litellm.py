@@ -26,7 +26,7 @@ from typing import Any
 
 from walld_client.adapters.openai_chat import ChatFold
 from walld_client.adapters.openai_chunk import Choice, Chunk
-from walld_client.adapters.teeing import Tee
+from walld_client.adapters.teeing import Tee, made
 from walld_client.adapters.wire import held
 from walld_client.null import NullMixin
 from walld_client.reply import ReplyBase
@@ -41,7 +41,7 @@ def tee(stream: Any, reply: ReplyBase) -> Any:
 
     The reply is the program's: it ends it once its copy is safe.
     """
-    return stream if isinstance(reply, NullMixin) else _LiteLlmTee(stream, reply)
+    return stream if isinstance(reply, NullMixin) else made(_LiteLlmTee, stream, reply)
 
 
 def _innermost(stream: Any) -> Any:
