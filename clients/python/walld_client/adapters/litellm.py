@@ -72,7 +72,8 @@ class _LiteLlmTee(Tee):
             if isinstance(fold, ChatFold):
                 fold.has_one_reason = True
             delta = first.get("delta")
-            for block in held(delta).get("thinking_blocks") or () if delta is not None else ():
+            # A declared field: to look into the others as well, as `held` does, costs 0.5 us.
+            for block in vars(delta).get("thinking_blocks") or () if delta is not None else ():
                 self._beside(block)
         except Exception:
             _log.warning("a chunk is passed over", exc_info=True)
