@@ -438,3 +438,24 @@ def test_a_session_that_cannot_be_told(
     assert [one.message.split(":")[0] for one in caplog.records if one.name == "walld"] == [
         "a model call is not recorded"
     ]
+
+
+@each_way
+def test_a_tool_that_raises(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, what: str
+) -> None:
+    """Hooks are told neither of it nor of a run that ends so: nobody says that the call is done."""
+
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        raise ValueError(city)
+
+    session = f"raises {what}"
+    tool = agents.function_tool(weather, failure_error_function=None)
+    with pytest.raises(agents.UserError):
+        loop.run(go(agent_of("chat", "tool", tool), hooks_of(walld, session), what))
+    gc.collect()  # the run's context, which its exception held
+    (reply,) = walld.recover_all(session)
+    calls = [one for one in reply.segments if one.kind == "tool"]
+    assert [(one.result, one.outcome) for one in calls] == [(None, "unknown")] * 2
+    assert (started([reply]), reply.status) == (["call_a", "call_b"], "complete")
