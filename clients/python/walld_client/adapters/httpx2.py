@@ -33,7 +33,7 @@ with needs("httpx2", "httpx2"):
 __all__ = ["async_response_hook", "record_response", "response_hook"]
 
 _log = logging.getLogger("walld")
-_PASSED_OVER = {"", "application/json", "application/x-jsonl"}
+_PASSED_OVER = {"application/json", "application/x-jsonl"}
 """Content types of which nothing is said: answers that were not streamed, results of batches; and
 those of which it was."""
 
