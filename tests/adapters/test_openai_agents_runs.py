@@ -11,6 +11,7 @@ import importlib
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any
 
@@ -459,3 +460,22 @@ def test_a_tool_that_raises(
     calls = [one for one in reply.segments if one.kind == "tool"]
     assert [(one.result, one.outcome) for one in calls] == [(None, "unknown")] * 2
     assert (started([reply]), reply.status) == (["call_a", "call_b"], "complete")
+
+
+@pytest.mark.parametrize("is_teed", [False, True])
+def test_a_stream_that_is_closed_early_is_closed(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, is_teed: bool
+) -> None:
+    """Agents waits there until its run is through, and what it saves is saved."""
+
+    async def main() -> None:
+        hooks = hooks_of(walld, f"closed early {is_teed}")
+        agent = agent_of("responses", "text:ms30")
+        result = agents.Runner.run_streamed(agent, "hello", hooks=hooks)
+        async with aclosing(hooks.tee(result) if is_teed else result.stream_events()) as events:
+            async for event in events:
+                if event.type == "raw_response_event":
+                    break
+        assert result.run_loop_task.done()
+
+    loop.run(main())

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from walld_client.adapters.call_names import CallNames
@@ -242,13 +242,17 @@ class _Run:
 
     async def tee(self, result: Any) -> AsyncIterator[Any]:
         """Its events, and how they end."""
+        events = result.stream_events()
         try:
-            async for event in result.stream_events():
+            async for event in events:
                 self._event(event)
                 yield event
         except BaseException as error:
             self._broke(error)
             raise
+        finally:
+            if isinstance(events, AsyncGenerator):  # Agents waits there for its run
+                await events.aclose()
         self._ended(result)
 
     @safely
