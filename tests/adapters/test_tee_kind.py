@@ -94,6 +94,28 @@ def test_a_teed_stream_that_is_awaited_is_of_its_class_and_colour(
     asyncio.run(main())
 
 
+def test_a_teed_helper_that_is_read_to_its_end_is_what_that_gives(
+    walld: walld_client.Client, replay: Replay
+) -> None:
+    with openai.OpenAI(base_url=replay.url + "/v1", api_key="x") as sdk:
+        with sdk.responses.stream(model="text", input="hello") as stream:
+            assert stream.until_done() is stream
+        manager = sdk.responses.stream(model="text", input="hello")
+        with walld.reply("s") as reply, tee(manager, reply) as stream:
+            assert stream.until_done() is stream
+            reply.end()
+
+    async def main() -> None:
+        async with openai.AsyncOpenAI(base_url=replay.url + "/v1", api_key="x") as sdk:
+            manager = sdk.responses.stream(model="text", input="hello")
+            with walld.reply("s") as reply:
+                async with tee(manager, reply) as stream:
+                    assert await stream.until_done() is stream
+                reply.end()
+
+    asyncio.run(main())
+
+
 def test_what_is_set_on_a_teed_stream_is_set_on_the_stream(
     walld: walld_client.Client, replay: Replay
 ) -> None:

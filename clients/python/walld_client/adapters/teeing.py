@@ -161,6 +161,10 @@ class Tee:
         _check(entered, read)
         return made(self._kind, entered, self._reply)
 
+    def _own(self, given: Any) -> Any:
+        """What the program gets where the stream gives itself, or something else."""
+        return self if given is self._stream else given
+
     def _each_text(self) -> Iterator[str]:
         for event in cast("Iterable[Any]", self):
             if (text := _text_of(event)) is not None:
@@ -170,7 +174,7 @@ class Tee:
         def read(*args: Any, **named: Any) -> Any:
             for _ in cast("Iterable[Any]", self):
                 pass
-            return found(*args, **named)
+            return self._own(found(*args, **named))
 
         return read
 
@@ -183,7 +187,7 @@ class Tee:
         async def read(*args: Any, **named: Any) -> Any:
             async for _ in cast("AsyncIterable[Any]", self):
                 pass
-            return await found(*args, **named)
+            return self._own(await found(*args, **named))
 
         return read
 
