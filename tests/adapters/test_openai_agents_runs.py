@@ -479,3 +479,27 @@ def test_a_stream_that_is_closed_early_is_closed(
         assert result.run_loop_task.done()
 
     loop.run(main())
+
+
+@each_way
+@each_wire
+def test_a_handoff_is_the_result_of_its_call(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+    what: str,
+) -> None:
+    """No hook names its call: the events do, or else what the next model is asked."""
+    session = f"handoff {wire} {what}"
+    other = agent_of(wire, "text").clone(name="b")
+    hand_off = agents.handoff(other, tool_name_override="weather")
+    agent = agent_of(wire, "tool").clone(handoffs=[hand_off])
+    loop.run(go(agent, hooks_of(walld, session), what))
+    first, second = walld.recover_all(session)
+    calls = [one for one in first.segments if one.kind == "tool"]
+    assert [one.outcome for one in calls] == ["done", "done"]
+    assert calls[0].result == '{"assistant": "b"}'
+    assert "ignoring" in calls[1].result
+    assert (first.status, second.status) == ("complete", "complete")
+    assert second.text == told(answer("chat", "after-tool"))["text"]

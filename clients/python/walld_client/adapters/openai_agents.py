@@ -17,6 +17,9 @@ A tool's context is another one than its model's. Its run is told by the very ob
 which Agents hands on from the answer to the tool; where a run goes on that was interrupted, by a
 copy of it, equal to the response's id; or else by the usage, which a run's contexts share.
 
+No hook tells the call of a handoff, nor of some tools: the events do, and without `tee` what the
+next model is asked, unless the program leaves it out there (an input filter).
+
 The calls of a run that was interrupted wait as long as the program holds its result or state, also
 where that was teed: either holds what the model has answered. One that is approved behind that, in
 another process say, stays open, and so does one that is rejected: no hook tells of it.
@@ -55,6 +58,7 @@ _WITHOUT_USAGE = Failure(
     " usage, which is sent last, came; ask for it with ModelSettings(include_usage=True)",
     "no_terminal_event",
 )
+_RESULTS = ("tool_call_output_item", "handoff_output_item")
 
 
 class WalldHooks(RunHooks[Any]):
@@ -94,8 +98,11 @@ class WalldHooks(RunHooks[Any]):
         return run.tee(result)
 
     @safely
-    def _llm_started(self, context: Any) -> None:
-        self._run_of(context).begin()
+    def _llm_started(self, context: Any, items: Any) -> None:
+        run = self._run_of(context)
+        if not run.is_teed:
+            run.is_asked(items)
+        run.begin()
 
     @safely
     def _llm_ended(self, context: Any, response: Any) -> None:
@@ -167,9 +174,11 @@ class WalldHooks(RunHooks[Any]):
         if is_told and run is not None and run.is_teed:
             run.told[call_id] += 1
 
-    async def on_llm_start(self, context: Any, *_: Any, **__: Any) -> None:
+    async def on_llm_start(
+        self, context: Any, agent: Any = None, system_prompt: Any = None, input_items: Any = ()
+    ) -> None:
         """A model is asked."""
-        self._llm_started(context)
+        self._llm_started(context, input_items)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         """A model's answer, whole."""
@@ -219,6 +228,14 @@ class _Run:
         """What the model has answered last, as far as anybody has it."""
         return self.asked or [one for ref in self.held if (one := ref()) is not None]
 
+    def is_asked(self, items: Any) -> None:
+        """What the model is told of the calls of its last answer: hooks do not tell of all."""
+        for item in reversed(items):
+            have = plain(item)
+            if not isinstance(have, dict) or not str(have.get("type")).endswith("_call_output"):
+                return
+            self._board.tool_result((self.key,), have.get("call_id"), plain(have.get("output")))
+
     def begin(self) -> None:
         """A model is asked, in the context of the run: its session is asked for there."""
         if not self.is_teed:
@@ -259,13 +276,15 @@ class _Run:
     def _event(self, event: Any) -> None:
         if event.type == "raw_response_event":
             self._said(event.data)
-        elif event.type == "run_item_stream_event" and event.name == "tool_output":
+        elif event.type == "run_item_stream_event" and event.item.type in _RESULTS:
             raw = plain(event.item.raw_item)
-            call_id = raw.get("call_id") if isinstance(raw, dict) else None
+            have = raw if isinstance(raw, dict) else {}
+            call_id = have.get("call_id")
             if self.told[call_id]:  # it may be a result of another call of the same id by now
                 self.told[call_id] -= 1
             else:
-                self._board.tool_result((self.key,), call_id, plain(event.item.output))
+                output = getattr(event.item, "output", have.get("output"))
+                self._board.tool_result((self.key,), call_id, plain(output))
 
     def _said(self, item: Any) -> None:
         if item.type == "response.created" or self._call is None:
