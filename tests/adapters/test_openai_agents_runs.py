@@ -503,3 +503,31 @@ def test_a_handoff_is_the_result_of_its_call(
     assert "ignoring" in calls[1].result
     assert (first.status, second.status) == ("complete", "complete")
     assert second.text == told(answer("chat", "after-tool"))["text"]
+
+
+@each_way
+@each_wire
+def test_a_call_that_is_rejected_has_what_the_model_is_told(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+    what: str,
+) -> None:
+    session = f"rejected {wire} {what}"
+
+    async def main() -> None:
+        agent, hooks = agent_of(wire, "tool", guarded()), hooks_of(walld, session)
+        state = (await go(agent, hooks, what)).to_state()
+        first, second = state.get_interruptions()
+        state.approve(first)
+        state.reject(second)
+        await go(agent, hooks, what, state)
+
+    loop.run(main())
+    first, second = walld.recover_all(session)
+    calls = [one for one in first.segments if one.kind == "tool"]
+    assert [one.outcome for one in calls] == ["done", "done"]
+    assert (calls[0].result, started([first])) == ("nobody in Oslo", ["call_a"])
+    assert "not approved" in calls[1].result
+    assert (first.status, second.status) == ("complete", "complete")

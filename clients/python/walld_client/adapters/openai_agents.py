@@ -17,12 +17,12 @@ A tool's context is another one than its model's. Its run is told by the very ob
 which Agents hands on from the answer to the tool; where a run goes on that was interrupted, by a
 copy of it, equal to the response's id; or else by the usage, which a run's contexts share.
 
-No hook tells the call of a handoff, nor of some tools: the events do, and without `tee` what the
-next model is asked, unless the program leaves it out there (an input filter).
+No hook tells the result of a handoff's call, of one that is rejected, or of some tools. The events
+do of a run's own, and so does what the next model is told, unless an input filter leaves it out.
 
 The calls of a run that was interrupted wait as long as the program holds its result or state, also
 where that was teed: either holds what the model has answered. One that is approved behind that, in
-another process say, stays open, and so does one that is rejected: no hook tells of it.
+another process say, stays open.
 
 Of a Chat model that is not at OpenAI itself Agents makes up a `response.completed`, also for a
 stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
@@ -100,9 +100,18 @@ class WalldHooks(RunHooks[Any]):
     @safely
     def _llm_started(self, context: Any, items: Any) -> None:
         run = self._run_of(context)
-        if not run.is_teed:
-            run.is_asked(items)
+        for item in reversed(items):
+            have = plain(item)
+            if not isinstance(have, dict) or not str(have.get("type")).endswith("_call_output"):
+                break
+            self._is_told(run, have.get("call_id"), plain(have.get("output")))
         run.begin()
+
+    def _is_told(self, run: _Run, call_id: Any, output: Any) -> None:
+        """What the model is told of a call of the answer before: hooks do not tell of all."""
+        before = self._run_with(call_id) or run
+        if before is not run or not run.is_teed:
+            self._board.tool_result((before.key,), call_id, output)
 
     @safely
     def _llm_ended(self, context: Any, response: Any) -> None:
@@ -152,8 +161,15 @@ class WalldHooks(RunHooks[Any]):
         runs = [*self._runs.values(), *self._held]
         item, usage = getattr(context, "tool_call", None), getattr(context, "usage", None)
         found = [run for run in runs if any(one is item for one in run.items())]
-        found = found or [run for run in runs if any(_has_id_of(item, one) for one in run.items())]
+        if not found and (run := self._run_with(getattr(item, "call_id", None))) is not None:
+            return run
         found = found or [run for run in runs if run.usage is usage]
+        return found[0] if len(found) == 1 else None
+
+    def _run_with(self, call_id: Any) -> _Run | None:
+        """The run whose model has given this very id."""
+        runs = [*self._runs.values(), *self._held]
+        found = [run for run in runs if any(_is_id_of(call_id, one) for one in run.items())]
         return found[0] if len(found) == 1 else None
 
     @safely
@@ -227,14 +243,6 @@ class _Run:
     def items(self) -> list[Any]:
         """What the model has answered last, as far as anybody has it."""
         return self.asked or [one for ref in self.held if (one := ref()) is not None]
-
-    def is_asked(self, items: Any) -> None:
-        """What the model is told of the calls of its last answer: hooks do not tell of all."""
-        for item in reversed(items):
-            have = plain(item)
-            if not isinstance(have, dict) or not str(have.get("type")).endswith("_call_output"):
-                return
-            self._board.tool_result((self.key,), have.get("call_id"), plain(have.get("output")))
 
     def begin(self) -> None:
         """A model is asked, in the context of the run: its session is asked for there."""
@@ -341,9 +349,8 @@ def _give_own_id(item: Any) -> None:
         item.call_id = call_id.encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass")
 
 
-def _has_id_of(item: Any, asked: Any) -> bool:
-    """Is `item` the call that was asked for, or a copy of it? Of a character Python has one str."""
-    call_id = getattr(item, "call_id", None)
+def _is_id_of(call_id: Any, asked: Any) -> bool:
+    """Is it the very one of the call that was asked for? Of a character Python has one str."""
     return type(call_id) is str and len(call_id) > 1 and call_id is getattr(asked, "call_id", None)
 
 
