@@ -55,6 +55,7 @@ GROUPS = {
             "test_openai_anthropic.py",
             "test_promises.py",
             "test_tee.py",
+            "test_tee_kind.py",
             "test_httpx2_streams.py",
             "test_odd_streams.py",
             "test_told_again.py",

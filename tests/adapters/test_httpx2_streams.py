@@ -288,6 +288,9 @@ def test_a_body_that_is_no_stream_of_events_is_said_once(
     def retyped(response: Any) -> None:
         response.headers["content-type"] = "application/octet-stream; x=1"
 
+    def untyped(response: Any) -> None:
+        del response.headers["content-type"]
+
     hook = hooks.response_hook(walld, "s")
     with httpx2.Client(event_hooks={"response": [hook]}) as http:
         assert http.post(path(replay), json={**BODY, "stream": False}).json()["choices"]
@@ -295,8 +298,11 @@ def test_a_body_that_is_no_stream_of_events_is_said_once(
     for _ in range(2):
         with httpx2.Client(event_hooks={"response": [retyped, hook]}) as http:
             http.post(path(replay), json=BODY)
-    (said,) = caplog.messages
-    assert "application/octet-stream" in said
+        with httpx2.Client(event_hooks={"response": [untyped, hook]}) as http:
+            http.post(path(replay), json=BODY)
+    first, second = caplog.messages
+    assert "application/octet-stream" in first
+    assert "''" in second
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])

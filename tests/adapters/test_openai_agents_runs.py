@@ -11,6 +11,7 @@ import importlib
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any
 
@@ -438,3 +439,95 @@ def test_a_session_that_cannot_be_told(
     assert [one.message.split(":")[0] for one in caplog.records if one.name == "walld"] == [
         "a model call is not recorded"
     ]
+
+
+@each_way
+def test_a_tool_that_raises(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, what: str
+) -> None:
+    """Hooks are told neither of it nor of a run that ends so: nobody says that the call is done."""
+
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        raise ValueError(city)
+
+    session = f"raises {what}"
+    tool = agents.function_tool(weather, failure_error_function=None)
+    with pytest.raises(agents.UserError):
+        loop.run(go(agent_of("chat", "tool", tool), hooks_of(walld, session), what))
+    gc.collect()  # the run's context, which its exception held
+    (reply,) = walld.recover_all(session)
+    calls = [one for one in reply.segments if one.kind == "tool"]
+    assert [(one.result, one.outcome) for one in calls] == [(None, "unknown")] * 2
+    assert (started([reply]), reply.status) == (["call_a", "call_b"], "complete")
+
+
+@pytest.mark.parametrize("is_teed", [False, True])
+def test_a_stream_that_is_closed_early_is_closed(
+    walld: walld_client.Client, agent_of: Callable[..., Any], loop: asyncio.Runner, is_teed: bool
+) -> None:
+    """Agents waits there until its run is through, and what it saves is saved."""
+
+    async def main() -> None:
+        hooks = hooks_of(walld, f"closed early {is_teed}")
+        agent = agent_of("responses", "text:ms30")
+        result = agents.Runner.run_streamed(agent, "hello", hooks=hooks)
+        async with aclosing(hooks.tee(result) if is_teed else result.stream_events()) as events:
+            async for event in events:
+                if event.type == "raw_response_event":
+                    break
+        assert result.run_loop_task.done()
+
+    loop.run(main())
+
+
+@each_way
+@each_wire
+def test_a_handoff_is_the_result_of_its_call(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+    what: str,
+) -> None:
+    """No hook names its call: the events do, or else what the next model is asked."""
+    session = f"handoff {wire} {what}"
+    other = agent_of(wire, "text").clone(name="b")
+    hand_off = agents.handoff(other, tool_name_override="weather")
+    agent = agent_of(wire, "tool").clone(handoffs=[hand_off])
+    loop.run(go(agent, hooks_of(walld, session), what))
+    first, second = walld.recover_all(session)
+    calls = [one for one in first.segments if one.kind == "tool"]
+    assert [one.outcome for one in calls] == ["done", "done"]
+    assert calls[0].result == '{"assistant": "b"}'
+    assert "ignoring" in calls[1].result
+    assert (first.status, second.status) == ("complete", "complete")
+    assert second.text == told(answer("chat", "after-tool"))["text"]
+
+
+@each_way
+@each_wire
+def test_a_call_that_is_rejected_has_what_the_model_is_told(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+    what: str,
+) -> None:
+    session = f"rejected {wire} {what}"
+
+    async def main() -> None:
+        agent, hooks = agent_of(wire, "tool", guarded()), hooks_of(walld, session)
+        state = (await go(agent, hooks, what)).to_state()
+        first, second = state.get_interruptions()
+        state.approve(first)
+        state.reject(second)
+        await go(agent, hooks, what, state)
+
+    loop.run(main())
+    first, second = walld.recover_all(session)
+    calls = [one for one in first.segments if one.kind == "tool"]
+    assert [one.outcome for one in calls] == ["done", "done"]
+    assert (calls[0].result, started([first])) == ("nobody in Oslo", ["call_a"])
+    assert "not approved" in calls[1].result
+    assert (first.status, second.status) == ("complete", "complete")

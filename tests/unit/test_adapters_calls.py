@@ -156,7 +156,10 @@ def test_a_call_of_anthropic_that_begins_whole_and_is_streamed_all_the_same() ->
 
 
 @pytest.mark.parametrize("end", [[DONE], []])
-@pytest.mark.parametrize("reason", ["error", "ERROR", "network_error", "abort"])
+@pytest.mark.parametrize(
+    "reason",
+    ["error", "ERROR", "network_error", "abort", "malformed_tool_use", "UNEXPECTED_TOOL_CALL"],
+)
 def test_a_finish_reason_that_is_an_error(reason: str, end: list[bytes]) -> None:
     said = recorded(chunk({"content": "a"}), chunk({}, reason), chunk({"content": "b"}), *end)
     about = {"kind": "finish_reason_error", "detail": None}
@@ -165,6 +168,25 @@ def test_a_finish_reason_that_is_an_error(reason: str, end: list[bytes]) -> None
         ("token", "b"),
         ("error", f"the finish reason is '{reason}'", about),
     ]
+
+
+def test_a_finish_reason_that_is_an_error_on_the_other_wires() -> None:
+    about = {"kind": "finish_reason_error", "detail": None}
+    said = recorded(
+        STARTED,
+        {"type": "message_delta", "delta": {"stop_reason": "network_error"}},
+        {"type": "message_stop"},
+    )
+    assert said[-1] == ("error", "the finish reason is 'network_error'", about)
+    details = {"status": "incomplete", "incomplete_details": {"reason": "error"}}
+    last = {"type": "response.incomplete", "response": {"id": "r", **details}}
+    said = recorded(CREATED, HELLO, last)
+    assert said[-1] == ("error", "the finish reason is 'error'", about)
+
+
+def test_a_finish_reason_that_nobody_knows_is_an_end() -> None:
+    said = recorded(chunk({"content": "a"}), chunk({}, "a word of its own"), DONE)
+    assert said == [("token", "a"), ("finish", "a word of its own"), ("end",)]
 
 
 def test_the_daemon_takes_the_same_reasons_for_errors() -> None:

@@ -82,8 +82,10 @@ def test_a_clean_end_is_whole_but_for_a_gap() -> None:
         ("content-filter", "provider_filter"),
         ("refusal", "provider_filter"),
         ("SAFETY", "provider_filter"),
+        ("sensitive", "provider_filter"),
         ("error", "provider_error"),
         ("MALFORMED_FUNCTION_CALL", "provider_error"),
+        ("malformed_tool_use", "provider_error"),
     ],
 )
 @pytest.mark.parametrize("ended_clean", [True, False])
@@ -100,7 +102,7 @@ def test_a_gap_comes_before_everything() -> None:
 
 
 def test_a_finish_for_tools_means_the_run_was_to_go_on() -> None:
-    for finish in ("tool_calls", "tool-calls", "tool_use", "function_call", "pause_turn"):
+    for finish in ("tool_calls", "tool-calls", "tool_use", "pause_turn", "compaction"):
         assert judged(WHOLE, tool("done"), finish=finish) == "provider_paused"
         assert judged(WHOLE, tool("unknown"), finish=finish) == "tool_open"
         assert judged(WHOLE, tool("unknown", complete=False), finish=finish) == "tool_arguments"

@@ -175,8 +175,8 @@ class ReplyBase:
     def tool_arguments(self, delta: str, *, call_id: str) -> int:
         """The next piece of a call's JSON arguments, as the provider streams them."""
         call_id = checked_id(call_id, "call_id")
-        pieces = self._pieces(delta)
-        return self._say(*[messages.ToolArguments(ID, ID, call_id, piece) for piece in pieces])
+        events = [messages.ToolArguments(ID, ID, call_id, piece) for piece in self._pieces(delta)]
+        return say(self._link, self._stream, events)
 
     def tool_result(
         self,

@@ -19,7 +19,9 @@ import { CallNames } from "./callNames.ts";
 const NO_TERMINAL_EVENT = "no_terminal_event";
 /** Finish reasons that are no end: the daemon's verdict is `provider_error` for these. */
 const FAILURES: ReadonlySet<string> = new Set([
-  "abort", "aborted", "error", "failed", "insufficient_system_resource", "malformed_function_call", "network_error",
+  "abort", "aborted", "error", "failed", "insufficient_system_resource", "malformed_function_call",
+  "malformed_model_output", "malformed_response", "malformed_tool_use", "missing_thought_signature", "network_error",
+  "timeout", "too_many_tool_calls", "unexpected_tool_call",
 ]);
 const LEFT = "the answer before it was left before its end";
 

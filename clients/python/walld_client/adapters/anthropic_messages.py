@@ -10,7 +10,8 @@ Owns: events to calls on a reply. Refuses: bytes (`body.py`).
   `*_tool_result` block the result.
 - Signatures and redacted thinking are kept as events: a program that resumes a message must send
   them back. They are no text.
-- Done is `message_stop`, and nothing else: a body that ends behind a stop_reason is cut.
+- Done is `message_stop`, and nothing else: a body that ends behind a stop_reason is cut. A
+  stop_reason that says a failure (`network_error` of some gateways) is no end but one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 import msgspec
 from walld_client.adapters.call_names import CallNames
-from walld_client.adapters.wire import Fold, Sink, call_name, failure_of, plain
+from walld_client.adapters.wire import Fold, Sink, call_name, failure_of, finish_failure, plain
 
 __all__ = ["EVENT_TYPES", "MessageEvent", "MessagesFold"]
 
@@ -79,10 +80,13 @@ class MessagesFold(Fold):
             sink.event("provider", {"wire": "anthropic-messages", **about})
         elif kind == "message_delta":
             reason = getattr(item.delta, "stop_reason", None)
-            if reason:
+            if reason and (failure := finish_failure(reason)) is not None:
+                self.complaint = failure
+            elif reason:
                 sink.finish(str(reason))
         elif kind == "message_stop":
-            self.is_ended = True
+            self.failure = self.complaint
+            self.is_ended = self.failure is None
         elif kind == "error" or (type(item) is MessageEvent and item.error):
             self.failure = failure_of(item.error, "the provider reported an error")
 

@@ -33,7 +33,7 @@ with needs("httpx2", "httpx2"):
 __all__ = ["async_response_hook", "record_response", "response_hook"]
 
 _log = logging.getLogger("walld")
-_PASSED_OVER = {"", "application/json", "application/x-jsonl"}
+_PASSED_OVER = {"application/json", "application/x-jsonl"}
 """Content types of which nothing is said: answers that were not streamed, results of batches; and
 those of which it was."""
 
@@ -166,6 +166,11 @@ class _Half:
         if name == "_stream":  # one that is just being copied
             raise AttributeError(name)
         return getattr(self._stream, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        found: type = self._stream.__class__
+        return found
 
     def _chunk(self, raw: bytes) -> None:
         try:

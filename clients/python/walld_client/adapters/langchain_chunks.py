@@ -118,10 +118,10 @@ class Chunks:
     def _called(self, chunk: Any, **about: Any) -> None:
         """A piece of a call; as a rule only the first has its id, or none has."""
         index, given, name = chunk.get("index"), chunk.get("id"), chunk.get("name")
-        known = self._call_of(index, given, name)
+        known = self._call_of(index, given, name) if given or name else self._ids.get(index)
         if known is None:
             known = self._ids[index] = self._begun(given, name, **about)
-        else:
+        elif given or name:
             self._told_again(known, given, name, **about)
         if arguments := chunk.get("args"):
             self.call.tool_arguments(arguments, call_id=known)

@@ -26,7 +26,7 @@ from typing import Any
 
 from walld_client.adapters.openai_chat import ChatFold
 from walld_client.adapters.openai_chunk import Choice, Chunk
-from walld_client.adapters.teeing import Tee
+from walld_client.adapters.teeing import Tee, made
 from walld_client.adapters.wire import held
 from walld_client.null import NullMixin
 from walld_client.reply import ReplyBase
@@ -41,7 +41,7 @@ def tee(stream: Any, reply: ReplyBase) -> Any:
 
     The reply is the program's: it ends it once its copy is safe.
     """
-    return stream if isinstance(reply, NullMixin) else _LiteLlmTee(stream, reply)
+    return stream if isinstance(reply, NullMixin) else made(_LiteLlmTee, stream, reply)
 
 
 def _innermost(stream: Any) -> Any:
@@ -72,7 +72,8 @@ class _LiteLlmTee(Tee):
             if isinstance(fold, ChatFold):
                 fold.has_one_reason = True
             delta = first.get("delta")
-            for block in held(delta).get("thinking_blocks") or () if delta is not None else ():
+            # A declared field: to look into the others as well, as `held` does, costs 0.5 us.
+            for block in vars(delta).get("thinking_blocks") or () if delta is not None else ():
                 self._beside(block)
         except Exception:
             _log.warning("a chunk is passed over", exc_info=True)

@@ -17,9 +17,12 @@ A tool's context is another one than its model's. Its run is told by the very ob
 which Agents hands on from the answer to the tool; where a run goes on that was interrupted, by a
 copy of it, equal to the response's id; or else by the usage, which a run's contexts share.
 
+No hook tells the result of a handoff's call, of one that is rejected, or of some tools. The events
+do of a run's own, and so does what the next model is told, unless an input filter leaves it out.
+
 The calls of a run that was interrupted wait as long as the program holds its result or state, also
 where that was teed: either holds what the model has answered. One that is approved behind that, in
-another process say, stays open, and so does one that is rejected: no hook tells of it.
+another process say, stays open.
 
 Of a Chat model that is not at OpenAI itself Agents makes up a `response.completed`, also for a
 stream that was cut without a word, and keeps the finish reason to itself. What tells them apart is
@@ -33,7 +36,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from walld_client.adapters.call_names import CallNames
@@ -55,6 +58,7 @@ _WITHOUT_USAGE = Failure(
     " usage, which is sent last, came; ask for it with ModelSettings(include_usage=True)",
     "no_terminal_event",
 )
+_RESULTS = ("tool_call_output_item", "handoff_output_item")
 
 
 class WalldHooks(RunHooks[Any]):
@@ -94,8 +98,20 @@ class WalldHooks(RunHooks[Any]):
         return run.tee(result)
 
     @safely
-    def _llm_started(self, context: Any) -> None:
-        self._run_of(context).begin()
+    def _llm_started(self, context: Any, items: Any) -> None:
+        run = self._run_of(context)
+        for item in reversed(items):
+            have = plain(item)
+            if not isinstance(have, dict) or not str(have.get("type")).endswith("_call_output"):
+                break
+            self._is_told(run, have.get("call_id"), plain(have.get("output")))
+        run.begin()
+
+    def _is_told(self, run: _Run, call_id: Any, output: Any) -> None:
+        """What the model is told of a call of the answer before: hooks do not tell of all."""
+        before = self._run_with(call_id) or run
+        if before is not run or not run.is_teed:
+            self._board.tool_result((before.key,), call_id, output)
 
     @safely
     def _llm_ended(self, context: Any, response: Any) -> None:
@@ -145,8 +161,15 @@ class WalldHooks(RunHooks[Any]):
         runs = [*self._runs.values(), *self._held]
         item, usage = getattr(context, "tool_call", None), getattr(context, "usage", None)
         found = [run for run in runs if any(one is item for one in run.items())]
-        found = found or [run for run in runs if any(_has_id_of(item, one) for one in run.items())]
+        if not found and (run := self._run_with(getattr(item, "call_id", None))) is not None:
+            return run
         found = found or [run for run in runs if run.usage is usage]
+        return found[0] if len(found) == 1 else None
+
+    def _run_with(self, call_id: Any) -> _Run | None:
+        """The run whose model has given this very id."""
+        runs = [*self._runs.values(), *self._held]
+        found = [run for run in runs if any(_is_id_of(call_id, one) for one in run.items())]
         return found[0] if len(found) == 1 else None
 
     @safely
@@ -167,9 +190,11 @@ class WalldHooks(RunHooks[Any]):
         if is_told and run is not None and run.is_teed:
             run.told[call_id] += 1
 
-    async def on_llm_start(self, context: Any, *_: Any, **__: Any) -> None:
+    async def on_llm_start(
+        self, context: Any, agent: Any = None, system_prompt: Any = None, input_items: Any = ()
+    ) -> None:
         """A model is asked."""
-        self._llm_started(context)
+        self._llm_started(context, input_items)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         """A model's answer, whole."""
@@ -242,26 +267,32 @@ class _Run:
 
     async def tee(self, result: Any) -> AsyncIterator[Any]:
         """Its events, and how they end."""
+        events = result.stream_events()
         try:
-            async for event in result.stream_events():
+            async for event in events:
                 self._event(event)
                 yield event
         except BaseException as error:
             self._broke(error)
             raise
+        finally:
+            if isinstance(events, AsyncGenerator):  # Agents waits there for its run
+                await events.aclose()
         self._ended(result)
 
     @safely
     def _event(self, event: Any) -> None:
         if event.type == "raw_response_event":
             self._said(event.data)
-        elif event.type == "run_item_stream_event" and event.name == "tool_output":
+        elif event.type == "run_item_stream_event" and event.item.type in _RESULTS:
             raw = plain(event.item.raw_item)
-            call_id = raw.get("call_id") if isinstance(raw, dict) else None
+            have = raw if isinstance(raw, dict) else {}
+            call_id = have.get("call_id")
             if self.told[call_id]:  # it may be a result of another call of the same id by now
                 self.told[call_id] -= 1
             else:
-                self._board.tool_result((self.key,), call_id, plain(event.item.output))
+                output = getattr(event.item, "output", have.get("output"))
+                self._board.tool_result((self.key,), call_id, plain(output))
 
     def _said(self, item: Any) -> None:
         if item.type == "response.created" or self._call is None:
@@ -318,9 +349,8 @@ def _give_own_id(item: Any) -> None:
         item.call_id = call_id.encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass")
 
 
-def _has_id_of(item: Any, asked: Any) -> bool:
-    """Is `item` the call that was asked for, or a copy of it? Of a character Python has one str."""
-    call_id = getattr(item, "call_id", None)
+def _is_id_of(call_id: Any, asked: Any) -> bool:
+    """Is it the very one of the call that was asked for? Of a character Python has one str."""
     return type(call_id) is str and len(call_id) > 1 and call_id is getattr(asked, "call_id", None)
 
 

@@ -31,6 +31,7 @@ from walld_client.adapters.wire import (
     Sink,
     call_name,
     failure_of,
+    finish_failure,
     finish_word,
     plain,
 )
@@ -153,7 +154,7 @@ class ResponsesFold(Fold):
             self.failure = self.complaint or Failure("the response was cancelled", "cancelled")
 
     def _over(self, reason: str, sink: Sink) -> None:
-        self.failure = self.complaint
+        self.failure = self.complaint or finish_failure(reason)
         if self.failure is None:
             sink.finish(reason)
             self.is_ended = True

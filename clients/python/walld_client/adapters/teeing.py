@@ -9,6 +9,10 @@
 Owns: the wrapper, and what a second stream on the same reply means. Refuses: what was said
 (`recording.py`).
 
+Programs and instrumentation ask a stream for its class, and whether it has `__aiter__` (it is
+asynchronous then), before they read it. So a tee is of the class of its stream for `isinstance`, as
+wrapt's proxies are, has of these methods what its stream has, and hands on what is set on it.
+
 The reply is the program's: tee says what came and the provider's finish, and leaves the end to
 the program, which knows when its copy is safe. A stream that failed makes that end an error,
 `end()` too, which returns 0: by an exception of the SDK, which the program may have caught, by an
@@ -27,23 +31,28 @@ cannot be told apart in one.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+)
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Final, cast
 from weakref import WeakKeyDictionary
 
 from walld_client.adapters.recording import Progress, Recording
 from walld_client.null import NullMixin
 from walld_client.reply import ReplyBase
 
-__all__ = ["Tee", "tee"]
+__all__ = ["Tee", "made", "tee"]
 
 _log = logging.getLogger("walld")
 _latest: WeakKeyDictionary[ReplyBase, Progress] = WeakKeyDictionary()
 """The latest stream of each reply. Holds no reply: one that is collected unended is a cancelled
 one, and must be collected for that."""
-_STREAMS = ("__iter__", "__aiter__")
-_MANAGERS = ("__enter__", "__aenter__")
 _TEXTS = "text_stream"
 _READERS = ("until_done", "get_final_")
 """What the SDKs' helpers have beside iteration, and read the stream themselves with."""
@@ -57,17 +66,19 @@ def tee(stream: Any, reply: ReplyBase) -> Any:
     `until_done()` and `get_final_message()` are recorded too. What is not reading is the stream's
     own (`response`, `close()`, `with`). TypeError for what can be neither read nor entered.
     """
-    return stream if isinstance(reply, NullMixin) else Tee(stream, reply)
+    return stream if isinstance(reply, NullMixin) else made(Tee, stream, reply)
+
+
+_OWN: Final = frozenset({"_stream", "_reply", "_items", "_texts", "_recording", "_has_begun"})
 
 
 class Tee:
-    """A stream and its recording; made by `tee`."""
+    """A stream and its recording; made by `made`."""
+
+    _kind: ClassVar[type[Tee]]
 
     def __init__(self, stream: Any, reply: ReplyBase) -> None:
-        _check(stream, *_STREAMS, *_MANAGERS)
-        self._given = stream
         self._stream = stream
-        """What was given, or what entering it gave."""
         self._reply = reply
         self._items: Any = None
         self._texts: Any = None
@@ -86,6 +97,20 @@ class Tee:
             return self._texts
         if name.startswith(_READERS) and callable(found):
             return self._read_before_async(found) if is_async else self._read_before(found)
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._stream, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._stream, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        found: type = self._stream.__class__
         return found
 
     def _note_end(self) -> None:
@@ -129,7 +154,46 @@ class Tee:
         if self._is_current():
             self._recording.broke(error)
 
-    # --- without an event loop ---
+    def _entered(self, entered: Any, read: str) -> Tee:
+        """What the program gets for entering it."""
+        if entered is self._stream:
+            return self
+        _check(entered, read)
+        return made(self._kind, entered, self._reply)
+
+    def _own(self, given: Any) -> Any:
+        """What the program gets where the stream gives itself, or something else."""
+        return self if given is self._stream else given
+
+    def _each_text(self) -> Iterator[str]:
+        for event in cast("Iterable[Any]", self):
+            if (text := _text_of(event)) is not None:
+                yield text
+
+    def _read_before(self, found: Callable[..., Any]) -> Callable[..., Any]:
+        def read(*args: Any, **named: Any) -> Any:
+            for _ in cast("Iterable[Any]", self):
+                pass
+            return self._own(found(*args, **named))
+
+        return read
+
+    async def _each_text_async(self) -> AsyncIterator[str]:
+        async for event in cast("AsyncIterable[Any]", self):
+            if (text := _text_of(event)) is not None:
+                yield text
+
+    def _read_before_async(self, found: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        async def read(*args: Any, **named: Any) -> Any:
+            async for _ in cast("AsyncIterable[Any]", self):
+                pass
+            return self._own(await found(*args, **named))
+
+        return read
+
+
+class _Read(Tee):
+    """What a stream has that is read without an event loop."""
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -149,38 +213,9 @@ class Tee:
             self._hear(item)
         return item
 
-    def _each_text(self) -> Iterator[str]:
-        for event in self:
-            if (text := _text_of(event)) is not None:
-                yield text
 
-    def _read_before(self, found: Callable[..., Any]) -> Callable[..., Any]:
-        def read(*args: Any, **named: Any) -> Any:
-            for _ in self:
-                pass
-            return found(*args, **named)
-
-        return read
-
-    def __enter__(self) -> Self:
-        entered = self._given.__enter__()
-        try:
-            _check(entered, "__iter__")
-        except TypeError as error:
-            self._given.__exit__(type(error), error, error.__traceback__)
-            raise
-        self._stream = entered
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> Any:
-        return self._given.__exit__(exc_type, exc, traceback)
-
-    # --- with one ---
+class _AsyncRead(Tee):
+    """The same with one."""
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -200,28 +235,37 @@ class Tee:
             self._hear(item)
         return item
 
-    async def _each_text_async(self) -> AsyncIterator[str]:
-        async for event in self:
-            if (text := _text_of(event)) is not None:
-                yield text
 
-    def _read_before_async(self, found: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        async def read(*args: Any, **named: Any) -> Any:
-            async for _ in self:
-                pass
-            return await found(*args, **named)
+class _Entered(Tee):
+    """What is entered: a stream, or a helper that makes one."""
 
-        return read
-
-    async def __aenter__(self) -> Self:
-        entered = await self._given.__aenter__()
+    def __enter__(self) -> Tee:
+        entered = self._stream.__enter__()
         try:
-            _check(entered, "__aiter__")
+            return self._entered(entered, "__iter__")
         except TypeError as error:
-            await self._given.__aexit__(type(error), error, error.__traceback__)
+            self._stream.__exit__(type(error), error, error.__traceback__)
             raise
-        self._stream = entered
-        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Any:
+        return self._stream.__exit__(exc_type, exc, traceback)
+
+
+class _AsyncEntered(Tee):
+    """The same with `async with`."""
+
+    async def __aenter__(self) -> Tee:
+        entered = await self._stream.__aenter__()
+        try:
+            return self._entered(entered, "__aiter__")
+        except TypeError as error:
+            await self._stream.__aexit__(type(error), error, error.__traceback__)
+            raise
 
     async def __aexit__(
         self,
@@ -229,7 +273,28 @@ class Tee:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> Any:
-        return await self._given.__aexit__(exc_type, exc, traceback)
+        return await self._stream.__aexit__(exc_type, exc, traceback)
+
+
+_PARTS: dict[str, type[Tee]] = {
+    "__iter__": _Read,
+    "__aiter__": _AsyncRead,
+    "__enter__": _Entered,
+    "__aenter__": _AsyncEntered,
+}
+
+
+_kinds: dict[tuple[type[Tee], ...], type[Tee]] = {}
+"""By their bases."""
+
+
+def made(kind: type[Tee], stream: Any, reply: ReplyBase) -> Tee:
+    """A `kind` that can do what `stream` can, and no more. TypeError where it is no stream."""
+    _check(stream, *_PARTS)
+    bases = (*(part for name, part in _PARTS.items() if hasattr(stream, name)), kind)
+    if bases not in _kinds:
+        _kinds[bases] = cast("type[Tee]", type(kind.__name__, bases, {"_kind": kind}))
+    return _kinds[bases](stream, reply)
 
 
 _warned_of: list[str] = []

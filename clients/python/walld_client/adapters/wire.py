@@ -79,10 +79,17 @@ _FAILURES: Final = frozenset(
         "failed",
         "insufficient_system_resource",
         "malformed_function_call",
+        "malformed_model_output",
+        "malformed_response",
+        "malformed_tool_use",
+        "missing_thought_signature",
         "network_error",
+        "timeout",
+        "too_many_tool_calls",
+        "unexpected_tool_call",
     }
 )
-"""The daemon's verdict is `provider_error` for these."""
+"""The daemon's verdict is `provider_error` for these. A reason that nobody knows is an end."""
 
 
 class Fold(ABC):
