@@ -84,7 +84,11 @@ export class Recorder {
   }
 
   text(delta: string): void {
-    this.guard(() => this.reply.token(delta));
+    try {
+      this.reply.token(delta); // the way of nearly all parts: no function is made for it
+    } catch (error) {
+      this.missed(error);
+    }
   }
 
   reasoning(delta: string): void {
