@@ -68,12 +68,13 @@ function recordEvent(run: Run, event: string): void {
     .map((line) => line.slice(5).trimStart())
     .join("\n");
   if (text === "" || text === "[DONE]") return;
-  let chunk: Chunk;
+  let chunk: Chunk | null;
   try {
-    chunk = JSON.parse(text) as Chunk;
+    chunk = JSON.parse(text) as Chunk | null;
   } catch {
     return; // no chunk of the SDK's
   }
+  if (chunk === null) return;
   if (chunk.type === "start-step") run.request = run.recorder.begin();
   else if (run.recorder.isLatest(run.request)) record(run.recorder, chunk);
   else if (chunk.type === "finish") run.recorder.superseded();
