@@ -5,7 +5,7 @@
  * socket is given that, and finds out by itself); opening and closing.
  *
  * Why past Node's socket: between the tokens of a model the caches get cold, and then the socket's own
- * work for a write costs twice what write(2) does. Node names the descriptor in no page of its
+ * work for a write costs more than write(2) does. Node names the descriptor in no page of its
  * documentation: where it does not tell it nothing is taken here, and the socket writes everything.
  */
 
