@@ -4,7 +4,8 @@
  *     return result.toUIMessageStreamResponse({ consumeSseStream: walldSseSink(reply) });
  *
  * Owns: reading the copy of the stream that the SDK makes, at the pace at which it comes: so the run
- * goes on where the browser has left, which is what the SDK's option is for. Refuses: throwing into
+ * goes on where the browser has left, which is what the SDK's option is for; recording each chunk before
+ * the browser's half has it. Refuses: throwing into
  * the SDK; ending the reply where all is well. Use it or the middleware, not both: each records all.
  */
 
@@ -48,12 +49,15 @@ export function walldSseSink(
     const recorder = Recorder.of(reply);
     const run: Run = { recorder, request: recorder.latest };
     let rest = "";
+    const write = (piece: string): void => {
+      const events = (rest + piece).split("\n\n");
+      rest = events.pop()!;
+      for (const event of events) recordEvent(run, event);
+    };
     try {
-      for await (const piece of stream) {
-        const events = (rest + piece).split("\n\n");
-        rest = events.pop()!;
-        for (const event of events) recordEvent(run, event);
-      }
+      // A pipe, as the body is behind the copy's other half: so a chunk is recorded before the body has
+      // it. A reader or an iterator takes more turns of the microtasks.
+      await stream.pipeTo(new WritableStream({ write }, { highWaterMark: Infinity }));
       if (recorder.isLatest(run.request)) recorder.over();
     } catch (error) {
       if (recorder.isLatest(run.request)) recorder.refused(error);
