@@ -56,7 +56,7 @@ export function walldSseSink(
     };
     try {
       // A pipe, as the body is behind the copy's other half: so a chunk is recorded before the body has
-      // it. A reader or an iterator takes more turns of the microtasks.
+      // it. On Node 20 a reader or an iterator has it later than the body.
       await stream.pipeTo(new WritableStream({ write }, { highWaterMark: Infinity }));
       if (recorder.isLatest(run.request)) recorder.over();
     } catch (error) {
