@@ -18,7 +18,7 @@
  */
 
 import { Deque } from "./deque.ts";
-import { folded, isEnding, isStart, sizeOf, type Held } from "./frames.ts";
+import { bytesOf, folded, isEnding, isStart, sizeOf, type Held } from "./frames.ts";
 import { CHUNK_BYTES, FOLD_AFTER_EVENTS } from "./limits.ts";
 import type { Stream } from "./stream.ts";
 
@@ -120,11 +120,11 @@ export class Backlog {
       if (held === undefined) break;
       if (!this.leaves(held)) continue;
       this.outgoing.push(held);
-      size += held.frame.length;
+      size += held.length;
     }
     if (this.outgoing.length === 0) return null;
-    if (this.outgoing.length === 1) return this.outgoing[0]!.frame;
-    return Buffer.concat(this.outgoing.map((held) => held.frame));
+    if (this.outgoing.length === 1) return bytesOf(this.outgoing[0]!);
+    return Buffer.concat(this.outgoing.map(bytesOf));
   }
 
   /** The kernel has all that was outgoing. */

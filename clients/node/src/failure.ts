@@ -22,6 +22,10 @@ export function failureOf(error: unknown, redact: (text: string) => string): Fie
 
 /** What kind of error it is. */
 export function nameOf(error: unknown): string {
-  const name = (error as { name?: unknown } | null | undefined)?.name;
-  return typeof name === "string" ? name : typeof error;
+  try {
+    const name = (error as { name?: unknown } | null | undefined)?.name;
+    return typeof name === "string" ? name : typeof error;
+  } catch {
+    return typeof error; // a getter of its own
+  }
 }

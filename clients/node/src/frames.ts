@@ -3,7 +3,9 @@
  *
  * Owns: the bytes of a plain Token or Reasoning, and which frames fold. Refuses: sockets, order.
  *
- * Why by hand: a token is one buffer, filled once. The result is ordinary msgpack:
+ * Why by hand: a token is bytes in a slab, filled once, without an object of its own: where the caches
+ * are cold, as between the tokens of a model, making one costs more than writing them. The result is
+ * ordinary msgpack:
  *
  *     0       4    5    6   7        11  12      16  17       19
  *     length  94   tag  ce  stream   ce  seq     c5  length   text
@@ -12,7 +14,7 @@
 import { FRAME_OVERHEAD_BYTES, SHORT_TEXT_BYTES_MAX } from "./limits.ts";
 import type { Stream } from "./stream.ts";
 import { encodeFrame } from "./wire/framing.ts";
-import { reserve, room, slab, take } from "./wire/slab.ts";
+import { keep, reserve, room, slab } from "./wire/slab.ts";
 
 export const TOKEN = 3;
 export const REASONING = 4;
@@ -28,18 +30,32 @@ const SHORT = 0xffff;
 /** Longest text, in UTF-16 units, that is written byte by byte: beyond, a call of Buffer is faster. */
 const BY_HAND_MAX = 64;
 
-/** A frame that is sent and held: `count` events of `stream` from `seq` on. No stream: a Drain. */
+/**
+ * A frame that is sent and held: `count` events of `stream` from `seq` on. No stream: a Drain. Its bytes
+ * are `length` of `memory`, which it may share with others, from `at` on.
+ */
 export interface Held {
   readonly stream: Stream | null;
   readonly tag: number;
   readonly seq: number;
   readonly count: number;
-  readonly frame: Buffer;
+  readonly memory: Buffer;
+  readonly at: number;
+  readonly length: number;
+}
+
+export function heldFrame(stream: Stream | null, tag: number, seq: number, count: number, frame: Buffer): Held {
+  return { stream, tag, seq, count, memory: frame, at: 0, length: frame.length };
+}
+
+/** The bytes of a held frame. */
+export function bytesOf({ memory, at, length }: Held): Buffer {
+  return memory.subarray(at, at + length);
 }
 
 /** What a held frame occupies. */
 export function sizeOf(held: Held): number {
-  return held.frame.length + FRAME_OVERHEAD_BYTES;
+  return held.length + FRAME_OVERHEAD_BYTES;
 }
 
 /** What a full ring does not drop: where a reply begins, belongs and ends. */
@@ -52,14 +68,19 @@ export function isStart(tag: number): boolean {
   return tag === START;
 }
 
-/** The frame of a Token or Reasoning without info. `text` is a string without lone halves, or bytes. */
-export function textFrame(tag: number, number: number, seq: number, text: string | Buffer): Buffer {
-  if (typeof text === "string" && text.length <= BY_HAND_MAX) {
-    const at = reserve(TEXT_AT + 3 * text.length);
-    const length = writeText(slab, at + TEXT_AT, text);
-    writeHead(slab, at, tag, number, seq, length);
-    return take(TEXT_AT + length);
+/** A Token or Reasoning without info. `text` is a string without lone halves, or bytes. */
+export function heldText(stream: Stream, tag: number, seq: number, text: string | Buffer): Held {
+  if (typeof text !== "string" || text.length > BY_HAND_MAX) {
+    return heldFrame(stream, tag, seq, 1, textFrame(tag, stream.number, seq, text));
   }
+  const at = reserve(TEXT_AT + 3 * text.length);
+  const length = writeText(slab, at + TEXT_AT, text);
+  writeHead(slab, at, tag, stream.number, seq, length);
+  keep(TEXT_AT + length);
+  return { stream, tag, seq, count: 1, memory: slab, at, length: TEXT_AT + length };
+}
+
+function textFrame(tag: number, number: number, seq: number, text: string | Buffer): Buffer {
   const length = typeof text === "string" ? Buffer.byteLength(text) : text.length;
   const textAt = length <= SHORT ? TEXT_AT : TEXT_AT + 2;
   const frame = room(textAt + length);
@@ -140,14 +161,14 @@ export function folded(held: readonly Held[]): Held[] {
 function folds(held: Held): boolean {
   return (
     (held.tag === TOKEN || held.tag === REASONING) &&
-    held.frame[4] === 0x94 &&
-    held.frame.length <= SHORT_TEXT_BYTES_MAX + TEXT_AT
+    held.memory[held.at + 4] === 0x94 &&
+    held.length <= SHORT_TEXT_BYTES_MAX + TEXT_AT
   );
 }
 
 function runOf(run: Held[]): Held {
   const first = run[0]!;
-  const texts = run.map((held) => held.frame.subarray(TEXT_AT));
+  const texts = run.map(({ memory, at, length }) => memory.subarray(at + TEXT_AT, at + length));
   const frame = encodeFrame("Run", {
     stream: first.stream!.number,
     seq: first.seq,
@@ -155,7 +176,7 @@ function runOf(run: Held[]): Held {
     lengths: Buffer.from(texts.flatMap((text) => varint(text.length))),
     text: Buffer.concat(texts),
   });
-  return { stream: first.stream, tag: RUN, seq: first.seq, count: run.length, frame };
+  return heldFrame(first.stream, RUN, first.seq, run.length, frame);
 }
 
 function varint(value: number): number[] {

@@ -25,13 +25,14 @@ import { connect, type Socket } from "node:net";
 
 import { Backlog } from "./backlog.ts";
 import { Dialing } from "./dialing.ts";
-import { textFrame, type Held } from "./frames.ts";
+import { bytesOf, heldFrame, heldText, type Held } from "./frames.ts";
 import { helloFrame, resumeFrames } from "./greeting.ts";
 import { Hearing, type Level } from "./hearing.ts";
 import { STALL_MS, VERSION_BACKOFF_MS } from "./limits.ts";
 import { nextStreamNumber } from "./producer.ts";
 import { Registry } from "./registry.ts";
 import { Stream } from "./stream.ts";
+import { NONE, descriptorOf, takenAtOnce } from "./taking.ts";
 import type { Fields } from "./wire/codec.ts";
 import { encodeFrame } from "./wire/framing.ts";
 import { TAGGED, type MessageName } from "./wire/messages.ts";
@@ -48,6 +49,7 @@ export class Link {
 
   private socket: Socket | null = null;
   private isConnected = false;
+  private descriptor = NONE;
   private isFlowing = false;
   private isShut: boolean;
   /** The daemon was frozen: wait for its Welcome before anything is said to it. */
@@ -90,14 +92,14 @@ export class Link {
   event(stream: Stream, name: MessageName, fields: Fields): number {
     const seq = stream.nextSeq;
     const frame = encodeFrame(name, { stream: stream.number, seq, ...fields });
-    this.put({ stream, tag: TAGGED[name][0], seq, count: 1, frame });
+    this.put(heldFrame(stream, TAGGED[name][0], seq, 1, frame));
     return seq;
   }
 
   /** The stream's next event, plain text without info. */
   text(stream: Stream, tag: number, text: string | Buffer): number {
     const seq = stream.nextSeq;
-    this.put({ stream, tag, seq, count: 1, frame: textFrame(tag, stream.number, seq, text) });
+    this.put(heldText(stream, tag, seq, text));
     return seq;
   }
 
@@ -107,7 +109,7 @@ export class Link {
     if (this.isFlowing) {
       if (held.seq === 0) stream.introduced = true;
       this.backlog.remember(held);
-      if (!this.write(held.frame)) {
+      if (!this.send(held)) {
         this.backlog.unsend();
         this.isFlowing = false;
       }
@@ -213,7 +215,7 @@ export class Link {
   private holdDrain(id: number, level: Level): void {
     const frame = encodeFrame("Drain", { id, level });
     this.isFlowing = false;
-    this.backlog.hold({ stream: null, tag: TAGGED.Drain[0], seq: 0, count: 0, frame });
+    this.backlog.hold(heldFrame(null, TAGGED.Drain[0], 0, 0, frame));
     this.pump();
   }
 
@@ -254,6 +256,7 @@ export class Link {
   private greet(socket: Socket): void {
     if (this.socket !== socket) return;
     this.isConnected = true;
+    this.descriptor = descriptorOf(socket);
     this.dialing.connections += 1;
     this.hearing.start();
     const hello = helloFrame(this.hearing.log, this.hearing.syncedNo);
@@ -276,6 +279,13 @@ export class Link {
     }
     this.isFlowing = true;
     this.tellFlushers();
+  }
+
+  /** A frame, with nothing before it. As `write`. */
+  private send(held: Held): boolean {
+    const canTake = this.descriptor !== NONE && !this.socket!.destroyed;
+    const taken = canTake ? takenAtOnce(this.descriptor, held) : 0;
+    return taken === held.length || this.write(bytesOf(held).subarray(taken));
   }
 
   /** True where the kernel has all of it; else `settle` is called when it has. */

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, test, type TestContext } from "node:test";
 import { setImmediate } from "node:timers/promises";
 
-import { stepCountIs, streamText, wrapLanguageModel } from "ai";
+import { extractReasoningMiddleware, stepCountIs, streamText, wrapLanguageModel } from "ai";
 import { MockLanguageModelV3, simulateReadableStream } from "ai/test";
 import { walldMiddleware, walldSseSink } from "walld-client/ai";
 
@@ -21,6 +21,7 @@ async function setUp(t: TestContext) {
   return { daemon: shared, client: shared.client(), replay: await Replay.started(t) };
 }
 
+const [SAID, THOUGHT] = ["It is cold.", "Is it?"];
 /** [model, status, kind of the error, the provider's reason] */
 const SCENES: [string, string, string | null, string | null][] = [
   ["text", "live", null, null],
@@ -346,4 +347,28 @@ test("what cannot be recorded is told, and changes nothing", async (t) => {
   const plain = await delivered(modelOf(replay, "chat", "think", null));
   const wrapped = await delivered(modelOf(replay, "chat", "think", client.reply("odd")));
   assert.deepEqual(comparable(wrapped), comparable(plain));
+});
+
+test("first among other middleware it records what the program gets, last what they are given", async (t) => {
+  const { client } = await setUp(t);
+  const extract = extractReasoningMiddleware({ tagName: "think" });
+  for (const [order, text, reasoning] of [["first", SAID, THOUGHT], ["last", `<think>${THOUGHT}</think>${SAID}`, ""]] as const) {
+    const reply = client.reply(`${order} of two`);
+    const own = walldMiddleware(reply);
+    const chunks = [
+      { type: "text-start", id: "1" },
+      ...[`<thi`, `nk>${THOUGHT}`, "</think>", SAID].map((delta) => ({ type: "text-delta", id: "1", delta })),
+      { type: "text-end", id: "1" },
+      { type: "finish", finishReason: { unified: "stop", raw: "stop" }, usage: {} },
+    ];
+    const model = wrapLanguageModel({
+      model: new MockLanguageModelV3({ doStream: async () => ({ stream: simulateReadableStream({ chunks }) }) as never }),
+      middleware: order === "first" ? [own, extract] : [extract, own],
+    });
+    const { parts } = await delivered(model);
+    assert.equal(said(parts, "text-delta"), SAID);
+    const found = (await client.recover(reply.sessionId))!;
+    assert.deepEqual([recovered(found, "text"), recovered(found, "reasoning")], [text, reasoning], order);
+    reply.end();
+  }
 });

@@ -57,3 +57,31 @@ for (const vendor of VENDORS) {
     });
   }
 }
+
+for (const [scene, count] of SCENES) {
+  test(`the sink, ${scene}: SIGKILL at each chunk of the body`, async (t) => {
+    const replay = await Replay.started(t);
+    const client = shared.client();
+    for (let k = 1; k <= count + 6; k += 1) {
+      const session = `sink ${scene} ${k}`;
+      const agent = new Program("./aiSinkAgent.js", [shared.socket, session, replay.url, scene, String(k)]);
+      const how = await agent.ended();
+      if (how === 0) break; // the body has no k-th chunk
+      assert.equal(how, "SIGKILL", agent.stderr);
+      const found = await until(async () => (await client.orphans(session))[0], "an orphan");
+      const chunks = agent.lines
+        .filter((line) => line.startsWith("data: {"))
+        .map((line) => JSON.parse(line.slice(6)) as Record<string, string>);
+      const sent = (type: string, field: string) =>
+        chunks.map((one) => (one["type"] === type ? one[field] : "")).join("");
+      const calls = found.segments.filter((one) => one.kind === "tool");
+      const told = [
+        [recovered(found, "reasoning"), sent("reasoning-delta", "delta")],
+        [found.text, sent("text-delta", "delta")],
+        [calls.map((one) => one.arguments).join(""), sent("tool-input-delta", "inputTextDelta")],
+      ];
+      // The SDK makes the copy at its own pace: it may be ahead of the body, never behind it.
+      for (const [back, body] of told) assert.ok(back!.startsWith(body!), `${session}: ${back} of ${body}`);
+    }
+  });
+}

@@ -5,6 +5,7 @@ import { after, test, type TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { stepCountIs } from "ai";
+import { walldMiddleware, walldSseSink } from "walld-client/ai";
 
 import { VENDORS, delivered, modelOf, said, weather } from "./aiModels.js";
 import { Daemon, Program, until } from "./daemon.js";
@@ -149,4 +150,64 @@ test("another model that answers for a refused one: its answer is the step's", a
   assert.deepEqual(found.segments.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
   assert.equal(found.segments[0]!.outcome, "done");
   assert.ok(reply.end() > 0);
+});
+
+/** Things that a model may throw, and that cannot be read or shown. */
+function unreadables(): [string, unknown][] {
+  const loop: Record<string, unknown> = { code: 429 };
+  loop["self"] = loop;
+  const { proxy, revoke } = Proxy.revocable({}, {});
+  revoke();
+  const named = Object.defineProperty(new Error("x"), "name", { get: () => assert.fail("its name") });
+  const told = Object.defineProperty(new Error("x"), "message", { get: () => assert.fail("its message") });
+  const shown = { toJSON: () => assert.fail("its JSON") };
+  return Object.entries({ loop, big: { left: 2n ** 70n }, proxy, named, told, shown, bare: Object.create(null) });
+}
+
+test("whatever a model throws, the program gets just that, and it is an error of the reply", async () => {
+  const client = shared.client();
+  for (const [name, error] of unreadables()) {
+    const streams = {
+      part: () => Promise.resolve({ stream: ReadableStream.from([{ type: "error", error }]) }),
+      thrown: () => Promise.resolve({ stream: new ReadableStream({ pull: (one) => one.error(error) }) }),
+      refused: () => Promise.reject(error),
+    };
+    for (const [way, doStream] of Object.entries(streams)) {
+      const reply = client.reply(`${name} ${way}`);
+      const got: unknown[] = [];
+      const work = async () => {
+        const { stream } = await walldMiddleware(reply).wrapStream({ doStream, params: { prompt: [] } });
+        for await (const part of stream) got.push(part);
+        if (way === "part") throw error;
+      };
+      const thrown = await reply.run(work).then(() => [], (one: unknown) => [one]);
+      assert.ok(thrown.length === 1 && Object.is(thrown[0], error), `${name} ${way}`);
+      if (way === "part") assert.ok(Object.is((got[0] as { error: unknown }).error, error));
+      const found = (await client.recover(reply.sessionId))!;
+      assert.equal(found.status, "errored", `${name} ${way}`);
+    }
+  }
+});
+
+test("left at an error that cannot be read, the reply is errored by it", async () => {
+  const client = shared.client();
+  for (const [name, error] of unreadables()) {
+    const reply = client.reply(`left at ${name}`);
+    const stream = new ReadableStream({ pull: (one) => one.error(error) });
+    const given = await walldMiddleware(reply).wrapStream({ doStream: async () => ({ stream }), params: { prompt: [] } });
+    await given.stream.getReader().read().catch(() => undefined);
+    assert.equal(reply.end(), 0, "it is not whole");
+    const found = (await client.recover(reply.sessionId))!;
+    assert.deepEqual([found.status, typeof found.error?.message], ["errored", "string"], name);
+  }
+});
+
+test("the sink: a chunk that is no object keeps nothing behind it out", async () => {
+  const client = shared.client();
+  const reply = client.reply("no object");
+  const chunks = ["null", "5", '"x"', '{"type":"text-delta","delta":"said"}', '{"type":"finish","finishReason":"stop"}'];
+  await walldSseSink(reply)({ stream: ReadableStream.from(chunks.map((one) => `data: ${one}\n\n`)) });
+  assert.ok(reply.end() > 0);
+  await reply.drain();
+  assert.equal(client.stats().late, 0);
 });

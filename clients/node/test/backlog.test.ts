@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { Backlog } from "#dist/backlog.js";
 import { Deque } from "#dist/deque.js";
-import { folded, sizeOf, textFrame, type Held } from "#dist/frames.js";
+import { bytesOf, folded, heldFrame, heldText, sizeOf, type Held } from "#dist/frames.js";
 import { Stream } from "#dist/stream.js";
 import { decodeBody } from "#dist/wire/codec.js";
 import { Splitter, encodeFrame } from "#dist/wire/framing.js";
@@ -25,10 +25,8 @@ function dice(seed: number): (bound: number) => number {
 function event(stream: Stream, name: MessageName, fields: Record<string, unknown>): Held {
   const seq = stream.nextSeq;
   stream.nextSeq += 1;
-  const told = { stream: stream.number, seq, ...fields };
-  const frame =
-    name === "Token" ? textFrame(3, stream.number, seq, fields["text"] as Buffer) : encodeFrame(name, told);
-  return { stream, tag: TAGGED[name][0], seq, count: 1, frame };
+  if (name === "Token") return heldText(stream, 3, seq, fields["text"] as Buffer);
+  return heldFrame(stream, TAGGED[name][0], seq, 1, encodeFrame(name, { stream: stream.number, seq, ...fields }));
 }
 
 function begun(number: number): Stream {
@@ -73,8 +71,8 @@ test("whatever happens to the connection, every event arrives that was not dropp
         const held = event(stream, name, name === "Step" ? {} : { text: Buffer.alloc(next(400)) });
         if (backlog.isClear && next(2) === 0) {
           backlog.remember(held);
-          if (next(3) === 0) backlog.unsend(), (outgoing = held.frame);
-          else kept.take(held.frame);
+          if (next(3) === 0) backlog.unsend(), (outgoing = bytesOf(held));
+          else kept.take(bytesOf(held));
         } else backlog.hold(held);
         if (isSmall) backlog.makeRoom();
       } else if (what < 16) {
@@ -93,7 +91,7 @@ test("whatever happens to the connection, every event arrives that was not dropp
         backlog.rewind(streams);
         outgoing = null;
       } else {
-        backlog.hold({ stream: null, tag: 18, seq: 0, count: 0, frame: encodeFrame("Drain", { id: 1, level: "written" }) });
+        backlog.hold(heldFrame(null, 18, 0, 0, encodeFrame("Drain", { id: 1, level: "written" })));
       }
       if (isSmall) backlog.makeRoom();
       assert.ok(backlog.heldBytes >= backlog.waitingBytes && backlog.waitingBytes >= 0);
@@ -151,9 +149,9 @@ test("waiting text folds, and nothing else does", () => {
   const held = [text(one, "a"), text(two, "x"), text(one, ""), event(one, "Step", {}), text(one, "b"), text(two, "y"), text(two, "z".repeat(1025)), text(one, "c".repeat(200))];
   const told = folded(held).map((each) => [each.stream!.number, each.tag, each.seq, each.count]);
   assert.deepEqual(told, [[1, 5, 0, 2], [2, 5, 0, 2], [1, 9, 2, 1], [1, 5, 3, 2], [2, 3, 2, 1]]);
-  const run = decodeBody(folded(held)[3]!.frame.subarray(4), ["Run"]);
+  const run = decodeBody(bytesOf(folded(held)[3]!).subarray(4), ["Run"]);
   assert.deepEqual(Buffer.from(run["lengths"] as Uint8Array), Buffer.from([1, 0xc8, 1]));
-  assert.ok(sizeOf(held[0]!) > held[0]!.frame.length);
+  assert.ok(sizeOf(held[0]!) > held[0]!.length);
 });
 
 test("a deque is a queue at both ends", () => {

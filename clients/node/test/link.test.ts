@@ -1,7 +1,8 @@
 /** The link at its edges: refusals of a real daemon; and what no daemon of this version would do. */
 
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync } from "node:fs";
+import fs, { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -158,4 +159,69 @@ test("a program that ends while its daemon is away for a moment waits for it", a
   assert.equal(await program.ended(), 0, program.stderr);
   assert.equal(heard.length, 2);
   assert.equal(heard[1]!.at(-1)!.is, "End");
+});
+
+/** A client with a reply that has a connection, and that connection. */
+async function talking(t: TestContext) {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client();
+  const reply = client.reply("s");
+  await reply.drain();
+  const link = client["link"] as unknown as { socket: Socket; descriptor: number };
+  return { client, reply, link };
+}
+
+test("a token goes to the kernel past the socket; what it does not take at once is the socket's", async (t) => {
+  const { client, reply, link } = await talking(t);
+  let written = 0;
+  const { write } = link.socket;
+  link.socket.write = function (this: Socket, ...given: unknown[]) {
+    written += 1;
+    return (write as (...all: unknown[]) => boolean).apply(this, given);
+  } as typeof write;
+  for (let n = 1; n <= 100; n += 1) reply.token("1234567890".repeat(n % 10));
+  assert.deepEqual([written, reply.sentSeq, client.stats().backlog], [0, 100, 0]);
+  for (let n = 0; n < 20; n += 1) reply.token("x".repeat(50_000));
+  assert.ok(written > 0 && reply.sentSeq < 120, "a frame that was taken in part is not sent");
+  assert.ok(await reply.drain());
+  const { text } = (await client.recover("s"))!;
+  assert.equal(text.length, 10 * 450 + 20 * 50_000);
+  assert.equal(client.stats().reconnects, 0, "no byte twice: its frames could not be read");
+});
+
+test("where the kernel takes nothing past the socket, the socket writes everything", async (t) => {
+  const { client, reply, link } = await talking(t);
+  reply.token("a");
+  link.descriptor = -1; // a Node that does not tell it
+  reply.token("b");
+  link.descriptor = openSync("/dev/full", "w"); // write(2) fails
+  t.after(() => closeSync(link.descriptor));
+  reply.token("c");
+  const { writeSync } = fs;
+  t.after(() => ((fs.writeSync = writeSync), syncBuiltinESMExports()));
+  fs.writeSync = (() => undefined) as never; // what tests of programs put there
+  syncBuiltinESMExports();
+  reply.token("d");
+  assert.deepEqual([reply.sentSeq, client.stats().backlog], [4, 0]);
+  assert.equal((await client.recover("s"))!.text, "abcd");
+});
+
+test("a connection that was closed a moment ago: its descriptor is another file's, which gets no token", async (t) => {
+  const { client, reply, link } = await talking(t);
+  reply.token("before ");
+  const folder = mkdtempSync(join(tmpdir(), "walld-descriptor-"));
+  const path = join(folder, "another");
+  const was = link.descriptor;
+  link.socket.destroy();
+  const opened: number[] = [];
+  t.after(() => {
+    for (const one of opened) closeSync(one);
+    rmSync(folder, { recursive: true });
+  });
+  while (!opened.includes(was) && opened.length < 100) opened.push(openSync(path, "a"));
+  assert.equal(opened.at(-1), was, "the number came again");
+  reply.token("behind");
+  assert.equal(readFileSync(path, "utf8"), "");
+  await until(() => reply.sentSeq === 2, "the next connection");
+  assert.equal((await client.recover("s"))!.text, "before behind");
 });

@@ -6,7 +6,8 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { textFrame } from "#dist/frames.js";
+import { bytesOf as heldBytes, heldText } from "#dist/frames.js";
+import { Stream } from "#dist/stream.js";
 import { Unreadable, decodeAnswer, decodeBody, encodeBody } from "#dist/wire/codec.js";
 import { FRAME_BYTES_MAX, Splitter, encodeFrame } from "#dist/wire/framing.js";
 import { INNER, TAGGED, type MessageName } from "#dist/wire/messages.js";
@@ -112,11 +113,12 @@ test("pieces of text join", () => {
 });
 
 test("text frames written by hand are ordinary ones", () => {
+  const stream = new Stream(2 ** 32 - 1, {});
   const few = ["", "ü", "plain", "ab\u{1f600}€c", "x".repeat(64), "€".repeat(64), "x".repeat(65), `${"x".repeat(63)}\u{1f600}`];
   for (const text of [...few, "x".repeat(65_535), "x".repeat(65_536)]) {
     for (const given of [text, Buffer.from(text)]) {
-      const frame = textFrame(4, 2 ** 32 - 1, 7, given);
-      textFrame(3, 1, 1, "the next one leaves it alone");
+      const frame = heldBytes(heldText(stream, 4, 7, given));
+      heldText(stream, 3, 1, "the next one leaves it alone");
       assert.equal(frame.readUInt32BE(0), frame.length - 4);
       const read = decodeBody(frame.subarray(4), ALL);
       assert.deepEqual(plain(read), {

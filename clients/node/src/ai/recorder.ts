@@ -13,6 +13,8 @@
  */
 
 import { warn } from "../dialing.ts";
+import { nameOf } from "../failure.ts";
+import * as opaque from "../opaque.ts";
 import type { Info, Reply } from "../reply.ts";
 import { CallNames } from "./callNames.ts";
 
@@ -86,7 +88,11 @@ export class Recorder {
   }
 
   text(delta: string): void {
-    this.guard(() => this.reply.token(delta));
+    try {
+      this.reply.token(delta); // the way of nearly all parts: no function is made for it
+    } catch (error) {
+      this.missed(error);
+    }
   }
 
   reasoning(delta: string): void {
@@ -231,8 +237,8 @@ export function isFailure(reason: unknown): boolean {
 
 /** Some providers of the SDK tell of a body that merely ended as an error of theirs. */
 function isEndWithoutMarker(error: unknown): boolean {
-  const { name, message } = (error ?? {}) as { name?: unknown; message?: unknown };
-  return name === "AI_InvalidResponseDataError" && /without a finish reason/.test(String(message));
+  if (nameOf(error) !== "AI_InvalidResponseDataError") return false;
+  return /without a finish reason/.test(shown(error));
 }
 
 /** What a call is called; of which id it is, where that is another. */
@@ -246,14 +252,18 @@ function errorOf(kind: string, message: string): Error {
   return error;
 }
 
-/** In the words of a thrown error, whatever it was. */
+/** In the words of a thrown error, whatever it was: of what cannot be read, as it is. */
 function asError(error: unknown): unknown {
-  if (error instanceof Error || typeof error !== "object" || error === null) return error;
-  const { type, code, name, message } = error as Record<string, unknown>;
-  const made = new Error(typeof message === "string" ? message : JSON.stringify(error));
-  const kinds = [type, code, name].filter((one) => typeof one === "string" && one !== "error");
-  made.name = (kinds[0] as string | undefined) ?? "Error"; // the type of OpenAI's is "error", its code says which
-  return made;
+  try {
+    if (error instanceof Error || typeof error !== "object" || error === null) return error;
+    const { type, code, name, message } = error as Record<string, unknown>;
+    const made = new Error(typeof message === "string" ? message : opaque.jsonText(error));
+    const kinds = [type, code, name].filter((one) => typeof one === "string" && one !== "error");
+    made.name = (kinds[0] as string | undefined) ?? "Error"; // the type of OpenAI's is "error", its code says which
+    return made;
+  } catch {
+    return error;
+  }
 }
 
 function shown(error: unknown): string {

@@ -4,7 +4,8 @@
  *     return result.toUIMessageStreamResponse({ consumeSseStream: walldSseSink(reply) });
  *
  * Owns: reading the copy of the stream that the SDK makes, at the pace at which it comes: so the run
- * goes on where the browser has left, which is what the SDK's option is for. Refuses: throwing into
+ * goes on where the browser has left, which is what the SDK's option is for; recording each chunk before
+ * the browser's half has it. Refuses: throwing into
  * the SDK; ending the reply where all is well. Use it or the middleware, not both: each records all.
  */
 
@@ -48,12 +49,15 @@ export function walldSseSink(
     const recorder = Recorder.of(reply);
     const run: Run = { recorder, request: recorder.latest };
     let rest = "";
+    const write = (piece: string): void => {
+      const events = (rest + piece).split("\n\n");
+      rest = events.pop()!;
+      for (const event of events) recordEvent(run, event);
+    };
     try {
-      for await (const piece of stream) {
-        const events = (rest + piece).split("\n\n");
-        rest = events.pop()!;
-        for (const event of events) recordEvent(run, event);
-      }
+      // A pipe, as the body is behind the copy's other half: so a chunk is recorded before the body has
+      // it. On Node 20 a reader or an iterator has it later than the body.
+      await stream.pipeTo(new WritableStream({ write }, { highWaterMark: Infinity }));
       if (recorder.isLatest(run.request)) recorder.over();
     } catch (error) {
       if (recorder.isLatest(run.request)) recorder.refused(error);
@@ -68,12 +72,13 @@ function recordEvent(run: Run, event: string): void {
     .map((line) => line.slice(5).trimStart())
     .join("\n");
   if (text === "" || text === "[DONE]") return;
-  let chunk: Chunk;
+  let chunk: Chunk | null;
   try {
-    chunk = JSON.parse(text) as Chunk;
+    chunk = JSON.parse(text) as Chunk | null;
   } catch {
     return; // no chunk of the SDK's
   }
+  if (chunk === null) return;
   if (chunk.type === "start-step") run.request = run.recorder.begin();
   else if (run.recorder.isLatest(run.request)) record(run.recorder, chunk);
   else if (chunk.type === "finish") run.recorder.superseded();

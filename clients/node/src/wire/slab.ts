@@ -17,11 +17,12 @@ let used = 0;
 /** That many bytes, whatever stands in them. */
 export function room(bytes: number): Buffer {
   if (bytes > SHARED_BYTES_MAX) return Buffer.allocUnsafeSlow(bytes);
-  reserve(bytes);
-  return take(bytes);
+  const at = reserve(bytes);
+  keep(bytes);
+  return slab.subarray(at, at + bytes);
 }
 
-/** Where in `slab` so many bytes are free, for a frame whose length is known once it is written. */
+/** Where in `slab` so many bytes are free, for a frame whose length is known once it is written: `keep`. */
 export function reserve(bytesMax: number): number {
   if (used + bytesMax > slab.length) {
     slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
@@ -30,9 +31,7 @@ export function reserve(bytesMax: number): number {
   return used;
 }
 
-/** What was written there: nobody else gets these bytes. */
-export function take(bytes: number): Buffer {
-  const piece = slab.subarray(used, used + bytes);
+/** Nobody else gets the bytes that were reserved last, so many of them. */
+export function keep(bytes: number): void {
   used += bytes;
-  return piece;
 }
