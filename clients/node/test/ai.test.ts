@@ -357,7 +357,7 @@ test("first among other middleware it records what the program gets, last what t
     const own = walldMiddleware(reply);
     const chunks = [
       { type: "text-start", id: "1" },
-      ...[`<thi`, `nk>${THOUGHT}`, "</think>", SAID].map((delta) => ({ type: "text-delta", id: "1", delta })),
+      ...[`<th`, `ink>${THOUGHT}`, "</think>", SAID].map((delta) => ({ type: "text-delta", id: "1", delta })),
       { type: "text-end", id: "1" },
       { type: "finish", finishReason: { unified: "stop", raw: "stop" }, usage: {} },
     ];
