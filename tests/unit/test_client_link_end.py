@@ -116,6 +116,41 @@ def test_close_hands_over_the_rest_and_ends_the_connection(
     assert client.reply("S").token("late") == 0
 
 
+@pytest.mark.parametrize("has_met", [True, False], ids=["a daemon that is back", "a late one"])
+def test_close_does_not_wait_for_the_next_attempt_to_be_due(
+    daemon: FakeDaemon, client: walld_client.Client, has_met: bool
+) -> None:
+    """Its own time may be over before that: what waits would be lost beside a daemon."""
+    if not has_met:
+        daemon.stop()
+    reply = client.reply("S")
+    if has_met:
+        daemon.agent()
+        daemon.stop()
+    reply.token("x")
+    soon(lambda: not client._link.has_socket)
+    client._link.dialing.back_off(60.0)
+    daemon.start()
+    assert client.close(10)
+    peer = daemon.agent(int(has_met))
+    daemon.until(lambda: peer.ended)
+    assert peer.text() == "x"
+
+
+def test_a_drain_does_not_wait_for_the_next_attempt_to_be_due(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    daemon.stop()
+    reply = client.reply("S")
+    reply.token("x")
+    client._link.dialing.back_off(60.0)
+    daemon.start()
+    assert not reply.drain(0.05)
+    peer = daemon.agent()
+    daemon.until(lambda: bool(peer.messages) and isinstance(peer.messages[-1], wire.Drain))
+    assert peer.text() == "x"
+
+
 def test_close_waits_no_longer_than_it_was_told(
     daemon: FakeDaemon, client: walld_client.Client
 ) -> None:

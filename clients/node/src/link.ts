@@ -178,12 +178,17 @@ export class Link {
     this.nextDrain += 1;
     this.hearing.drains.set(id, { level, done });
     this.holdDrain(id, level);
+    this.hurry();
     return id;
   }
 
-  /** Resolves once the kernel has everything, or once it is clear that nobody is there. */
+  /**
+   * Resolves once the kernel has everything, or once it is clear that nobody is there. Who flushes is
+   * about to leave, maybe sooner than the next attempt would be due: one is made now.
+   */
   flush(timeoutMs: number): Promise<boolean> {
     if (this.backlog.isClear) return Promise.resolve(true);
+    this.hurry();
     return new Promise((resolve) => {
       const told = (): void => {
         const isHopeless = this.socket === null && this.dialing.connections === 0;

@@ -77,6 +77,23 @@ test("a daemon of another version is left alone, and the events wait", async (t)
   await assert.rejects(client.recover("s"), Unavailable);
 });
 
+for (const last of ["close", "drain"] as const) {
+  test(`${last} does not wait for the next attempt to be due`, async (t) => {
+    const { path, heard } = await peer(t, (socket, word, connection) => {
+      if (word.is !== "Hello" || connection > 1) return;
+      socket.end(encodeFrame("Error", { code: "version", message: "another version", got: "1", limit: "2" }));
+    });
+    const client = connect(path);
+    t.after(() => client.close(0));
+    const reply = client.reply("s");
+    reply.token("x");
+    await until(() => heard.length === 1 && !client.stats().connected, "the end of the connection");
+    if (last === "close") assert.equal(await client.close(5000), true);
+    else assert.equal(await reply.drain({ timeoutMs: 50 }), false);
+    await until(() => heard[1]?.some((word) => word.is === "Token") === true, "what waited");
+  });
+}
+
 test("what cannot be read ends the connection, and what was said is said again", async (t) => {
   const { path, heard } = await peer(t, (socket, word, connection) => {
     if (word.is === "Hello" && connection === 1) socket.write("what is this?");

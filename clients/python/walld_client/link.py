@@ -130,8 +130,7 @@ class Link(Connection):
         with self.mutex:  # reading only: also for a signal handler that finds its thread inside
             streams = self.registry.asked(session_id, stream_id)
             due = [(stream.number, stream.due) for stream in streams if not stream.gone]
-            if due and not self.connected:
-                self.dialing.hurry()
+            if due and self._hurried():
                 process.keeper().wake()
         return due
 
@@ -178,6 +177,7 @@ class Link(Connection):
             self._next_drain += 1
             self.hearing.drains[drain_id] = Drain(level, done)
             self.hold_drain(drain_id)
+            self._hurried()
             self.push()
         process.keeper().wake()  # it listens for words from the daemon now
         return drain_id
@@ -188,12 +188,25 @@ class Link(Connection):
             self.hearing.drains.pop(drain_id, None)
 
     def flush(self, done: Callable[[], None]) -> bool:
-        """True if the kernel has everything; else False, and `done` is called when it has."""
+        """True if the kernel has everything; else False, and `done` is called when it has.
+
+        Who flushes is about to leave, maybe sooner than the next attempt would be due: one is
+        made here, so `dialing.connections` says whether anybody has ever been there.
+        """
         with self.mutex, self:
             if self.tell_flushed(done):
                 return True
+            if self._hurried() and not self.has_socket and not self._closing:
+                self.connect()
         process.keeper().wake()
         return False
+
+    def _hurried(self) -> bool:
+        """Somebody waits for what is held: without a connection (True) the next attempt is due."""
+        if self.connected:
+            return False
+        self.dialing.hurry()
+        return True
 
     def shut(self, done: Callable[[], None]) -> None:
         """End the connection for good; `done` is called when its descriptor is closed."""
