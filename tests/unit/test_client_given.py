@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import walld_client
+import walld_client.aio
 from colours import Coloured, connect
 from fake_daemon import FakeDaemon
 from fake_ledger import FakeLedger
@@ -86,6 +87,13 @@ OF_A_TURN: list[tuple[str, dict[str, Any], dict[str, str]]] = [
 OF_A_CLIENT: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("session", {"session_id": "S"}, {"session_id": "id"}),
     ("sessions", {}, {"prefix": "name"}),
+    ("release", {"stream_id": "r"}, {"stream_id": "text"}),
+    ("recover", {}, {"session_id": "id", "stream_id": "id"}),
+    ("recover_all", {}, {"session_id": "id"}),
+    ("orphans", {}, {"session_id": "id"}),
+    ("has_partial", {"session_id": "S"}, {"session_id": "id"}),
+    ("resolve", {"stream_id": "r"}, {"stream_id": "id", "last_seq": "seq"}),
+    ("close", {}, {"timeout": "seconds"}),
     ("delete", {"session_id": "S"}, {"session_id": "id"}),
     ("audit", {}, {"session_id": "id", "present": "present"}),
     ("repair_plan", {"session_id": "S", "present": []}, {"session_id": "id", "present": "present"}),
@@ -134,6 +142,13 @@ def test_of_a_client(
     client: Coloured, ledger: FakeLedger, call: str, good: dict[str, Any], named: dict[str, str]
 ) -> None:
     _refuses(getattr(client, call), good, named, ledger)
+
+
+@pytest.mark.parametrize("colour", ["sync", "aio"])
+def test_of_connect(ledger: FakeLedger, path: str, colour: str) -> None:
+    named = {"socket": "path", "data": "path", "timeout": "seconds", "backlog_bytes_max": "count"}
+    call = walld_client.connect if colour == "sync" else walld_client.aio.connect
+    _refuses(call, {"socket": path}, named, ledger)
 
 
 def test_no_call_is_left_out() -> None:

@@ -22,6 +22,7 @@ from walld_client.aio_turn import Turn
 from walld_client.audit import Present, RepairStep, Report
 from walld_client.client import ClientBase, is_enabled
 from walld_client.errors import Unavailable
+from walld_client.given import SECONDS, Count, Path, Seconds, as_declared
 from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.outbox import delivered
@@ -125,6 +126,7 @@ class Client(ClientBase):
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:  # noqa: ASYNC109
         """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go."""
+        SECONDS.of(timeout, "timeout")
         if self._closed:
             return True
         self._closed = True
@@ -163,12 +165,13 @@ class Client(ClientBase):
         return [from_recovered(one) for one in decode_replies(answer)]
 
 
+@as_declared
 def connect(
-    socket: str | os.PathLike[str] | None = None,
+    socket: Path | None = None,
     *,
-    data: str | os.PathLike[str] | None = None,
-    timeout: float = TIMEOUT_SECONDS,
-    backlog_bytes_max: int = BACKLOG_BYTES_MAX,
+    data: Path | None = None,
+    timeout: Seconds = TIMEOUT_SECONDS,
+    backlog_bytes_max: Count = BACKLOG_BYTES_MAX,
     redact: Callable[[str], str] | None = None,
 ) -> Client:
     """A client for asyncio; the arguments are those of `walld_client.connect`."""

@@ -23,6 +23,7 @@ from walld_client import ledger_steps, offline, opaque, saying, shared
 from walld_client.audit import Present, RepairStep, Report
 from walld_client.errors import Unavailable
 from walld_client.frames import ID
+from walld_client.given import Count, Path, Seconds, as_declared
 from walld_client.ids import checked_id, new_stream_id
 from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import (
@@ -87,6 +88,7 @@ class ClientBase:
 
     # --- sending ---
 
+    @as_declared
     def release(self, stream_id: str) -> bool:
         """The application's copy of a reply of this process is safe. False: not known here.
 
@@ -152,7 +154,9 @@ class ClientBase:
     def _resolve(self, stream_id: str, last_seq: int | None) -> Ask:
         checked_id(stream_id, "stream_id")
         if last_seq is not None and (type(last_seq) is not int or not 0 <= last_seq < 2**32):
-            raise ValueError(f"last_seq must be an int from 0 to {2**32 - 1}, got {last_seq!r:.80}")
+            raise ValueError(
+                f"last_seq must be an int from 0 to {2**32 - 1}, got {opaque.brief(last_seq)}"
+            )
         return lambda request_id: messages.Resolve(
             request_id, stream_id, last_seq, None, self._seen(None, stream_id)
         )
@@ -282,7 +286,8 @@ class Client(ClientBase):
         """Steps for your own store, in order; one whose `key` was done before is passed over."""
         return self._asked(ledger_steps.plan(session_id, present, self._sent))
 
-    def close(self, timeout: float = CLOSE_SECONDS) -> bool:
+    @as_declared
+    def close(self, timeout: Seconds = CLOSE_SECONDS) -> bool:
         """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go."""
         if self._closed:
             return True
@@ -317,12 +322,13 @@ class Client(ClientBase):
         return [from_recovered(one) for one in decode_replies(answer)]
 
 
+@as_declared
 def connect(
-    socket: str | os.PathLike[str] | None = None,
+    socket: Path | None = None,
     *,
-    data: str | os.PathLike[str] | None = None,
-    timeout: float = TIMEOUT_SECONDS,
-    backlog_bytes_max: int = BACKLOG_BYTES_MAX,
+    data: Path | None = None,
+    timeout: Seconds = TIMEOUT_SECONDS,
+    backlog_bytes_max: Count = BACKLOG_BYTES_MAX,
     redact: Callable[[str], str] | None = None,
 ) -> Client:
     """A client. Never fails for want of a daemon: events wait in memory until there is one.

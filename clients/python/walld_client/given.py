@@ -22,6 +22,7 @@ from walld_client.ids import checked_id
 from walld_client.opaque import brief
 
 __all__ = [
+    "SECONDS",
     "Beginning",
     "Count",
     "Dict",
@@ -135,7 +136,8 @@ Beginning = Annotated[str, Kind((str,), "a str", _beginning)]
 """What names begin with; nothing is the beginning of all."""
 Seq = Annotated[int, Kind((int,), "an int", _between(0, _SEQ_MAX))]
 Count = Annotated[int, Kind((int,), "an int", _between(1, _SEQ_MAX))]
-Seconds = Annotated[float, Kind((int, float), "a number of seconds", _ending)]
+SECONDS = Kind((int, float), "a number of seconds", _ending)
+Seconds = Annotated[float, SECONDS]
 Dict = Annotated[Mapping[str, Any], Kind((Mapping,), "a dict")]
 Dicts = Annotated[Sequence[Mapping[str, Any]], Kind((), "a list of dicts", _dicts)]
 Path = Annotated[_Path, Kind((str, os.PathLike), "a path")]
