@@ -58,6 +58,7 @@ GROUPS = {
             "test_tee_kind.py",
             "test_httpx2_streams.py",
             "test_odd_streams.py",
+            "test_any_answer.py",
             "test_told_again.py",
             "test_tee_at_once.py",
             "test_overhead.py",
