@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 
 import pytest
 import walld_client
@@ -33,6 +34,27 @@ def test_a_reply_from_async_code(daemon: FakeDaemon, path: str) -> None:
         (2, False, "cancelled: CancelledError"),
         (3, True, None),
     ]
+
+
+def test_close_does_not_wait_for_the_next_attempt_to_be_due(daemon: FakeDaemon, path: str) -> None:
+    daemon.stop()
+
+    async def main() -> None:
+        client = aio.connect(path)
+        client.reply("S").token("x")
+        client._link.dialing.back_off(60.0)
+        daemon.start()
+        assert await client.close(10)
+
+    asyncio.run(main())
+    peer = daemon.agent()
+    daemon.until(lambda: peer.ended)
+    assert peer.text() == "x"
+
+
+def test_close_is_a_coroutine_function() -> None:
+    """Callers that take either colour ask."""
+    assert inspect.iscoroutinefunction(aio.Client.close)
 
 
 def test_a_drain_is_awaited(daemon: FakeDaemon, path: str) -> None:

@@ -60,9 +60,10 @@ test("a stream id in use: the second reply is refused, the first goes on", async
   assert.equal(await first.drain({ level: "replicated", timeoutMs: 5000 }), false);
 });
 
-test("a daemon of another version is left alone, and the events wait", async (t) => {
-  const { path, heard } = await peer(t, (socket, word) => {
-    if (word.is !== "Hello") return;
+/** A client whose first `times` connections met a daemon of another version: the next attempt is due in a minute. */
+async function refusedAsAnotherVersion(t: TestContext, times = Infinity) {
+  const { path, heard } = await peer(t, (socket, word, connection) => {
+    if (word.is !== "Hello" || connection > times) return;
     socket.end(encodeFrame("Error", { code: "version", message: "another version", got: "1", limit: "2" }));
   });
   const client = connect(path);
@@ -70,6 +71,11 @@ test("a daemon of another version is left alone, and the events wait", async (t)
   const reply = client.reply("s");
   reply.token("x");
   await until(() => heard.length === 1 && !client.stats().connected, "the end of the connection");
+  return { client, reply, heard };
+}
+
+test("a daemon of another version is left alone, and the events wait", async (t) => {
+  const { client, reply, heard } = await refusedAsAnotherVersion(t);
   assert.equal(client.stats().backlog, 2);
   assert.equal(reply.sentSeq, -1);
   await new Promise((resolve) => setTimeout(resolve, 300));
@@ -79,15 +85,7 @@ test("a daemon of another version is left alone, and the events wait", async (t)
 
 for (const last of ["close", "drain"] as const) {
   test(`${last} does not wait for the next attempt to be due`, async (t) => {
-    const { path, heard } = await peer(t, (socket, word, connection) => {
-      if (word.is !== "Hello" || connection > 1) return;
-      socket.end(encodeFrame("Error", { code: "version", message: "another version", got: "1", limit: "2" }));
-    });
-    const client = connect(path);
-    t.after(() => client.close(0));
-    const reply = client.reply("s");
-    reply.token("x");
-    await until(() => heard.length === 1 && !client.stats().connected, "the end of the connection");
+    const { client, reply, heard } = await refusedAsAnotherVersion(t, 1);
     if (last === "close") assert.equal(await client.close(5000), true);
     else assert.equal(await reply.drain({ timeoutMs: 50 }), false);
     await until(() => heard[1]?.some((word) => word.is === "Token") === true, "what waited");

@@ -126,7 +126,7 @@ class Client(ClientBase):
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:  # noqa: ASYNC109
         """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go."""
-        SECONDS.of(timeout, "timeout")
+        SECONDS.of(timeout, "timeout")  # `as_declared` would hide that this is a coroutine function
         if self._closed:
             return True
         self._closed = True

@@ -130,7 +130,7 @@ class Link(Connection):
         with self.mutex:  # reading only: also for a signal handler that finds its thread inside
             streams = self.registry.asked(session_id, stream_id)
             due = [(stream.number, stream.due) for stream in streams if not stream.gone]
-            if due and self._hurried():
+            if due and self._hurry():
                 process.keeper().wake()
         return due
 
@@ -177,7 +177,7 @@ class Link(Connection):
             self._next_drain += 1
             self.hearing.drains[drain_id] = Drain(level, done)
             self.hold_drain(drain_id)
-            self._hurried()
+            self._hurry()
             self.push()
         process.keeper().wake()  # it listens for words from the daemon now
         return drain_id
@@ -196,13 +196,13 @@ class Link(Connection):
         with self.mutex, self:
             if self.tell_flushed(done):
                 return True
-            if self._hurried() and not self.has_socket and not self._closing:
+            if self._hurry() and not self.has_socket and not self._closing:
                 self.connect()
         process.keeper().wake()
         return False
 
-    def _hurried(self) -> bool:
-        """Somebody waits for what is held: without a connection (True) the next attempt is due."""
+    def _hurry(self) -> bool:
+        """Somebody waits for what is held: the next attempt is due. False: one is there."""
         if self.connected:
             return False
         self.dialing.hurry()
