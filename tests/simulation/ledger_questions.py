@@ -7,8 +7,7 @@ Refuses: what is right (`books.py`).
 from __future__ import annotations
 
 import json
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from walld_client.wire import messages as wire
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from .world import World
 
 __all__ = ["LedgerQuestions"]
-
-
-_spoiled: Final = re.compile(r"quarantine/\d{20}\.0\.\d+").fullmatch
 
 
 class LedgerQuestions:
@@ -59,7 +55,7 @@ class LedgerQuestions:
         calm: bool,
     ) -> dict[Session, list[bytes]]:
         """Are these the lines that must be there? replies: asked for before."""
-        if self._is_in_doubt():
+        if self._world.questions.is_spoiled():
             await self.after_rot()
             return {}
         must, life = self._books.must(), self._world.lives.starts
@@ -72,10 +68,6 @@ class LedgerQuestions:
         self._books.check_replies(replies, lines, promises, where, calm=calm)
         self._world.questions.digest.update(msgspec.msgpack.encode(sorted(lines.items())))
         return lines
-
-    def _is_in_doubt(self) -> bool:
-        """Power has put garbage where a segment's header was: walld takes that for damage."""
-        return any(_spoiled(path) for path in self._world.storage.files())
 
     async def look_in(self) -> None:
         """Somebody reads in the middle of trouble. A daemon that dies meanwhile answers nothing."""

@@ -53,6 +53,7 @@ class _Owner(Marks):
         newest = newest_header(disk, ids)
         self.path = LOCK_NAME
         self._disk = disk
+        self._has_failed = False
         names = [entry.name for entry in disk.list_dir("")]
         self._file = disk.open(LOCK_NAME) if LOCK_NAME in names else disk.create(LOCK_NAME)
         raw = self._file.read_at(LOCK_BYTES, 0)
@@ -76,8 +77,17 @@ class _Owner(Marks):
         return self._file.read_at(WRITTEN_AT, 0) == self._record[:WRITTEN_AT]
 
     def _write_lines(self, lines: bytes) -> None:
+        if self._has_failed:
+            # All of them are written again, so there is something to sync; this disk asserts that
+            # a file whose sync failed is not asked again, which a segment never may be.
+            self._file = self._disk.open(LOCK_NAME)
+            self._has_failed = False
         self._file.write_at(lines, WRITTEN_AT)
-        self._file.sync()
+        try:
+            self._file.sync()
+        except OSError:
+            self._has_failed = True
+            raise
 
     def close(self) -> None:
         """Nothing to close."""

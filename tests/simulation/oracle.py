@@ -139,12 +139,14 @@ class Oracle:
         promises: dict[tuple[int, str], Promise],
         *,
         rotten: bool,
+        spoiled: bool,
     ) -> None:
         """Judge all replies a daemon knows of. Raises Wrong.
 
         promises: of before the question; a story that began later has none. rotten: bytes were
         damaged on purpose, and the daemon has said that something is damaged: then things may be
-        missing, tombstones too, but nothing may be altered.
+        missing, tombstones too, but nothing may be altered. spoiled: power has put garbage where a
+        header was, which walld takes for damage: then a gap may be called so, and nothing more.
         """
         self.checks += 1
         by_key: dict[tuple[int, str], Recovered] = {}
@@ -170,6 +172,9 @@ class Oracle:
                 raise Wrong(f"{where}: {key} is called alive, its process is gone (L2)")
             if not rotten and not reply.owner_alive and not story.is_dead:
                 raise Wrong(f"{where}: {key} is called lost, its process is there (L2)")
+            for gap in reply.gaps:
+                if gap.verdict == "corrupt" and not (rotten or spoiled):
+                    raise Wrong(f"{where}: {key} seqs {gap.first_seq}..{gap.last_seq} corrupt (I5)")
             self._compare(where, story, reply, floor, rotten)
             if not rotten:
                 self._compare_ending(where, story, reply)
@@ -209,8 +214,6 @@ class Oracle:
         missing: set[int] = set()
         for gap in reply.gaps:
             missing.update(range(gap.first_seq, gap.last_seq + 1))
-            if gap.verdict == "corrupt" and not rotten:
-                raise Wrong(f"{where}: {key} seqs {gap.first_seq}..{gap.last_seq} corrupt (I5)")
         last_first = 0
         for piece in reply.segments:
             if piece.kind == "gap":

@@ -7,8 +7,9 @@ own words, after rot, of the disk itself. Refuses: what is right (`oracle.py`).
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import msgspec
@@ -28,6 +29,7 @@ __all__ = ["Questions", "asked"]
 
 _ERASED_SECONDS = 90.0
 _OWN_TIMES = 3
+_spoiled: Final = re.compile(r"quarantine/\d{20}\.0\.\d+").fullmatch
 _hears: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire.ToAgent | wire.Answer)
 
 
@@ -95,8 +97,8 @@ class Questions:
         """
         assert daemon.state._mended is not None
         verdict = daemon.state._mended.verdict
-        lost = [one for one in verdict.corrupt if one.first_no]
-        if sum(one.last_no - one.first_no + 1 for one in lost) > 1:
+        lost = [range(one.first_no, one.last_no + 1) for one in verdict.corrupt if one.first_no]
+        if len({number for one in lost for number in one}) > 1:  # one may have been written again
             raise Wrong(f"one bit has cost more than one batch (C3): {verdict.corrupt}")
         if any(one.first_no and one.first_no < told_no for one in verdict.torn):
             raise Wrong(f"synced, and called torn (V1): {verdict.torn}")
@@ -121,8 +123,13 @@ class Questions:
     ) -> None:
         """Are these the replies that must be there? Raises Wrong."""
         self.look()
-        self._oracle.check(found, where, promises, rotten=self._world.rotten)
+        rotten, spoiled = self._world.rotten, self.is_spoiled()
+        self._oracle.check(found, where, promises, rotten=rotten, spoiled=spoiled)
         self.digest.update(msgspec.msgpack.encode(found))
+
+    def is_spoiled(self) -> bool:
+        """Power has put garbage where a segment's header was: walld takes that for damage."""
+        return any(_spoiled(path) for path in self._storage.files())
 
     async def ask_all(self, cannot: tuple[str, ...] = ()) -> list[wire.Recovered]:
         """Every reply of both users. cannot: codes of errors that are raised as OSError."""
