@@ -90,7 +90,9 @@ class LedgerQuestions:
         lines = await self.judge("at rest", replies, promises, calm=True)
         for session in lines:
             await self._check_peace(session)
-        self._check_erased(("sessions/", "quarantine/"))
+        # A damaged segment that was copied aside is whoever's runs this to look at, and to remove.
+        aside = () if self._world.questions.is_spoiled() else ("quarantine/",)
+        self._check_erased(("sessions/", *aside))
         return lines
 
     async def again(self, lines: dict[Session, list[bytes]]) -> None:

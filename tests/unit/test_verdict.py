@@ -238,6 +238,22 @@ def test_nor_is_what_went_missed_while_an_older_segment_is_there() -> None:
     assert log.read(attested_no=9, first_no=9)[1].is_clean
 
 
+@pytest.mark.parametrize("at", [0, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES + 70])
+def test_a_segment_that_went_and_that_power_brought_back_may_be_damaged(at: int) -> None:
+    """V1: the unlink was not durable, nor was the sync of what was written there once more."""
+    log = LogWriter()
+    log.segment()
+    log.batch(b"x")
+    log.batch(b"x")
+    log.segment()
+    log.batch(b"x", synced_no=2)
+    log.flip(1, 8 * at)
+    assert log.read(first_no=1)[1].corrupt
+    verdict = log.read(first_no=3)[1]
+    assert verdict.is_clean
+    assert len(verdict.superseded) == 1
+
+
 @pytest.mark.parametrize("length", [0, 10, 63])
 def test_how_much_an_oldest_segment_held_lock_tells(length: int) -> None:
     log = LogWriter()

@@ -111,12 +111,13 @@ def base_no(
     """The number before the first that must be there: older ones went with their segments.
 
     settled: (segment id, offset) of holes of which an earlier start has said what they cost.
-    first_no: what LOCK says of it, 0 where it does not; but a segment that did not go yet counts.
+    first_no: what LOCK says of it, 0 where it does not. A segment before it that is still there, or
+    that power brought back, is missed no more than if it had gone.
     The lowest beginning, not the oldest segment's: a later one may hold earlier batches again.
     """
     starts = [number for number in map(start_no, segments) if number]
     if first_no:
-        return min([first_no, *starts]) - 1
+        return first_no - 1
     if not starts:
         return 0
     if segments[0].header is not None:

@@ -130,7 +130,7 @@ class Verdict:
     corrupt: list[Damage] = field(default_factory=list)
     unreadable: list[Damage] = field(default_factory=list)
     superseded: list[Damage] = field(default_factory=list)
-    """Holes whose batches are all read from elsewhere."""
+    """Holes whose batches are all read from elsewhere, or need not be there any more."""
     settled: list[Damage] = field(default_factory=list)
     """What an earlier start has reported."""
     stranded: list[Settled] = field(default_factory=list)
@@ -220,6 +220,7 @@ class _Judge:
         synced_no = max((facts.synced_no for facts in segments), default=0)
         last_no = max((evident_no(facts) for facts in segments), default=0)
         self._synced_no = max(synced_no, attested_no)
+        self._first_no = first_no
         # What went before the first that must be there had its number, synced_no of LOCK or not.
         self._last_no = max(last_no, self._synced_no, first_no - 1)
         self.verdict = Verdict(self._last_no, synced_no)
@@ -327,6 +328,8 @@ class _Judge:
             self.verdict.settled.append(place)
         elif first <= last:
             self.verdict.superseded.append(place._replace(first_no=first, last_no=last))
+        elif 0 < hole.next_no < self._first_no:
+            self.verdict.superseded.append(place)
         elif 0 < hole.next_no <= self._proven(hole.next_no) and not self._is_again(
             index, hole.next_no
         ):
