@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
+import anyio
 from virtual_daemon import Home, Peer, Virtual, living, run, until
 from walld_client.wire import messages as wire
 
-from walld.wal.layout import WAL_DIR
+from walld.wal.layout import SEGMENT_HEADER_BYTES, WAL_DIR, segment_name
 
 
 def test_no_segment_goes_before_another_one_is_synced(tmp_path: Path) -> None:
@@ -35,5 +37,32 @@ def test_no_segment_goes_before_another_one_is_synced(tmp_path: Path) -> None:
                 await until(lambda: bool(gone))
             assert gone == [True]
             assert virtual.engine.segments.size == 64
+
+    run(main)
+
+
+def test_none_goes_where_what_would_be_left_proves_no_log(tmp_path: Path) -> None:
+    """A start on a full disk makes room; the header of the one that would stay is lost to power."""
+
+    def full(virtual: Virtual) -> None:
+        virtual.faults.stuck["write"] = errno.ENOSPC
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
+                agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
+                await agent.drain("synced")
+            await virtual.crash()
+        wal = home.data / WAL_DIR
+        (there,) = wal.iterdir()
+        (wal / segment_name(90)).write_bytes(bytes(SEGMENT_HEADER_BYTES))
+        async with living(home, full) as virtual:
+            await anyio.sleep(5)
+            assert there.exists()
+            await virtual.crash()
+        async with living(home) as virtual:
+            assert virtual.daemon.state.doubt is None
 
     run(main)

@@ -264,8 +264,10 @@ class Reclaimer:
             engine.segments.unlinked(segment)
 
     def _leaves_one_durable(self, oldest: Segment) -> bool:
-        """LOCK says that there is a log: power must not leave none of it."""
-        rest = (one for one in self._engine.segments if one is not oldest)
+        """LOCK says that there is a log: power must not leave none of it, as `whose.is_there` is
+        to see it.
+        """
+        rest = (one for one in self._engine.segments if one is not oldest and not one.nameless)
         return any(self._files.is_durable(one.segment_id) for one in rest)
 
     def _is_held(self, segment: Segment) -> bool:

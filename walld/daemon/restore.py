@@ -86,7 +86,7 @@ def _segments(engine: Engine, mended: Mended, now: float) -> None:
             segment.offsets.extend([0] * (batch_no - segment.last_batch - 1))
             segment.offsets.append(offset)
         segment.dead_since = segment.died_at = now if mended.dead else None
-        segment.unreadable = found.unreadable
+        segment.unreadable, segment.nameless = found.unreadable, not found.first_no
         engine.segments.add(segment)
         last_batch = max(last_batch, segment.last_batch)
 

@@ -51,6 +51,8 @@ class Segment:
     poisoned: bool = False
     unreadable: bool = False
     """It gave I/O errors at the start: set aside instead of unlinked."""
+    nameless: bool = False
+    """Neither its header nor a batch tells which log it is of: it proves no log."""
 
     @property
     def last_batch(self) -> int:
