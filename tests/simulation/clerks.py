@@ -81,9 +81,8 @@ class Clerk(Agent):
             except Unavailable:
                 continue  # it has tried often enough
             except Refused as error:
-                known = error.code == "unknown_turn" and self._books.was_deleted(
-                    (self.uid, session_id)
-                )
+                gone = error.code in ("unknown_turn", "lost_entry")  # somebody deletes it meanwhile
+                known = gone and self._books.was_deleted((self.uid, session_id))
                 if error.code not in _REFUSALS and not known:
                     raise Wrong(f"{self.pid} was refused: {error}") from error
 

@@ -295,7 +295,7 @@ export class Session {
     const [line] = (await this.lines(entry.seq - 1, 1)).map(eventOf);
     if (line?.["seq"] !== entry.seq) {
       const limit = "a message that is there: submit it anew, with another messageId";
-      const text = `the message (entry ${entry.seq}) was lost to damage`;
+      const text = `the message (entry ${entry.seq}) was lost to damage, or deleted with its session`;
       throw new Refused("lost_entry", messageId, limit, text);
     }
     const kept = (line?.["payload"] ?? {}) as Record<string, unknown>;

@@ -309,7 +309,7 @@ def _line(session: SessionSteps, seq: int, named: str) -> Steps[dict[str, Any]]:
         if error.code != "lost_entry":
             raise
         limit = "a message that is there: submit it anew, with another message_id and no retry_of"
-        text = f"the message (entry {seq}) was lost to damage"
+        text = f"the message (entry {seq}) was lost to damage, or deleted with its session"
         raise Refused("lost_entry", named, limit, text) from None
 
 
