@@ -202,7 +202,7 @@ class SessionSteps(Appending):
         found = yield from self.lines(seq - 1, 1)
         event: dict[str, Any] = entries.read_json(found[0]) if found else {}
         if event.get("seq") != seq:
-            text = "the entry was lost to damage, or deleted with its session: what it said is not known"
+            text = "the entry was lost to damage, or deleted with its session"
             limit = f"an entry that session {self.session_id!r} has"
             raise Refused("lost_entry", f"seq {seq}", limit, text)
         return event
