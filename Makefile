@@ -42,7 +42,7 @@ help:
 	@echo 'make rivals  what is lost when: faults against walld, Redis, NATS, SQLite, JSON lines; COUNT=n, ONLY=text'
 	@echo 'make bench   every figure the README claims, measured here, beside what you would use instead; bench-quick: rougher'
 	@echo 'make bench-check  45 s: is a ratio to what you would use instead below its floor (bench/floors.json)'
-	@echo 'make bench-publish  measures the README table and charts of those anew'
+	@echo 'make bench-publish  measures what README and bench/RESULTS.md show of those anew'
 	@echo 'make clean   remove .venv and what tools left behind'
 
 $(VENV)/made: pyproject.toml clients/python/pyproject.toml
@@ -149,7 +149,7 @@ bench-quick: $(VENV)/bench
 bench-check: $(VENV)/bench
 	$(BIN)/python -m bench.check
 
-# Measures what the README's "Beside what you would use instead" shows, and writes it there.
+# Measures what bench/RESULTS.md and the README show beside walld, and writes it there.
 bench-publish: $(VENV)/bench
 	$(BIN)/python -m bench --publish
 

@@ -74,7 +74,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--publish",
         action="store_true",
-        help="into the README too, with charts: asks " + ", ".join(publish.QUESTIONS),
+        help="into README and RESULTS.md too, with charts: asks " + ", ".join(publish.QUESTIONS),
     )
     options = parser.parse_args(arguments)
     if options.publish and not options.name:

@@ -1,8 +1,9 @@
-"""The README's part of the bench, from a results file: `python -m bench.publish RESULTS.json`.
+"""What the pages show of the bench, from a results file: `python -m bench.publish RESULTS.json`.
 
-Owns: the Markdown of what stands beside walld, between two marks of README.md; the charts; and
-`published.json`, the figures they were made of. A test compares the three: no figure there is typed
-by hand. Refuses: choosing which figures look well: a goal that is missed is shown as missed.
+Owns: the Markdown of what stands beside walld, between two marks of RESULTS.md (every figure) and
+of README.md (the charts, and what a token's call costs); the charts; and `published.json`, the
+figures they were made of. A test compares them: no figure there is typed by hand. Refuses: choosing
+which figures look well: a goal that is missed is shown as missed.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from typing import Any
 
 from bench.charts import charts, short
 
-__all__ = ["CHARTS", "PUBLISHED", "QUESTIONS", "README", "beside", "placed", "publish"]
+__all__ = ["CHARTS", "PAGES", "PUBLISHED", "QUESTIONS", "placed", "publish"]
 
 _HERE = Path(__file__).parent
-README = _HERE.parent / "README.md"
 PUBLISHED = _HERE / "published.json"
 CHARTS = _HERE / "charts"
 QUESTIONS = ("peers", "ingest", "streaming")
@@ -50,23 +50,20 @@ def _goals(figures: list[dict[str, Any]]) -> str:
     return _table(["figure", "measured", "lowest .. highest", "goal", ""], rows)
 
 
-def _costs(figures: list[dict[str, Any]]) -> str:
+def _costs(figures: list[dict[str, Any]], shares: tuple[str, ...]) -> str:
     cells = {(f["who"], f["series"]): short(f["value"], f["unit"]) for f in figures}
+    series = [f"{share}, {pace}" for pace in ("60/s", "flat out") for share in shares]
     rows = [
         [
             f["who"],
-            *(
-                cells[f["who"], f"{share}, {pace}"]
-                for pace in ("60/s", "flat out")
-                for share in ("p50", "p99", "p99.9")
-            ),
+            *(cells[f["who"], one] for one in series),
             f"{f['outlives']}: {f['promise']}",
         ]
         for f in figures
         if f["series"] == "p50, 60/s"
     ]
-    heading = ["a token's call", "p50, 60/s", "p99", "p99.9", "p50, flat out", "p99", "p99.9"]
-    return _table([*heading, "when it has returned, the token outlives"], rows)
+    outlives = "when it has returned, the token outlives"
+    return _table(["a token's call", *series, outlives], rows)
 
 
 def _ingest(figures: list[dict[str, Any]]) -> str:
@@ -115,23 +112,36 @@ def _where(report: dict[str, Any]) -> str:
     )
 
 
-def beside(report: dict[str, Any]) -> str:
-    """The Markdown, of those of the three questions that the report answers."""
-    by = {q: [f for f in report["figures"] if f["question"] == q] for q in QUESTIONS}
+def _by_question(report: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    return {q: [f for f in report["figures"] if f["question"] == q] for q in QUESTIONS}
+
+
+def _every_figure(report: dict[str, Any]) -> str:
+    """Of those of the three questions that the report answers."""
+    by = _by_question(report)
     parts = [_where(report), _goals([f for q in QUESTIONS for f in by[q]])]
-    drawn = charts(report)
-    for question, table, names in (
-        ("peers", _costs, ("token-paced.svg", "token-flat-out.svg")),
-        ("ingest", _ingest, ("ingest.svg",)),
-        ("streaming", _streaming, ("streaming.svg",)),
-    ):
-        if not by[question]:
-            continue
-        parts.append(table(by[question]))
-        if question == "peers":
-            parts += dict.fromkeys(f"{f['note']}." for f in by[question] if f["note"])
-        parts.append("\n".join(f"![{_title(drawn[name])}](bench/charts/{name})" for name in names))
+    if by["peers"]:
+        parts.append(_costs(by["peers"], ("p50", "p99", "p99.9")))
+        parts += dict.fromkeys(f"{f['note']}." for f in by["peers"] if f["note"])
+    if by["ingest"]:
+        parts.append(_ingest(by["ingest"]))
+    if by["streaming"]:
+        parts.append(_streaming(by["streaming"]))
     return "\n\n".join(parts) + "\n"
+
+
+def _at_a_glance(report: dict[str, Any]) -> str:
+    """What a token's call costs, and the charts."""
+    costs = _by_question(report)["peers"]
+    parts = [_where(report)]
+    if costs:
+        parts.append(_costs(costs, ("p50",)))
+    parts += (f"![{_title(svg)}](bench/charts/{name})" for name, svg in charts(report).items())
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES = {_HERE / "RESULTS.md": _every_figure, _HERE.parent / "README.md": _at_a_glance}
+"""Each page that shows figures, and what makes its Markdown of a report."""
 
 
 def _title(svg: str) -> str:
@@ -139,19 +149,20 @@ def _title(svg: str) -> str:
     return found[1] if found else ""
 
 
-def placed(readme: str, markdown: str) -> str:
-    """The README with that between its marks. ValueError where it has none."""
-    made, count = _MARKS.subn(lambda found: f"{found[1]}\n{markdown}\n{found[2]}", readme)
+def placed(page: str, markdown: str) -> str:
+    """The page with that between its marks. ValueError where it has none."""
+    made, count = _MARKS.subn(lambda found: f"{found[1]}\n{markdown}\n{found[2]}", page)
     if count != 1:
-        raise ValueError(f"README.md has {count} places between the marks of bench, wanted 1")
+        raise ValueError(f"a page has {count} places between the marks of bench, wanted 1")
     return made
 
 
 def publish(report: dict[str, Any]) -> None:
-    """README, charts and published.json, of what the report has of the three questions."""
+    """The pages, charts and published.json, of what the report has of the three questions."""
     kept = [figure for figure in report["figures"] if figure["question"] in QUESTIONS]
     report = report | {"figures": kept}
-    README.write_text(placed(README.read_text(), beside(report)))
+    for page, shown in PAGES.items():
+        page.write_text(placed(page.read_text(), shown(report)))
     PUBLISHED.write_text(json.dumps(report, indent=1) + "\n")
     CHARTS.mkdir(exist_ok=True)
     for name, text in charts(report).items():

@@ -1,4 +1,4 @@
-"""A ratio past its floor fails the check; what the README shows is what was measured."""
+"""A ratio past its floor fails the check; what the pages show is what was measured."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_every_committed_floor_is_of_a_ratio_that_is_measured() -> None:
     assert all(floor["needs"] in check._TOKEN_PEERS for floor in floors.values())
 
 
-# --- charts, and the README -----------------------------------------------------------------------
+# --- charts, and the pages ------------------------------------------------------------------------
 
 
 def published() -> dict[str, Any]:
@@ -104,10 +104,11 @@ def published() -> dict[str, Any]:
     return report
 
 
-def test_the_readme_shows_what_was_measured() -> None:
-    text = publish.README.read_text()
-    assert publish.placed(text, publish.beside(published())) == text, (
-        "README.md is not what bench/published.json gives: python -m bench.publish it"
+@pytest.mark.parametrize("page", publish.PAGES, ids=lambda page: page.name)
+def test_a_page_shows_what_was_measured(page: Path) -> None:
+    text = page.read_text()
+    assert publish.placed(text, publish.PAGES[page](published())) == text, (
+        f"{page.name} is not what bench/published.json gives: python -m bench.publish it"
     )
 
 
@@ -138,6 +139,6 @@ def test_a_wide_range_is_logarithmic_and_says_so() -> None:
     assert "1000 &lt; 2000" in far
 
 
-def test_a_readme_without_marks_is_an_error() -> None:
+def test_a_page_without_marks_is_an_error() -> None:
     with pytest.raises(ValueError, match="marks of bench"):
         publish.placed("# walld\n", "table\n")

@@ -32,14 +32,22 @@ from walld.engine.commit import GroupCommit
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+OPERATE = ROOT / "walld/OPERATE.md"
 ARCHITECTURE = ROOT / "walld/ARCHITECTURE.md"
 TRACK_RECORD = ROOT / "walld/TRACK_RECORD.md"
 CLIENT_README = ROOT / "clients/python/README.md"
+ADAPTERS = ROOT / "clients/python/ADAPTERS.md"
+RESULTS = ROOT / "bench/RESULTS.md"
 PAGES = [
     README,
+    OPERATE,
     ARCHITECTURE,
     TRACK_RECORD,
+    ROOT / "walld/SECURITY.md",
     CLIENT_README,
+    ADAPTERS,
+    RESULTS,
+    ROOT / "bench/README.md",
     ROOT / "clients/node/README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "walld/FORMAT.md",
@@ -243,7 +251,8 @@ def test_every_file_it_names_is_there(page: Path) -> None:
 
 def test_the_targets_are_in_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"(?:^    |`)make ([a-z]+)", README.read_text(), re.M):
+    prose = "".join(page.read_text() for page in PAGES)
+    for target in re.findall(r"(?:^    |`)make ([a-z-]+)", prose, re.M):
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
@@ -261,7 +270,7 @@ def commands(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_every_command_and_every_option_is_there(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = table(README, "command")
+    rows = table(OPERATE, "command")
     named = [re.match(r"`walld ([a-z-]+)", row[0]) for row in rows]
     assert [match[1] for match in named if match] == commands(capsys)
     for match, row in zip(named, rows, strict=True):
@@ -270,14 +279,16 @@ def test_every_command_and_every_option_is_there(capsys: pytest.CaptureFixture[s
         assert options <= set(re.findall(r"--[a-z-]+", help_of(match[1], capsys))), row[0]
     known = set().union(*(re.findall(r"--[a-z-]+", help_of(c, capsys)) for c in commands(capsys)))
     known |= set(re.findall(r"--[a-z-]+", (ROOT / "systemd/walld.service").read_text()))
-    for page in (README, ARCHITECTURE):
+    for page in (README, OPERATE, ARCHITECTURE):
         prose = re.sub(r"```sh.*?```", "", page.read_text(), flags=re.S)
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) <= known, page.name
 
 
 def test_every_command_line_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [line for block in blocks(README, "sh") for line in block.splitlines()]
-    lines += re.findall(r"`(walld [a-z-]+ [^`|\[]*)`", README.read_text())
+    pages = (README, OPERATE)
+    lines = [line for page in pages for block in blocks(page, "sh") for line in block.splitlines()]
+    for page in pages:
+        lines += re.findall(r"`(walld [a-z-]+ [^`|\[]*)`", page.read_text())
     for line in (line for line in lines if line.startswith("walld ")):
         parse(shlex.split(line)[1:])
     for line in (line for line in lines if line.startswith("cp ")):
@@ -287,7 +298,7 @@ def test_every_command_line_is_one(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_options_of_serve_are_all_there_with_their_defaults() -> None:
     settings = load({"data": "/nowhere"}, {}, 0)
-    rows = {row[0].strip("`"): row for row in table(README, "option")}
+    rows = {row[0].strip("`"): row for row in table(OPERATE, "option")}
     keys = {"--" + key.replace("_", "-"): key for key in SETTINGS}
     assert set(rows) == {*keys, "--config"}
     for option, key in keys.items():
@@ -298,7 +309,7 @@ def test_the_options_of_serve_are_all_there_with_their_defaults() -> None:
 
 def test_exit_codes_are_those_of_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     known = set(re.findall(r"\b\d+\b", help_of("", capsys).rpartition("Exit codes:")[2]))
-    for row in table(README, "command"):
+    for row in table(OPERATE, "command"):
         codes = set(re.findall(r"\b\d+\b", row[2]))
         assert codes, row[0]
         assert codes <= known, row[0]
@@ -316,21 +327,21 @@ def test_every_metric_and_every_field_of_the_status_is_there(daemon: Daemon) -> 
         ).stdout
 
     known = set(re.findall(r"\bwalld_\w+", asked("--prometheus")))
-    for page in (README, ARCHITECTURE):
+    for page in (README, OPERATE, ARCHITECTURE):
         named = set(re.findall(r"\bwalld_(?!client)\w+", page.read_text()))
         assert named <= known, page.name
     status = json.loads(asked("--json"))
     shown = {*status, *(f"start.{name}" for name in status["start"])}
     for name in ("state", "trouble", "wal_size_bytes", "wal_live_bytes", "reclaim_lag_seconds"):
-        assert f"`{name}" in README.read_text()
+        assert f"`{name}" in OPERATE.read_text()
         assert name in shown
     for name in ("lost_acked", "start.torn", "start.corrupt"):
-        assert f"| `{name}` above 0 |" in README.read_text()
+        assert f"| `{name}` above 0 |" in OPERATE.read_text()
         assert name in shown
 
 
 def test_the_alerts_are_rules(tmp_path: Path) -> None:
-    (rules,) = blocks(README, "yaml")
+    (rules,) = blocks(OPERATE, "yaml")
     assert rules.count("- alert:") == 2
     path = tmp_path / "rules.yml"
     path.write_text(rules)
@@ -357,7 +368,7 @@ def test_every_size_in_the_prose_is_a_size_of_the_code() -> None:
     known = {value for name, value in [*vars(limits).items(), *vars(client_limits).items()]
              if name.isupper() and "BYTES" in name}  # fmt: skip
     known |= {4096, 64 * 1024, 128 * 1024}  # per stream (S2), a merged run, a carried record
-    for page in (README, ARCHITECTURE, CLIENT_README):
+    for page in (README, OPERATE, ARCHITECTURE, CLIENT_README):
         for amount, unit in re.findall(r"([\d,]+) (KiB|MiB)", page.read_text()):
             size = int(amount.replace(",", "")) * {"KiB": 1024, "MiB": 1024**2}[unit]
             assert size in known, f"{page.name}: {amount} {unit}"

@@ -17,7 +17,7 @@ def test_an_example(path: Path) -> None:
     compile(path.read_text(), str(path), "exec")
     tests = [one.read_text() for one in (ROOT / "tests/adapters").glob("test_*.py")]
     assert any(f'"{path.stem}"' in one for one in tests), "no test runs it"
-    assert path.name in (ROOT / "README.md").read_text(), "nobody hears of it"
+    assert path.name in (ROOT / "clients/python/ADAPTERS.md").read_text(), "nobody hears of it"
 
 
 def test_there_are_some() -> None:
