@@ -30,6 +30,12 @@ ACK_STREAMS_MAX: Final = 4000
 UNHEARD_STREAMS_MAX: Final = 1000
 """Released streams whose Ack a peer has not read: beyond, it is not read either until it does."""
 ANSWER_CHUNK_BYTES: Final = 256 * KIB
+SCRAPES_MAX: Final = 16
+"""Connections of the metrics port at a time: one more takes the place of the oldest."""
+SCRAPE_SECONDS_MAX: Final = 10.0
+"""One of them must have asked and read its answer after this."""
+SCRAPE_BYTES_MAX: Final = 8 * KIB
+"""Longest request there."""
 PEERS_RESERVE_FDS: Final = 256
 """File descriptors never given to peers: segments, partials, pidfds, metrics."""
 PEERS_UID_SHARE_MAX: Final = 0.9

@@ -1,7 +1,7 @@
-"""What Prometheus sees: names, help texts, buckets, and the HTTP server for a scrape.
+"""What Prometheus sees: names, help texts, buckets.
 
 Owns: the registry and the exposition. Refuses: counting (the engine adds to `Counters`), deciding,
-and session, stream or user ids in labels, ever: labels are closed sets.
+HTTP (`scrapes.py`), and session, stream or user ids in labels, ever: labels are closed sets.
 
 Invariants: one event costs no call here; histograms are observed once a flush, write or sync. A
 scrape reads and changes nothing. No `_created` series. The server listens only where it is told to.
@@ -13,20 +13,19 @@ made; walld is a process of its own and nothing else in it uses the library.
 from __future__ import annotations
 
 import platform
-import threading
 from collections.abc import Callable, Iterator
 from typing import Final
-from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import (
+    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Histogram,
     disable_created_metrics,
     generate_latest,
-    start_http_server,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from walld.daemon.scrapes import Scrapes
 from walld.engine.counters import Counters, Gauges
 
 __all__ = ["DURATION_BUCKETS", "LAG_BUCKETS", "Metrics"]
@@ -166,8 +165,7 @@ class Metrics:
         )
         build = {"version": version, "python": platform.python_version(), "backend": backend}
         self.registry.register(_Numbers(counters, gauges, build))
-        self._server: WSGIServer | None = None
-        self._thread: threading.Thread | None = None
+        self._scrapes: Scrapes | None = None
 
     def _histogram(
         self, name: str, help_text: str, buckets: tuple[float, ...] = DURATION_BUCKETS
@@ -179,15 +177,16 @@ class Metrics:
         return generate_latest(self.registry).decode()
 
     def serve(self, host: str, port: int) -> int:
-        """Answer scrapes in threads of their own; returns the port. OSError where it cannot."""
-        assert self._server is None, "one server a registry"
-        self._server, self._thread = start_http_server(port, host, self.registry)
-        return self._server.server_port
+        """Answer scrapes, in a thread; returns the port. OSError where it cannot."""
+        assert self._scrapes is None, "one server a registry"
+        self._scrapes = Scrapes(host, port, self._page)
+        return self._scrapes.port
+
+    def _page(self) -> tuple[str, bytes]:
+        return CONTENT_TYPE_LATEST, generate_latest(self.registry)
 
     def close(self) -> None:
         """Stop serving. Harmless when nothing is served."""
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
-        self._server = self._thread = None
+        if self._scrapes is not None:
+            self._scrapes.close()
+        self._scrapes = None
