@@ -185,3 +185,52 @@ def test_a_newest_segment_without_a_header_is_no_torn_tail_for_anybody(
                 assert (virtual.daemon.state.doubt is not None) is spoiled
 
     run(main_walld)
+
+
+class _Stopped(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), _Stopped()])
+def test_one_that_was_cut_short_anywhere_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Killed, or without room: a daemon on what is there would call the rest "nothing"."""
+    made = DamagedDirectory(tmp_path / "old")
+    two_replies(made)
+    made.close()
+    steps = [0, 0]  # done, allowed
+
+    def stops(name: str) -> None:
+        verb = getattr(RealDisk, name)
+
+        def step(disk: RealDisk, *given: Any) -> Any:
+            if "new" in disk.root:
+                steps[0] += 1
+                if steps[0] > steps[1]:
+                    raise error
+            return verb(disk, *given)
+
+        monkeypatch.setattr(RealDisk, name, step)
+
+    for name in ("make_dir", "replace", "unlink", "sync_dir"):
+        stops(name)
+    for allowed in range(100):
+        steps[:] = [0, allowed]
+        new = tmp_path / f"new{allowed}"
+        try:
+            code = main(["salvage", str(made.path), "--to", str(new)])
+        except _Stopped:
+            code = 66
+        steps[1] = 10**6
+        if code == 0:
+            assert not list((new / "quarantine").iterdir())
+            assert len(find(str(new)).replies) == 2
+            assert not find(str(new)).doubts
+            assert allowed > 5
+            return
+        assert code == 66
+        if (new / "wal").exists() or (new / "partials").exists():
+            found = find(str(new))
+            assert found.doubts or len(found.replies) == 2
+    raise AssertionError("it never ended")

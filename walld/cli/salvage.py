@@ -6,6 +6,8 @@ ever; reading it (`gather.py`); naming the damage (`fsck.py`); the account (`sal
 
 Every reply that is not released becomes a partial, under its own ids: a daemon that starts there
 takes the log as new and serves them like any other. What nobody can ask for goes to quarantine/.
+First of all stands there that this has not come to its end: a salvage that was killed, or found no
+room, leaves a directory whose daemon proves nothing by what is missing (P11).
 Sessions are `session_salvage.py`'s.
 """
 
@@ -15,6 +17,7 @@ import argparse
 import os
 import time
 from dataclasses import asdict, replace
+from typing import Final
 
 from walld_client.paths import path_name
 
@@ -39,6 +42,9 @@ from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.records import Begin, encode_item, join_items
 
 __all__ = ["run"]
+
+NOTE: Final = f"{QUARANTINE_DIR}/salvage"
+"""What could not be taken; until the end that there is an end to come."""
 
 PROGRESS_REPLIES_MIN = 100
 """Each is synced with its directories: from so many on it takes long enough for a bar."""
@@ -89,12 +95,17 @@ class _Salvage:
         self._made_at_ms = time.time_ns() // 1_000_000
         self._written: dict[tuple[int, str], dict[str, bytes]] = {}
         """Uid and stream name -> paths of the partials that stand there; whose each is."""
+        self._before = b""
+        """What stood in the old directory's own note."""
         self._has: dict[int, list[ranges.Range]] = {}
         """Stream number -> seqs that were taken, of streams that lost something."""
 
     def run(self, report: fsck.Report) -> None:
         """Take everything, then say what of the report is still missing."""
-        for name in (WAL_DIR, PARTIALS_DIR, QUARANTINE_DIR):
+        self._target.make_dir(QUARANTINE_DIR)
+        unfinished = "salvage has not come to its end: not all that could be taken is here\n"
+        self._target.replace(NOTE, unfinished.encode())
+        for name in (WAL_DIR, PARTIALS_DIR):
             self._target.make_dir(name)
         hurt = {lost.stream_no for one in report.damage for lost in one.lost}
         gathering = Gathering(self._disk)
@@ -133,13 +144,15 @@ class _Salvage:
         of_sessions = set(self._sessions.unread)
         said += [f"unreadable: {why}" for why in self._account.unread if why not in of_sessions]
         said += [f"in doubt: {doubt}" for doubt in self._account.doubts]
-        if not said:
-            return
-        path, before = f"{QUARANTINE_DIR}/salvage", b""
-        if path in self._account.quarantined:  # the old directory was made by salvage itself
-            before = self._content(path) or b""
-        text = "salvage could not take:\n" + "\n".join(map(escaped_line, said)) + "\n"
-        self._target.replace(path, before + text.encode("utf-8", "backslashreplace"))
+        text = "".join(
+            f"{line}\n" for line in ["salvage could not take:", *map(escaped_line, said)]
+        )
+        note = self._before + text.encode("utf-8", "backslashreplace") * bool(said)
+        if note:
+            self._target.replace(NOTE, note)
+        else:
+            self._target.unlink(NOTE)
+            self._target.sync_dir(QUARANTINE_DIR)
 
     def _is_grave(self, finding: fsck.Finding) -> bool:
         """What a crash leaves was acknowledged to nobody; a header is spoiled by none."""
@@ -259,14 +272,19 @@ class _Salvage:
     def _copy_quarantine(self) -> None:
         """What earlier starts have set aside; a name that is taken keeps what is newer."""
         taken = {entry.name for entry in self._target.list_dir(QUARANTINE_DIR)}
+        taken.remove(NOTE.rpartition("/")[2])
         for entry in survey.entries(self._disk, QUARANTINE_DIR):
             path = f"{QUARANTINE_DIR}/{entry.name}"
             if entry.kind != "file" or entry.name.startswith(".") or entry.name in taken:
                 continue
             content = self._content(path)
-            if content is not None:
+            if content is None:
+                continue
+            if path == NOTE:  # the old directory was made by salvage itself
+                self._before = content
+            else:
                 self._target.replace(path, content)
-                self._account.quarantined.append(path)
+            self._account.quarantined.append(path)
 
     def _content(self, path: str) -> bytes | None:
         """None where it cannot be read, which is said."""
