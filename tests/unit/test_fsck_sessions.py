@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -276,3 +277,32 @@ def test_dump_shows_a_line_as_text(
     assert json.loads(shown[0]["text"])["payload"]["content"] == "line 5"
     main(["dump", "--data", str(made.path), "--items"])
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("in_file", [0, 40])
+def test_one_that_is_deleted_between_the_log_and_its_file_is_no_damage(
+    made: DamagedDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    in_file: int,
+) -> None:
+    """Beside a daemon: the log was read before its tombstone, the files when they were gone."""
+    all_lines = lines(45)
+    if in_file:
+        LedgerStore(made.disk).append(UID, SESSION, 1, all_lines[:in_file])
+    made.batch(in_log(7, 40, all_lines[40:]))
+    scan = survey.scan
+    is_deleted = []
+
+    def deletes(*given: Any) -> None:
+        scan(*given)
+        if not is_deleted:
+            is_deleted.append(True)
+            made.batch(row(7, 6, 6, flags=Flag.RELEASED))
+            shutil.rmtree(made.path / "sessions", ignore_errors=True)
+            (made.path / "sessions").mkdir()
+
+    monkeypatch.setattr(survey, "scan", deletes)
+    code = main(["fsck", str(made.path), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert (code, report["state"], report["sessions"]) == (0, "clean", [])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 from walld.cli import session_survey, survey
 from walld.cli.beginnings import Beginnings, lost_beginnings
@@ -169,8 +170,7 @@ def inspect(disk: Disk, directory: str) -> Report:
     survey.join_parts(coverage, names.bytes, begins)
     report.met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
     lines.judged(verdict.synced_no, met_damage=report.met_damage)
-    for found in session_survey.sessions(disk, lines):
-        found.lines, found.from_log = [], []
+    for found in session_survey.steady(disk, lines, partial(_lines_now, disk, lock)):
         report.sessions.append(found)
         worst.append(_WORDS.index(found.state))
     for finding in report.damage:
@@ -181,6 +181,16 @@ def inspect(disk: Disk, directory: str) -> Report:
     worst += [CORRUPT] * _beside(disk, report)
     report.state = _WORDS[max(worst)]
     return report
+
+
+def _lines_now(disk: Disk, lock: survey.Lock) -> LogLines:
+    """What the log has of sessions by now."""
+    log, lines = LogScan(disk, lock.log_uuid), LogLines()
+    survey.scan(disk, log, "reading the log again", lines.take)
+    verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
+    met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
+    lines.judged(verdict.synced_no, met_damage=met_damage)
+    return lines
 
 
 def _findings(verdict: Verdict) -> Iterator[Finding]:

@@ -6,7 +6,9 @@ how far the file went when it was written; what else is in it is made of the eve
 
 A line is in the log until it is in its session's file, durably, so what a file misses or has not
 whole behind that is no damage while the log has it. Beside a daemon a file may be read in the
-middle of a write: where it ends in no line it is read again until it stands still.
+middle of a write: where it ends in no line it is read again until it stands still. And a session
+may be deleted between a look at the log and one at its files: what is not whole is looked at again,
+the log first, until that stands still (`steady`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from walld.ledger.listing import SessionRow
     from walld.wal.records import Begin
 
-__all__ = ["SessionFound", "has_lines", "sessions", "temporary"]
+__all__ = ["SessionFound", "has_lines", "sessions", "steady", "temporary"]
 
 _NAMES: Final = re.compile(rb'"(?:sha256|_artifact)"')
 _HEADER_BYTES: Final = 16 * 1024
@@ -85,14 +87,41 @@ def has_lines(found: list[SessionFound], begin: Begin, first_seq: int, last_seq:
     )
 
 
-def sessions(disk: Disk, log: LogLines) -> Iterator[SessionFound]:
-    """Every session that has a file or lines in the log, but for what a delete has left of one."""
+def steady(disk: Disk, log: LogLines, again: Callable[[], LogLines]) -> Iterator[SessionFound]:
+    """The same as `sessions`, without their lines; each that is not whole was so when it and the
+    log were looked at again, too. again: what the log has by then.
+    """
+    hurt: dict[str, SessionFound] = {}
+    for tries in range(survey.TAIL_TRIES):
+        only = hurt.keys() if tries else None
+        before, hurt = hurt, {}
+        for found in sessions(disk, again() if tries else log, only):
+            found.lines, found.from_log = [], []
+            if found.state == "clean" or found == before.get(found.path):
+                yield found
+            else:
+                hurt[found.path] = found
+        if not hurt:
+            return
+        time.sleep(survey.TAIL_WAIT_SECONDS)
+    yield from hurt.values()
+
+
+def sessions(
+    disk: Disk, log: LogLines, only: Container[str] | None = None
+) -> Iterator[SessionFound]:
+    """Every session that has a file or lines in the log, but for what a delete has left of one.
+
+    only: paths; others are passed over.
+    """
     met: set[Key] = set()
     store = LedgerStore(disk)
     for row in _rows(store):
         path = f"{SESSIONS_DIR}/{row.uid}"
         if row.session_name:
             path += f"/{row.session_name}/{EVENTS_FILE}"
+        if only is not None and path not in only:
+            continue
         found = SessionFound(row.uid, row.session_id, path, trouble=row.trouble or None)
         if found.session_id is None:
             _name(disk, found, row.session_name, log.keys())
@@ -111,9 +140,10 @@ def sessions(disk: Disk, log: LogLines) -> Iterator[SessionFound]:
         if found.state == "clean" or not _is_going(store, found):
             yield found
     for uid, session_id in log.keys() - met:
-        found = SessionFound(
-            uid, session_id, f"{SESSIONS_DIR}/{uid}/{path_name(session_id)}/{EVENTS_FILE}"
-        )
+        path = f"{SESSIONS_DIR}/{uid}/{path_name(session_id)}/{EVENTS_FILE}"
+        if only is not None and path not in only:
+            continue
+        found = SessionFound(uid, session_id, path)
         _add_log(disk, found, log, 0)
         if (found.pending or found.cut) and not _is_going(store, found):
             yield found
