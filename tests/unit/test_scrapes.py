@@ -110,7 +110,9 @@ def test_who_does_not_ask_or_does_not_read_is_seen_off(monkeypatch: pytest.Monke
 def test_a_page_that_fails_is_the_next_one_all_the_same(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    pages = iter([RuntimeError("changed while it was read"), b"whole"])
+    pages: Iterator[RuntimeError | bytes] = iter(
+        [RuntimeError("changed while it was read"), b"whole"]
+    )
 
     def page() -> tuple[str, bytes]:
         found = next(pages)

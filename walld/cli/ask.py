@@ -139,8 +139,8 @@ class Daemon:
             self._socket.sendall(framing.encode(message))
         except TimeoutError:
             raise Unavailable(f"no answer within {self._timeout:g} s") from None
-        except OSError as error:
-            raise Unavailable(f"the daemon hung up: {error.strerror}") from error
+        except OSError:
+            return  # it hung up; why, where it said so, is read next
 
     def _hear(self) -> wire.ToQuery:
         while True:

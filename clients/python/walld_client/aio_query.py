@@ -13,6 +13,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 from walld_client import process
@@ -119,7 +120,8 @@ class AsyncQuery:
     async def _greet(self, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = await self._connected(loop)
         self._conversation = Conversation()
-        await self._send(loop, self._conversation.hello())
+        with suppress(_Stale):  # who is not let in is told why before: that is read next
+            await self._send(loop, self._conversation.hello())
         while self._conversation.welcome is None:
             self._conversation.feed(await self._received(loop))
         self._was_there = True

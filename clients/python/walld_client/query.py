@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 from walld_client import process
@@ -147,7 +148,8 @@ class Query:
         self._socket = connection
         self._wait_at_most(_left(deadline))
         self._conversation = Conversation()
-        self._send(self._conversation.hello())
+        with suppress(_Stale):  # who is not let in is told why before: that is read next
+            self._send(self._conversation.hello())
         while self._conversation.welcome is None:
             self._conversation.feed(self._received(_READ_BYTES, deadline))
         self._was_there = True

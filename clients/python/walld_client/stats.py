@@ -1,19 +1,28 @@
 """How a link is: in numbers for programs, in a sentence for people.
 
 Owns: what is counted and how it is said. Refuses: changing anything; `sentence` only knocks at the
-socket, without a word, where there is no connection.
+socket and asks to be let in, where no daemon has welcomed this process yet.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 import msgspec
+from walld_client.connection import NOSIGNAL
+from walld_client.errors import Unavailable
 from walld_client.link import Link
+from walld_client.requests import Conversation
 
 __all__ = ["Stats", "sentence", "stats_of"]
+
+_KNOCK_MS: Final = 50
+_ANSWER_BYTES_MAX: Final = 4096
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -64,7 +73,22 @@ def stats_of(link: Link) -> Stats:
 
 
 def sentence(link: Link, locate: Callable[[], str]) -> str:
-    """For a start-up log: recoverable or not, and why."""
+    """For a start-up log: recoverable or not, and why. Waits for the daemon `_KNOCK_MS` at most."""
+    with link.mutex, link:
+        if link.connected:
+            link.hear()  # that this process may not come in is said to it there
+        welcomed = link.connected and link.hearing.welcomed
+    path = link.dialing.path if welcomed else "(no socket)"
+    error: OSError | None = None
+    try:
+        if not welcomed:
+            path = locate()
+            _knock(path)
+    except Unavailable as refused:
+        waiting = stats_of(link).backlog
+        return f"not recoverable: at {path} {refused}; {waiting} events wait in memory"
+    except OSError as found:
+        error = found
     stats = stats_of(link)
     if stats.connected and not stats.backlog:
         return f"recoverable: walld at {stats.socket} has taken all {stats.sent} events"
@@ -73,17 +97,27 @@ def sentence(link: Link, locate: Callable[[], str]) -> str:
             f"not wholly recoverable: walld at {stats.socket} has yet to take "
             f"{stats.backlog} events, which wait in memory"
         )
-    path = "(no socket)"
-    try:
-        path = locate()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(False)
-            probe.connect(path)
-    except BlockingIOError:
+    if isinstance(error, BlockingIOError):
         return f"not recoverable now: walld at {path} has no room for another connection"
-    except OSError as error:
+    if error is not None:
         return (
             f"not recoverable: no walld at {path}: {error.strerror or error} "
             f"(errno {error.errno}, uid {os.geteuid()}); {stats.backlog} events wait in memory"
         )
     return f"recoverable: walld listens at {path}; {stats.backlog} events are on their way to it"
+
+
+def _knock(path: str) -> None:
+    """Say hello there. OSError where nobody listens, Unavailable where it lets this process not in;
+    what somebody busy says later is not waited for: what is sent by then waits in the kernel.
+    """
+    conversation = Conversation()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        probe.connect(path)
+        with suppress(OSError):  # it may have said no, and gone, already
+            probe.send(conversation.hello(), NOSIGNAL)
+        answers = select.poll()
+        answers.register(probe, select.POLLIN)
+        if answers.poll(_KNOCK_MS):
+            conversation.feed(probe.recv(_ANSWER_BYTES_MAX))
