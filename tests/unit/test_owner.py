@@ -353,3 +353,15 @@ def test_lock_is_not_synced_again_once_that_has_failed(
         owner.ended(6)
     assert len(tried) == 1
     owner.close()
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync", "pread"])
+def test_what_fails_at_a_start_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fails(*_given: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, call, fails)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/LOCK'"):
+        Owner(str(tmp_path), bytes(16))

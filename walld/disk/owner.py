@@ -206,8 +206,10 @@ class Owner(Marks):
             patiently(lambda: self._write(record))  # each try writes it, and syncs what it wrote
             self._direct = self._opened_direct()
             patiently(lambda: _sync_dir(root))
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = self.path  # a call on a descriptor does not say of what
             raise
 
     def _write(self, record: bytes) -> None:
