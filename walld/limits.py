@@ -33,9 +33,9 @@ ANSWER_CHUNK_BYTES: Final = 256 * KIB
 SCRAPES_MAX: Final = 16
 """Connections of the metrics port at a time: one more takes the place of the oldest."""
 SCRAPE_SECONDS_MAX: Final = 10.0
-"""One of them must have asked and read its answer after this."""
+"""How long one of them may say nothing, or read nothing of its answer."""
 SCRAPE_BYTES_MAX: Final = 8 * KIB
-"""Longest request there."""
+"""Longest request there, in all."""
 PEERS_RESERVE_FDS: Final = 256
 """File descriptors never given to peers: segments, partials, pidfds, metrics."""
 PEERS_UID_SHARE_MAX: Final = 0.9

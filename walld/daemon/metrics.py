@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Histogram,
     disable_created_metrics,
     generate_latest,
+    make_wsgi_app,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -177,13 +177,10 @@ class Metrics:
         return generate_latest(self.registry).decode()
 
     def serve(self, host: str, port: int) -> int:
-        """Answer scrapes, in a thread; returns the port. OSError where it cannot."""
+        """Answer scrapes, in threads of their own; returns the port. OSError where it cannot."""
         assert self._scrapes is None, "one server a registry"
-        self._scrapes = Scrapes(host, port, self._page)
+        self._scrapes = Scrapes(host, port, make_wsgi_app(self.registry))
         return self._scrapes.port
-
-    def _page(self) -> tuple[str, bytes]:
-        return CONTENT_TYPE_LATEST, generate_latest(self.registry)
 
     def close(self) -> None:
         """Stop serving. Harmless when nothing is served."""

@@ -1,168 +1,128 @@
-"""The HTTP server for scrapes: one thread, few connections, none for long.
+"""The HTTP server for scrapes: few connections at a time, and little of the daemon's core.
 
-Owns: the TCP socket, a request's first line, and how long and how much anybody there may take.
-Refuses: what is answered (`metrics.py`).
+Owns: who is held at the port, and for how long. Refuses: HTTP (the standard library's server), and
+what is answered (prometheus-client's application, of a registry of `metrics.py`).
 
 TCP names no user: whoever reaches the port may be anybody of this machine, and is no reason for an
-agent to find no room. So a connection has `SCRAPE_SECONDS_MAX` to ask and to read the answer,
-`SCRAPES_MAX` are held, and one more takes the place of the oldest: those who say nothing do not
-keep out who asks. A page comes with a rest of some times what it took to make, so that who asks
-without end takes a part of the daemon's core and not half of it.
+agent to find no room. So `SCRAPES_MAX` connections are held, a thread each; one more takes the
+place of the oldest, so that those who say nothing do not keep out who asks; and each page comes
+with a rest of some times what it took, so that who asks without end takes a part of the core.
 """
 
 from __future__ import annotations
 
-import logging
-import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final
+from socketserver import ThreadingMixIn
+from typing import Any, BinaryIO, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from walld import limits
 
 __all__ = ["Scrapes"]
 
-_log = logging.getLogger("walld")
-_READ_BYTES: Final = 4096
 _REST_SHARE: Final = 4
 """Rest with a page, in times of what it took."""
 _FULL_SECONDS: Final = 0.1
 """Before another accept(2) where there was no descriptor for one."""
 
-
-class _Scraper:
-    """One connection. answer: what is left to send, None while it has not asked."""
-
-    __slots__ = ("answer", "asked", "end_at", "socket")
-
-    def __init__(self, accepted: socket.socket) -> None:
-        self.socket = accepted
-        self.end_at = time.monotonic() + limits.SCRAPE_SECONDS_MAX
-        self.asked = b""
-        self.answer: memoryview | None = None
+Application = Callable[..., Iterable[bytes]]
 
 
 class Scrapes:
-    """Listens from its making until `close`. OSError where it cannot.
+    """Listens from its making until `close`. OSError where it cannot."""
 
-    page: content type and body of an answer; called in the thread.
-    """
-
-    def __init__(self, host: str, port: int, page: Callable[[], tuple[str, bytes]]) -> None:
+    def __init__(self, host: str, port: int, application: Application) -> None:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        self._listener = socket.create_server((host, port), family=family)
-        self._listener.setblocking(False)
-        self.port: int = self._listener.getsockname()[1]
-        self._page = page
-        self._woken, self._waker = socket.socketpair()
-        self._scrapers: list[_Scraper] = []
-        """The oldest first."""
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._woken, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, name="walld-scrapes", daemon=True)
+        kind = type("_Server", (_Server,), {"address_family": family})
+        self._server: _Server = kind((host, port), _Handler)
+        self._server.set_app(_Rested(application))
+        self.port: int = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Nobody is answered any more."""
-        self._waker.close()
+        self._server.shutdown()
+        self._server.server_close()
         self._thread.join()
-        for scraper in list(self._scrapers):
-            self._end(scraper)
-        self._selector.close()
-        self._listener.close()
-        self._woken.close()
 
-    def _run(self) -> None:
-        while True:
-            left = self._scrapers[0].end_at - time.monotonic() if self._scrapers else None
-            for key, _ in self._selector.select(left):
-                if key.fileobj is self._woken:
-                    return
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif key.data.socket.fileno() >= 0:  # else it made room for a later one
-                    self._go_on(key.data)
-            now = time.monotonic()
-            for scraper in [one for one in self._scrapers if one.end_at <= now]:
-                self._end(scraper)
 
-    def _accept(self) -> None:
+class _Rested:
+    """An application that makes one page at a time, each with its rest."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._turn = threading.Lock()
+
+    def __call__(self, *asked: Any) -> Iterable[bytes]:
+        with self._turn:
+            begun = time.perf_counter()
+            try:
+                return self._application(*asked)
+            finally:
+                time.sleep((time.perf_counter() - begun) * _REST_SHARE)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    request_queue_size = 128  # a crowd is let in and seen off, and does not keep others waiting
+
+    def __init__(self, *where: Any) -> None:
+        self._held: list[socket.socket] = []
+        """The oldest first."""
+        self._lock = threading.Lock()
+        super().__init__(*where)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
         try:
-            accepted, _ = self._listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError:  # no descriptor, no memory
+            accepted, address = super().get_request()
+        except OSError:
             time.sleep(_FULL_SECONDS)
-            return
-        accepted.setblocking(False)
-        if len(self._scrapers) >= limits.SCRAPES_MAX:
-            self._end(self._scrapers[0])
-        scraper = _Scraper(accepted)
-        self._scrapers.append(scraper)
-        self._selector.register(accepted, selectors.EVENT_READ, scraper)
-        self._go_on(scraper)  # who asks at once is answered before anybody else takes the place
+            raise
+        accepted.settimeout(limits.SCRAPE_SECONDS_MAX)
+        return accepted, address
 
-    def _end(self, scraper: _Scraper) -> None:
-        self._scrapers.remove(scraper)
-        self._selector.unregister(scraper.socket)
-        scraper.socket.close()
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._held) >= limits.SCRAPES_MAX:
+                with suppress(OSError):  # it has hung up
+                    self._held.pop(0).shutdown(socket.SHUT_RDWR)
+            self._held.append(request)
+        super().process_request(request, client_address)
 
-    def _go_on(self, scraper: _Scraper) -> None:
-        try:
-            if scraper.answer is None:
-                self._hear(scraper)
-            if scraper.answer is not None:
-                self._say(scraper)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:  # it is gone
-            self._end(scraper)
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock, suppress(ValueError):  # it made room for a later one
+            self._held.remove(request)
+        super().shutdown_request(request)
 
-    def _hear(self, scraper: _Scraper) -> None:
-        answer: bytes | None = None
-        heard = scraper.socket.recv(_READ_BYTES)
-        if not heard:
-            raise ConnectionResetError
-        scraper.asked += heard
-        head = scraper.asked.replace(b"\r\n", b"\n")
-        if b"\n\n" in head:
-            answer = self._answer(head.partition(b"\n")[0])
-        elif len(scraper.asked) > limits.SCRAPE_BYTES_MAX:
-            answer = _response("431 Request Header Fields Too Large")
-        if answer is not None:
-            scraper.answer = memoryview(answer)
-            self._selector.modify(scraper.socket, selectors.EVENT_WRITE, scraper)
-
-    def _answer(self, line: bytes) -> bytes:
-        """To a request of that first line."""
-        words = line.split(b" ")
-        if len(words) != 3 or not words[2].startswith(b"HTTP/"):
-            return _response("400 Bad Request")
-        if words[0] not in (b"GET", b"HEAD"):
-            return _response("405 Method Not Allowed")
-        begun = time.perf_counter()
-        try:
-            kind, body = self._page()
-        except Exception:  # the next one is asked for all the same
-            _log.exception("the metrics could not be read")
-            return _response("500 Internal Server Error")
-        time.sleep((time.perf_counter() - begun) * _REST_SHARE)
-        head = _response("200 OK", kind, len(body))
-        return head + body if words[0] == b"GET" else head
-
-    def _say(self, scraper: _Scraper) -> None:
-        assert scraper.answer is not None, "asked before"
-        while scraper.answer:
-            scraper.answer = scraper.answer[scraper.socket.send(scraper.answer) :]
-        with suppress(OSError):
-            scraper.socket.shutdown(socket.SHUT_WR)
-        self._end(scraper)
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """It has hung up, or was seen off: nothing to say."""
 
 
-def _response(status: str, kind: str = "text/plain", length: int = 0) -> bytes:
-    text = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n"
-    return f"{text}Connection: close\r\n\r\n".encode()
+class _Asked:
+    """What a connection says, as lines: nothing beyond `SCRAPE_BYTES_MAX`."""
+
+    def __init__(self, lines: BinaryIO) -> None:
+        self._lines = lines
+        self._left = limits.SCRAPE_BYTES_MAX
+
+    def readline(self, most: int) -> bytes:
+        line = self._lines.readline(min(most, self._left))
+        self._left -= len(line)
+        return line
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+class _Handler(WSGIRequestHandler):
+    def setup(self) -> None:
+        super().setup()
+        self.rfile: Any = _Asked(self.rfile)
+
+    def log_message(self, *_values: object) -> None:
+        """Nothing: who asks is no event."""
