@@ -13,14 +13,18 @@
  * once everything droppable around them is gone. `outgoing` was handed to the socket, which may
  * have written a part of it: it is never dropped, folded or reordered.
  *
+ * What is folded, and what is kept where all around it goes, is moved to memory of its own kind: else
+ * a few bytes would keep 64 KiB of what is gone.
+ *
  * Invariants: frames of one stream leave in seq order; no frame is lost by `rewind`; `heldBytes` is
  * at most `bytesMax` after `makeRoom`, outgoing aside.
  */
 
 import { Deque } from "./deque.ts";
-import { bytesOf, folded, isEnding, isStart, sizeOf, type Held } from "./frames.ts";
+import { bytesOf, folded, isEnding, isStart, moved, sizeOf, type Held } from "./frames.ts";
 import { CHUNK_BYTES, FOLD_AFTER_EVENTS } from "./limits.ts";
 import type { Stream } from "./stream.ts";
+import { Slab } from "./wire/slab.ts";
 
 /** Room made beyond what is needed, so that a full ring is not trimmed at every event. */
 const SLACK_BYTES = 16 * 1024;
@@ -43,6 +47,8 @@ export class Backlog {
   private kept = new Deque<Held>();
   private waiting = new Deque<Held>();
   private loose = 0;
+  private readonly foldedSlab = new Slab();
+  private readonly keptSlab = new Slab();
 
   constructor(bytesMax: number) {
     this.bytesMax = bytesMax;
@@ -101,7 +107,7 @@ export class Backlog {
     let saved = 0;
     for (const held of loose) saved += sizeOf(held);
     for (const held of folded(loose.reverse())) {
-      this.waiting.push(held);
+      this.waiting.push(moved(held, this.foldedSlab));
       saved -= sizeOf(held);
     }
     this.heldBytes -= saved;
@@ -226,7 +232,7 @@ export class Backlog {
     const held = this.sent.shift()!;
     const stream = held.stream!;
     if (!stream.gone && isEnding(held.tag) && !isStart(held.tag)) {
-      this.endings.push(held);
+      this.endings.push(moved(held, this.keptSlab));
       return;
     }
     this.heldBytes -= sizeOf(held);
@@ -239,7 +245,7 @@ export class Backlog {
     this.loose = Math.min(this.loose, this.waiting.length);
     const stream = held.stream;
     if (stream === null || (!stream.gone && isEnding(held.tag))) {
-      this.kept.push(held);
+      this.kept.push(moved(held, this.keptSlab));
       return;
     }
     this.waits(held, -1);
