@@ -50,8 +50,12 @@ export class Backlog {
   private readonly foldedSlab = new Slab();
   private readonly keptSlab = new Slab();
 
-  constructor(bytesMax: number) {
+  private readonly gaveUp: (stream: Stream) => void;
+
+  /** gaveUp: told of each stream of which nothing is sent any more, because endings alone were too many. */
+  constructor(bytesMax: number, gaveUp: (stream: Stream) => void) {
     this.bytesMax = bytesMax;
+    this.gaveUp = gaveUp;
   }
 
   /** The kernel has taken everything. */
@@ -259,22 +263,17 @@ export class Backlog {
 
   /** Nothing but endings is left: memory is bounded all the same, so whole replies go. */
   private giveUp(): void {
-    const held = this.endings.shift();
-    if (held !== undefined) {
-      this.unheldEvents += 1;
-      held.stream!.lose(held.seq, held.stream!.nextSeq - 1);
-      held.stream!.gone = true;
-    } else {
-      const other = this.kept.shift()!;
-      this.waits(other, -1);
-      this.heldBytes -= sizeOf(other);
-      if (other.stream === null) return;
-      this.droppedEvents += 1;
-      other.stream.lose(other.seq, other.stream.nextSeq - 1);
-      other.stream.gone = true;
-      return;
-    }
+    const wasSent = this.endings.length > 0;
+    const held = (wasSent ? this.endings : this.kept).shift()!;
     this.heldBytes -= sizeOf(held);
+    if (!wasSent) this.waits(held, -1);
+    const { stream } = held;
+    if (stream === null) return;
+    if (wasSent) this.unheldEvents += 1;
+    else this.droppedEvents += 1;
+    stream.lose(held.seq, stream.nextSeq - 1);
+    stream.gone = true;
+    this.gaveUp(stream);
   }
 }
 

@@ -63,7 +63,7 @@ export class Link {
   /** locate: null where walld is switched off: then nothing is ever sent or held. */
   constructor(locate: (() => string) | null, backlogBytesMax: number) {
     this.isOff = this.isShut = locate === null;
-    this.backlog = new Backlog(backlogBytesMax);
+    this.backlog = new Backlog(backlogBytesMax, (stream) => this.registry.tidy(stream));
     this.hearing = new Hearing(this.registry);
     this.dialing = new Dialing(locate ?? (() => ""), backlogBytesMax);
   }

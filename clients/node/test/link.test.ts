@@ -200,6 +200,18 @@ test("without a daemon what is held stays within its bound, and so does the memo
   }
 });
 
+test("replies that were given up because there are too many are forgotten, also those whose Reply was gone before", async (t) => {
+  const client = connect(join(tmpdir(), "nobody"), { backlogBytesMax: 1 << 17 });
+  t.after(() => client.close(0));
+  for (let n = 0; n < 20_000; n += 1) {
+    client.reply("s").cancel();
+    if (n % 100 === 0) globalThis.gc!(), await new Promise(setImmediate);
+  }
+  const { streams, dropped, sent, backlog } = client.stats();
+  assert.ok(streams < 2000, `${streams} streams of ${backlog} events`);
+  assert.deepEqual([sent, dropped + backlog], [0, 40_000]);
+});
+
 /** A client with a reply that has a connection, and that connection. */
 async function talking(t: TestContext) {
   const daemon = await Daemon.started(t);
