@@ -23,6 +23,7 @@
 
 import { connect, type Socket } from "node:net";
 
+import { after } from "./after.ts";
 import { Backlog } from "./backlog.ts";
 import { Dialing } from "./dialing.ts";
 import { bytesOf, heldFrame, heldText, type Held } from "./frames.ts";
@@ -197,10 +198,10 @@ export class Link {
         this.flushers.delete(told);
         resolve(this.backlog.isClear);
       };
-      const timer = setTimeout(() => {
+      const timer = after(timeoutMs, () => {
         this.flushers.delete(told);
         resolve(this.backlog.isClear);
-      }, timeoutMs);
+      });
       this.flushers.add(told);
       told();
     });

@@ -8,6 +8,7 @@
  * is not one, a text that is no string, a release before the end); never for the daemon's sake.
  */
 
+import { after } from "./after.ts";
 import { REASONING, TOKEN } from "./frames.ts";
 import { LEVELS, type Level } from "./hearing.ts";
 import { checkedId } from "./ids.ts";
@@ -308,16 +309,16 @@ export class Reply {
 
   /** Wait until all that was sent so far is at `level`. False: not within `timeoutMs`. */
   drain(options: { timeoutMs?: number; level?: Level } = {}): Promise<boolean> {
-    const level = options.level ?? "written";
+    const { level = "written", timeoutMs = TIMEOUT_MS } = options;
     if (!LEVELS.includes(level)) {
       throw new RangeError(`level must be one of ${LEVELS.join(", ")}, got '${level}'`);
     }
     if (this.link.isOff) return Promise.resolve(true);
     return new Promise((resolve) => {
-      const timer = setTimeout(() => {
+      const timer = after(timeoutMs, () => {
         this.link.hearing.drains.delete(id);
         resolve(false);
-      }, options.timeoutMs ?? TIMEOUT_MS);
+      });
       const id = this.link.drain(level, (reached) => {
         clearTimeout(timer);
         resolve(reached);
