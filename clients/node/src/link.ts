@@ -173,14 +173,23 @@ export class Link {
 
   // --- waiting ---
 
-  /** Ask to be told when all that was sent so far is at `level`. Returns the drain's id. */
-  drain(level: Level, done: (reached: boolean) => void): number {
+  /** All that was sent so far is at `level`. False: not within `timeoutMs`. */
+  drain(level: Level, timeoutMs: number): Promise<boolean> {
     const id = this.nextDrain;
     this.nextDrain += 1;
-    this.hearing.drains.set(id, { level, done });
-    this.holdDrain(id, level);
-    this.hurry();
-    return id;
+    return new Promise((resolve) => {
+      const timer = after(timeoutMs, () => {
+        this.hearing.drains.delete(id);
+        resolve(false);
+      });
+      const done = (reached: boolean): void => {
+        clearTimeout(timer);
+        resolve(reached);
+      };
+      this.hearing.drains.set(id, { level, done });
+      this.holdDrain(id, level);
+      this.hurry();
+    });
   }
 
   /**
@@ -240,7 +249,7 @@ export class Link {
     clearTimeout(this.timer);
     let socket: Socket;
     try {
-      socket = connect(this.dialing.next());
+      socket = connect({ path: this.dialing.next() }); // by that name: "9" alone were a port
     } catch (error) {
       this.failed(error as NodeJS.ErrnoException);
       return;

@@ -25,8 +25,8 @@ export function clean(text: unknown, bytesMax: number): string {
 }
 
 /** Msgpack of `info` or `meta`; null where there is none. */
-export function infoBytes(value: object | undefined): Uint8Array | null {
-  return value === undefined || Object.keys(value).length === 0 ? null : valueBytes(value);
+export function infoBytes(value: object | null | undefined): Uint8Array | null {
+  return value === undefined || value === null || Object.keys(value).length === 0 ? null : valueBytes(value);
 }
 
 /** Msgpack of any value; of one that is too long, what it looks like and how long it is. */

@@ -146,7 +146,7 @@ class Conversation {
   private nextId = 1;
 
   private constructor(path: string) {
-    this.socket = connect(path);
+    this.socket = connect({ path });
     this.socket.unref();
   }
 

@@ -8,8 +8,8 @@
  * is not one, a text that is no string, a release before the end); never for the daemon's sake.
  */
 
-import { after } from "./after.ts";
 import { REASONING, TOKEN } from "./frames.ts";
+import { checkNamed } from "./given.ts";
 import { LEVELS, type Level } from "./hearing.ts";
 import { checkedId } from "./ids.ts";
 import { NAME_BYTES_MAX, REASON_BYTES_MAX, TIMEOUT_MS } from "./limits.ts";
@@ -310,20 +310,12 @@ export class Reply {
   /** Wait until all that was sent so far is at `level`. False: not within `timeoutMs`. */
   drain(options: { timeoutMs?: number; level?: Level } = {}): Promise<boolean> {
     const { level = "written", timeoutMs = TIMEOUT_MS } = options;
+    checkNamed(timeoutMs, "timeoutMs", "milliseconds");
     if (!LEVELS.includes(level)) {
       throw new RangeError(`level must be one of ${LEVELS.join(", ")}, got '${level}'`);
     }
     if (this.link.isOff) return Promise.resolve(true);
-    return new Promise((resolve) => {
-      const timer = after(timeoutMs, () => {
-        this.link.hearing.drains.delete(id);
-        resolve(false);
-      });
-      const id = this.link.drain(level, (reached) => {
-        clearTimeout(timer);
-        resolve(reached);
-      });
-    });
+    return this.link.drain(level, timeoutMs);
   }
 
   // --- within ---

@@ -1,9 +1,11 @@
-/** Requests beside a daemon that is frozen: what they wait for, and what is kept of them. */
+/** What a call waits for: beside a daemon that is frozen, what is kept of a request, and where it connects. */
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type AddressInfo } from "node:net";
 import { test, type TestContext } from "node:test";
 
-import { Unavailable } from "walld-client";
+import { Unavailable, connect } from "walld-client";
 
 import { Daemon, Program } from "./daemon.js";
 
@@ -56,4 +58,34 @@ test("a program ends though a frozen daemon does not take what it asked", async 
   daemon.signal("SIGSTOP");
   program.process.stdin!.end();
   assert.equal(await program.ended(), 0, program.stderr);
+});
+
+test("as long as it takes is no 1 ms", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client({ timeoutMs: 1e12 });
+  daemon.signal("SIGSTOP");
+  const reply = client.reply("s");
+  for (let n = 0; n < 1000; n += 1) reply.token("x".repeat(1000));
+  const waiting = Promise.all([client.recover("none"), client.session("s").append("x", {}, { timeoutMs: 2 ** 31 }), reply.drain({ timeoutMs: 1e12 })]);
+  const last = daemon.client();
+  last.reply("s").token("x".repeat(1_000_000));
+  const closed = last.close(1e12);
+  setTimeout(() => daemon.signal("SIGCONT"), 100);
+  const [found, placed, isThere] = await waiting;
+  assert.deepEqual([found, placed.seq, isThere, await closed], [null, 1, true, true]);
+});
+
+test("a socket whose name is a number is no port", async (t) => {
+  const heard: Buffer[] = [];
+  const server = createServer((socket) => socket.on("data", (bytes: Buffer) => heard.push(bytes)));
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => server.close());
+  const client = connect(String((server.address() as AddressInfo).port));
+  t.after(() => client.close(0));
+  const reply = client.reply("s");
+  reply.token("a secret");
+  await assert.rejects(client.recover("s"), /connect ENOENT/);
+  assert.match(await client.check(), /^not recoverable: no walld: connect ENOENT/);
+  assert.equal(await reply.drain({ timeoutMs: 200 }), false);
+  assert.deepEqual(heard, []);
 });
