@@ -51,7 +51,7 @@ export function jsonText(value: unknown): string {
     return JSON.stringify(value) ?? "null";
   } catch {
     // A loop, a bigint, a toJSON that throws: take it apart.
-    return JSON.stringify(plain(value, 0), (_key, one: unknown) =>
+    return JSON.stringify(plain(value), (_key, one: unknown) =>
       typeof one === "bigint" ? String(one) : one,
     );
   }
@@ -68,11 +68,11 @@ export function unpacked(bytes: Uint8Array | null): unknown {
 }
 
 function packed(value: unknown): Uint8Array {
-  return encode(plain(value, 0), { useBigInt64: true, maxDepth: DEPTH_MAX + 2 });
+  return encode(plain(value), { useBigInt64: true, maxDepth: DEPTH_MAX + 2 });
 }
 
 /** `value` out of nothing but what msgpack holds. */
-function plain(value: unknown, depth: number): unknown {
+export function plain(value: unknown, depth = 0): unknown {
   switch (typeof value) {
     case "string":
       return value.toWellFormed();

@@ -222,7 +222,8 @@ export class Reply {
   /** The run failed. What it said stays until it is released or resolved. */
   error(message: string, options: { kind?: string; detail?: unknown } = {}): number {
     const text = typeof message === "string" ? message : String(message);
-    const detail = this.redact ? redacted(options.detail, this.redact) : options.detail;
+    let { detail } = options;
+    if (this.redact && detail !== undefined) detail = redacted(opaque.plain(detail), this.redact);
     return this.terminal("AppError", {
       message: opaque.clean(this.redacted(text), REASON_BYTES_MAX),
       kind: options.kind === undefined ? null : opaque.clean(options.kind, NAME_BYTES_MAX),

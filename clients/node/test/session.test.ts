@@ -135,6 +135,25 @@ test("redact sees every text of a payload", async (t) => {
   assert.deepEqual((await client.session("s").messages())![0]!["content"], { parts: ["a ***", 1, null] });
 });
 
+test("redact changes texts and nothing else: dates, bytes, loops", async (t) => {
+  const loop: Record<string, unknown> = { text: "secret" };
+  loop["self"] = loop;
+  const payload = { at: new Date(0), url: new URL("http://a/secret"), n: [2 ** 40, 0.5], loop };
+  const told = await Promise.all(["secret", "none"].map(async (word) => {
+    const client = connect(shared.socket, { redact: (text) => text.replaceAll(word, "***") });
+    t.after(() => client.close());
+    const session = client.session(`redact-${word}`);
+    await session.append("x", payload);
+    const reply = client.reply(session.sessionId);
+    assert.ok(reply.error("no", { detail: { ...payload, bytes: Buffer.from("b") } }) > 0);
+    assert.ok(await reply.drain());
+    return JSON.stringify([(await session.events())[0]!["payload"], (await client.recover(session.sessionId))!.error]);
+  }));
+  assert.match(told[1]!, /"at":"1970-01-01T00:00:00.000Z","url":"http:\/\/a\/secret","n":\[1099511627776,/);
+  assert.match(told[1]!, /"bytes":\{"type":"Buffer","data":\[98\]\}/);
+  assert.equal(told[0], told[1]!.replaceAll("secret", "***"));
+});
+
 test("events are of one session where it is deleted between two pages", async () => {
   const client = shared.client();
   for (const anew of [0, 3]) {
