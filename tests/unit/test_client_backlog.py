@@ -52,7 +52,7 @@ class Ring:
 
     def __init__(self, streams: int = 1, bytes_max: int = 1 << 24) -> None:
         self.streams: dict[int, Stream] = {}
-        self.backlog = Backlog(self.streams, bytes_max)
+        self.backlog = Backlog(self.streams, bytes_max, lambda stream: None)
         for number in range(1, streams + 1):
             start = wire.Start(number, 0, f"s{number}", "S")
             self.streams[number] = Stream(number, start, False)

@@ -49,6 +49,17 @@ def test_a_frame_cut_in_the_middle_is_finished_first(
     assert taken < last
 
 
+def test_replies_that_were_given_up_are_forgotten_also_where_their_object_was_gone_before(
+    path: str,
+) -> None:
+    client = walld_client.connect(path, backlog_bytes_max=64 * 1024)
+    for _ in range(5000):
+        client.reply("S").cancel()
+    stats = client.stats()
+    assert stats.streams < 1000
+    assert (stats.sent, stats.dropped + stats.backlog) == (0, 10_000)
+
+
 def test_overflow_is_a_gap_that_can_be_seen_and_is_counted(path: str) -> None:
     client = walld_client.connect(path, backlog_bytes_max=64 * 1024)
     reply = client.reply("S")

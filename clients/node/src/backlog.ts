@@ -13,14 +13,18 @@
  * once everything droppable around them is gone. `outgoing` was handed to the socket, which may
  * have written a part of it: it is never dropped, folded or reordered.
  *
+ * What is folded, and what is kept where all around it goes, is moved to memory of its own kind: else
+ * a few bytes would keep 64 KiB of what is gone.
+ *
  * Invariants: frames of one stream leave in seq order; no frame is lost by `rewind`; `heldBytes` is
  * at most `bytesMax` after `makeRoom`, outgoing aside.
  */
 
 import { Deque } from "./deque.ts";
-import { bytesOf, folded, isEnding, isStart, sizeOf, type Held } from "./frames.ts";
+import { bytesOf, folded, isEnding, isStart, moved, sizeOf, type Held } from "./frames.ts";
 import { CHUNK_BYTES, FOLD_AFTER_EVENTS } from "./limits.ts";
 import type { Stream } from "./stream.ts";
+import { Slab } from "./wire/slab.ts";
 
 /** Room made beyond what is needed, so that a full ring is not trimmed at every event. */
 const SLACK_BYTES = 16 * 1024;
@@ -43,9 +47,15 @@ export class Backlog {
   private kept = new Deque<Held>();
   private waiting = new Deque<Held>();
   private loose = 0;
+  private readonly foldedSlab = new Slab();
+  private readonly keptSlab = new Slab();
 
-  constructor(bytesMax: number) {
+  private readonly gaveUp: (stream: Stream) => void;
+
+  /** gaveUp: told of each stream of which nothing is sent any more, because endings alone were too many. */
+  constructor(bytesMax: number, gaveUp: (stream: Stream) => void) {
     this.bytesMax = bytesMax;
+    this.gaveUp = gaveUp;
   }
 
   /** The kernel has taken everything. */
@@ -101,7 +111,7 @@ export class Backlog {
     let saved = 0;
     for (const held of loose) saved += sizeOf(held);
     for (const held of folded(loose.reverse())) {
-      this.waiting.push(held);
+      this.waiting.push(moved(held, this.foldedSlab));
       saved -= sizeOf(held);
     }
     this.heldBytes -= saved;
@@ -226,7 +236,7 @@ export class Backlog {
     const held = this.sent.shift()!;
     const stream = held.stream!;
     if (!stream.gone && isEnding(held.tag) && !isStart(held.tag)) {
-      this.endings.push(held);
+      this.endings.push(moved(held, this.keptSlab));
       return;
     }
     this.heldBytes -= sizeOf(held);
@@ -239,7 +249,7 @@ export class Backlog {
     this.loose = Math.min(this.loose, this.waiting.length);
     const stream = held.stream;
     if (stream === null || (!stream.gone && isEnding(held.tag))) {
-      this.kept.push(held);
+      this.kept.push(moved(held, this.keptSlab));
       return;
     }
     this.waits(held, -1);
@@ -253,22 +263,17 @@ export class Backlog {
 
   /** Nothing but endings is left: memory is bounded all the same, so whole replies go. */
   private giveUp(): void {
-    const held = this.endings.shift();
-    if (held !== undefined) {
-      this.unheldEvents += 1;
-      held.stream!.lose(held.seq, held.stream!.nextSeq - 1);
-      held.stream!.gone = true;
-    } else {
-      const other = this.kept.shift()!;
-      this.waits(other, -1);
-      this.heldBytes -= sizeOf(other);
-      if (other.stream === null) return;
-      this.droppedEvents += 1;
-      other.stream.lose(other.seq, other.stream.nextSeq - 1);
-      other.stream.gone = true;
-      return;
-    }
+    const wasSent = this.endings.length > 0;
+    const held = (wasSent ? this.endings : this.kept).shift()!;
     this.heldBytes -= sizeOf(held);
+    if (!wasSent) this.waits(held, -1);
+    const { stream } = held;
+    if (stream === null) return;
+    if (wasSent) this.unheldEvents += 1;
+    else this.droppedEvents += 1;
+    stream.lose(held.seq, stream.nextSeq - 1);
+    stream.gone = true;
+    this.gaveUp(stream);
   }
 }
 

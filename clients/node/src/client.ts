@@ -9,6 +9,7 @@ import { decode } from "@msgpack/msgpack";
 import { connect as knock } from "node:net";
 
 import { Refused, Unavailable } from "./errors.ts";
+import { checkGiven, checkNamed, type Kinds } from "./given.ts";
 import { checkedId, newStreamId } from "./ids.ts";
 import { BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, CLOSE_MS, TIMEOUT_MS } from "./limits.ts";
 import { Link } from "./link.ts";
@@ -44,6 +45,9 @@ export interface ReplyOptions {
   autoRelease?: boolean;
   meta?: Info;
 }
+
+const OF_A_CLIENT: Kinds = { data: "text", timeoutMs: "milliseconds", backlogBytesMax: "seq" };
+const OF_A_REPLY: Kinds = { streamId: "id", turnId: "id", parent: "id", autoRelease: "bool", meta: "object" };
 
 /**
  * The link of a client, at one moment.
@@ -90,8 +94,10 @@ export class Client {
   private isClosed = false;
 
   constructor(socket: string | undefined, options: ConnectOptions) {
+    checkGiven(options, OF_A_CLIENT);
+    if (socket !== undefined) checkNamed(socket, "socket", "text");
     const bytesMax = options.backlogBytesMax ?? BACKLOG_BYTES_MAX;
-    if (!(bytesMax >= BACKLOG_BYTES_MIN)) {
+    if (bytesMax < BACKLOG_BYTES_MIN) {
       throw new RangeError(`backlogBytesMax must be at least ${BACKLOG_BYTES_MIN}, got ${bytesMax}`);
     }
     this.data = options.data ?? (process.env["WALLD_DATA"] || undefined);
@@ -111,12 +117,13 @@ export class Client {
 
   /** Open a reply; `end()` it once your copy is saved. */
   reply(sessionId: string, options: ReplyOptions = {}): Reply {
-    const { streamId = newStreamId(), turnId, parent, meta, autoRelease = true } = options;
+    checkGiven(options, OF_A_REPLY);
+    const { streamId = newStreamId(), turnId = null, parent = null, meta, autoRelease = true } = options;
     const stream = this.link.begin({
-      stream_id: checkedId(streamId, "streamId"),
+      stream_id: streamId,
       session_id: checkedId(sessionId, "sessionId"),
-      turn_id: turnId === undefined ? null : checkedId(turnId, "turnId"),
-      parent: parent === undefined ? null : checkedId(parent, "parent"),
+      turn_id: turnId,
+      parent,
       meta: opaque.infoBytes(meta),
       at_ms: Date.now(),
     });
@@ -129,7 +136,7 @@ export class Client {
    * Works after the Reply object is gone. RangeError before its end.
    */
   release(streamId: string): boolean {
-    const stream = this.link.registry.named(streamId);
+    const stream = this.link.registry.named(checkedId(streamId, "streamId"));
     return stream !== undefined && this.link.release(stream) > 0;
   }
 
@@ -166,7 +173,7 @@ export class Client {
     try {
       const path = this.locate();
       await new Promise<void>((resolve, reject) => {
-        const probe = knock(path, () => resolve(void probe.destroy())).on("error", reject);
+        const probe = knock({ path }, () => resolve(void probe.destroy())).on("error", reject);
       });
       return `recoverable: walld listens at ${path}; ${backlog} events are on their way to it`;
     } catch (error) {
@@ -179,8 +186,9 @@ export class Client {
 
   /** The latest unreleased reply of a session, or that stream. null: there is nothing, proven. */
   async recover(what: string | { streamId: string }): Promise<PartialReply | null> {
-    const sessionId = typeof what === "string" ? checkedId(what, "sessionId") : null;
-    const streamId = typeof what === "string" ? null : checkedId(what.streamId, "streamId");
+    const isStream = typeof what === "object" && what !== null;
+    const streamId = isStream ? checkedId(what.streamId, "streamId") : null;
+    const sessionId = isStream ? null : checkedId(what, "sessionId");
     return (await this.replies("latest", sessionId, streamId)).at(-1) ?? null;
   }
 
@@ -214,6 +222,7 @@ export class Client {
    * Throws Refused where it has grown beyond `lastSeq` or its owner lives.
    */
   async resolve(streamId: string, lastSeq?: number): Promise<boolean> {
+    checkGiven({ lastSeq }, { lastSeq: "seq" });
     const fields = { stream_id: checkedId(streamId, "streamId"), last_seq: lastSeq ?? null };
     const ask = (): Fields => ({ ...fields, seen: this.seen(null, streamId) });
     return decodeAnswer(await this.query.ask("Resolve", ask), "bool") as boolean;
@@ -234,6 +243,7 @@ export class Client {
 
   /** Wait for the kernel to take the rest, at most `timeoutMs`; true if it has. Then let go. */
   async close(timeoutMs: number = CLOSE_MS): Promise<boolean> {
+    checkNamed(timeoutMs, "timeoutMs", "milliseconds");
     if (this.isClosed || this.link.isOff) return true;
     this.isClosed = true;
     if (shared.isLast(this.link)) this.link.failAll();

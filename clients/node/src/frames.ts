@@ -14,7 +14,7 @@
 import { FRAME_OVERHEAD_BYTES, SHORT_TEXT_BYTES_MAX } from "./limits.ts";
 import type { Stream } from "./stream.ts";
 import { encodeFrame } from "./wire/framing.ts";
-import { keep, reserve, room, slab } from "./wire/slab.ts";
+import { SHARED_BYTES_MAX, spoken, type Slab } from "./wire/slab.ts";
 
 export const TOKEN = 3;
 export const REASONING = 4;
@@ -53,6 +53,15 @@ export function bytesOf({ memory, at, length }: Held): Buffer {
   return memory.subarray(at, at + length);
 }
 
+/** The same frame in `slab`, among others that leave when it does; as it is where it shares memory with none. */
+export function moved(held: Held, slab: Slab): Held {
+  if (held.length > SHARED_BYTES_MAX) return held;
+  const at = slab.reserve(held.length);
+  held.memory.copy(slab.memory, at, held.at, held.at + held.length);
+  slab.keep(held.length);
+  return { ...held, memory: slab.memory, at };
+}
+
 /** What a held frame occupies. */
 export function sizeOf(held: Held): number {
   return held.length + FRAME_OVERHEAD_BYTES;
@@ -73,17 +82,18 @@ export function heldText(stream: Stream, tag: number, seq: number, text: string 
   if (typeof text !== "string" || text.length > BY_HAND_MAX) {
     return heldFrame(stream, tag, seq, 1, textFrame(tag, stream.number, seq, text));
   }
-  const at = reserve(TEXT_AT + 3 * text.length);
-  const length = writeText(slab, at + TEXT_AT, text);
-  writeHead(slab, at, tag, stream.number, seq, length);
-  keep(TEXT_AT + length);
-  return { stream, tag, seq, count: 1, memory: slab, at, length: TEXT_AT + length };
+  const at = spoken.reserve(TEXT_AT + 3 * text.length);
+  const memory = spoken.memory;
+  const length = writeText(memory, at + TEXT_AT, text);
+  writeHead(memory, at, tag, stream.number, seq, length);
+  spoken.keep(TEXT_AT + length);
+  return { stream, tag, seq, count: 1, memory, at, length: TEXT_AT + length };
 }
 
 function textFrame(tag: number, number: number, seq: number, text: string | Buffer): Buffer {
   const length = typeof text === "string" ? Buffer.byteLength(text) : text.length;
   const textAt = length <= SHORT ? TEXT_AT : TEXT_AT + 2;
-  const frame = room(textAt + length);
+  const frame = spoken.room(textAt + length);
   writeHead(frame, 0, tag, number, seq, length);
   if (typeof text === "string") frame.write(text, textAt);
   else text.copy(frame, textAt);

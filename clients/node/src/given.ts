@@ -1,5 +1,5 @@
 /**
- * Checks of what a program gives to a session's calls, before anything of it is sent.
+ * Checks of what a program gives to calls that may wait, and to those that begin something, before anything of it is sent.
  *
  * Owns: the kinds of arguments, and the errors that name the argument, what it takes and what came.
  * Refuses: what an entry may hold (the daemon says).

@@ -23,6 +23,7 @@
 
 import { connect, type Socket } from "node:net";
 
+import { after } from "./after.ts";
 import { Backlog } from "./backlog.ts";
 import { Dialing } from "./dialing.ts";
 import { bytesOf, heldFrame, heldText, type Held } from "./frames.ts";
@@ -63,7 +64,7 @@ export class Link {
   /** locate: null where walld is switched off: then nothing is ever sent or held. */
   constructor(locate: (() => string) | null, backlogBytesMax: number) {
     this.isOff = this.isShut = locate === null;
-    this.backlog = new Backlog(backlogBytesMax);
+    this.backlog = new Backlog(backlogBytesMax, (stream) => this.registry.tidy(stream));
     this.hearing = new Hearing(this.registry);
     this.dialing = new Dialing(locate ?? (() => ""), backlogBytesMax);
   }
@@ -172,14 +173,23 @@ export class Link {
 
   // --- waiting ---
 
-  /** Ask to be told when all that was sent so far is at `level`. Returns the drain's id. */
-  drain(level: Level, done: (reached: boolean) => void): number {
+  /** All that was sent so far is at `level`. False: not within `timeoutMs`. */
+  drain(level: Level, timeoutMs: number): Promise<boolean> {
     const id = this.nextDrain;
     this.nextDrain += 1;
-    this.hearing.drains.set(id, { level, done });
-    this.holdDrain(id, level);
-    this.hurry();
-    return id;
+    return new Promise((resolve) => {
+      const timer = after(timeoutMs, () => {
+        this.hearing.drains.delete(id);
+        resolve(false);
+      });
+      const done = (reached: boolean): void => {
+        clearTimeout(timer);
+        resolve(reached);
+      };
+      this.hearing.drains.set(id, { level, done });
+      this.holdDrain(id, level);
+      this.hurry();
+    });
   }
 
   /**
@@ -197,10 +207,10 @@ export class Link {
         this.flushers.delete(told);
         resolve(this.backlog.isClear);
       };
-      const timer = setTimeout(() => {
+      const timer = after(timeoutMs, () => {
         this.flushers.delete(told);
         resolve(this.backlog.isClear);
-      }, timeoutMs);
+      });
       this.flushers.add(told);
       told();
     });
@@ -239,7 +249,7 @@ export class Link {
     clearTimeout(this.timer);
     let socket: Socket;
     try {
-      socket = connect(this.dialing.next());
+      socket = connect({ path: this.dialing.next() }); // by that name: "9" alone were a port
     } catch (error) {
       this.failed(error as NodeJS.ErrnoException);
       return;

@@ -25,8 +25,8 @@ export function clean(text: unknown, bytesMax: number): string {
 }
 
 /** Msgpack of `info` or `meta`; null where there is none. */
-export function infoBytes(value: object | undefined): Uint8Array | null {
-  return value === undefined || Object.keys(value).length === 0 ? null : valueBytes(value);
+export function infoBytes(value: object | null | undefined): Uint8Array | null {
+  return value === undefined || value === null || Object.keys(value).length === 0 ? null : valueBytes(value);
 }
 
 /** Msgpack of any value; of one that is too long, what it looks like and how long it is. */
@@ -51,7 +51,7 @@ export function jsonText(value: unknown): string {
     return JSON.stringify(value) ?? "null";
   } catch {
     // A loop, a bigint, a toJSON that throws: take it apart.
-    return JSON.stringify(plain(value, 0), (_key, one: unknown) =>
+    return JSON.stringify(plain(value), (_key, one: unknown) =>
       typeof one === "bigint" ? String(one) : one,
     );
   }
@@ -68,11 +68,11 @@ export function unpacked(bytes: Uint8Array | null): unknown {
 }
 
 function packed(value: unknown): Uint8Array {
-  return encode(plain(value, 0), { useBigInt64: true, maxDepth: DEPTH_MAX + 2 });
+  return encode(plain(value), { useBigInt64: true, maxDepth: DEPTH_MAX + 2 });
 }
 
 /** `value` out of nothing but what msgpack holds. */
-function plain(value: unknown, depth: number): unknown {
+export function plain(value: unknown, depth = 0): unknown {
   switch (typeof value) {
     case "string":
       return value.toWellFormed();

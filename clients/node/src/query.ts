@@ -4,12 +4,15 @@
  * Owns: the handshake, request ids, the joining of chunks, time limits, and which error becomes which
  * exception. Refuses: what a request means (`client.ts`, `session.ts`).
  *
- * The socket keeps no program alive; a request that is awaited does, by its time limit.
+ * The socket keeps no program alive; a request that is awaited does, by its time limit. What a daemon
+ * that is frozen does not take would, and would pile up: so where a request is given up of which the socket
+ * keeps something, no more is asked on that connection, and it ends with the last request on it.
  */
 
 import { connect, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { after } from "./after.ts";
 import { Refused, Unavailable } from "./errors.ts";
 import { BACKOFF_MS_MIN, TIMEOUT_MS } from "./limits.ts";
 import { CLIENT_NAME, PRODUCER } from "./producer.ts";
@@ -47,7 +50,11 @@ class Stale extends Unavailable {}
 export class Query implements Asks {
   private readonly locate: () => string;
   private readonly timeoutMs: number;
+  private current: Conversation | undefined;
   private opening: Promise<Conversation> | undefined;
+  /** The latest limit of those who wait for `opening`. */
+  private openUntil = 0;
+  private path = "";
   private wasThere = false;
 
   constructor(locate: () => string, timeoutMs: number = TIMEOUT_MS) {
@@ -75,32 +82,46 @@ export class Query implements Asks {
   }
 
   close(): void {
+    this.current?.close();
     void this.opening?.then((conversation) => conversation.close()).catch(() => undefined);
     this.opening = undefined;
   }
 
   private async open(deadline: number): Promise<Conversation> {
-    const opening = (this.opening ??= this.opened(deadline));
-    try {
-      const conversation = await opening;
-      if (!conversation.isOver) return conversation;
-    } catch (error) {
-      if (this.opening === opening) this.opening = undefined;
-      throw error;
+    while (this.current === undefined || this.current.isOver) {
+      if (this.opening === undefined) this.begin(deadline);
+      else this.openUntil = Math.max(this.openUntil, deadline);
+      await this.waitForOpening(this.opening!, deadline);
     }
-    if (this.opening === opening) this.opening = undefined;
-    return this.open(deadline);
+    return this.current;
+  }
+
+  private begin(deadline: number): void {
+    this.openUntil = deadline;
+    const opening = this.opened().finally(() => {
+      if (this.opening === opening) this.opening = undefined;
+    });
+    this.opening = opening;
+  }
+
+  /** Each at most as long as it may: who waits longer, or less long, may have begun it. */
+  private waitForOpening(opening: Promise<Conversation>, deadline: number): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      const timer = after(deadline - performance.now(), () => reject(tooLate(this.path)));
+      void opening.then(resolve, reject).finally(() => clearTimeout(timer));
+    });
   }
 
   /** Connect and be welcomed; where a daemon was there before, give the next one time to come up. */
-  private async opened(deadline: number): Promise<Conversation> {
+  private async opened(): Promise<Conversation> {
     for (;;) {
       try {
-        const conversation = await Conversation.begin(this.locate(), deadline);
+        this.path = this.locate();
+        this.current = await Conversation.begin(this.path, () => this.openUntil);
         this.wasThere = true;
-        return conversation;
+        return this.current;
       } catch (error) {
-        const isOver = performance.now() + BACKOFF_MS_MIN > deadline;
+        const isOver = performance.now() + BACKOFF_MS_MIN > this.openUntil;
         if (!this.wasThere || isOver || error instanceof Refused) throw asUnavailable(error);
       }
       await sleep(BACKOFF_MS_MIN);
@@ -116,19 +137,21 @@ interface Asked {
 
 /** One query connection, from Hello to its end. */
 class Conversation {
+  /** Nothing more is asked here. */
   isOver = false;
+  private hasEnded = false;
   private readonly socket: Socket;
   private readonly splitter = new Splitter();
   private readonly asked = new Map<number, Asked>();
   private nextId = 1;
 
   private constructor(path: string) {
-    this.socket = connect(path);
+    this.socket = connect({ path });
     this.socket.unref();
   }
 
-  /** Connect and wait for Welcome. */
-  static begin(path: string, deadline: number): Promise<Conversation> {
+  /** Connect and wait for Welcome, until a time that may move while it is waited for. */
+  static begin(path: string, until: () => number): Promise<Conversation> {
     return new Promise((resolve, reject) => {
       const made = new Conversation(path);
       const end = (error: Error): void => {
@@ -136,10 +159,12 @@ class Conversation {
         reject(error);
         made.end(error);
       };
-      const timer = setTimeout(
-        () => end(new Unavailable(`no welcome from walld at ${path} in time`)),
-        Math.max(0, deadline - performance.now()),
-      );
+      const leftMs = (): number => until() - performance.now();
+      const late = (): void => {
+        if (leftMs() > 0) timer = after(leftMs(), late);
+        else end(tooLate(path));
+      };
+      let timer = after(leftMs(), late);
       const welcomed = (): void => {
         clearTimeout(timer);
         resolve(made);
@@ -164,13 +189,11 @@ class Conversation {
     this.nextId += 1;
     const frame = encodeFrame(name, { id, ...fields });
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(
-        () => {
-          this.asked.delete(id);
-          reject(new Unavailable(`no answer from walld within ${timeoutMs} ms`));
-        },
-        Math.max(0, deadline - performance.now()),
-      );
+      const timer = after(deadline - performance.now(), () => {
+        if (this.socket.writableLength > 0) this.isOver = true;
+        this.take(id);
+        reject(new Unavailable(`no answer from walld within ${timeoutMs} ms`));
+      });
       this.asked.set(id, {
         chunks: [],
         resolve: (answer) => {
@@ -191,8 +214,8 @@ class Conversation {
   }
 
   private end(error: Error): void {
-    if (this.isOver) return;
-    this.isOver = true;
+    if (this.hasEnded) return;
+    this.hasEnded = this.isOver = true;
     this.socket.destroy();
     for (const one of this.asked.values()) one.reject(error);
     this.asked.clear();
@@ -224,8 +247,13 @@ class Conversation {
   private take(id: number): Asked | undefined {
     const one = this.asked.get(id);
     this.asked.delete(id);
+    if (this.isOver && this.asked.size === 0) this.close();
     return one;
   }
+}
+
+function tooLate(path: string): Unavailable {
+  return new Unavailable(`no welcome from walld at ${path} in time`);
 }
 
 function errorOf(error: WireError): Error {

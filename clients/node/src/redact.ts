@@ -9,11 +9,14 @@ import * as opaque from "./opaque.ts";
 
 export type Redact = (text: string) => string;
 
-/** `value` with every text in it changed by `redact`; keys stay. */
+/**
+ * `value` with every text in it changed by `redact`; keys stay. It is out of what JSON has, or
+ * `opaque.plain` gives: of a Date its fields alone would be looked at, and a loop has no end.
+ */
 export function redacted(value: unknown, redact: Redact): unknown {
   if (typeof value === "string") return redact(value);
   if (Array.isArray(value)) return value.map((one) => redacted(one, redact));
-  if (typeof value !== "object" || value === null) return value;
+  if (typeof value !== "object" || value === null || value instanceof Uint8Array) return value;
   return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, redacted(one, redact)]));
 }
 

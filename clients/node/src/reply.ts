@@ -9,6 +9,7 @@
  */
 
 import { REASONING, TOKEN } from "./frames.ts";
+import { checkNamed } from "./given.ts";
 import { LEVELS, type Level } from "./hearing.ts";
 import { checkedId } from "./ids.ts";
 import { NAME_BYTES_MAX, REASON_BYTES_MAX, TIMEOUT_MS } from "./limits.ts";
@@ -221,7 +222,8 @@ export class Reply {
   /** The run failed. What it said stays until it is released or resolved. */
   error(message: string, options: { kind?: string; detail?: unknown } = {}): number {
     const text = typeof message === "string" ? message : String(message);
-    const detail = this.redact ? redacted(options.detail, this.redact) : options.detail;
+    let { detail } = options;
+    if (this.redact && detail !== undefined) detail = redacted(opaque.plain(detail), this.redact);
     return this.terminal("AppError", {
       message: opaque.clean(this.redacted(text), REASON_BYTES_MAX),
       kind: options.kind === undefined ? null : opaque.clean(options.kind, NAME_BYTES_MAX),
@@ -308,21 +310,13 @@ export class Reply {
 
   /** Wait until all that was sent so far is at `level`. False: not within `timeoutMs`. */
   drain(options: { timeoutMs?: number; level?: Level } = {}): Promise<boolean> {
-    const level = options.level ?? "written";
+    const { level = "written", timeoutMs = TIMEOUT_MS } = options;
+    checkNamed(timeoutMs, "timeoutMs", "milliseconds");
     if (!LEVELS.includes(level)) {
       throw new RangeError(`level must be one of ${LEVELS.join(", ")}, got '${level}'`);
     }
     if (this.link.isOff) return Promise.resolve(true);
-    return new Promise((resolve) => {
-      const timer = setTimeout(() => {
-        this.link.hearing.drains.delete(id);
-        resolve(false);
-      }, options.timeoutMs ?? TIMEOUT_MS);
-      const id = this.link.drain(level, (reached) => {
-        clearTimeout(timer);
-        resolve(reached);
-      });
-    });
+    return this.link.drain(level, timeoutMs);
   }
 
   // --- within ---

@@ -236,8 +236,8 @@ export class Session {
     checkNamed(payload, "payload", "object");
     checkGiven(options, OF_AN_ENTRY);
     const { id, key, once = false } = options;
-    const told = this.redact === undefined ? payload : redacted(payload, this.redact);
-    const text = Buffer.from(opaque.jsonText(told)); // halves of characters are escapes in JSON
+    const json = opaque.jsonText(payload); // halves of characters are escapes in it
+    const text = Buffer.from(this.redact ? JSON.stringify(redacted(JSON.parse(json), this.redact)) : json);
     if (text.length > PAYLOAD_BYTES_MAX) {
       throw new RangeError(
         `payload of '${type}' is ${text.length} bytes of JSON, limit ${PAYLOAD_BYTES_MAX}: keep the ` +

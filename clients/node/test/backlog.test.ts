@@ -58,7 +58,7 @@ test("whatever happens to the connection, every event arrives that was not dropp
   for (let seed = 1; seed <= 400; seed += 1) {
     const next = dice(seed);
     const isSmall = seed % 2 === 0;
-    const backlog = new Backlog(isSmall ? 40_000 : 10_000_000);
+    const backlog = new Backlog(isSmall ? 40_000 : 10_000_000, () => undefined);
     const streams = Array.from({ length: 3 }, (_, n) => begun(n + 1));
     const kept = new Kept();
     for (const stream of streams) backlog.hold(event(stream, "Start", stream.start));
@@ -121,7 +121,7 @@ test("whatever happens to the connection, every event arrives that was not dropp
 });
 
 test("what a full ring never drops: where a reply begins and how it ends", () => {
-  const backlog = new Backlog(20_000);
+  const backlog = new Backlog(20_000, () => undefined);
   const stream = begun(1);
   backlog.hold(event(stream, "Start", stream.start));
   for (let n = 0; n < 500; n += 1) {

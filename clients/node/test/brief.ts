@@ -1,9 +1,10 @@
 /**
  * A program that ends by itself right after it has spoken. Arguments: socket, session, and `exit` to
  * leave by process.exit(), `worker` to speak in two worker threads, `late` to speak once the first
- * connection has ended, `flood` to say more than a kernel takes.
+ * connection has ended, `flood` to say more than a kernel takes, `ask` to ask more than it takes, too.
  */
 
+import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Worker, isMainThread, workerData } from "node:worker_threads";
 
@@ -25,6 +26,14 @@ if (isMainThread && how === "worker") {
       wasThere ||= connected;
       await sleep(1);
     }
+  }
+  if (how === "ask") {
+    await client.session(name).append("x");
+    console.log("asking");
+    await once(process.stdin.resume(), "end");
+    const text = "x".repeat(200_000);
+    const asked = Array.from({ length: 4 }, () => client.session(name).append("x", { text }, { timeoutMs: 300 }));
+    await Promise.allSettled(asked);
   }
   for (let n = 1; n <= 1000; n += 1) reply.token(`${n} ${how === "flood" ? "x".repeat(2000) : ""}`);
   reply.cancel("done");

@@ -93,6 +93,11 @@ export class Daemon {
     this.process = undefined;
   }
 
+  /** SIGSTOP, SIGCONT. */
+  signal(name: "SIGSTOP" | "SIGCONT"): void {
+    this.process!.kill(name);
+  }
+
   /** A client of this process, closed when the test ends. */
   client(options: Parameters<typeof connect>[1] = {}): Client {
     const client = connect(this.socket, options);

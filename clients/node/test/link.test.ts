@@ -8,8 +8,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 
-import { Unavailable, connect } from "walld-client";
+import { Unavailable, connect, type Client } from "walld-client";
 
+import type { Held } from "#dist/frames.js";
 import { decodeBody, type Read } from "#dist/wire/codec.js";
 import { Splitter, encodeFrame } from "#dist/wire/framing.js";
 import { TAGGED, type MessageName } from "#dist/wire/messages.js";
@@ -174,6 +175,41 @@ test("a program that ends while its daemon is away for a moment waits for it", a
   assert.equal(await program.ended(), 0, program.stderr);
   assert.equal(heard.length, 2);
   assert.equal(heard[1]!.at(-1)!.is, "End");
+});
+
+/** The memory behind all frames that a client holds. */
+function memoryOf(client: Client): number {
+  const { endings, sent, outgoing, kept, waiting } = client["link"].backlog as unknown as Record<string, Iterable<Held>>;
+  const behind = new Set<ArrayBufferLike>();
+  for (const queue of [endings!, sent!, outgoing!, kept!, waiting!]) for (const { memory } of queue) behind.add(memory.buffer);
+  return [...behind].reduce((sum, one) => sum + one.byteLength, 0);
+}
+
+test("without a daemon what is held stays within its bound, and so does the memory behind it", (t) => {
+  for (const [tokens, size] of [[1500, 1], [300, 20], [8, 2000]] as const) {
+    const client = connect(join(tmpdir(), "nobody"), { backlogBytesMax: 1 << 18 });
+    t.after(() => client.close(0));
+    for (let n = 0; n < 300; n += 1) {
+      const reply = client.reply(`s-${n}`);
+      for (let at = 0; at < tokens; at += 1) reply.token("x".repeat(size));
+      reply.cancel();
+    }
+    assert.ok(client.stats().dropped > 0 && client.stats().unsyncedBytes <= 1 << 18);
+    const bytes = memoryOf(client);
+    assert.ok(bytes <= 1 << 18, `${bytes} bytes behind ${client.stats().unsyncedBytes} that are held`);
+  }
+});
+
+test("replies that were given up because there are too many are forgotten, also those whose Reply was gone before", async (t) => {
+  const client = connect(join(tmpdir(), "nobody"), { backlogBytesMax: 1 << 16 });
+  t.after(() => client.close(0));
+  for (let n = 0; n < 5000; n += 1) {
+    client.reply("s").cancel();
+    if (n % 200 === 0) globalThis.gc!(), await new Promise(setImmediate);
+  }
+  const { streams, dropped, sent, backlog } = client.stats();
+  assert.ok(streams < 1000, `${streams} streams of ${backlog} events`);
+  assert.deepEqual([sent, dropped + backlog], [0, 10_000]);
 });
 
 /** A client with a reply that has a connection, and that connection. */

@@ -135,6 +135,25 @@ test("redact sees every text of a payload", async (t) => {
   assert.deepEqual((await client.session("s").messages())![0]!["content"], { parts: ["a ***", 1, null] });
 });
 
+test("redact changes texts and nothing else: dates, bytes, loops", async (t) => {
+  const loop: Record<string, unknown> = { text: "secret" };
+  loop["self"] = loop;
+  const payload = { at: new Date(0), url: new URL("http://a/secret"), n: [2 ** 40, 0.5], loop };
+  const told = await Promise.all(["secret", "none"].map(async (word) => {
+    const client = connect(shared.socket, { redact: (text) => text.replaceAll(word, "***") });
+    t.after(() => client.close());
+    const session = client.session(`redact-${word}`);
+    await session.append("x", payload);
+    const reply = client.reply(session.sessionId);
+    assert.ok(reply.error("no", { detail: { ...payload, bytes: Buffer.from("b") } }) > 0);
+    assert.ok(await reply.drain());
+    return JSON.stringify([(await session.events())[0]!["payload"], (await client.recover(session.sessionId))!.error]);
+  }));
+  assert.match(told[1]!, /"at":"1970-01-01T00:00:00.000Z","url":"http:\/\/a\/secret","n":\[1099511627776,/);
+  assert.match(told[1]!, /"bytes":\{"type":"Buffer","data":\[98\]\}/);
+  assert.equal(told[0], told[1]!.replaceAll("secret", "***"));
+});
+
 test("events are of one session where it is deleted between two pages", async () => {
   const client = shared.client();
   for (const anew of [0, 3]) {
@@ -194,6 +213,20 @@ test("what is given of another kind is named, and nothing is sent", async () => 
     [() => session.project(any(5)), /^name must be a string, got number/],
     [() => session.project("state", any("x")), /^args must be an object, got 'x'$/],
     [() => turn.interrupted(any(5)), /^reason must be a string, got 5$/],
+    [() => client.recover(any(5)), /^sessionId must be a string, got number/],
+    [() => client.recover(any(null)), /^sessionId must be a string, got object/],
+    [() => client.resolve("x", any("5")), /^lastSeq must be an integer from 0/],
+    [() => client.resolve("x", -1), /^lastSeq must be an integer from 0/],
+    [() => client.close(Infinity), /^timeoutMs must be a finite number of milliseconds/],
+    [async () => client.release(any(5)), /^streamId must be a string, got number/],
+    [async () => client.reply("given", { meta: any(5) }), /^meta must be an object, got 5$/],
+    [async () => client.reply("given", { turnId: any(null) }), /^turnId must be a string, got object/],
+    [async () => client.reply("given", { autoRelease: any(1) }), /^autoRelease must be true or false, got 1$/],
+    [async () => connect(any(9)), /^socket must be a string, got 9$/],
+    [async () => connect("x", { timeoutMs: Infinity }), /^timeoutMs must be a finite number/],
+    [async () => connect("x", { timeoutMs: any("5") }), /^timeoutMs must be .*, got '5'$/],
+    [async () => connect("x", { backlogBytesMax: Infinity }), /^backlogBytesMax must be an integer/],
+    [async () => connect("x", { data: any(5) }), /^data must be a string, got 5$/],
     [() => turn.reply({ parent: any(5) }), /^parent must be a string, got number/],
     [() => turn.reply({ autoRelease: any(0) }), /^autoRelease must be true or false, got 0$/],
   ];

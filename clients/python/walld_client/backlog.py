@@ -35,9 +35,19 @@ _ids = frames.ids_of
 
 
 class Backlog(Ring):
-    """The ring of one link, and the ways through it."""
+    """The ring of one link, and the ways through it.
 
-    __slots__ = ()
+    gave_up: told of each stream of which nothing is sent any more, because endings alone were too
+    many.
+    """
+
+    __slots__ = ("_gave_up",)
+
+    def __init__(
+        self, streams: dict[int, Stream], bytes_max: int, gave_up: Callable[[Stream], None]
+    ) -> None:
+        super().__init__(streams, bytes_max)
+        self._gave_up = gave_up
 
     # --- in ---
 
@@ -301,3 +311,4 @@ class Backlog(Ring):
         if stream is not None:
             stream.lose(_ids(frame)[2], stream.next_seq - 1)
             stream.give_up()
+            self._gave_up(stream)

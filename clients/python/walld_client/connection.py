@@ -77,7 +77,7 @@ class Connection(Lock):
         self._broken = self._stalled = False
         self._flushers: list[Callable[[], None]] = []
         self.registry = Registry()
-        self.backlog = Backlog(self.registry.by_number, backlog_bytes_max)
+        self.backlog = Backlog(self.registry.by_number, backlog_bytes_max, self.registry.tidy)
         self.hearing = Hearing(self.registry)
         self.dialing = Dialing(self._locate, backlog_bytes_max)
         self.flowing = False

@@ -7,7 +7,7 @@
 
 import { Unreadable, encodeBody, type Fields } from "./codec.ts";
 import type { MessageName } from "./messages.ts";
-import { room } from "./slab.ts";
+import { spoken } from "./slab.ts";
 
 export const PROTOCOL_VERSION = 1;
 /** Longest message, without its length prefix, until Welcome says otherwise. */
@@ -24,7 +24,7 @@ export class FrameTooLong extends Unreadable {
 
 /** One frame: length prefix and body. */
 export function frameOf(body: Uint8Array): Buffer {
-  const frame = room(4 + body.length);
+  const frame = spoken.room(4 + body.length);
   frame.writeUInt32BE(body.length, 0);
   frame.set(body, 4);
   return frame;

@@ -1,0 +1,91 @@
+/** What a call waits for: beside a daemon that is frozen, what is kept of a request, and where it connects. */
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type AddressInfo } from "node:net";
+import { test, type TestContext } from "node:test";
+
+import { Unavailable, connect } from "walld-client";
+
+import { Daemon, Program } from "./daemon.js";
+
+/** A daemon that is frozen, with a client that it does not know yet. */
+async function frozen(t: TestContext, timeoutMs: number) {
+  const daemon = await Daemon.started(t);
+  daemon.signal("SIGSTOP");
+  return { daemon, client: daemon.client({ timeoutMs }) };
+}
+
+test("a request waits as long as it may, also on a connection that a more patient one began", async (t) => {
+  const { daemon, client } = await frozen(t, 300);
+  const patient = client.session("s").append("x", {}, { timeoutMs: 20_000 });
+  await assert.rejects(client.recover("s"), /no welcome from walld at .* in time/);
+  daemon.signal("SIGCONT");
+  assert.equal((await patient).seq, 1);
+});
+
+test("and on one that a less patient one began", async (t) => {
+  const { daemon, client } = await frozen(t, 300);
+  const hasty = client.recover("s");
+  const patient = client.session("s").append("x", {}, { timeoutMs: 20_000 });
+  await assert.rejects(hasty, Unavailable);
+  daemon.signal("SIGCONT");
+  assert.equal((await patient).seq, 1);
+});
+
+test("nothing is kept of requests that a frozen daemon did not take in time", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client();
+  const session = client.session("s");
+  await session.append("x");
+  const { current } = client["query"] as unknown as { current: { socket: { destroyed: boolean } } };
+  daemon.signal("SIGSTOP");
+  const patient = session.append("x", {}, { timeoutMs: 20_000 });
+  const asked = Array.from({ length: 8 }, () => session.append("x", { text: "x".repeat(200_000) }, { timeoutMs: 200 }));
+  for (const one of asked) await assert.rejects(one, /no answer from walld within 200 ms/);
+  await assert.rejects(session.append("x", {}, { timeoutMs: 200 }), /no welcome from walld at .* in time/);
+  assert.ok(!current.socket.destroyed, "somebody waits for his answer there");
+  daemon.signal("SIGCONT");
+  assert.equal((await patient).seq, 2);
+  assert.ok(current.socket.destroyed);
+  assert.ok((await session.append("x")).seq > 2);
+});
+
+test("a program ends though a frozen daemon does not take what it asked", async (t) => {
+  const daemon = await Daemon.started(t);
+  const program = new Program("./brief.js", [daemon.socket, "asks", "ask"]);
+  await program.line("asking");
+  daemon.signal("SIGSTOP");
+  program.process.stdin!.end();
+  assert.equal(await program.ended(), 0, program.stderr);
+});
+
+test("as long as it takes is no 1 ms", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client({ timeoutMs: 1e12 });
+  daemon.signal("SIGSTOP");
+  const reply = client.reply("s");
+  for (let n = 0; n < 1000; n += 1) reply.token("x".repeat(1000));
+  const waiting = Promise.all([client.recover("none"), client.session("s").append("x", {}, { timeoutMs: 2 ** 31 }), reply.drain({ timeoutMs: 1e12 })]);
+  const last = daemon.client();
+  last.reply("s").token("x".repeat(1_000_000));
+  const closed = last.close(1e12);
+  setTimeout(() => daemon.signal("SIGCONT"), 100);
+  const [found, placed, isThere] = await waiting;
+  assert.deepEqual([found, placed.seq, isThere, await closed], [null, 1, true, true]);
+});
+
+test("a socket whose name is a number is no port", async (t) => {
+  const heard: Buffer[] = [];
+  const server = createServer((socket) => socket.on("data", (bytes: Buffer) => heard.push(bytes)));
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => server.close());
+  const client = connect(String((server.address() as AddressInfo).port));
+  t.after(() => client.close(0));
+  const reply = client.reply("s");
+  reply.token("a secret");
+  await assert.rejects(client.recover("s"), /connect ENOENT/);
+  assert.match(await client.check(), /^not recoverable: no walld: connect ENOENT/);
+  assert.equal(await reply.drain({ timeoutMs: 200 }), false);
+  assert.deepEqual(heard, []);
+});
