@@ -17,6 +17,7 @@ from walld_client.wire.exact import KINDS, exact
 
 __all__ = [
     "brief",
+    "builtin",
     "clean",
     "cut",
     "held",
@@ -55,6 +56,14 @@ def held(value: object) -> object:
 
 _msgpack = msgspec.msgpack.Encoder(enc_hook=held)
 _json = msgspec.json.Encoder(enc_hook=held)
+
+
+def builtin(value: object) -> object:
+    """A dict, a list, a text or a number that is encoded as the value is."""
+    try:
+        return msgspec.to_builtins(value, enc_hook=held)
+    except Exception:
+        return _shown(value)
 
 
 def clean(text: str, bytes_max: int) -> str:
