@@ -382,6 +382,8 @@ def test_the_gate_is_told_what_the_workspace_is(
     given = session.resume_check(workspace=tmp_path)["asked"]["workspace"]
     assert given["files"] == {"a": hashed, "b": None}
     assert session.resume_check(workspace={"head": "x"})["asked"] == {"workspace": {"head": "x"}}
+    session.checkpoint_workspace(tmp_path, [Path("c")])
+    assert payloads(ledger)[-1][1]["fingerprint"]["files"] == {"a": hashed, "b": None, "c": None}
 
 
 # --- the page of the client -----------------------------------------------------------------------

@@ -9,6 +9,7 @@ for the application.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -148,8 +149,14 @@ class SessionSteps(Appending):
     # --- the files beside it ---
 
     def checkpoint_workspace(self, root: Path, files: Files = ()) -> Steps[Entry]:
-        """Remember what the workspace is now, for `resume_check` to compare."""
-        found = yield Done(lambda: workspace_fingerprint(root, files))
+        """Remember what the workspace is now, for `resume_check` to compare.
+
+        files: beside those that the session knows by now, which are hashed anew.
+        """
+        named = dict.fromkeys(
+            [*(yield from self._known_files()), *(os.fspath(one) for one in files)]
+        )
+        found = yield Done(lambda: workspace_fingerprint(root, named))
         payload = {"kind": "workspace_checkpoint", "fingerprint": found}
         return (yield from self.append("lifecycle", payload))
 
@@ -162,10 +169,16 @@ class SessionSteps(Appending):
         if isinstance(workspace, Mapping):
             arguments["workspace"] = workspace
         elif workspace is not None:
-            root, named = workspace, _known_files((yield from self.project("resume")))
+            root, named = workspace, (yield from self._known_files())
             arguments["workspace"] = yield Done(lambda: workspace_fingerprint(root, named))
         found: dict[str, Any] | None = yield from self.project("resume", **arguments)
         return found
+
+    def _known_files(self) -> Steps[list[str]]:
+        """The files that the log has hashes of, as the gate says; no artifact is looked at."""
+        gate = yield from self.project("resume", missing_artifacts=[])
+        then = ((gate or {}).get("workspace") or {}).get("then") or {}
+        return list(then.get("files") or ())
 
     @as_declared
     def forked(self, at: Beginning | None, new_id: Ident, whole: bool) -> Steps[SessionSteps]:
@@ -222,12 +235,6 @@ class SessionSteps(Appending):
         )
         lines, breaks = decode_page(answer)
         return lines or [], breaks
-
-
-def _known_files(gate: dict[str, Any] | None) -> list[str]:
-    """The files that the log has hashes of, as the gate says."""
-    then = ((gate or {}).get("workspace") or {}).get("then") or {}
-    return list(then.get("files") or ())
 
 
 def _path(events: Sequence[dict[str, Any]], branch: str, session_id: str) -> list[dict[str, Any]]:
