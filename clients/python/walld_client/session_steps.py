@@ -16,9 +16,9 @@ from typing import Any
 from walld_client import artifacts, entries
 from walld_client.appending import Appending
 from walld_client.damaged import told
-from walld_client.entries import Entry
+from walld_client.entries import Entry, draft
 from walld_client.errors import Refused
-from walld_client.fingerprint import workspace_fingerprint
+from walld_client.fingerprint import fingerprint_pieces, workspace_fingerprint
 from walld_client.given import (
     Beginning,
     Count,
@@ -157,8 +157,11 @@ class SessionSteps(Appending):
             [*(yield from self._known_files()), *(os.fspath(one) for one in files)]
         )
         found = yield Done(lambda: workspace_fingerprint(root, named))
-        payload = {"kind": "workspace_checkpoint", "fingerprint": found}
-        return (yield from self.append("lifecycle", payload))
+        made = [
+            draft("lifecycle", {"kind": "workspace_checkpoint", "fingerprint": one})
+            for one in fingerprint_pieces(found)
+        ]
+        return (yield from self.appended(made))[-1]
 
     def resume_check(self, workspace: PathOrDict | None = None) -> Steps[dict[str, Any] | None]:
         """May the work go on? What the gate says; None where the session was never written.
