@@ -131,7 +131,7 @@ def test_a_submit_that_is_not_taken_now(client: Coloured, ledger: FakeLedger, co
 
     ledger.before = before
     with pytest.raises(walld_client.NotDurable, match=code) as raised:
-        client.session("S").submit("hello", message_id="m")
+        client.session("S").submit("hello", message_id="m", timeout=0.3)
     assert raised.value.message_id == "m"
     ledger.before = lambda peer, request: False
     assert client.session("S").submit("hello", message_id="m").message_id == "m"
