@@ -111,7 +111,7 @@ class SessionSteps(Appending):
             # The last one comes once more: so the next page is seen to be of the same session.
             at, last = found[-1]["seq"] - 1, page[-1]
         self.breaks = told(self.session_id, breaks)
-        if branch is None:
+        if branch is None or not found:
             return found
         return [one for one in _path(found, branch, self.session_id) if one["seq"] > after]
 
