@@ -252,6 +252,12 @@ def test_the_gate(
     (work / "a.txt").write_text("b")
     code, out, _ = cli("resume-check", HOSTILE, "--workspace", str(work))
     assert (code, "workspace_changed" in out) == (1, True)
+    session.checkpoint_workspace(work)
+    code, out, _ = cli("resume-check", HOSTILE, "--workspace", str(work))
+    assert (code, out) == (0, "ok: stopped at idle\n"), "what it is by now was looked at"
+    session.checkpoint_workspace(work, [f"{n:0100}" for n in range(2500)])
+    then = session.resume_check()["workspace"]["then"]
+    assert (len(then["files"]), then["head"], "_artifact" in then) == (2501, None, False)
     turn = session.submit("go on")
     turn.intent(SAID, {}, side_effect="external-write", resume_policy="never-rerun", call_id="c")
     turn.tool_started("c")

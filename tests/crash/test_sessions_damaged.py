@@ -377,3 +377,25 @@ def test_a_fork_of_what_is_damaged_says_what_it_lacks(daemon: DaemonProcess) -> 
     assert done.stderr.decode() == said
     done = daemon.cli("session", "fork", "fork", "again", "--socket", daemon.socket_path)
     assert b"again lacks events 2 to 2" in done.stderr
+
+
+@pytest.mark.parametrize("left", [0, 1], ids=["nothing", "header"])
+def test_a_file_that_lost_all_does_not_begin_anew(daemon: DaemonProcess, left: int) -> None:
+    """Nor is that forgotten once something is appended, without a snapshot either."""
+    pay(daemon.reader.session("s"))
+
+    def spoil(lines: list[bytes]) -> list[bytes]:
+        daemon.events_path("s").with_name("snapshot").unlink()
+        return lines[:left]
+
+    changed(daemon, spoil)
+    session = daemon.reader.session("s")
+    assert session.resume_check()["status"] == "blocked"
+    assert session.append("a").seq == 2
+    assert (1, 1, "missing") in breaks(session)
+    assert session.resume_check()["status"] == "blocked"
+    assert daemon.terminate() == 0
+    daemon.start()
+    session = daemon.reader.session("s")
+    assert (1, 1, "missing") in breaks(session)
+    assert session.resume_check()["status"] == "blocked"

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 from walld_client import fingerprint
-from walld_client.fingerprint import file_hashes, workspace_fingerprint
+from walld_client.entries import json_text
+from walld_client.fingerprint import file_hashes, fingerprint_pieces, workspace_fingerprint
+from walld_client.limits import PAYLOAD_BYTES_MAX
+
+from walld.sessions.events import Event
+from walld.sessions.workspace import fingerprint_then
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
 
@@ -202,3 +207,17 @@ def test_the_tree_is_asked_and_not_the_one_whose_hook_runs_the_program(
     monkeypatch.setenv(name, str(other / ".git" / ("index" if name != "GIT_DIR" else "")))
     monkeypatch.setenv("GIT_WORK_TREE", str(other))
     assert workspace_fingerprint(tree) == expected
+
+
+def test_one_of_many_files_is_several_that_come_to_the_same() -> None:
+    files = {f"some/folder/of/the/tree/file-{n}": "ab" * 32 for n in range(5000)}
+    found = {"root": "/r", "head": "h", "branch": "b", "dirty": False, "changes": None}
+    assert fingerprint_pieces(found | {"files": {"a": None}}) == [found | {"files": {"a": None}}]
+    pieces = fingerprint_pieces(found | {"files": files})
+    assert all(len(json_text(one)) < PAYLOAD_BYTES_MAX for one in pieces)
+    assert pieces[-1] == found | {"files": {}}
+    events = [
+        Event(seq=seq, id=f"e{seq}", at_ms=0, type="lifecycle", payload={"fingerprint": one})
+        for seq, one in enumerate(pieces, 1)
+    ]
+    assert fingerprint_then(events) == found | {"files": files}

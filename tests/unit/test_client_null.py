@@ -53,6 +53,9 @@ def test_every_call_is_empty(tmp_path: Path) -> None:
     assert client.has_partial("S") is False
     assert not client.resolve("r")
     assert not client.release("r")
+    session = client.session("S")
+    entry = session.message("user", "hi")
+    assert session.events() == session.events(branch=entry.id) == []
     assert "switched off" in client.check()
     assert not client.stats().connected
     assert client.close()

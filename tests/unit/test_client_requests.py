@@ -165,11 +165,53 @@ def test_refused_is_an_answer_and_the_connection_goes_on(daemon: FakeDaemon, ask
     assert len(daemon.peers) == 1
 
 
-def test_a_daemon_that_is_recovering_cannot_know(daemon: FakeDaemon, asker: Asker) -> None:
+@pytest.mark.parametrize("colour", ["sync", "aio"])
+def test_a_daemon_that_is_recovering_cannot_know(
+    daemon: FakeDaemon, path: str, colour: str
+) -> None:
     daemon.answer = lambda peer, request: peer.say(wire.Error("recovering", "wait", id=request.id))
+    asker = Asker(colour, path, timeout=0.2)
     with pytest.raises(walld_client.Unavailable, match="cannot know now"):
         asker.recover("S")
     assert asker.has_partial("S") is None
+    asker.finish()
+
+
+def test_a_daemon_that_is_recovering_is_asked_until_the_time_is_over(
+    daemon: FakeDaemon, asker: Asker
+) -> None:
+    """It says so after 1.5 s, whatever time its asker has."""
+    left = [3]
+
+    def answer(peer: Peer, request: Any) -> None:
+        left[0] -= 1
+        if left[0]:
+            peer.say(wire.Error("recovering", "wait", id=request.id))
+        else:
+            peer.say(wire.Answer(request.id, msgspec.msgpack.encode(True)))
+
+    daemon.answer = answer
+    assert asker.resolve("r", 8)
+    assert (left, len(daemon.peers)) == ([0], 1)
+
+
+@pytest.mark.parametrize("colour", ["sync", "aio"])
+def test_who_has_no_time_left_is_told_that_it_is_recovering(
+    daemon: FakeDaemon, path: str, colour: str
+) -> None:
+    said = []
+
+    def answer(peer: Peer, request: Any) -> None:
+        if not said:
+            peer.say(wire.Error("recovering", "wait", id=request.id))
+        said.append(request)
+
+    daemon.answer = answer
+    asker = Asker(colour, path, timeout=0.5)
+    with pytest.raises(walld_client.Unavailable, match="cannot know now: wait"):
+        asker.recover("S")
+    assert len(said) == 2
+    asker.finish()
 
 
 def test_a_closing_error_cannot_know(daemon: FakeDaemon, asker: Asker) -> None:

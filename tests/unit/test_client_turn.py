@@ -131,7 +131,7 @@ def test_a_submit_that_is_not_taken_now(client: Coloured, ledger: FakeLedger, co
 
     ledger.before = before
     with pytest.raises(walld_client.NotDurable, match=code) as raised:
-        client.session("S").submit("hello", message_id="m")
+        client.session("S").submit("hello", message_id="m", timeout=0.3)
     assert raised.value.message_id == "m"
     ledger.before = lambda peer, request: False
     assert client.session("S").submit("hello", message_id="m").message_id == "m"
@@ -382,6 +382,8 @@ def test_the_gate_is_told_what_the_workspace_is(
     given = session.resume_check(workspace=tmp_path)["asked"]["workspace"]
     assert given["files"] == {"a": hashed, "b": None}
     assert session.resume_check(workspace={"head": "x"})["asked"] == {"workspace": {"head": "x"}}
+    session.checkpoint_workspace(tmp_path, [Path("c")])
+    assert payloads(ledger)[-1][1]["fingerprint"]["files"] == {"a": hashed, "b": None, "c": None}
 
 
 # --- the page of the client -----------------------------------------------------------------------

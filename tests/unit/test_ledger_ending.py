@@ -135,3 +135,12 @@ def test_lines_of_the_log_behind_a_damaged_end_are_kept() -> None:
     for proven in (6, 7, 30):
         assert join([stream], 4, 5, met_damage=False, proven=proven).kept == stream.lines
     assert join([stream], 4, 5, met_damage=False, proven=5).kept == []
+
+
+@pytest.mark.parametrize("content", [b"", HEADER[:20], HEADER], ids=["empty", "cut", "header"])
+def test_a_file_without_a_line_has_lost_one(content: bytes) -> None:
+    """It is made with its first lines, so nobody may begin anew in it as if nothing had been."""
+    _, store = spoiled(content)
+    assert store.proven(UID, SESSION) == 1
+    assert missing(store)[-1] == (1, 1, "damaged" if content == HEADER[:20] else "missing")
+    assert store.proven(UID, "another") == 0

@@ -295,6 +295,8 @@ class LedgerStore:
     def proven(self, uid: int, session_id: str, covers_seq: int = 0) -> int:
         """The highest seq that is known to have been in the file; 0 where nothing was (Z1).
 
+        No file is ever made without a line: in one that has none the first was lost at least.
+
         Only where the log holds no line of the session. covers_seq: of a snapshot. NewerVersion.
         """
         path = _path(uid, session_id)
@@ -310,7 +312,7 @@ class LedgerStore:
                 seq = claimed_seq(file, end.end, size, seq)
         finally:
             file.close()
-        return max(seq, covers_seq, noted_seq(self._disk, path, end_seam(end.line)))
+        return max(seq, 1, covers_seq, noted_seq(self._disk, path, end_seam(end.line)))
 
     def tree(self) -> Iterator[SessionRow]:
         """All sessions. Reads the first and the last line of each."""

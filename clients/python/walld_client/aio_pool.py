@@ -40,6 +40,7 @@ class AsyncPool:
             self._loop = loop
             self._free = asyncio.Semaphore(QUERIES_MAX)
         seconds = self._timeout if timeout is None else timeout
+        query: AsyncQuery | None = None
         try:
             async with asyncio.timeout(seconds), self._free:
                 query = self._idle.pop() if self._idle else self._make()
@@ -48,7 +49,9 @@ class AsyncPool:
                 finally:
                     self._idle.append(query)
         except TimeoutError as error:
-            raise Unavailable(f"no answer from walld within {seconds} s") from error
+            if query is not None:
+                raise query.late(seconds) from error
+            raise Unavailable(f"{QUERIES_MAX} other requests took all of {seconds} s") from error
 
     def close(self) -> None:
         """End what is idle."""

@@ -20,7 +20,7 @@ from walld_client import process
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.query import unreachable
-from walld_client.requests import Conversation
+from walld_client.requests import Conversation, Recovering
 
 __all__ = ["AsyncQuery"]
 
@@ -50,7 +50,8 @@ class AsyncQuery:
         """Send the request that `make` builds for an id, and wait for its whole answer.
 
         Raises Unavailable (its cause is the OSError, where there is one) or Refused. A kept
-        connection that turns out to be dead is made anew, once. again: as in query.py.
+        connection that turns out to be dead is made anew, once. again, and a daemon that still
+        reads its log: as in query.py.
         """
         seconds = self._timeout if timeout is None else timeout
         loop = asyncio.get_running_loop()
@@ -58,6 +59,7 @@ class AsyncQuery:
             self.close()
             self._loop = loop
             self._lock = asyncio.Lock()
+        self._conversation.said = None
         try:
             async with asyncio.timeout(seconds), self._lock:
                 try:
@@ -65,7 +67,11 @@ class AsyncQuery:
                 except _Stale:  # as in query.py
                     return await self._exchange(loop, make, again=False)
         except TimeoutError as error:
-            raise Unavailable(f"no answer from walld within {seconds} s") from error
+            raise self.late(seconds) from error
+
+    def late(self, seconds: float) -> Unavailable:
+        """What to raise where no answer came in time."""
+        return self._conversation.late(seconds)
 
     def close(self) -> None:
         """End the connection; the next request makes another."""
@@ -86,13 +92,17 @@ class AsyncQuery:
         try:
             if self._socket is None:
                 await self._open(loop)
-            await self._send(loop, self._conversation.request(make))
-            try:
-                return await self._answer(loop)
-            except _Stale as error:
-                if again:
-                    raise
-                raise Unavailable(f"{error}; whether it did what was asked is not known") from error
+            while True:
+                await self._send(loop, self._conversation.request(make))
+                try:
+                    return await self._answer(loop)
+                except Recovering:  # it has waited for as long as it holds a request back
+                    await asyncio.sleep(BACKOFF_SECONDS_MIN)
+                except _Stale as error:
+                    if again:
+                        raise
+                    text = f"{error}; whether it did what was asked is not known"
+                    raise Unavailable(text) from error
         except (Refused, ValueError):
             raise  # an answer like any other, or nothing was sent: the connection is good
         except BaseException:

@@ -301,6 +301,7 @@ _KEPT = {
     "tool_finished": ("call_id", "files"),
     "observation": ("call_id",),
     "artifact": ("sha256", "media_type"),
+    "lifecycle": ("fingerprint",),
 }
 """What is of no use but as it is: who reads it compares it, or looks into it."""
 _LONG = 4 * PREVIEW_CHARS_MAX

@@ -154,7 +154,7 @@ def in_pieces(listed: Sequence[_T]) -> list[list[_T]]:
 def json_text(value: object) -> bytes:
     """JSON text in one line. A lone surrogate becomes its escape. ValueError where too deep."""
     try:
-        return msgspec.json.encode(value, enc_hook=repr)
+        return msgspec.json.encode(value, enc_hook=opaque.held)
     except Exception:  # a lone surrogate, a key that is no str, a loop: take it apart
         try:
             return json.dumps(_plain(value, 0), separators=(",", ":")).encode()

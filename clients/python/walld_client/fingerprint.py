@@ -19,9 +19,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from walld_client.limits import GIT_SECONDS
+from walld_client.entries import in_pieces, json_text
+from walld_client.limits import GIT_SECONDS, PAYLOAD_BYTES_MAX
 
-__all__ = ["file_hashes", "workspace_fingerprint"]
+__all__ = ["file_hashes", "fingerprint_pieces", "workspace_fingerprint"]
 
 _CHUNK_BYTES = 1024 * 1024
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -60,6 +61,17 @@ def workspace_fingerprint(
         "changes": _changes(root, listed) if listed else None,
         "files": file_hashes(files, root),
     }
+
+
+def fingerprint_pieces(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """It as fingerprints that an entry holds each, the last one with all but the files' hashes.
+
+    Whoever compares takes the files of all of them, and the rest of the last.
+    """
+    if len(json_text(found)) <= PAYLOAD_BYTES_MAX // 2:
+        return [found]
+    pieces = [{"files": dict(piece)} for piece in in_pieces(list(found["files"].items()))]
+    return [*pieces, found | {"files": {}}]
 
 
 def file_hashes(

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 import msgspec
 from walld_client.limits import SHORT_TEXT_BYTES_MAX
+from walld_client.wire.exact import exact
 from walld_client.wire.messages import Event, Run
 
 __all__ = [
@@ -59,7 +60,7 @@ pack_token = struct.Struct(">I8sIBH").pack
 _long_token = struct.Struct(">I8sIBI").pack
 _ids = struct.Struct(">5xBxIxI").unpack_from
 _head = struct.Struct(">I2sBIBI").pack
-_encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder(enc_hook=exact)
 _high_bytes = bytes(range(0x80, 0x100))
 
 

@@ -14,12 +14,13 @@ import time
 
 from walld_client.limits import ID_BYTES_MAX
 from walld_client.opaque import brief
+from walld_client.wire.exact import exact
 
 __all__ = ["checked_id", "new_entry_id", "new_stream_id"]
 
 
 def checked_id(id: str, field: str) -> str:  # noqa: A002 - it is one
-    """`id` itself. Raises ValueError naming the field, what it got and the limit."""
+    """`id`, as a plain str. Raises ValueError naming the field, what it got and the limit."""
     if not isinstance(id, str):
         raise ValueError(f"{field} must be a str, got {type(id).__name__} {brief(id)}")
     try:
@@ -28,7 +29,7 @@ def checked_id(id: str, field: str) -> str:  # noqa: A002 - it is one
         raise ValueError(f"{field} holds a lone surrogate at {_lone(id)}, no id may") from None
     if not 1 <= length <= ID_BYTES_MAX:
         raise ValueError(f"{field} is {length} bytes of UTF-8, must be 1 to {ID_BYTES_MAX}")
-    return id
+    return id if type(id) is str else exact(id)
 
 
 def new_stream_id() -> str:

@@ -1,21 +1,26 @@
 """The application's own values as bytes: info, meta, payload, detail, arguments and results.
 
 Owns: the promise that any value can be sent. Refuses: raising. What msgpack or JSON cannot hold is
-sent as its repr, a lone surrogate in a str as U+FFFD, and what is too long as its beginning.
+sent as its repr, a lone surrogate in a str as U+FFFD, and what is too long as its beginning. A
+mapping, a text or a number of a class of the program's own is what it is (`wire/exact.py`).
 """
 
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from walld_client.limits import INFO_BYTES_MAX
+from walld_client.wire.exact import KINDS, exact
 
 __all__ = [
     "brief",
+    "builtin",
     "clean",
     "cut",
+    "held",
     "info_bytes",
     "json_bytes",
     "payload_bytes",
@@ -42,14 +47,29 @@ def brief(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
-_msgpack = msgspec.msgpack.Encoder(enc_hook=_shown)
-_json = msgspec.json.Encoder(enc_hook=_shown)
+def held(value: object) -> object:
+    """What is encoded for a value of a class that msgspec does not know."""
+    if isinstance(value, KINDS):
+        return exact(value)
+    return dict(value) if isinstance(value, Mapping) else _shown(value)
+
+
+_msgpack = msgspec.msgpack.Encoder(enc_hook=held)
+_json = msgspec.json.Encoder(enc_hook=held)
+
+
+def builtin(value: object) -> object:
+    """A dict, a list, a text or a number that is encoded as the value is."""
+    try:
+        return msgspec.to_builtins(value, enc_hook=held)
+    except Exception:
+        return _shown(value)
 
 
 def clean(text: str, bytes_max: int) -> str:
     """`text` as msgpack can hold it: no lone surrogate, at most `bytes_max` bytes of UTF-8."""
-    if not isinstance(text, str):
-        text = _shown(text)
+    if type(text) is not str:
+        text = exact(text) if isinstance(text, str) else _shown(text)
     if len(text) * 3 <= bytes_max and text.isascii():
         return text
     safe = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -128,7 +148,7 @@ def _plain(value: object, depth: int) -> object:
         return value if -(1 << 63) <= value < 1 << 64 else str(value)
     if depth < _DEPTH_MAX:
         try:
-            if isinstance(value, dict):
+            if isinstance(value, Mapping):
                 return {str(_plain(k, depth + 1)): _plain(v, depth + 1) for k, v in value.items()}
             if isinstance(value, (list, tuple, set, frozenset)):
                 return [_plain(item, depth + 1) for item in value]

@@ -21,7 +21,7 @@ import msgspec
 from walld_client import process
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
-from walld_client.requests import Conversation
+from walld_client.requests import Conversation, Recovering
 
 __all__ = ["Query", "unreachable"]
 
@@ -64,7 +64,8 @@ class Query:
 
         Raises Unavailable (its cause is the OSError, where there is one) or Refused. A kept
         connection that turns out to be dead is made anew, once. again: the same request may be
-        asked twice; where not, one that was sent and not answered is Unavailable.
+        asked twice; where not, one that was sent and not answered is Unavailable. A daemon that
+        still reads its log is asked again while there is time.
         """
         seconds = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
@@ -103,13 +104,20 @@ class Query:
                 seconds = _left(deadline)
             if self._patience != seconds:
                 self._wait_at_most(seconds)
-            self._send(self._conversation.request(make))
-            try:
-                return self._answer(deadline)
-            except _Stale as error:
-                if again:
-                    raise
-                raise Unavailable(f"{error}; whether it did what was asked is not known") from error
+            while True:
+                self._send(self._conversation.request(make))
+                try:
+                    return self._answer(deadline)
+                except Recovering:  # it has waited for as long as it holds a request back
+                    if time.monotonic() + BACKOFF_SECONDS_MIN > deadline:
+                        raise
+                    time.sleep(BACKOFF_SECONDS_MIN)
+                    self._wait_at_most(_left(deadline))
+                except _Stale as error:
+                    if again:
+                        raise
+                    text = f"{error}; whether it did what was asked is not known"
+                    raise Unavailable(text) from error
         except (Refused, ValueError):
             raise  # an answer like any other, or nothing was sent: the connection is good
         except BaseException:
@@ -181,7 +189,7 @@ class Query:
         try:
             received = self._socket.recv(bytes_max)
         except BlockingIOError as error:
-            raise Unavailable(f"no answer from walld within {self._patience:.3g} s") from error
+            raise self._conversation.late(self._patience) from error
         except OSError as error:
             raise _Stale(f"the connection to walld is gone: {error}") from error
         if not received:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from walld_client import opaque
+from walld_client.wire.exact import exact
 
 __all__ = ["Redact", "checked", "redacted", "redacted_json"]
 
 Redact = Callable[[str], str]
+_NO_TEXT = (int, float, bytes, bytearray, memoryview, date, time, timedelta, Decimal, UUID)
 
 
 def checked(redact: Redact | None) -> Redact | None:
@@ -32,14 +37,19 @@ def checked(redact: Redact | None) -> Redact | None:
 
 
 def redacted(value: Any, redact: Redact) -> Any:
-    """`value` with every text in it changed by `redact`; keys stay."""
+    """`value` with every text in it changed by `redact`; keys stay.
+
+    Also what an object of another class is sent as: its fields, or its repr.
+    """
     if isinstance(value, str):
-        return redact(value)
+        return redact(exact(value))
     if isinstance(value, Mapping):
         return {key: redacted(one, redact) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, set, frozenset)):
         return [redacted(one, redact) for one in value]
-    return value
+    if value is None or isinstance(value, _NO_TEXT):
+        return value
+    return redacted(opaque.builtin(value), redact)
 
 
 def redacted_json(text: str, redact: Redact) -> str:

@@ -358,7 +358,7 @@ class ReplyBase:
 
     def _cut_text(self, value: object, is_json: bool) -> tuple[bytes, int]:
         """Arguments or a result as bytes that fit an event; the true length if they were cut."""
-        encoded = opaque.json_bytes(value) if is_json else opaque.text_bytes(str(value))
+        encoded = opaque.json_bytes(value)
         if self._redact is not None:
             text = encoded.decode("utf-8", "surrogatepass")
             said = redacted_json(text, self._redact) if is_json else self._redact(text)

@@ -30,6 +30,7 @@ from walld_client.wire.messages import (
 __all__ = [
     "CANNOT_KNOW",
     "Conversation",
+    "Recovering",
     "decode_bool",
     "decode_bytes",
     "decode_json",
@@ -60,16 +61,22 @@ _placed = msgspec.msgpack.Decoder(list[Placed])
 _sessions = msgspec.msgpack.Decoder(list[SessionFacts])
 
 
+class Recovering(Unavailable):
+    """The daemon still reads its log. Nothing of the request was done: it may be asked again."""
+
+
 class Conversation:
     """One query connection, from Hello to its end. One request at a time."""
 
-    __slots__ = ("_chunks", "_id", "_rest", "welcome")
+    __slots__ = ("_chunks", "_id", "_rest", "said", "welcome")
 
     def __init__(self) -> None:
         self._rest = b""
         self._id = 0
         self._chunks: list[bytes] = []
         self.welcome: Welcome | None = None
+        self.said: Recovering | None = None
+        """What was said last, where it was that."""
 
     def hello(self) -> bytes:
         """The first bytes to send; then `feed` until `welcome` is there."""
@@ -90,6 +97,10 @@ class Conversation:
             text = f"this {type(made).__name__} request is {len(frame)} bytes"
             raise ValueError(f"{text}, limit {framing.FRAME_BYTES_MAX}: nothing of it was sent")
         return frame
+
+    def late(self, seconds: float) -> Unavailable:
+        """What to raise where no answer came in time."""
+        return self.said or Unavailable(f"no answer from walld within {seconds:.3g} s")
 
     def feed(self, received: bytes) -> bytes | None:
         """The answer, once it is whole.
@@ -119,9 +130,14 @@ class Conversation:
             self.welcome = message
         elif isinstance(message, Error):
             if message.id in (0, self._id):
+                if message.code == "recovering":
+                    self.said = Recovering(_cannot_know(message))
+                    raise self.said
+                self.said = None
                 _raise(message)
         elif message.id == self._id:
             self._chunks.append(message.chunk)
+            self.said = None
             if message.last:
                 return b"".join(self._chunks)
         return None
@@ -204,9 +220,13 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, Unavailable)
 
 
+def _cannot_know(error: Error) -> str:
+    return f"walld cannot know now: {error.message} (code {error.code})"
+
+
 def _raise(error: Error) -> NoReturn:
     if error.id and error.code in CANNOT_KNOW:
-        raise Unavailable(f"walld cannot know now: {error.message} (code {error.code})")
+        raise Unavailable(_cannot_know(error))
     if error.id:
         raise Refused(error.code, error.got, error.limit, error.message)
     raise Unavailable(

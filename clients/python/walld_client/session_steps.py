@@ -9,15 +9,16 @@ for the application.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from walld_client import artifacts, entries
 from walld_client.appending import Appending
 from walld_client.damaged import told
-from walld_client.entries import Entry
+from walld_client.entries import Entry, draft
 from walld_client.errors import Refused
-from walld_client.fingerprint import workspace_fingerprint
+from walld_client.fingerprint import fingerprint_pieces, workspace_fingerprint
 from walld_client.given import (
     Beginning,
     Count,
@@ -110,7 +111,7 @@ class SessionSteps(Appending):
             # The last one comes once more: so the next page is seen to be of the same session.
             at, last = found[-1]["seq"] - 1, page[-1]
         self.breaks = told(self.session_id, breaks)
-        if branch is None:
+        if branch is None or not found:
             return found
         return [one for one in _path(found, branch, self.session_id) if one["seq"] > after]
 
@@ -148,10 +149,19 @@ class SessionSteps(Appending):
     # --- the files beside it ---
 
     def checkpoint_workspace(self, root: Path, files: Files = ()) -> Steps[Entry]:
-        """Remember what the workspace is now, for `resume_check` to compare."""
-        found = yield Done(lambda: workspace_fingerprint(root, files))
-        payload = {"kind": "workspace_checkpoint", "fingerprint": found}
-        return (yield from self.append("lifecycle", payload))
+        """Remember what the workspace is now, for `resume_check` to compare.
+
+        files: beside those that the session knows by now, which are hashed anew.
+        """
+        named = dict.fromkeys(
+            [*(yield from self._known_files()), *(os.fspath(one) for one in files)]
+        )
+        found = yield Done(lambda: workspace_fingerprint(root, named))
+        made = [
+            draft("lifecycle", {"kind": "workspace_checkpoint", "fingerprint": one})
+            for one in fingerprint_pieces(found)
+        ]
+        return (yield from self.appended(made))[-1]
 
     def resume_check(self, workspace: PathOrDict | None = None) -> Steps[dict[str, Any] | None]:
         """May the work go on? What the gate says; None where the session was never written.
@@ -162,10 +172,16 @@ class SessionSteps(Appending):
         if isinstance(workspace, Mapping):
             arguments["workspace"] = workspace
         elif workspace is not None:
-            root, named = workspace, _known_files((yield from self.project("resume")))
+            root, named = workspace, (yield from self._known_files())
             arguments["workspace"] = yield Done(lambda: workspace_fingerprint(root, named))
         found: dict[str, Any] | None = yield from self.project("resume", **arguments)
         return found
+
+    def _known_files(self) -> Steps[list[str]]:
+        """The files that the log has hashes of, as the gate says; no artifact is looked at."""
+        gate = yield from self.project("resume", missing_artifacts=[])
+        then = ((gate or {}).get("workspace") or {}).get("then") or {}
+        return list(then.get("files") or ())
 
     @as_declared
     def forked(self, at: Beginning | None, new_id: Ident, whole: bool) -> Steps[SessionSteps]:
@@ -222,12 +238,6 @@ class SessionSteps(Appending):
         )
         lines, breaks = decode_page(answer)
         return lines or [], breaks
-
-
-def _known_files(gate: dict[str, Any] | None) -> list[str]:
-    """The files that the log has hashes of, as the gate says."""
-    then = ((gate or {}).get("workspace") or {}).get("then") or {}
-    return list(then.get("files") or ())
 
 
 def _path(events: Sequence[dict[str, Any]], branch: str, session_id: str) -> list[dict[str, Any]]:

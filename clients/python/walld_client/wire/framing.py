@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 
 import msgspec
+from walld_client.wire.exact import exact
 
 __all__ = [
     "FRAME_BYTES_MAX",
@@ -24,7 +25,7 @@ FRAME_BYTES_MAX = 1024 * 1024
 """Longest message (without its length prefix) until Welcome says otherwise."""
 
 _length = struct.Struct(">I")
-_encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder(enc_hook=exact)
 
 
 class FrameTooLong(ValueError):

@@ -1,0 +1,90 @@
+"""What `redact` sees of a value: every text that is sent for it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import pathlib
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import pytest
+import walld_client
+from fake_daemon import FakeDaemon
+from fake_ledger import FakeLedger
+from walld_client.redacting import redacted
+from walld_client.wire import messages as wire
+
+
+@dataclasses.dataclass
+class Login:
+    password: str
+    more: list[Any]
+
+
+class Row(msgspec.Struct):
+    password: str
+
+
+class Word(str, enum.Enum):  # noqa: UP042 - as older programs write it
+    ONE = "secret"
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return "<odd secret>"
+
+
+class Worse:
+    def __repr__(self) -> str:
+        raise RuntimeError("secret")
+
+
+HIDING: dict[str, Any] = {
+    "set": {"secret"},
+    "frozen": frozenset(["a secret"]),
+    "fields": Login("secret", [{"secret"}, Odd()]),
+    "row": Row("secret"),
+    "table": MappingProxyType({"a": ("secret",)}),
+    "word": Word.ONE,
+    "path": pathlib.Path("/secret"),
+    "queue": collections.deque(["secret"]),
+    "error": ValueError("secret"),
+    "odd": Odd(),
+    "worse": Worse(),
+}
+
+
+def hidden(text: str) -> str:
+    return text.replace("secret", "***")
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_no_text_passes_it(name: str) -> None:
+    shown = msgspec.json.encode(redacted(HIDING[name], hidden))
+    assert b"secret" not in shown
+    assert (b"***" in shown) == (name != "worse")
+
+
+def test_what_holds_no_text_stays() -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    value = {"n": 1, "f": 1.5, "b": True, "none": None, "raw": b"secret", "at": at}
+    assert redacted(value, hidden) == value
+
+
+def test_no_text_of_a_session_or_an_error_passes_it(
+    path: str, daemon: FakeDaemon, ledger: FakeLedger
+) -> None:
+    client = walld_client.connect(path, redact=hidden)
+    client.session("S").append("a", HIDING)
+    client.session("S").submit({"login": HIDING["fields"]}, note={"secret"})
+    assert "secret" not in repr(ledger.sessions["S"])
+    client.reply("S").error("no", detail=HIDING)
+    peer = daemon.agent()
+    daemon.until(lambda: peer.messages and isinstance(peer.messages[-1], wire.AppError))
+    assert b"secret" not in peer.messages[-1].detail
+    assert b"***" in peer.messages[-1].detail
+    client.close(0.0)
