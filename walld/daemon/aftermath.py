@@ -105,7 +105,7 @@ class Aftermath:
         if not self._is_unnoted:
             return
         try:
-            await self._thread.run(partial(self._on_the_reserve, self._note))
+            await self._thread.run(partial(self._reserve.lend, self._note))
         except OSError as error:
             _log.error("what is lost cannot be noted yet: %s; no segment goes before it is", error)
 
@@ -131,7 +131,7 @@ class Aftermath:
             return
         note = partial(write_down, files.disk, files.log_uuid, numbers)
         try:
-            await self._thread.run(partial(self._on_the_reserve, note))
+            await self._thread.run(partial(self._reserve.lend, note))
         except OSError as error:
             _log.error("%s: %s; no segment goes before it is written", GONE_PATH, error)
             raise
@@ -148,7 +148,7 @@ class Aftermath:
         """
         tell = partial(self._writer.begins, batch_no)
         try:
-            await self._syncing.run(partial(self._on_the_reserve, tell))
+            await self._syncing.run(partial(self._reserve.lend, tell))
         except OSError as error:
             if error.errno not in _NO_ROOM or not self._engine.disk_full:
                 raise
@@ -157,7 +157,7 @@ class Aftermath:
     async def finish(self) -> None:
         """A round of the background: whatever can be done of it now. OSError: tried again."""
         if self._is_unnoted:
-            await self._thread.run(partial(self._on_the_reserve, self._note))
+            await self._thread.run(partial(self._reserve.lend, self._note))
         verdict, engine = self._verdict, self._engine
         if verdict is None or engine.disk_full or self._are_feared():
             return
@@ -217,15 +217,6 @@ class Aftermath:
         """
         is_time = not self._engine.disk_full and loop.now() <= self._hold_until
         return self._has_pieces and is_time
-
-    def _on_the_reserve(self, note: Callable[[], None]) -> None:
-        """In a thread: written, also where there is no room but that."""
-        try:
-            note()
-        except OSError as error:
-            if error.errno not in _NO_ROOM or not self._reserve.spend():
-                raise
-            note()
 
     def _note(self) -> None:
         """In a thread. OSError where something is left."""
