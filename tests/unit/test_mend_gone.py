@@ -321,3 +321,27 @@ def test_lock_names_it_until_that_is_noted(tmp_path: Path, monkeypatch: pytest.M
         assert owner.log_uuid == LOG
         owner.close()
         assert (data / "quarantine" / "wal").exists()
+
+
+def test_a_directory_that_is_gone_is_not_made_again_before_that_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that is killed meanwhile must not keep the next one from missing it."""
+    made = three_segments(tmp_path / "data")
+    (made.path / "sessions").mkdir()
+    shutil.rmtree(made.path / "partials")
+    lock = LockRecord(1, LOG, had_log=True, had_dirs=True)
+
+    def failing(_disk: RealDisk, path: str, _data: bytes) -> None:
+        raise OSError(errno.EIO, "planted", path)
+
+    with RealDisk(str(made.path)) as disk:
+        with monkeypatch.context() as patched:
+            patched.setattr(RealDisk, "replace", failing)
+            mended = mend(disk, PartialStore(disk), LOG, lock=lock)
+        assert (mended.unnoted_dirs, disk.removed()) == (["partials"], ["partials"])
+        assert mended.doubt is not None
+    with RealDisk(str(made.path)) as disk:
+        assert mend(disk, PartialStore(disk), LOG, lock=lock).doubt is not None
+        assert disk.removed() == []
+    assert (made.path / "quarantine" / "partials").exists()

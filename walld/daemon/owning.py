@@ -30,7 +30,7 @@ _log = logging.getLogger("walld.mend")
 def own(data: str, disk: Disk) -> Owner:
     """Take the data directory. A log that is gone begins anew: its numbers do, so its name must.
 
-    That another log was here is noted first: where that cannot be, LOCK goes on naming it (OSError).
+    That another log was here is noted first; where that cannot be, LOCK goes on naming it: OSError.
     The epoch goes beyond all there were, LOCK and the newest headers lost or not: no daemon begins
     a segment with an id below its own.
     """
