@@ -234,7 +234,7 @@ class Daemon:
             return self.processes.of_owner(uid, owner, now)
 
         restore(self.engine, mended, self._boot, watch, now)
-        for segment in self.engine.segments:
+        for segment in (one for one in self.engine.segments if one.live_bytes):  # else never read
             try:
                 await self._worker.run(partial(self._files.adopt, segment.segment_id))
             except OSError as error:  # no reason not to start (P9): it is told when it is asked for
