@@ -106,6 +106,12 @@ class BytesDisk:
     def remove_dir(self, path: str) -> bool:
         raise NotImplementedError
 
+    def expect(self, name: str) -> None:
+        pass
+
+    def removed(self) -> list[str]:
+        raise NotImplementedError
+
     def sync_dir(self, path: str) -> None:
         raise NotImplementedError
 

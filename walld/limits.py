@@ -122,6 +122,8 @@ BATCH_BYTES_CUT: Final = 256 * KIB
 BATCH_BYTES_MAX: Final = 2 * MIB
 SEGMENT_BYTES_MAX: Final = 16 * MIB
 SEGMENT_SECONDS_MAX: Final = 600.0
+SEGMENTS_MAX: Final = 64
+"""Of a log whose live bytes would fit into fewer: beyond, the oldest is emptied. Each is open."""
 LOG_HELD_BYTES_MAX: Final = 256 * MIB
 """A log that waits for a start which can read what one could not; scanned in a second."""
 RESERVE_BYTES: Final = 1 * MIB
@@ -140,6 +142,7 @@ ARTIFACT_UPLOADS_PER_UID_MAX: Final = 16
 assert TEXT_BYTES_MAX < FRAME_BYTES_MAX < BATCH_BYTES_MAX // 2 + 1, "a frame must fit a batch"
 assert BATCH_BYTES_CUT < BATCH_BYTES_MAX < UNSYNCED_BYTES_MAX < QUEUE_BYTES_MAX
 assert BATCH_BYTES_MAX < SEGMENT_BYTES_MAX
+assert SEGMENTS_MAX < PEERS_RESERVE_FDS
 assert LINGER_MS_MAX * 2 <= FLUSH_BOUND_MS_MAX
 assert BUSY_READ_BYTES < READ_BYTES_MAX
 assert REST_SECONDS_MAX * 1000 < LINGER_MS_MAX

@@ -1,12 +1,14 @@
-"""Somebody removes all of partials/, or of sessions/, of a daemon that is not running.
+"""Somebody removes all of partials/, or of sessions/.
 
-LOCK tells (`disk/owner.py`): every start makes both, so they were there.
+Of a daemon that is not running LOCK tells (`disk/owner.py`): every start makes both, so they were
+there. One that is running looks, and makes them again only once that is noted.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 
 import pytest
 import walld_client
@@ -81,6 +83,67 @@ def test_without_its_sessions_none_was_never_written(kept: DaemonProcess) -> Non
     kept.start()
     assert kept.reader.session("T").events() == []
     assert kept.reader.session("T").append("note", {"n": 1}).seq == 1
+
+
+def is_not_told(ask: Callable[..., object], *arguments: object) -> None:
+    with pytest.raises(walld_client.Unavailable):
+        ask(*arguments)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_beneath_a_daemon_its_partials_are_missed(
+    kept: DaemonProcess, make_agent: MakeAgent, *, is_killed: bool
+) -> None:
+    """Also by the next start, though the directory was made again meanwhile."""
+    kept.start()
+    assert kept.reader.recover("session-lost") is not None
+    shutil.rmtree(kept.data / "partials")
+    is_not_told(kept.reader.recover, "session-lost")
+    say(kept, make_agent, "later").kill()
+    if not is_killed:
+        until(lambda: (kept.data / "partials").exists() and kept.partials(), "one that is kept")
+        is_not_told(kept.reader.recover, "session-lost")
+        later = kept.reader.recover("session-later")
+        assert later is not None
+        assert "partials" in (later.doubt or "")
+        assert kept.status()["trouble"] is None
+    kept.restart()
+    is_not_told(kept.reader.recover, "session-lost")
+    assert kept.orphan("later").text == "0 1 2 "
+    assert (kept.data / "quarantine" / "partials").exists()
+
+
+def test_beneath_a_daemon_its_sessions_are_missed(kept: DaemonProcess) -> None:
+    kept.start()
+    shutil.rmtree(kept.data / "sessions")
+    is_not_told(kept.reader.session("S").events)
+    is_not_told(kept.reader.sessions)
+    until((kept.data / "quarantine" / "sessions").exists, "a note")
+    until((kept.data / "sessions").exists, "a directory")
+    is_not_told(kept.reader.session("S").events)
+    assert kept.reader.session("S").append("note", {"n": 2}).seq > 2
+    assert kept.status()["trouble"] is None
+    kept.restart()
+    is_not_told(kept.reader.session("T").events)
+    gate = kept.reader.session("S").resume_check()
+    assert gate is not None
+    assert gate["status"] == "blocked"
+
+
+def test_a_session_that_is_open_goes_on_where_it_was(kept: DaemonProcess) -> None:
+    kept.start()
+    session = kept.reader.session("S")
+    assert session.append("note", {"n": 2}).seq == 2
+    shutil.rmtree(kept.data / "sessions")
+    assert session.append("note", {"n": 3}).seq == 3
+    until((kept.data / "sessions").exists, "a directory")
+    assert session.append("note", {"n": 4}).seq == 4
+    assert kept.terminate() == 0
+    kept.start()
+    assert [one["payload"]["n"] for one in session.events()] == [2, 3, 4]
+    gate = session.resume_check()
+    assert gate is not None
+    assert gate["status"] == "blocked"
 
 
 def test_what_was_in_them_may_be_removed_on_purpose(kept: DaemonProcess) -> None:

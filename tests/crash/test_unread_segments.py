@@ -75,6 +75,28 @@ def test_a_start_that_can_read_it_again_has_lost_nothing(
 
 
 @needs_strace
+def test_what_another_segment_has_lost_is_not_forgotten_for_it(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """The start that cannot read it puts all that is missing down to it, and lets the older go."""
+    daemon = make_daemon("--reclaim-seconds", "1").start()
+    lost = say(daemon, make_agent, "lost")
+    daemon.restart()
+    held = say(daemon, make_agent, "held")
+    daemon.kill()
+    lost.kill()
+    held.kill()
+    oldest, newest = daemon.segments()
+    os.truncate(oldest, 64)
+    daemon.inject("pread64:error=EIO", newest)
+    daemon.start()
+    until(lambda: not oldest.exists(), "an oldest segment that goes")
+    daemon.kill()
+    daemon.wrapper = []
+    is_missed(daemon)
+
+
+@needs_strace
 def test_what_left_the_log_in_its_turn_is_not_missed(
     make_daemon: MakeDaemon, make_agent: MakeAgent
 ) -> None:

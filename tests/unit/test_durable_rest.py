@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import anyio
-from virtual_daemon import Home, Peer, Virtual, living, run, until
+import pytest
+from virtual_daemon import Home, Peer, Virtual, living, recovered, run, until
 from walld_client.wire import messages as wire
 
-from walld.wal.layout import SEGMENT_HEADER_BYTES, WAL_DIR, segment_name
+from walld import limits
+from walld.wal.layout import (
+    SEGMENT_HEADER_BYTES,
+    WAL_DIR,
+    SegmentHeader,
+    pack_segment_header,
+    segment_name,
+)
 
 
 def test_no_segment_goes_before_another_one_is_synced(tmp_path: Path) -> None:
@@ -37,6 +46,61 @@ def test_no_segment_goes_before_another_one_is_synced(tmp_path: Path) -> None:
                 await until(lambda: bool(gone))
             assert gone == [True]
             assert virtual.engine.segments.size == 64
+
+    run(main)
+
+
+def test_restarts_beneath_a_silent_agent_leave_few_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start begins one, and they go oldest first: behind what is alive none of them would."""
+    monkeypatch.setattr(limits, "SEGMENTS_MAX", 4)
+    left = []
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
+                await agent.drain("synced")
+            await virtual.crash()
+        for _ in range(12):
+            async with living(home) as virtual:
+                await anyio.sleep(3)
+                left.append(len(virtual.engine.segments))
+                reply = await recovered(virtual, "r")
+                assert reply is not None
+                await virtual.crash()
+
+    run(main)
+    assert max(left) <= 6, left
+
+
+def open_in(folder: Path) -> int:
+    """Files of it that this process has open."""
+    names = [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
+    return sum(name.startswith(f"{folder}/") for name in names)
+
+
+def test_a_start_opens_no_segment_of_which_nothing_is_alive(tmp_path: Path) -> None:
+    """One that was killed again and again has left more than it may open."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
+                await agent.drain("synced")
+            no, log, epoch = virtual.engine.sealing.written_no, virtual.engine.log_uuid, 1
+            await virtual.crash()
+        for segment_id in range(50, 150):
+            header = pack_segment_header(SegmentHeader(log, segment_id, no, epoch))
+            (home.data / WAL_DIR / segment_name(segment_id)).write_bytes(header)
+        async with living(home) as virtual:
+            assert len(virtual.engine.segments) > 100
+            assert len(list((home.data / WAL_DIR).iterdir())) > 100
+            assert open_in(home.data / WAL_DIR) < 4
+            assert await recovered(virtual, "r") is not None
 
     run(main)
 

@@ -17,9 +17,14 @@ from walld_client.wire import messages as wire
 
 from walld.cli import main
 from walld.daemon.mend import mend
+from walld.daemon.owning import own
+from walld.disk.lock_record import LOCK_NAME, LockRecord, lock_record, parse_lock
+from walld.disk.owner import Owner
 from walld.disk.real import RealDisk
 from walld.partials.store import PartialStore
 from walld.wal.layout import Flag
+
+OTHER = b"O" * 16
 
 
 def three_segments(data: Path) -> DamagedDirectory:
@@ -269,3 +274,74 @@ def test_a_note_that_a_full_disk_has_no_room_for_is_written_by_the_next_start(
     assert not made.file(2).exists()
     kept = {path.name for path in (made.path / "quarantine").iterdir()}
     assert kept == {f"{2:020d}.0.30", "batches-3-4"}, "what is left, and that it was more"
+
+
+def replaced(tmp_path: Path) -> Path:
+    """A data directory whose LOCK names another log than the three segments that lie there."""
+    made = three_segments(tmp_path / "data")
+    told = LockRecord(1, OTHER, had_log=True, synced_no=2, first_no=1)
+    (made.path / LOCK_NAME).write_bytes(lock_record(told))
+    return made.path
+
+
+def test_that_a_log_was_replaced_is_noted_before_lock_names_the_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in between, no start would know of it, and what stood there would be "nothing"."""
+    data, write = replaced(tmp_path), Owner._write
+
+    def killed(owner: Owner, record: bytes) -> None:
+        write(owner, record)
+        raise KeyboardInterrupt
+
+    with RealDisk(str(data)) as disk:
+        with monkeypatch.context() as patched:
+            patched.setattr(Owner, "_write", killed)
+            with pytest.raises(KeyboardInterrupt):
+                own(str(data), disk)
+        own(str(data), disk).close()
+        assert mend(disk, PartialStore(disk), LOG).doubt is not None
+
+
+def test_lock_names_it_until_that_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = replaced(tmp_path)
+
+    def failing(_disk: RealDisk, path: str, _data: bytes) -> None:
+        raise OSError(errno.EIO, "planted", path)
+
+    with RealDisk(str(data)) as disk:
+        with monkeypatch.context() as patched:
+            patched.setattr(RealDisk, "replace", failing)
+            with pytest.raises(OSError, match="planted"):
+                own(str(data), disk)
+        told = parse_lock((data / LOCK_NAME).read_bytes(), LOCK_NAME)
+        assert told is not None
+        assert told.log_uuid == OTHER
+        owner = own(str(data), disk)
+        assert owner.log_uuid == LOG
+        owner.close()
+        assert (data / "quarantine" / "wal").exists()
+
+
+def test_a_directory_that_is_gone_is_not_made_again_before_that_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that is killed meanwhile must not keep the next one from missing it."""
+    made = three_segments(tmp_path / "data")
+    (made.path / "sessions").mkdir()
+    shutil.rmtree(made.path / "partials")
+    lock = LockRecord(1, LOG, had_log=True, had_dirs=True)
+
+    def failing(_disk: RealDisk, path: str, _data: bytes) -> None:
+        raise OSError(errno.EIO, "planted", path)
+
+    with RealDisk(str(made.path)) as disk:
+        with monkeypatch.context() as patched:
+            patched.setattr(RealDisk, "replace", failing)
+            mended = mend(disk, PartialStore(disk), LOG, lock=lock)
+        assert (mended.unnoted_dirs, disk.removed()) == (["partials"], ["partials"])
+        assert mended.doubt is not None
+    with RealDisk(str(made.path)) as disk:
+        assert mend(disk, PartialStore(disk), LOG, lock=lock).doubt is not None
+        assert disk.removed() == []
+    assert (made.path / "quarantine" / "partials").exists()

@@ -241,9 +241,15 @@ def test_a_whole_lock_is_believed_but_for_a_slip_or_against_many(
     first = Owner(str(tmp_path), UUID)
     first.synced(1, 7)
     first.close()
-    owner = Owner(str(tmp_path), known[0] if known else OTHER, known=known)
+    named = []
+
+    def lost() -> None:
+        told = parse_lock((tmp_path / LOCK_NAME).read_bytes(), LOCK_NAME)
+        named.append(told and told.log_uuid)
+
+    owner = Owner(str(tmp_path), known[0] if known else OTHER, known=known, lost=lost)
     assert (owner.log_uuid != UUID) is is_believed
-    assert owner.is_other_log is (is_believed and known != [SLIP])
+    assert named == ([UUID] if is_believed and known != [SLIP] else []), "LOCK has it until then"
     owner.close()
 
 

@@ -314,3 +314,24 @@ def test_a_reader_writes_nothing(tmp_path: Path, disk: RealDisk) -> None:
     with pytest.raises(FileNotFoundError):
         RealDisk(str(tmp_path / "none"), read_only=True)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_directory_that_is_expected_and_was_removed_is_not_merely_empty(disk: RealDisk) -> None:
+    """Nor is it made again with a file: somebody is to say first that it was removed."""
+    disk.make_dir("kept/one")
+    disk.expect("kept")
+    assert disk.list_dir("kept/none") == []
+    assert disk.removed() == []
+    disk.remove_dir("kept/one")
+    os.rmdir(f"{disk.root}/kept")
+    assert disk.removed() == ["kept"]
+    for asked in (disk.list_dir, disk.open, disk.unlink, disk.make_dir, disk.sync_dir):
+        with pytest.raises(OSError, match=r"kept/ was removed beneath walld") as failed:
+            asked("kept/one")
+        assert failed.value.errno == errno.ESTALE
+    with pytest.raises(OSError, match="was removed beneath"):
+        disk.list_dir("kept")
+    with pytest.raises(FileNotFoundError):
+        disk.open("others/one")
+    disk.make_dir("kept")
+    assert (disk.removed(), disk.list_dir("kept")) == ([], [])

@@ -203,3 +203,29 @@ def test_released_bytes_that_are_written_again_are_due_where_they_stand_then() -
     segments.add(Segment(6, 4, 9.0))
     segments.recount([])
     assert (segments.current.died_at, segments.current.dead_since) == (5.0, 4.0)
+
+
+def nameless(segments: Segments, segment_id: int, first_batch: int) -> None:
+    """A segment of which nothing was read, as a start adds it."""
+    segments.add(Segment(segment_id, first_batch, 0.0, nameless=True))
+
+
+def test_one_of_which_nothing_was_read_begins_behind_those_before_it() -> None:
+    """They may have lost what is missing there: it is not forgotten when they go."""
+    segments = Segments()
+    segments.add(Segment(1, 4, 0.0))
+    segments.current.offsets.extend([64, 100])
+    nameless(segments, 2, 6)
+    segments.add(Segment(3, 1000, 0.0))
+    assert [segments.begin_without(count) for count in (0, 1, 2)] == [4, 6, 1000]
+    segments.unlinked(segments.oldest)
+    assert segments.begin_without(1) == 1000
+
+
+def test_with_none_before_it_that_tells_it_does_not_count() -> None:
+    """It may begin anywhere: what went before it would be missed."""
+    segments = Segments()
+    nameless(segments, 1, 1)
+    nameless(segments, 2, 1)
+    segments.add(Segment(3, 1000, 0.0))
+    assert [segments.begin_without(count) for count in (0, 1, 2)] == [1000, 1000, 1000]

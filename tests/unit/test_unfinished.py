@@ -179,7 +179,9 @@ def test_the_note_of_a_delete_that_is_done_takes_nothing_that_comes_behind_it(se
 @pytest.mark.parametrize("session_id", ["s", "a/b", "", "\ud800", "x" * 200, "s.fork"])
 def test_a_note_is_read_as_it_was_written_or_not_at_all(session_id: str) -> None:
     storage = Storage(Random(1))
-    store = UnfinishedStore(SimulatedDisk(storage))
+    disk = SimulatedDisk(storage)
+    disk.make_dir("sessions")
+    store = UnfinishedStore(disk)
     notes = [
         Unfinished(DELETE, UID, session_id, erase=True, log="ab" * 16, until_no=7),
         Unfinished(FORK, UID, session_id, artifacts=[DIGEST.hex()]),

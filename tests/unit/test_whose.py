@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wal_files import LOG, BytesDisk, LogWriter, small_log
 
-from walld.wal.whose import proven_uuid
+from walld.wal.whose import is_there, proven_uuid
 
 
 def proven(log: LogWriter) -> bytes | None:
@@ -42,3 +42,15 @@ def test_what_no_batch_proves_is_no_log() -> None:
 
 def test_a_segment_that_cannot_be_opened_proves_nothing() -> None:
     assert proven_uuid(BytesDisk({}), [1]) is None
+
+
+def test_a_batch_whose_header_alone_is_whole_says_that_the_log_is_there() -> None:
+    """Its seed is of the log; and `nameless` (`restore.py`) counts it: what is before it may go."""
+    log = LogWriter()
+    log.segment()
+    place = log.batch(b"x" * 40)
+    log.flip(1, 400)
+    log.flip(1, 8 * (place.offset + place.length - 1))
+    assert is_there(BytesDisk(log.files), LOG)
+    log.flip(1, 8 * (place.offset + 5))
+    assert not is_there(BytesDisk(log.files), LOG)

@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING
 
 from walld import limits
 from walld.daemon import damage, loop
+from walld.daemon.log_doubt import with_all_gone
+from walld.ledger.names import SESSIONS_DIR
 from walld.partials.gone import GONE_PATH, write_down
 from walld.wal.unread import left
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from walld.daemon.mend import Mended
     from walld.daemon.reserve import Reserve
+    from walld.daemon.sessions import Sessions
     from walld.daemon.workers import Worker
     from walld.daemon.writer import Writer
     from walld.engine.engine import Engine
@@ -50,6 +53,7 @@ __all__ = ["Aftermath"]
 
 _log = logging.getLogger("walld.mend")
 _HOLD_RECLAIMS = 20
+_LOOK_SECONDS = 1.0
 _ROWS_MAX = 1000
 """In one batch: between two the flusher may have numbered its own."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -68,6 +72,7 @@ class Aftermath:
         syncing: Worker,
         written: Callable[[], None],
         reclaim_seconds: float,
+        sessions: Sessions,
     ) -> None:
         """written: called when rows are, so that they are synced like anything else.
 
@@ -80,6 +85,7 @@ class Aftermath:
         self._thread = thread
         self._syncing = syncing
         self._written = written
+        self._sessions = sessions
         self._hold_seconds = _HOLD_RECLAIMS * reclaim_seconds
         self._verdict: Verdict | None = None
         self._unnoted: list[Damage] = []
@@ -90,6 +96,7 @@ class Aftermath:
         self._written_down: set[int] = set()
         self._settled_no = 0
         self._hold_until = 0.0
+        self._look_at = 0.0
 
     async def begin(self, mended: Mended) -> None:
         """Before a new segment is opened: a note that found no room gets that of the reserve."""
@@ -105,7 +112,7 @@ class Aftermath:
         if not self._is_unnoted:
             return
         try:
-            await self._thread.run(partial(self._on_the_reserve, self._note))
+            await self._thread.run(partial(self._reserve.lend, self._note))
         except OSError as error:
             _log.error("what is lost cannot be noted yet: %s; no segment goes before it is", error)
 
@@ -131,7 +138,7 @@ class Aftermath:
             return
         note = partial(write_down, files.disk, files.log_uuid, numbers)
         try:
-            await self._thread.run(partial(self._on_the_reserve, note))
+            await self._thread.run(partial(self._reserve.lend, note))
         except OSError as error:
             _log.error("%s: %s; no segment goes before it is written", GONE_PATH, error)
             raise
@@ -148,7 +155,7 @@ class Aftermath:
         """
         tell = partial(self._writer.begins, batch_no)
         try:
-            await self._syncing.run(partial(self._on_the_reserve, tell))
+            await self._syncing.run(partial(self._reserve.lend, tell))
         except OSError as error:
             if error.errno not in _NO_ROOM or not self._engine.disk_full:
                 raise
@@ -156,8 +163,11 @@ class Aftermath:
 
     async def finish(self) -> None:
         """A round of the background: whatever can be done of it now. OSError: tried again."""
+        if loop.now() >= self._look_at:
+            self._look_at = loop.now() + _LOOK_SECONDS
+            await self._look()
         if self._is_unnoted:
-            await self._thread.run(partial(self._on_the_reserve, self._note))
+            await self._thread.run(partial(self._reserve.lend, self._note))
         verdict, engine = self._verdict, self._engine
         if verdict is None or engine.disk_full or self._are_feared():
             return
@@ -169,6 +179,18 @@ class Aftermath:
             verdict.unsettled = [*late[len(rows) :], *verdict.not_kept]
             engine.commit.written(loop.now())
             self._written()
+
+    async def _look(self) -> None:
+        """Did somebody remove a directory beneath this daemon? Said at once; noted, then made."""
+        for name in await self._thread.run(self._files.disk.removed):
+            if name in self._unnoted_dirs:
+                continue
+            _log.error("%s/ was removed: whatever stood there is lost", name)
+            self._unnoted_dirs.append(name)
+            if name == SESSIONS_DIR:
+                self._sessions.in_doubt(with_all_gone(self._sessions.doubt))
+            else:
+                self._engine.kept.lose()
 
     async def has_left(self, segment: Segment) -> bool:
         """May a segment that could not be read go? Once a row says so: no later start misses it.
@@ -218,19 +240,12 @@ class Aftermath:
         is_time = not self._engine.disk_full and loop.now() <= self._hold_until
         return self._has_pieces and is_time
 
-    def _on_the_reserve(self, note: Callable[[], None]) -> None:
-        """In a thread: written, also where there is no room but that."""
-        try:
-            note()
-        except OSError as error:
-            if error.errno not in _NO_ROOM or not self._reserve.spend():
-                raise
-            note()
-
     def _note(self) -> None:
         """In a thread. OSError where something is left."""
         while self._unnoted_dirs:
-            damage.note_gone(self._files.disk, self._unnoted_dirs[-1])
+            name, disk = self._unnoted_dirs[-1], self._files.disk
+            damage.note_gone(disk, name)
+            disk.make_dir(name)  # not before: a start would not miss it then
             self._unnoted_dirs.pop()
         while self._unnoted:
             damage.keep(self._files, self._unnoted[-1])

@@ -29,7 +29,7 @@ from walld.wal.verdict import CORRUPT, TORN
 from walld.wal.whose import is_there
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from walld.disk.base import Disk
     from walld.partials.store import PartialFacts
@@ -156,9 +156,9 @@ def dirs_gone(disk: Disk, *, had_dirs: bool) -> list[str]:
     return [name for name in (PARTIALS_DIR, SESSIONS_DIR) if had_dirs and name not in names]
 
 
-def make_dirs(disk: Disk) -> None:
-    """The directories there must be, durably. What stands in the place of one of a log is kept, in
-    quarantine/. OSError.
+def make_dirs(disk: Disk, but: Container[str] = ()) -> None:
+    """The directories there must be, durably, `but` some. What stands in the place of one of a log
+    is kept, in quarantine/. OSError.
 
     It was a directory once, or somebody's mistake: no reason not to start (P9).
     """
@@ -176,10 +176,12 @@ def make_dirs(disk: Disk) -> None:
         disk.rename(path, f"{QUARANTINE_DIR}/not-a-directory.{name}")
         disk.sync_dir(QUARANTINE_DIR)
         disk.sync_dir("")
-    for name in (WAL_DIR, PARTIALS_DIR):
-        disk.make_dir(name)
+    names = [WAL_DIR, PARTIALS_DIR]
     if kinds.get(SESSIONS_DIR, "dir") == "dir":  # else each session says what is wrong with it
-        disk.make_dir(SESSIONS_DIR)
+        names.append(SESSIONS_DIR)
+    for name in names:
+        if name == WAL_DIR or name not in but:
+            disk.make_dir(name)
 
 
 def put_by(disk: Disk, path: str) -> None:

@@ -26,13 +26,13 @@ from walld.wal.index import OFFSET_BITS
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR, segment_name
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
 
     from walld.daemon.mend import Found, Mended
     from walld.disk.base import Disk
     from walld.wal.verdict import Damage
 
-__all__ = ["LogDoubt", "doubt_of"]
+__all__ = ["LogDoubt", "doubt_of", "with_all_gone"]
 
 _LINE_BYTES_MIN: Final = 125
 _LINES_MAX: Final = 1 << 17
@@ -85,18 +85,30 @@ def doubt_of(disk: Disk, mended: Mended) -> LogDoubt | None:
     if not sizes:
         return None
     lines = sum(_LINES_MAX if size is None else size // _LINE_BYTES_MIN for size in sizes.values())
-    named = ", ".join(sorted(sizes)[:5])
-    why = (
-        f"lines of it may stand in what cannot be read of the log ({named}): "
-        "see `walld fsck`; once that can be read, or was looked at and moved away, a restart knows"
-    )
     return LogDoubt(
-        why,
+        _why(sizes),
         frozenset(sizes),
         fresh,
         min(lines + 1, _LINES_MAX),
         bool(verdict.unreadable),
         frozenset(_beyond(mended)),
+    )
+
+
+def with_all_gone(doubt: LogDoubt | None) -> LogDoubt:
+    """The same once somebody has removed sessions/ beneath the daemon: any may have been there."""
+    names = frozenset({f"{QUARANTINE_DIR}/{SESSIONS_DIR}"})
+    if doubt is None:
+        return LogDoubt(_why(names), names, frozenset(), _LINES_MAX, False, frozenset())
+    names |= doubt.names
+    return doubt._replace(why=_why(names), names=names, lines_max=_LINES_MAX)
+
+
+def _why(names: Iterable[str]) -> str:
+    named = ", ".join(sorted(names)[:5])
+    return (
+        f"lines of it may stand in what cannot be read of the log ({named}): "
+        "see `walld fsck`; once that can be read, or was looked at and moved away, a restart knows"
     )
 
 

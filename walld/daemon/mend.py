@@ -19,7 +19,7 @@ from walld.daemon.telling import Bodies, Found, FoundSegment, quarantine, told
 from walld.disk.lock_record import EPOCH_MAX, LockRecord
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.gone import GONE_PATH, done_with
-from walld.partials.store import PartialFacts, PartialStore, Stray
+from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
 from walld.wal import ranges
 from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.index import LogIndex
@@ -117,7 +117,7 @@ def mend(
     if damage.log_is_gone(disk, log_uuid, had_log=lock.had_log):
         gone_dirs.append(WAL_DIR)
     unnoted_dirs = [name for name in gone_dirs if not _noted_as_gone(disk, name)]
-    damage.make_dirs(disk)
+    damage.make_dirs(disk, unnoted_dirs)
     unsynced: list[Stray] = []
     store.sweep_temporary(unsynced)
     ids = list_segments(disk)
@@ -171,6 +171,8 @@ def mend(
     doubt = _doubt(disk, verdict, uncopied) or found.doubt
     if not is_known:
         doubt = doubt or f"{GONE_PATH} could not be read; a restart may read it"
+    for name in (PARTIALS_DIR, SESSIONS_DIR):
+        disk.expect(name)
     feared = {no: seq for no, seq in tails.items() if no in streams and streams[no].is_reply}
     if feared:  # known from what is damaged alone, until these replies are kept: no row before that
         verdict.unsettled = list(verdict.corrupt)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from walld.daemon.damage import note_gone
+from walld.daemon.reserve import Reserve
 from walld.disk.lock_record import EPOCH_MAX
 from walld.disk.owner import Owner
 from walld.wal.layout import WAL_DIR
@@ -28,6 +30,7 @@ _log = logging.getLogger("walld.mend")
 def own(data: str, disk: Disk) -> Owner:
     """Take the data directory. A log that is gone begins anew: its numbers do, so its name must.
 
+    That another log was here is noted first; where that cannot be, LOCK goes on naming it: OSError.
     The epoch goes beyond all there were, LOCK and the newest headers lost or not: no daemon begins
     a segment with an id below its own.
     """
@@ -41,14 +44,13 @@ def own(data: str, disk: Disk) -> Owner:
         known = [] if proven is None else [proven]
         log_uuid = proven or uuid.uuid4().bytes
     epoch = max([epoch, *(one for one in ids if one < EPOCH_MAX)])
-    owner = Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known)
+
+    def lost() -> None:
+        _log.error("wal/ holds another log than LOCK names: it is taken; that one is lost")
+        Reserve(disk).lend(partial(note_gone, disk, WAL_DIR))
+
+    owner = Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known, lost=lost)
     if owner.trouble is not None or (ids and owner.told.log_uuid != owner.log_uuid):
         trouble = owner.trouble or "LOCK names another log than its segments do"
         _log.warning("%s; it is written anew, by what the segments say", trouble)
-    if owner.is_other_log:
-        _log.error("wal/ holds another log than LOCK names: it is taken; that one is lost")
-        try:
-            note_gone(disk, WAL_DIR)
-        except OSError as error:
-            _log.error("cannot note it in quarantine: %s", error)
     return owner

@@ -4,8 +4,9 @@ Owns: which records are written again, when, and which segment goes. Refuses: wh
 means for its stream (`engine/sealing.py`), writing it (`flusher.py`), partials (`keeper.py`).
 
 Two reasons to carry, one budget: the index of a stream has grown long, so some of its records are
-folded into one; the oldest segment holds what was released, so what is live in it moves to the
-current one. Segments go strictly oldest first.
+folded into one; the oldest segment holds what was released, or stands before more segments than
+what is live needs, so what is live in it moves to the current one. Segments go strictly oldest
+first.
 
 Invariants
 - K1 A segment goes when it is the oldest, nothing in it is needed, and all that ordered this is
@@ -211,9 +212,11 @@ class Reclaimer:
     def _is_due(self) -> bool:
         segments = self._engine.segments
         large = segments.size > 2 * segments.live_bytes + 2 * limits.SEGMENT_BYTES_MAX
+        fit = 2 * segments.live_bytes // limits.SEGMENT_BYTES_MAX
+        many = len(segments) > limits.SEGMENTS_MAX + fit
         # Of any: the oldest may hold nothing but a quiet stream, and all others wait for it.
         late = self._is_late(segments.dead_since)
-        return (large or late) and self._engine.carry_budget > 0
+        return (large or many or late) and self._engine.carry_budget > 0
 
     def _is_late(self, dead_since: float | None) -> bool:
         return dead_since is not None and loop.now() - dead_since > self._reclaim

@@ -8,17 +8,21 @@ Zeros are written, not only asked for: fallocate(2) is not to be had on every fi
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 from walld import limits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from walld.disk.base import Disk
 
 __all__ = ["RESERVE_NAME", "Reserve"]
 
 RESERVE_NAME = "reserve"
 _PIECE_BYTES = 256 * limits.KIB
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Reserve:
@@ -59,3 +63,12 @@ class Reserve:
         except OSError:
             return False
         return True
+
+    def lend(self, job: Callable[[], None]) -> None:
+        """Do it, also where there is no room but this. OSError."""
+        try:
+            job()
+        except OSError as error:
+            if error.errno not in _NO_ROOM or not self.spend():
+                raise
+            job()

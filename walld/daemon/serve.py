@@ -142,16 +142,16 @@ class Daemon:
         reader = Reader(engine, files, store, worker)
         keeper = Keeper(engine, flusher, store, reader, worker, settings.retention_seconds)
         hold, reclaim = settings.release_hold_seconds, settings.reclaim_seconds
+        stores = (LedgerStore(disk, reserve), SnapshotStore(disk), ArtifactStore(disk))
+        files_of = Files(*stores, make_worker(), make_worker())
+        sessions = Sessions(engine, flusher, files_of, self._boot, processes.of_owner)
         self._aftermath = aftermath = Aftermath(
-            engine, writer, files, reserve, worker, syncing, self._replaced, reclaim
+            engine, writer, files, reserve, worker, syncing, self._replaced, reclaim, sessions
         )
         self.reclaimer = Reclaimer(
             engine, flusher, writer, syncer, files, reader, worker, aftermath, reclaim, hold
         )
         self._opening = Opening(engine, writer, syncer, self.reclaimer)
-        stores = (LedgerStore(disk, reserve), SnapshotStore(disk), ArtifactStore(disk))
-        files_of = Files(*stores, make_worker(), make_worker())
-        sessions = Sessions(engine, flusher, files_of, self._boot, processes.of_owner)
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)
         self._turns = turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
         self.background = Background(
@@ -234,7 +234,7 @@ class Daemon:
             return self.processes.of_owner(uid, owner, now)
 
         restore(self.engine, mended, self._boot, watch, now)
-        for segment in self.engine.segments:
+        for segment in (one for one in self.engine.segments if one.live_bytes):  # else never read
             try:
                 await self._worker.run(partial(self._files.adopt, segment.segment_id))
             except OSError as error:  # no reason not to start (P9): it is told when it is asked for

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from walld import __version__
 from walld.daemon import damage, loop
 from walld.engine.counters import Gauges
+from walld.partials.store import PARTIALS_DIR
 from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class State:
     @property
     def doubt(self) -> str | None:
         """Why "nothing there" cannot be proven; None where it can."""
+        if self._engine.kept.are_removed:
+            return f"{PARTIALS_DIR}/ was removed while walld ran: see {QUARANTINE_DIR}/"
         if self._engine.set_aside:
             count = self._engine.set_aside
             return f"{count} damaged partials were moved to {QUARANTINE_DIR}/: see `walld fsck`"

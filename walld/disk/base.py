@@ -97,6 +97,14 @@ class Disk(Protocol):
     def make_dir(self, path: str) -> None:
         """A directory of mode 0700 and its missing parents, each parent synced. Fine if there."""
 
+    def expect(self, name: str) -> None:
+        """A directory of the root is there from now on; what is in one that was removed is not "not
+        there" (ESTALE), and is not made with a new one. Only `make_dir` of just this name makes it.
+        """
+
+    def removed(self) -> list[str]:
+        """Those that are expected and not there."""
+
     def remove_dir(self, path: str) -> bool:
         """Remove an empty directory; False where it is not empty or not there."""
 

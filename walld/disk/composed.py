@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from walld.disk.base import File
+    from walld.disk.base import Entry, File
 
 __all__ = ["ComposedDisk"]
 
@@ -23,6 +23,7 @@ class ComposedDisk(ABC):
     def __init__(self) -> None:
         self._durable_dirs: set[str] = set()
         """Directories whose name in their parent this process has synced."""
+        self._expected: set[str] = set()
 
     @abstractmethod
     def create(self, path: str) -> File:
@@ -39,6 +40,10 @@ class ComposedDisk(ABC):
     @abstractmethod
     def make_one_dir(self, path: str) -> bool:
         """mkdir(2); False where it is there already."""
+
+    @abstractmethod
+    def list_dir(self, path: str) -> list[Entry]:
+        """Its entries by name."""
 
     @abstractmethod
     def sync_dir(self, path: str) -> None:
@@ -81,9 +86,19 @@ class ComposedDisk(ABC):
         parts = path.split("/")
         for depth in range(1, len(parts) + 1):
             current = "/".join(parts[:depth])
+            if depth < len(parts) and current in self._expected:
+                continue
             if self.make_one_dir(current) or current not in self._durable_dirs:
                 self.sync_dir("/".join(parts[: depth - 1]))
                 self._durable_dirs.add(current)
+
+    def expect(self, name: str) -> None:
+        """A directory of the root is there from now on, or was removed."""
+        self._expected.add(name)
+
+    def removed(self) -> list[str]:
+        """Those that are expected and not there."""
+        return sorted(self._expected.difference(entry.name for entry in self.list_dir("")))
 
 
 def _write_whole(file: File, data: bytes) -> None:

@@ -19,7 +19,7 @@ import fcntl
 import mmap
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from walld.disk.lock_record import (
@@ -168,12 +168,14 @@ class Owner(Marks):
         epoch: int = 0,
         is_new: bool = False,
         known: Sequence[bytes] = (),
+        lost: Callable[[], None] = lambda: None,
     ) -> None:
         """Take the directory. `log_uuid` names the log where LOCK does not, or `is_new` says so.
 
         known: the logs its segments say they are of, one each; see `believes_segments`. epoch: the
         highest the log itself tells of. LOCK is written in place (it is flocked), so power lost at
-        its making can leave anything in it; what it cannot say the segments do.
+        its making can leave anything in it; what it cannot say the segments do. lost: called where
+        those are of another log, before nothing names the one that LOCK did any more.
         Raises DirectoryTaken, FormatError, OSError.
         """
         self.path = os.path.join(root, LOCK_NAME)
@@ -189,11 +191,9 @@ class Owner(Marks):
             told = parse_lock(raw, self.path) or LockRecord(0, log_uuid)
             self.trouble = trouble_of(raw) if raw else None  # it was never written
             epoch = max(epoch, told.epoch if told.epoch < EPOCH_MAX else 0) + 1
-            self.is_other_log = False
-            is_other = is_new
-            if not is_new and believes_segments(told.log_uuid, known):
-                self.is_other_log = is_lost(told, log_uuid)
-                is_other = True
+            is_other = is_new or believes_segments(told.log_uuid, known)
+            if is_other and not is_new and is_lost(told, log_uuid):
+                lost()
             if is_other and told.log_uuid != log_uuid:
                 told = told._replace(synced_no=0, first_no=0)
             self.told = told

@@ -62,6 +62,8 @@ class PatientDisk:
         self.unlink = disk.unlink
         self.rename = disk.rename
         self.link = disk.link
+        self.expect = disk.expect
+        self.removed = disk.removed
         self.remove_dir = disk.remove_dir
         self.sync_dir = disk.sync_dir
         self.is_removed = disk.is_removed

@@ -287,6 +287,9 @@ class RealDisk(ComposedDisk):
             parent = self._walk(parts[:-1])
             try:
                 fd = os.open(parts[-1] if parts else ".", _DIR_FLAGS, dir_fd=parent)
+            except FileNotFoundError:
+                self._check_expected(parts)
+                raise
             finally:
                 os.close(parent)
         try:
@@ -297,13 +300,21 @@ class RealDisk(ComposedDisk):
     def _walk(self, parts: list[str]) -> int:
         """A descriptor of the directory these components lead to (D1)."""
         fd = os.open(".", _WALK_FLAGS, dir_fd=self._fd)
-        for part in parts:
+        for at, part in enumerate(parts, 1):
             try:
                 inner = os.open(part, _WALK_FLAGS, dir_fd=fd)
+            except FileNotFoundError:
+                self._check_expected(parts[:at])
+                raise
             finally:
                 os.close(fd)
             fd = inner
         return fd
+
+    def _check_expected(self, parts: list[str]) -> None:
+        """What is not there was removed, or is in nothing that was."""
+        if len(parts) == 1 and parts[0] in self._expected:
+            raise OSError(errno.ESTALE, f"{parts[0]}/ was removed beneath walld")
 
     def _refuse_if_read_only(self, path: str) -> None:
         if self._read_only:

@@ -51,6 +51,8 @@ class Kept:
         self._streams: dict[tuple[int, str], list[str]] = {}
         """Session names by stream name: more than one where a start could not read one of them."""
         self.by_no: dict[int, tuple[int, str, str]] = {}
+        self.are_removed = False
+        """All there were, by somebody else: those here came later."""
         self.unremoved: set[int] = set()
         """Streams that are done with, and whose partials could not be removed."""
 
@@ -80,6 +82,13 @@ class Kept:
             self.by_no.pop(facts.stream_no, None)
         if not names:
             del self._sessions[uid, session]
+
+    def lose(self) -> None:
+        """Somebody has removed the directory: what stood there is not known any more."""
+        self._sessions.clear()
+        self._streams.clear()
+        self.by_no.clear()
+        self.are_removed = True
 
     def of_session(self, uid: int, session_id: str) -> list[str]:
         """Stream names of a session, unordered."""

@@ -176,11 +176,16 @@ class Segments:
     def begin_without(self, count: int) -> int:
         """The first batch that must be there, once that many of the oldest are gone.
 
-        An old one of which nothing was read does not count: where it begins may be in what could
-        not be read, and rows of the start say that it was there.
+        One of which nothing was read begins behind those before it, also where they go now: what is
+        missing there may have been theirs. With none before it that tells where that is, it does
+        not count.
         """
-        rest = self._list[count:]
-        return min(one.first_batch for one in rest if not one.is_empty or one is rest[-1])
+        is_told, begins = False, [self._list[-1].first_batch]
+        for at, one in enumerate(self._list):
+            is_told |= not one.nameless
+            if at >= count and is_told:
+                begins.append(one.first_batch)
+        return min(begins)
 
     @property
     def overlaps(self) -> bool:

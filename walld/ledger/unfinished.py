@@ -93,7 +93,6 @@ class UnfinishedStore:
     def _write(self, note: Unfinished) -> None:
         # An id may hold half a character, which this JSON does not.
         text = msgspec.json.encode(msgspec.structs.replace(note, session_id=_as_hex(note)))
-        self._disk.make_dir(SESSIONS_DIR)
         self._disk.replace(_path(note), text + f" {crc32(text):08x}\n".encode())
 
     def earlier(self, note: Unfinished) -> Unfinished | None:

@@ -65,7 +65,7 @@ def is_there(disk: Disk, log_uuid: bytes) -> bool:
         finally:
             file.close()
         facts = scan.facts
-        if facts.header is not None or facts.numbers:
+        if facts.header is not None or facts.first_no:
             return True
         if any(hole.reason in ("unreadable", "version") for hole in facts.holes):
             return True

@@ -58,7 +58,7 @@ MUTANTS = (
     Mutant(
         "carrying has no budget",
         DAEMON + "reclaimer.py",
-        "        return (large or late) and self._engine.carry_budget > 0\n",
+        "        return (large or many or late) and self._engine.carry_budget > 0\n",
         "        return large\n",
         "P5",
     ),
