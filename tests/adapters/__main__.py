@@ -88,7 +88,12 @@ GROUPS = {
     "langgraph": Group(
         "langchain,langgraph",
         ("langgraph", "langgraph-checkpoint", "langgraph-checkpoint-conformance"),
-        ("test_langgraph.py", "test_langgraph_writes.py", "test_langgraph_travel.py"),
+        (
+            "test_langgraph.py",
+            "test_langgraph_writes.py",
+            "test_langgraph_travel.py",
+            "test_langgraph_any.py",
+        ),
         ("langgraph>=1.2", "langgraph-checkpoint-conformance>=0.0.2", "langchain-openai>=1.0"),
     ),
     "pydantic-ai": Group(
@@ -98,6 +103,7 @@ GROUPS = {
             "test_pydantic_ai.py",
             "test_pydantic_ai_ends.py",
             "test_pydantic_ai_store.py",
+            "test_pydantic_ai_any.py",
             "test_overhead.py",
         ),
         ("pydantic-ai-slim[openai,anthropic]",),
@@ -105,7 +111,12 @@ GROUPS = {
     "openai-agents": Group(
         "openai-agents",
         ("openai-agents", "openai"),
-        ("test_openai_agents.py", "test_openai_agents_runs.py", "test_overhead.py"),
+        (
+            "test_openai_agents.py",
+            "test_openai_agents_runs.py",
+            "test_openai_agents_any.py",
+            "test_overhead.py",
+        ),
     ),
     "litellm": Group("litellm", ("litellm", "openai"), ("test_litellm.py", "test_overhead.py")),
 }

@@ -12,7 +12,17 @@ from typing import Any, NamedTuple
 
 from walld_client import wtf8
 
-__all__ = ["SCENARIOS", "WIRES", "Frame", "Said", "answer", "failure", "joined", "told"]
+__all__ = [
+    "SCENARIOS",
+    "WIRES",
+    "Frame",
+    "Said",
+    "answer",
+    "failure",
+    "frames_of",
+    "joined",
+    "told",
+]
 
 WIRES = ("chat", "responses", "messages")
 SCENARIOS = ("text", "think", "tool", "emoji")
@@ -57,10 +67,21 @@ def answer(wire: str, scenario: str) -> list[Frame]:
     texts = TEXTS.get(scenario, AFTER_TOOL)
     thoughts = THOUGHTS.get(scenario, [])
     calls = CALLS if scenario == "tool" else {}
-    make = {"chat": _chat, "responses": _responses, "messages": _messages}[wire]
     # An agent's second answer has ids of its own, as with every provider: some frameworks take
     # messages of one id for one message.
     number = "1" if scenario in TEXTS else "2"
+    return frames_of(wire, number, texts, thoughts, calls)
+
+
+def frames_of(
+    wire: str,
+    number: str,
+    texts: list[str],
+    thoughts: list[str],
+    calls: dict[str, tuple[str, list[str]]],
+) -> list[Frame]:
+    """An answer that says this, in these pieces; calls: name and arguments by id."""
+    make = {"chat": _chat, "responses": _responses, "messages": _messages}[wire]
     return list(make(number, texts, thoughts, calls))
 
 

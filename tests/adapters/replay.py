@@ -33,7 +33,7 @@ from typing import Any
 
 from adapters.answers import Frame, answer, failure, told
 
-__all__ = ["Replay"]
+__all__ = ["Replay", "whole_of"]
 
 _PATHS = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
 _PATHS["/completions"] = ""  # of before there were chats: only bodies that a test has put there
@@ -115,7 +115,7 @@ class _Answer(BaseHTTPRequestHandler):
                 if asked.get("stream"):
                     self._stream(wire, frames)
                 else:
-                    self._whole(200, _object(wire, frames))
+                    self._whole(200, whole_of(wire, frames))
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the program went away
 
@@ -190,7 +190,7 @@ def _holds_result(asked: dict[str, Any]) -> bool:
     )
 
 
-def _object(wire: str, frames: list[Frame]) -> dict[str, Any]:
+def whole_of(wire: str, frames: list[Frame]) -> dict[str, Any]:
     """The answer of a request that asked for no stream."""
     if wire == "responses":
         whole: dict[str, Any] = json.loads(frames[-1].body.partition(b"data: ")[2])["response"]

@@ -447,7 +447,7 @@ def test_a_tool_that_raises(
 ) -> None:
     """Hooks are told neither of it nor of a run that ends so: nobody says that the call is done."""
 
-    def weather(city: str) -> str:
+    async def weather(city: str) -> str:  # a thread would hold the run for a moment more
         """The weather of a city."""
         raise ValueError(city)
 

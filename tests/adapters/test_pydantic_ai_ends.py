@@ -83,16 +83,26 @@ STRUCTURED = [
 ]
 
 
+def frames_of(deltas: list[Any]) -> list[bytes]:
+    """A Chat answer that asks for tools."""
+    about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices = [{"index": 0, "delta": one, "finish_reason": None} for one in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
+    frames = [json.dumps({**about, "choices": [one]}) for one in choices]
+    return [f"data: {one}\n\n".encode() for one in [*frames, "[DONE]"]]
+
+
+def call_of(index: int, name: str, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"tool_calls": [{"index": index, "id": name, "function": function}]}
+
+
 @pytest.mark.parametrize("way", ["stream_output", "get_output", "stream_response"])
 def test_a_structured_output_is_released_in_the_block(
     recorded: Recorded, agent_of: Agents, replay: Replay, way: str
 ) -> None:
     """By the output tool, as it is by default: nothing tells what that gave back."""
-    about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    choices = [{"index": 0, "delta": one, "finish_reason": None} for one in STRUCTURED]
-    choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
-    frames = [json.dumps({**about, "choices": [one]}) for one in choices]
-    replay.bodies["structured"] = [f"data: {one}\n\n".encode() for one in [*frames, "[DONE]"]]
+    replay.bodies["structured"] = frames_of(STRUCTURED)
 
     async def main() -> None:
         async with (
@@ -325,3 +335,59 @@ def test_a_stream_without_a_block(recorded: Recorded, replay: Replay, wire: str)
             pass
         runner.run(model.client.close())
     asyncio.set_event_loop(None)
+
+
+def refuse() -> str:
+    raise pydantic_ai.ModelRetry("not today")
+
+
+def test_an_output_that_is_taken_back(recorded: Recorded, agent_of: Agents, replay: Replay) -> None:
+    """A tool beside it asks for a retry: the call has what the model is told of it, and what an
+    event told before. The output that is taken ends its reply."""
+    both = [call_of(0, "final_result", '{"response":7}'), call_of(1, "refuse", "{}")]
+    replay.bodies["retried"] = frames_of(both)
+    told_first: list[Any] = []
+
+    async def look(_ctx: Any, events: Any) -> None:
+        async for event in events:
+            if event.event_kind == "output_tool_result":
+                told_first.append(results(recorded[-1])["final_result"])
+                replay.bodies["retried"] = frames_of(both[:1])
+
+    async def main() -> None:
+        about: Any = {"output_type": int, "tools": [refuse]}
+        async with agent_of("chat", "retried", **about) as agent:
+            assert (await agent.run("hello", event_stream_handler=look)).output == 7
+
+    asyncio.run(main())
+    assert told_first == ["Final result processed."] * 2
+    first, second = results(recorded[0]), results(recorded[1])
+    assert "not used" in first["final_result"]
+    assert "not today" in first["refuse"]
+    assert second == {"final_result": "Final result processed."}
+    assert recorded[1].status == "complete"
+
+
+def test_a_tool_behind_the_output_that_raises(
+    recorded: Recorded, agent_of: Agents, replay: Replay
+) -> None:
+    """`run_stream` still runs it, and tells nobody."""
+    replay.bodies["behind"] = frames_of([{"content": "hello"}, call_of(0, "refuse", "{}")])
+
+    async def main() -> None:
+        about: Any = {"tools": [refuse], "end_strategy": "exhaustive"}
+        async with (
+            agent_of("chat", "behind", **about) as agent,
+            agent.run_stream("hello") as stream,
+        ):
+            await stream.get_output()
+
+    asyncio.run(main())
+    (call,) = [one for one in recorded[0].segments if one.kind == "tool"]
+    assert (call.outcome, recorded[0].status) == ("failed", "complete")
+    assert "not today" in str(call.result)
+
+
+def results(reply: PartialReply) -> dict[Any, Any]:
+    """By the name of the tool."""
+    return {one.name: one.result for one in reply.segments if one.kind == "tool"}

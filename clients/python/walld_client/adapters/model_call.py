@@ -166,14 +166,18 @@ class ModelCall:
         call_id: str | None = None,
         name: str | None = None,
         failed: bool = False,
+        may_change: bool = False,
         **info: Any,
     ) -> int:
-        """As `Reply.tool_result`; the last one ends a reply whose model is done."""
+        """As `Reply.tool_result`; the last one ends a reply whose model is done.
+
+        may_change: it is waited for on: another one may take its place.
+        """
         reply, seq = self.reply(), 0
         own = next(iter(self._calls_of(call_id, name)), call_id)
         if reply is not None:
             seq = reply.tool_result(result, call_id=own, failed=failed, **info)
-        if own is not None:
+        if own is not None and not may_change:
             self.waiting.pop(own, None)
         if self.is_over and not self.waiting:
             self.close()
@@ -272,11 +276,14 @@ class Board:
         *,
         name: str | None = None,
         failed: bool = False,
+        may_change: bool = False,
     ) -> bool:
         """What a tool gave back, into the reply that asked for it, if there is one."""
         call = self._find(place, call_id)
         if call is not None:
-            call.tool_result(result, call_id=call_id, name=name, failed=failed)
+            call.tool_result(
+                result, call_id=call_id, name=name, failed=failed, may_change=may_change
+            )
         return call is not None
 
     def _find(self, place: Place, call_id: str | None) -> ModelCall | None:

@@ -12,8 +12,10 @@ Owns: Pydantic AI's events to calls on a reply. Refuses: when a reply ends (`mod
   a killed `run()` had got so far is then kept, and a model that cannot be streamed fails.
 - A streamed answer ends when the program has read all of it, and not only where it leaves the block
   (`run_stream`): the stream knows by then what the provider has said. One that asks for tools goes
-  on, as always; but `run_stream` tells nobody what its output tool gave back, so that a structured
-  output is whole once that is set: its call stays `unknown`.
+  on, as always; but `run_stream` tells nobody what its output tool gave back, nor which calls
+  behind the output it left out: they stay `unknown`, and the reply is whole once the output is set.
+- An output is taken back where a tool beside it asks for a retry. No event tells that, the next
+  request does: what an event told of an output stands until then, or until the run is over.
 - Tools are seen where they run, and their results in the events, or in the next request. An
   exception that ends the run is the result of the tool that raised it.
 - Tools that wait for somebody (`DeferredToolRequests`) have their results in the reply that asked
@@ -125,16 +127,19 @@ class _Run(AbstractCapability[Any]):
         self._tools = take_up(ctx.messages) or self._own
 
     async def after_node_run(self, ctx: Any, *, node: Any, result: Any) -> Any:
-        """`run_stream` has its output: all tools that it still runs have answered."""
-        if type(node).__name__ == "SetFinalResult":
-            self._output_set(node)
+        """The run has its output: all tools that it still ran have answered."""
+        if type(result).__name__ == "End":
+            self._output_set(ctx, node, result)
         return result
 
     @safely
-    def _output_set(self, node: Any) -> None:
-        final = getattr(node, "final_result", None)
-        if not isinstance(getattr(final, "output", None), DeferredToolRequests):
-            self._tools.end()
+    def _output_set(self, ctx: Any, node: Any, result: Any) -> None:
+        if isinstance(getattr(result.data, "output", None), DeferredToolRequests):
+            return
+        if type(node).__name__ != "SetFinalResult":  # `run_stream`'s: its messages are not here
+            self._results(ctx.messages)
+        self._tell_rest()
+        self._tools.end()
 
     @safely
     def _end_run(self, result: Any) -> None:
@@ -142,8 +147,7 @@ class _Run(AbstractCapability[Any]):
         try:
             messages = [] if result is None else result.all_messages()
             self._results(messages)  # of calls that ended the run: in its last message
-            for call, value, failed in self._came.copy():
-                self._told(call, value, failed)
+            self._tell_rest()
             output = getattr(result, "output", None)
             if isinstance(output, DeferredToolRequests):
                 is_over = not defer(output, messages, self._tools)
@@ -151,9 +155,13 @@ class _Run(AbstractCapability[Any]):
             if is_over:
                 self._tools.end()
 
-    def _told(self, call: Any, result: Any, failed: bool = False) -> None:
+    def _tell_rest(self) -> None:
+        for call, value, failed in self._came.copy():
+            self._told(call, value, failed)
+
+    def _told(self, call: Any, result: Any, failed: bool = False, may_change: bool = False) -> None:
         """A result of a call, or of whatever has its id and name."""
-        about = {"name": call.tool_name, "failed": failed}
+        about = {"name": call.tool_name, "failed": failed, "may_change": may_change}
         self._tools.board.tool_result((self._tools.run,), call.tool_call_id, result, **about)
         its = (call.tool_call_id, call.tool_name)
         for one in self._came:
@@ -199,10 +207,10 @@ class _Run(AbstractCapability[Any]):
             if part.part_kind in ("tool-return", "retry-prompt"):
                 self._result(part)
 
-    def _result(self, part: Any) -> None:
+    def _result(self, part: Any, may_change: bool = False) -> None:
         # A retry's part says what was wrong with the call; other parts have an outcome.
         failed = getattr(part, "outcome", "retried") not in ("success", "interrupted")
-        self._told(part, _whole(part.content), failed)
+        self._told(part, _whole(part.content), failed, may_change)
 
     async def wrap_model_request(
         self, ctx: Any, *, request_context: Any, handler: Callable[[Any], Any]
@@ -299,7 +307,8 @@ class _Run(AbstractCapability[Any]):
             self._shown.add(event.part.tool_call_id)
             self._started(event.part)
         elif kind in ("function_tool_result", "output_tool_result"):
-            self._result(event.part)
+            # An output is taken back where a tool beside it asks for a retry: no event tells that.
+            self._result(event.part, may_change=kind == "output_tool_result")
 
     def _parts_begin(self) -> None:
         """Of another answer."""
