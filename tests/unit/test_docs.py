@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 OPERATE = ROOT / "walld/OPERATE.md"
 ARCHITECTURE = ROOT / "walld/ARCHITECTURE.md"
+FAULTS = ROOT / "walld/FAULTS.md"
 TRACK_RECORD = ROOT / "walld/TRACK_RECORD.md"
 CLIENT_README = ROOT / "clients/python/README.md"
 ADAPTERS = ROOT / "clients/python/ADAPTERS.md"
@@ -42,6 +43,7 @@ PAGES = [
     README,
     OPERATE,
     ARCHITECTURE,
+    FAULTS,
     TRACK_RECORD,
     ROOT / "walld/SECURITY.md",
     CLIENT_README,
@@ -368,7 +370,7 @@ def test_every_size_in_the_prose_is_a_size_of_the_code() -> None:
     known = {value for name, value in [*vars(limits).items(), *vars(client_limits).items()]
              if name.isupper() and "BYTES" in name}  # fmt: skip
     known |= {4096, 64 * 1024, 128 * 1024}  # per stream (S2), a merged run, a carried record
-    for page in (README, OPERATE, ARCHITECTURE, CLIENT_README):
+    for page in (README, OPERATE, ARCHITECTURE, FAULTS, CLIENT_README):
         for amount, unit in re.findall(r"([\d,]+) (KiB|MiB)", page.read_text()):
             size = int(amount.replace(",", "")) * {"KiB": 1024, "MiB": 1024**2}[unit]
             assert size in known, f"{page.name}: {amount} {unit}"
