@@ -18,10 +18,11 @@ from walld_client import PartialReply
 
 from adapters.answers import frames_of, joined, told
 from adapters.replay import whole_of
-from adapters.trial import kept
+from adapters.trial import kept, wants
 
 __all__ = ["AnyModel", "alike", "check"]
 
+wants("httpx2")
 httpx2 = importlib.import_module("httpx2")
 
 _WORDS = ("a", "hello ", "\U0001f600", "\n", "data: x", "[DONE]", "", '{"a":', "\u2028", "\\", '"')

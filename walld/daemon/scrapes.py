@@ -38,7 +38,7 @@ class Scrapes:
     def __init__(self, host: str, port: int, application: Application) -> None:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         kind = type("_Server", (_Server,), {"address_family": family})
-        self._server: _Server = kind((host, port), _Handler)
+        self._server: _Server = kind((host, port), _Scrape)
         self._server.set_app(_Rested(application))
         self.port: int = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -119,7 +119,7 @@ class _Asked:
         self._lines.close()
 
 
-class _Handler(WSGIRequestHandler):
+class _Scrape(WSGIRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.rfile: Any = _Asked(self.rfile)
