@@ -47,6 +47,12 @@ export interface Asks {
 /** The connection ended before the answer; a kept one may merely have been old. */
 class Stale extends Unavailable {}
 
+/** The daemon still reads its log. Nothing of the request was done: it may be asked again. */
+class Recovering extends Unavailable {}
+
+/** No answer came in time. */
+class Late extends Unavailable {}
+
 export class Query implements Asks {
   private readonly locate: () => string;
   private readonly timeoutMs: number;
@@ -65,18 +71,26 @@ export class Query implements Asks {
   async ask(name: MessageName, fields: Question, options: AskOptions = {}): Promise<Uint8Array> {
     const timeoutMs = options.timeoutMs ?? this.timeoutMs;
     const deadline = performance.now() + timeoutMs;
-    for (let isLast = options.again === false; ; isLast = true) {
+    let isLast = options.again === false;
+    let said: Recovering | undefined;
+    for (;;) {
       const conversation = await this.open(deadline);
       try {
         return await conversation.ask(name, asOfNow(fields), deadline, timeoutMs);
       } catch (error) {
-        if (!(error instanceof Stale)) throw error;
+        if (error instanceof Recovering && performance.now() + BACKOFF_MS_MIN < deadline) {
+          said = error; // it has waited for as long as it holds a request back
+          await sleep(BACKOFF_MS_MIN);
+          continue;
+        }
+        if (!(error instanceof Stale)) throw error instanceof Late ? (said ?? error) : error;
         // Once: a request that ends daemons must not end them all.
         if (isLast) {
           throw new Unavailable(`${error.message}; whether it did what was asked is not known`, {
             cause: error,
           });
         }
+        isLast = true;
       }
     }
   }
@@ -192,7 +206,7 @@ class Conversation {
       const timer = after(deadline - performance.now(), () => {
         if (this.socket.writableLength > 0) this.isOver = true;
         this.take(id);
-        reject(new Unavailable(`no answer from walld within ${timeoutMs} ms`));
+        reject(new Late(`no answer from walld within ${timeoutMs} ms`));
       });
       this.asked.set(id, {
         chunks: [],
@@ -252,8 +266,8 @@ class Conversation {
   }
 }
 
-function tooLate(path: string): Unavailable {
-  return new Unavailable(`no welcome from walld at ${path} in time`);
+function tooLate(path: string): Late {
+  return new Late(`no welcome from walld at ${path} in time`);
 }
 
 function errorOf(error: WireError): Error {
@@ -264,7 +278,8 @@ function errorOf(error: WireError): Error {
     );
   }
   if (CANNOT_KNOW.includes(error.code)) {
-    return new Unavailable(`walld cannot know now: ${error.message} (code ${error.code})`);
+    const Kind = error.code === "recovering" ? Recovering : Unavailable;
+    return new Kind(`walld cannot know now: ${error.message} (code ${error.code})`);
   }
   return new Refused(error.code, error.got, error.limit, error.message);
 }

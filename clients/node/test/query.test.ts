@@ -2,11 +2,16 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, type AddressInfo } from "node:net";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type AddressInfo, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 
 import { Unavailable, connect } from "walld-client";
 
+import { decodeBody } from "#dist/wire/codec.js";
+import { Splitter, encodeFrame } from "#dist/wire/framing.js";
 import { Daemon, Program } from "./daemon.js";
 
 /** A daemon that is frozen, with a client that it does not know yet. */
@@ -88,4 +93,56 @@ test("a socket whose name is a number is no port", async (t) => {
   assert.match(await client.check(), /^not recoverable: no walld: connect ENOENT/);
   assert.equal(await reply.drain({ timeoutMs: 200 }), false);
   assert.deepEqual(heard, []);
+});
+
+/** Whoever listens there says `answer` to each request, which no daemon can be made to say at will. */
+async function saying(t: TestContext, answer: (id: number, socket: Socket) => void): Promise<string> {
+  const home = mkdtempSync(join(tmpdir(), "walld-says-"));
+  const server = createServer((socket) => {
+    const splitter = new Splitter();
+    socket.on("error", () => undefined);
+    socket.on("data", (bytes: Buffer) => {
+      for (const body of splitter.feed(bytes)) {
+        const word = decodeBody(body, ["Hello", "Resolve"]) as unknown as { is: string; id: number };
+        if (word.is === "Resolve") answer(word.id, socket);
+        else {
+          const about = { version: 1, daemon: "d", log: Buffer.alloc(16), frame_bytes_max: 1 << 20, text_bytes_max: 1000 };
+          socket.write(encodeFrame("Welcome", about));
+        }
+      }
+    });
+  });
+  const path = join(home, "s");
+  await once(server.listen(path), "listening");
+  t.after(() => {
+    server.close();
+    rmSync(home, { recursive: true });
+  });
+  return path;
+}
+
+const recovering = (id: number) => encodeFrame("Error", { code: "recovering", message: "wait", id });
+
+test("a daemon that still reads its log is asked again while there is time", async (t) => {
+  let asked = 0;
+  const path = await saying(t, (id, socket) => {
+    asked += 1;
+    socket.write(asked < 3 ? recovering(id) : encodeFrame("Answer", { id, chunk: Buffer.from([0xc3]) }));
+  });
+  const client = connect(path, { timeoutMs: 20_000 });
+  t.after(() => client.close(0));
+  assert.equal(await client.resolve("r", 8), true);
+  assert.equal(asked, 3);
+});
+
+test("and who has no time left is told that it does", async (t) => {
+  let asked = 0;
+  const path = await saying(t, (id, socket) => {
+    asked += 1;
+    if (asked === 1) socket.write(recovering(id));
+  });
+  const client = connect(path, { timeoutMs: 500 });
+  t.after(() => client.close(0));
+  await assert.rejects(client.resolve("r", 8), /cannot know now: wait/);
+  assert.equal(asked, 2);
 });
