@@ -129,7 +129,7 @@ def test_an_orphan_that_is_not_kept_yet_is_resolved_too(tmp_path: Path) -> None:
             with await say(virtual, "r", b"the words"):
                 virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
                 virtual.daemon.background.wake()
-                await anyio.sleep(0.7)  # its place is looked at, and it is being made
+                await anyio.sleep(1.2)  # directories and its place are looked at; it is being made
                 assert await asked(virtual, wire.Resolve(1, "r", 1)) is True
                 assert await recovered(virtual, "r") is None
                 virtual.background.seconds = 0.0
@@ -158,7 +158,7 @@ def test_also_where_the_file_cannot_be_removed_at_once(tmp_path: Path) -> None:
             with await say(virtual, "r", b"the words"):
                 virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
                 virtual.daemon.background.wake()
-                await anyio.sleep(0.7)  # its place is looked at, and it is being made
+                await anyio.sleep(1.2)  # directories and its place are looked at; it is being made
                 assert await asked(virtual, wire.Resolve(1, "r", 1)) is True
                 virtual.background.seconds = 0.0
                 await anyio.sleep(20)
