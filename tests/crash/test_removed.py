@@ -22,6 +22,12 @@ def text(daemon: DaemonProcess) -> str:
     return "" if reply is None else reply.text
 
 
+def gone(daemon: DaemonProcess) -> bool:
+    """Is the directory? It may write into it meanwhile."""
+    shutil.rmtree(daemon.data, ignore_errors=True)
+    return not daemon.data.exists()
+
+
 def test_a_daemon_whose_directory_is_gone_ends_and_says_so(
     make_daemon: MakeDaemon, make_agent: MakeAgent
 ) -> None:
@@ -29,16 +35,27 @@ def test_a_daemon_whose_directory_is_gone_ends_and_says_so(
     daemon = make_daemon().start()
     agent = make_agent(daemon)
     agent.do(BEGIN)
-
-    def gone() -> bool:
-        shutil.rmtree(daemon.data, ignore_errors=True)  # it may write into it meanwhile
-        return not daemon.data.exists()
-
-    until(gone, "a directory that is gone")
+    until(lambda: gone(daemon), "a directory that is gone")
     assert daemon.terminate() == 1
     assert f"{daemon.data} was removed: what was not synced is lost" in daemon.log_text()
     daemon.start()
     until(lambda: text(daemon) == "before ", "what the agent still has")
+
+
+def test_it_ends_while_it_tries_to_make_a_segment_there(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """A failed sync moves what is not synced, and no stop cuts that short; here nothing ever will
+    be moved.
+    """
+    daemon = make_daemon("--flush-bound-ms", "100").start()
+    agent = make_agent(daemon)
+    agent.do(BEGIN)
+    until(lambda: gone(daemon), "a directory that is gone")
+    agent.do("reply.token('after'); None")
+    until(lambda: "write to a new segment: No such file" in daemon.log_text(), "what it tries")
+    assert daemon.terminate() == 1
+    assert f"{daemon.data} was removed: what was not synced is lost" in daemon.log_text()
 
 
 def test_a_daemon_whose_log_is_gone_begins_another(

@@ -64,6 +64,10 @@ class Opening:
             with suppress(OSError):  # it is tried again before long
                 await self._reclaimer.unlink()
 
+    def give_up(self) -> None:
+        """Nothing will ever be written there again: a stop waits for no room."""
+        self._rest.shield = False
+
     def _may_segments_go(self) -> bool:
         """All that this start has to write down is, at most, that something was torn: a later start
         says so again where it finds that, and misses nothing where it does not.

@@ -198,6 +198,8 @@ class Daemon:
     async def _stop(self, stop: Callable[[], Awaitable[str]], serving: TaskGroup) -> None:
         _log.info("%s: stopping", await stop())
         if self._disk.is_removed():  # a disk that fails is waited for; this is for good
+            self.syncer.give_up()
+            self._opening.give_up()
             raise WalldError(f"{self._disk.root} was removed: what was not synced is lost")
         self.notifier.stopping("draining")
         if self._ready.is_set():

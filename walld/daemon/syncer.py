@@ -67,6 +67,8 @@ class Syncer:
         """One that the writer's thread may begin."""
         self.syncing_since: float | None = None
         """Since when a sync has not returned."""
+        self._moving = anyio.CancelScope()
+        """What follows a failed sync."""
         self._tell_at: float | None = None
         """When a batch of its own says how far the last sync reached, unless one has by then."""
 
@@ -92,6 +94,10 @@ class Syncer:
             else:
                 due = [one for one in (at, self._tell_at) if one is not None]
                 await self._wanted.wait(min(due) - now if due else None)
+
+    def give_up(self) -> None:
+        """Nothing will ever be written there again: a stop waits for no new segment."""
+        self._moving.shield = False
 
     async def sync_all(self) -> None:
         """All that is written now, however often it takes: for a start, and for the end."""
@@ -173,7 +179,8 @@ class Syncer:
             try:
                 what = f"sync up to batch {sync.target}: {error.strerror or error}"
                 # Not to be cut short by a stop: its own sync would be the second of this file.
-                with anyio.CancelScope(shield=True):
+                self._moving = anyio.CancelScope(shield=True)
+                with self._moving:
                     await self._writer.sync_failed(what, error.errno, sync.generation)
                 await self._writer.pause()
             finally:
