@@ -6,18 +6,17 @@
  */
 
 import { decode } from "@msgpack/msgpack";
-import { connect as knock } from "node:net";
 
 import { Refused, Unavailable } from "./errors.ts";
 import { checkGiven, checkNamed, type Kinds } from "./given.ts";
 import { checkedId, newStreamId } from "./ids.ts";
-import { BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, CLOSE_MS, TIMEOUT_MS } from "./limits.ts";
+import { BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, CLOSE_MS, KNOCK_MS, TIMEOUT_MS } from "./limits.ts";
 import { Link } from "./link.ts";
 import * as offline from "./offline.ts";
 import * as opaque from "./opaque.ts";
 import { repliesOf, type PartialReply } from "./partial.ts";
 import { PRODUCER } from "./producer.ts";
-import { Query, type Asks } from "./query.ts";
+import { Query, knock, type Asks } from "./query.ts";
 import type { Redact } from "./redact.ts";
 import { Reply, type Info } from "./reply.ts";
 import { Session } from "./session.ts";
@@ -162,7 +161,19 @@ export class Client {
   /** One sentence: would what this process says now be recoverable? */
   async check(): Promise<string> {
     if (this.link.isOff) return "not recoverable: walld is switched off (WALLD_ENABLED)";
+    let path = "";
+    let refusal: unknown;
+    try {
+      if (!this.link.isWelcome) await knock((path = this.locate()), KNOCK_MS);
+    } catch (error) {
+      refusal = error;
+    }
     const { connected, backlog, sent, socket } = this.stats();
+    if (refusal !== undefined && !this.link.isWelcome) {
+      const said = refusal instanceof Error ? refusal.message : String(refusal);
+      const why = said.startsWith("no walld") ? said : path === "" ? `no walld: ${said}` : `at ${path} ${said}`;
+      return `not recoverable: ${why}; ${backlog} events wait in memory`;
+    }
     if (connected && backlog === 0) return `recoverable: walld at ${socket} has taken all ${sent} events`;
     if (connected) {
       return (
@@ -170,16 +181,7 @@ export class Client {
         "which wait in memory"
       );
     }
-    try {
-      const path = this.locate();
-      await new Promise<void>((resolve, reject) => {
-        const probe = knock({ path }, () => resolve(void probe.destroy())).on("error", reject);
-      });
-      return `recoverable: walld listens at ${path}; ${backlog} events are on their way to it`;
-    } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      return `not recoverable: no walld: ${why} (uid ${process.geteuid?.()}); ${backlog} events wait in memory`;
-    }
+    return `recoverable: walld listens at ${path}; ${backlog} events are on their way to it`;
   }
 
   // --- asking ---

@@ -51,6 +51,8 @@ export const SUBMIT_MS = 5000;
 export const CLOSE_MS = 1000;
 export const BACKOFF_MS_MIN = 50;
 export const BACKOFF_MS_MAX = 2000;
+/** What check() waits for a daemon that does not let this process in to say so, ms. */
+export const KNOCK_MS = 50;
 /** A connection of which the kernel takes nothing for so long is given up: its daemon is frozen. */
 export const STALL_MS = 5000;
 /** Between attempts at a daemon that does not speak our version. */

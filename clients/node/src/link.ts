@@ -33,7 +33,7 @@ import { STALL_MS, VERSION_BACKOFF_MS } from "./limits.ts";
 import { nextStreamNumber } from "./producer.ts";
 import { Registry } from "./registry.ts";
 import { Stream } from "./stream.ts";
-import { NONE, descriptorOf, takenAtOnce } from "./taking.ts";
+import { NONE, descriptorOf, takenAtOnce, takenFirst } from "./taking.ts";
 import type { Fields } from "./wire/codec.ts";
 import { encodeFrame } from "./wire/framing.ts";
 import { TAGGED, type MessageName } from "./wire/messages.ts";
@@ -72,6 +72,11 @@ export class Link {
   /** There is a connection, as far as is known. */
   get connected(): boolean {
     return this.isConnected;
+  }
+
+  /** And it has let this process in. */
+  get isWelcome(): boolean {
+    return this.isConnected && this.hearing.isWelcome;
   }
 
   // --- events ---
@@ -275,7 +280,10 @@ export class Link {
     this.dialing.connections += 1;
     this.hearing.start();
     const hello = helloFrame(this.hearing.log, this.hearing.syncedNo);
-    if (this.write(hello) && !this.isWary) this.resume();
+    const taken = takenFirst(socket, hello);
+    if (taken < 0) return;
+    const isTaken = taken === hello.length || this.write(hello.subarray(taken));
+    if (isTaken && !this.isWary) this.resume();
   }
 
   /** Say what of the connection before is still open, then all that waits. */

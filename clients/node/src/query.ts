@@ -17,10 +17,17 @@ import { Refused, Unavailable } from "./errors.ts";
 import { BACKOFF_MS_MIN, TIMEOUT_MS } from "./limits.ts";
 import { CLIENT_NAME, PRODUCER } from "./producer.ts";
 import { Unreadable, decodeBody, type Fields } from "./wire/codec.ts";
+import { takenFirst } from "./taking.ts";
 import { PROTOCOL_VERSION, Splitter, encodeFrame } from "./wire/framing.ts";
 import type { MessageName, ToQuery, WireError } from "./wire/messages.ts";
 
 const TO_QUERY = ["Welcome", "Answer", "Error"] as const;
+const HELLO = {
+  version: PROTOCOL_VERSION,
+  role: "query",
+  producer: PRODUCER,
+  client: CLIENT_NAME,
+};
 const CANNOT_KNOW = ["recovering", "behind", "unreadable", "internal"];
 
 export interface AskOptions {
@@ -143,6 +150,19 @@ export class Query implements Asks {
   }
 }
 
+/**
+ * Say hello there. Throws Unavailable where nobody listens, or where they let this process not in; what
+ * somebody busy says later than `withinMs` is not waited for.
+ */
+export async function knock(path: string, withinMs: number): Promise<void> {
+  const until = performance.now() + withinMs;
+  try {
+    (await Conversation.begin(path, () => until)).close();
+  } catch (error) {
+    if (!(error instanceof Late)) throw error;
+  }
+}
+
 interface Asked {
   chunks: Uint8Array[];
   resolve: (answer: Uint8Array) => void;
@@ -187,14 +207,11 @@ class Conversation {
       made.socket.on("close", () => end(new Stale("walld closed the connection")));
       made.socket.on("end", () => made.socket.destroy());
       made.socket.on("data", (received: Buffer) => made.feed(received, welcomed, end));
-      made.socket.write(
-        encodeFrame("Hello", {
-          version: PROTOCOL_VERSION,
-          role: "query",
-          producer: PRODUCER,
-          client: CLIENT_NAME,
-        }),
-      );
+      made.socket.on("connect", () => {
+        const hello = encodeFrame("Hello", HELLO);
+        const taken = takenFirst(made.socket, hello);
+        if (!(taken < 0) && taken !== hello.length) made.socket.write(hello.subarray(taken));
+      });
     });
   }
 

@@ -7,6 +7,9 @@
  * Why past Node's socket: between the tokens of a model the caches get cold, and then the socket's own
  * work for a write costs more than write(2) does. Node names the descriptor in no page of its
  * documentation: where it does not tell it nothing is taken here, and the socket writes everything.
+ *
+ * And why a Hello: a socket whose write fails is destroyed, with all that was not read of it yet. A daemon
+ * that lets a process not in says why and is gone before the Hello comes.
  */
 
 import { writeSync } from "node:fs";
@@ -29,5 +32,17 @@ export function takenAtOnce(descriptor: number, { memory, at, length }: Held): n
     return writeSync(descriptor, memory, at, length);
   } catch {
     return 0;
+  }
+}
+
+/**
+ * How many bytes of a connection's first frame; -1 where nobody is there any more to take it: what they
+ * said before that is read next.
+ */
+export function takenFirst(socket: Socket, frame: Buffer): number {
+  try {
+    return writeSync(descriptorOf(socket), frame);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPIPE" ? -1 : 0;
   }
 }

@@ -7,6 +7,7 @@ import { createServer, type AddressInfo, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
+import { Worker } from "node:worker_threads";
 
 import { Unavailable, connect } from "walld-client";
 
@@ -90,9 +91,42 @@ test("a socket whose name is a number is no port", async (t) => {
   const reply = client.reply("s");
   reply.token("a secret");
   await assert.rejects(client.recover("s"), /connect ENOENT/);
-  assert.match(await client.check(), /^not recoverable: no walld: connect ENOENT/);
+  assert.match(await client.check(), /^not recoverable: no walld at 0*[0-9]+: connect ENOENT/);
   assert.equal(await reply.drain({ timeoutMs: 200 }), false);
   assert.deepEqual(heard, []);
+});
+
+/** Whoever accepts there says no and is gone, at once: in a thread of its own, before a Hello comes. */
+const SEES_OFF = `
+  const { createServer } = require("node:net");
+  const { parentPort, workerData } = require("node:worker_threads");
+  const server = createServer((socket) => socket.on("error", () => {}).end(workerData.no));
+  server.listen({ path: workerData.path }, () => parentPort.postMessage("listening"));
+`;
+
+test("who is not let in is told why, and never called recoverable", async (t) => {
+  const home = mkdtempSync(join(tmpdir(), "walld-no-"));
+  t.after(() => rmSync(home, { recursive: true }));
+  const path = join(home, "s");
+  const fields = { id: 0, code: "foreign_uid", message: "not this uid", got: "65534", limit: "mapped" };
+  const door = new Worker(SEES_OFF, { eval: true, workerData: { path, no: encodeFrame("Error", fields) } });
+  t.after(() => door.terminate());
+  await once(door, "message");
+  const warnings: string[] = [];
+  const listen = (warning: Error): void => void warnings.push(warning.message);
+  process.on("warning", listen);
+  t.after(() => process.off("warning", listen));
+  const client = connect(path);
+  t.after(() => client.close(0));
+  for (let n = 0; n < 20; n += 1) {
+    await assert.rejects(client.recover("s"), /walld ended the connection: not this uid \(code foreign_uid/);
+    assert.match(await client.check(), /^not recoverable: at .*\/s walld ended .* foreign_uid.*; 0 events wait/);
+  }
+  const reply = client.reply("s");
+  reply.token("x");
+  assert.equal(await reply.drain({ timeoutMs: 300 }), false);
+  assert.match(await client.check(), /^not recoverable: at .* foreign_uid.*; [02] events wait in memory$/);
+  assert.match(warnings.join("\n"), /ended the connection: not this uid/);
 });
 
 /** Whoever listens there says `answer` to each request, which no daemon can be made to say at will. */
