@@ -5,8 +5,9 @@
     python -m zoo --plans 200            no more than so many plans a bug
 
 A line for each: its name, the plan that found it (`make sim SEED=...` shows it on a patched tree),
-the seconds that took. At the end the tree as it is goes through every plan that was needed, and
-must pass: a simulation that fails for every tree proves nothing. Exit 1 where a bug survives.
+the seconds that took. Its own plan is tried first (`mutants/`); where that kills it no more, the
+line has the one to write there. At the end the tree as it is goes through every plan that killed,
+and must pass: a simulation that fails for every tree proves nothing. Exit 1 where a bug survives.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from itertools import pairwise
 from pathlib import Path
 
 from . import cage
@@ -28,10 +29,10 @@ __all__ = ["main"]
 _BAR = 30
 
 
-def _try(mutant: Mutant | None, seeds: int, first: int = 0, last: int | None = None) -> cage.Fate:
+def _try(mutant: Mutant | None, own: Sequence[str], seeds: int, last: int | None) -> cage.Fate:
     with tempfile.TemporaryDirectory(prefix="walld-zoo-") as folder:
         cage.make_copy(Path(folder), mutant)
-        return cage.run(Path(folder), seeds, first, last)
+        return cage.run(Path(folder), own, seeds, last)
 
 
 class _Progress:
@@ -61,15 +62,17 @@ class _Progress:
             print("\r\x1b[K", end="", flush=True)
 
 
-def _hunt(mutants: list[Mutant], jobs: int, seeds: int, plans: int | None) -> tuple[list[str], int]:
-    """All of them. (names of those that survived, plans that were needed for the others)."""
+def _hunt(
+    mutants: list[Mutant], jobs: int, seeds: int, plans: int | None
+) -> tuple[list[str], list[str]]:
+    """All of them. (names of those that survived, plans that killed the others)."""
     survivors: list[str] = []
-    deepest = 0
+    killers: set[str] = set()
     progress = _Progress(len(mutants))
     with ThreadPoolExecutor(jobs) as pool:
         waiting: dict[Future[cage.Fate], Mutant] = {}
         for mutant in mutants:
-            waiting[pool.submit(_try, mutant, seeds, 0, plans)] = mutant
+            waiting[pool.submit(_try, mutant, (mutant.plan,), seeds, plans)] = mutant
         for future in as_completed(waiting):
             mutant = waiting[future]
             try:
@@ -82,20 +85,22 @@ def _hunt(mutants: list[Mutant], jobs: int, seeds: int, plans: int | None) -> tu
                 survivors.append(mutant.name)
                 word = f"SURVIVED {fate.tried} plans"
             else:
-                deepest = max(deepest, fate.tried)
-                word = f"killed by {fate.plan} (plan {fate.tried})"
+                killers.add(fate.plan)
+                word = f"killed by {fate.plan}"
+                if fate.tried > 1:
+                    word += f" ({mutant.plan} did not)"
             line = f"{mutant.name:<66} {mutant.promise:<4} {word:<34} {fate.seconds:6.1f} s"
             progress.line(f"{line}  {fate.why}".rstrip())
     progress.end()
-    return survivors, deepest
+    return survivors, sorted(killers)
 
 
-def _control(jobs: int, seeds: int, plans: int) -> list[cage.Fate]:
-    """The tree as it is on the same plans. What failed, which must be nothing."""
-    cuts = [plans * at // jobs for at in range(jobs + 1)]
+def _control(jobs: int, plans: list[str]) -> list[cage.Fate]:
+    """The tree as it is on these plans. What failed, which must be nothing."""
+    parts = [part for part in (plans[at::jobs] for at in range(jobs)) if part]
     with ThreadPoolExecutor(jobs) as pool:
-        parts = pool.map(lambda cut: _try(None, seeds, *cut), pairwise(cuts))
-        return [fate for fate in parts if fate.plan is not None]
+        fates = pool.map(lambda part: _try(None, part, 0, len(part)), parts)
+        return [fate for fate in fates if fate.plan is not None]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -110,8 +115,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen:
         parser.error(f"no mutant has {options.only!r} in its name")
     begun = time.monotonic()
-    survivors, deepest = _hunt(chosen, options.jobs, options.seeds, options.plans)
-    failed = _control(options.jobs, options.seeds, deepest)
+    survivors, killers = _hunt(chosen, options.jobs, options.seeds, options.plans)
+    failed = _control(options.jobs, killers)
     for fate in failed:
         print(f"the tree without a bug fails too: {fate.plan}: {fate.why}")
     for name in survivors:
@@ -119,7 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
     killed = len(chosen) - len(survivors)
     passed = "fails some of them" if failed else "passes them"
     print(
-        f"{killed} of {len(chosen)} planted bugs found within {deepest} plans; the tree without "
+        f"{killed} of {len(chosen)} planted bugs found by {len(killers)} plans; the tree without "
         f"them {passed}; {time.monotonic() - begun:.0f} s"
     )
     return 1 if survivors or failed else 0

@@ -3,8 +3,8 @@
 Owns: the copy, the patch, the order in which plans are tried, and what came of it. Refuses: which
 bugs there are (`mutants/`), how many at a time (`__main__.py`).
 
-`python -m zoo.cage FOLDER FIRST LAST SEEDS`, with FOLDER in front of PYTHONPATH, is the inside: it
-runs plans FIRST to LAST of the order against the copy and says how that ended as one JSON line.
+`python -m zoo.cage FOLDER SEEDS LAST PLAN...`, with FOLDER in front of PYTHONPATH, is the inside:
+it runs the first LAST plans of the order against the copy and says how that ended as one JSON line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +31,7 @@ from simulation.plan import Plan
 
 import walld
 
-from .mutants import Mutant
+from .mutants import MUTANTS, Mutant
 
 __all__ = ["FIRST", "Fate", "make_copy", "order", "patched", "run"]
 
@@ -42,15 +43,8 @@ HANG_SECONDS = 30.0
 """Of processor time for one plan, which takes one or two: more is a hang, and is called so."""
 STUCK_SECONDS = 120.0
 """Of real time, for a run that waits for what never comes."""
-_DEADLY = """
-    1891 223 528 1142 1155 7229 333 1939 1649 961 665 489 585 190 981 7811 714 1448 43 105
-    1564 7464 1250 1580 1916 438 1001 1214 1046 32 1171 413 1138 33 50 11 533 380 1146 1385
-    1097 1273 29 52 113 239 501 390 s0 s1 s2 s4 s11 s4167 4399
-    21 35 40 41 65 164 166 177 210 6436 2680 3317 1027 362 729 324 234 242 828 840 53 104 127
-"""
-FIRST = tuple(_DEADLY.split())
-"""Plans that together kill every mutant, the deadliest for its time first. Where the code or the
-simulation has changed so much that one of them kills nobody any more, those behind it may."""
+FIRST = tuple(plan for plan, _ in Counter(mutant.plan for mutant in MUTANTS).most_common())
+"""The plans of all mutants, those of many first: for one whose own plan kills it no more."""
 
 
 class Fate(NamedTuple):
@@ -62,9 +56,12 @@ class Fate(NamedTuple):
     seconds: float
 
 
-def order(seeds: int) -> Iterator[Plan]:
-    """Plans in the order they are tried: the deadly ones, seeds from 0, a crash at every verb."""
-    yield from map(simulation.parse, FIRST)
+def order(own: Sequence[str], seeds: int) -> Iterator[Plan]:
+    """Plans in the order they are tried: these, what kills others, seeds from 0, a crash at every
+    verb.
+    """
+    yield from map(simulation.parse, own)
+    yield from (simulation.parse(plan) for plan in FIRST if plan not in own)
     yield from map(Plan.of, range(seeds))
     yield from simulation.sweep_plans()
 
@@ -90,11 +87,11 @@ def make_copy(folder: Path, mutant: Mutant | None) -> None:
                 (folder / target / mutant.path[len(source) + 1 :]).write_text(patched(mutant))
 
 
-def run(folder: Path, seeds: int, first: int = 0, last: int | None = None) -> Fate:
+def run(folder: Path, own: Sequence[str], seeds: int, last: int | None = None) -> Fate:
     """Try plans of the order on the copy until one of them fails, in a process of its own."""
     path = [str(folder), str(TESTS), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": "0"}
-    what = [str(folder), str(first), str(-1 if last is None else last), str(seeds)]
+    what = [str(folder), str(seeds), str(-1 if last is None else last), *own]
     begun = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-P", "-m", "zoo.cage", *what],
@@ -115,11 +112,11 @@ def run(folder: Path, seeds: int, first: int = 0, last: int | None = None) -> Fa
 # --- inside -----------------------------------------------------------------------------------
 
 
-def _inside(folder: str, first: int, last: int, seeds: int) -> None:
+def _inside(folder: str, seeds: int, last: int, own: Sequence[str]) -> None:
     for module in (walld, walld_client):
         assert str(module.__file__).startswith(folder), f"{module.__file__} is not the copy"
     out, sys.stdout = sys.stdout, io.StringIO()
-    tried, name = first, ""
+    tried, name = 0, ""
 
     def say(plan: str | None, why: str) -> None:
         out.write(json.dumps((plan, why, tried)) + "\n")
@@ -132,7 +129,7 @@ def _inside(folder: str, first: int, last: int, seeds: int) -> None:
     signal.signal(signal.SIGPROF, hung)
     signal.signal(signal.SIGALRM, hung)
     try:
-        for plan in islice(order(seeds), first, None if last < 0 else last):
+        for plan in islice(order(own, seeds), None if last < 0 else last):
             tried += 1
             name = simulation.command(plan).partition("SEED=")[2]
             signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)
@@ -161,4 +158,4 @@ def _reason(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    _inside(sys.argv[1], *map(int, sys.argv[2:]))
+    _inside(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -25,6 +25,8 @@ from pathlib import Path
 
 import pytest
 
+from walld.disk.medium import PROFILES
+
 from . import cage
 from .__main__ import main
 from .mutants import MUTANTS, Mutant
@@ -34,7 +36,7 @@ QUICK = (
     "tokens join a run of reasoning",
     "one user is shown what is another's",
 )
-"""Some that the first plans kill."""
+"""Some that are found fast."""
 QUICK_PLANS = 3
 PROMISES = (cage.ROOT / "walld/ARCHITECTURE.md").read_text()
 
@@ -62,14 +64,21 @@ def test_there_are_many_and_no_two_are_one() -> None:
 @pytest.mark.parametrize("name", QUICK[1:])
 def test_a_bug_is_found(tmp_path: Path, name: str) -> None:
     cage.make_copy(tmp_path, chosen(name))
-    fate = cage.run(tmp_path, seeds=0, last=QUICK_PLANS)
-    assert fate.plan in cage.FIRST[:QUICK_PLANS], fate
+    fate = cage.run(tmp_path, (chosen(name).plan,), seeds=0, last=QUICK_PLANS)
+    assert (fate.plan, fate.tried) == (chosen(name).plan, 1), fate
     assert fate.why
+
+
+def test_where_its_own_plan_does_not_find_it_those_of_others_may(tmp_path: Path) -> None:
+    cage.make_copy(tmp_path, chosen(QUICK[1]))
+    at_once = f"{next(iter(PROFILES))}:1:kill"  # before anything was said
+    fate = cage.run(tmp_path, (at_once,), seeds=0, last=1 + QUICK_PLANS)
+    assert fate.plan in cage.FIRST[:QUICK_PLANS], fate
 
 
 def test_the_tree_without_a_bug_passes_the_same_plans(tmp_path: Path) -> None:
     cage.make_copy(tmp_path, None)
-    fate = cage.run(tmp_path, seeds=0, last=QUICK_PLANS)
+    fate = cage.run(tmp_path, (), seeds=0, last=QUICK_PLANS)
     assert (fate.plan, fate.tried) == (None, QUICK_PLANS), fate
 
 
@@ -77,31 +86,31 @@ def test_it_is_the_copy_that_is_run(tmp_path: Path) -> None:
     """In either package; and what does not even run has proven nothing."""
     for path in ("walld/__init__.py", "clients/python/walld_client/__init__.py"):
         text = (cage.ROOT / path).read_text()
-        broken = Mutant("", path, text, f"raise SystemExit({path!r})\n", "")
+        broken = Mutant("", path, text, f"raise SystemExit({path!r})\n", "", "0")
         folder = tmp_path / path.replace("/", "-")
         cage.make_copy(folder, broken)
         with pytest.raises(RuntimeError, match=path):
-            cage.run(folder, seeds=0, last=1)
+            cage.run(folder, (), seeds=0, last=1)
 
 
 def test_a_patch_that_lacks_a_name_proves_nothing(tmp_path: Path) -> None:
     old = "            own = self._sync_of(engine.sealing.written_no)\n"
     new = "            nobody()\n"
-    cage.make_copy(tmp_path, Mutant("", "walld/daemon/syncer.py", old, new, ""))
+    cage.make_copy(tmp_path, Mutant("", "walld/daemon/syncer.py", old, new, "", "0"))
     with pytest.raises(RuntimeError, match="NameError"):
-        cage.run(tmp_path, seeds=0, last=1)
+        cage.run(tmp_path, (), seeds=0, last=1)
 
 
 def test_a_bug_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"(?:[2-9]|[0-9]{2}) times"):
-        cage.patched(Mutant("", "walld/errors.py", "class ", "", ""))
+        cage.patched(Mutant("", "walld/errors.py", "class ", "", "", "0"))
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", QUICK[0], "--jobs", "1"]) == 0
     line, last = capsys.readouterr().out.splitlines()
-    assert re.match(rf"{QUICK[0]} +L2 +killed by \d+ \(plan \d\) ", line)
-    assert last.startswith("1 of 1 planted bugs found within ")
+    assert re.match(rf"{QUICK[0]} +L2 +killed by \d+ ", line)
+    assert last.startswith("1 of 1 planted bugs found by 1 plans")
 
 
 def test_a_bug_that_survives_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ MUTANTS = (
         "                    stream.synced_seq = part.last_seq\n",
         "                    stream.synced_seq = stream.next_seq - 1\n",
         "B1",
+        "190",
     ),
     Mutant(
         "acknowledged when it is written, before the sync",
@@ -20,6 +21,7 @@ MUTANTS = (
         "            (stream.begin.number, stream.written_seq, stream.synced_seq)\n",
         "            (stream.begin.number, stream.written_seq, stream.written_seq)\n",
         "P4",
+        "1580",
     ),
     Mutant(
         "acknowledged when the sync begins",
@@ -27,6 +29,7 @@ MUTANTS = (
         "        self.syncing_since = loop.now()\n",
         "        self.syncing_since = loop.now()\n        self._engine.synced(sync.target)\n",
         "P4",
+        "190",
     ),
     Mutant(
         "a sync that fails is taken for done",
@@ -38,6 +41,7 @@ MUTANTS = (
         "            return\n",
         "                    _log.error(what)\n            finally:\n                took = 0.0\n",
         "P8",
+        "585",
     ),
     Mutant(
         "a sync that failed is tried again on the same file",
@@ -46,6 +50,7 @@ MUTANTS = (
         "                    _log.error(what)\n"
         "                    engine.commit.written(loop.now())\n",
         "P8",
+        "585",
     ),
     Mutant(
         "only the current segment is synced",
@@ -53,6 +58,7 @@ MUTANTS = (
         "        ids = [segment.segment_id for segment in of]\n",
         "        ids = [segment.segment_id for segment in of[-1:]]\n",
         "P4",
+        "190",
     ),
     Mutant(
         "LOCK names a batch before it is synced",
@@ -61,6 +67,7 @@ MUTANTS = (
         "            self._writer._owner.synced(max(ids, default=0), named_no)\n"
         "            self._files.sync(ids)\n            self._writer.has",
         "P9",
+        "190",
     ),
     Mutant(
         "a sync that follows a write begins before it",
@@ -75,6 +82,7 @@ MUTANTS = (
         "            self.check_owner()\n"
         "            if following",
         "P4",
+        "223",
     ),
     Mutant(
         "a sync begins beside the moving of what another one lost",
@@ -82,6 +90,7 @@ MUTANTS = (
         "            self.syncing_since = None\n            engine",
         "            self.syncing_since = self._under_way = None\n            engine",
         "P8",
+        "4399",
     ),
     Mutant(
         "a sync counts for batches that moved while it ran",
@@ -89,6 +98,7 @@ MUTANTS = (
         "        if sync.generation != self._writer.generation:\n",
         "        if sync.generation > self._writer.generation:\n",
         "P8",
+        "729",
     ),
     Mutant(
         "whoever waits for a sync is told at the write",
@@ -96,6 +106,7 @@ MUTANTS = (
         '            if waiter.level == "written" or recorded_no <= self.sealing.synced_no:\n',
         '            if waiter.level == "written" or recorded_no <= self.sealing.written_no:\n',
         "P4",
+        "211",
     ),
     Mutant(
         "resume of what is gone is acknowledged at once",
@@ -104,6 +115,7 @@ MUTANTS = (
         "self.since)\n",
         "            self._done_with(connection, resume)\n",
         "P4",
+        "239",
     ),
     Mutant(
         "acks only to the connection that spoke last",
@@ -113,5 +125,6 @@ MUTANTS = (
         "            if stream.connection is not None:\n"
         "                stream.connection.dirty.add(stream)\n",
         "P2",
+        "1649",
     ),
 )

@@ -13,6 +13,7 @@ MUTANTS = (
         "        for number, _written, synced in ack.streams:\n",
         "        for number, synced, _synced in ack.streams:\n",
         "P2",
+        "1580",
     ),
     Mutant(
         "client: lets go of frames that are not synced",
@@ -21,6 +22,7 @@ MUTANTS = (
         "stream.refused:\n",
         "                    if last > self.taken_seq(stream) and seq not in stream.refused:\n",
         "P2",
+        "1939",
     ),
     Mutant(
         "client: does not resend",
@@ -28,6 +30,7 @@ MUTANTS = (
         "        everything.extend(self.sent)\n",
         "",
         "P2",
+        "1939",
     ),
     Mutant(
         "client: does not resend what was on its way",
@@ -36,6 +39,7 @@ MUTANTS = (
         "frames.RESUME))\n",
         "",
         "P2",
+        "1142",
     ),
     Mutant(
         "client: resends the newest first",
@@ -43,6 +47,7 @@ MUTANTS = (
         "        everything.extend(self.waiting)\n        self.waiting = everything ",
         "        self.waiting.extend(everything) ",
         "P2",
+        "190",
     ),
     Mutant(
         "client: a token overtakes what waits after EAGAIN",
@@ -50,6 +55,7 @@ MUTANTS = (
         "        self.flowing = False\n        self.backlog.unsend",
         "        self.backlog.unsend",
         "P2",
+        "1142",
     ),
     Mutant(
         "client: an event overtakes what waits after EAGAIN",
@@ -60,6 +66,7 @@ MUTANTS = (
         "\n"
         "    def push",
         "P2",
+        "1891",
     ),
     Mutant(
         "client: a send that was taken in part is sent again whole",
@@ -67,6 +74,7 @@ MUTANTS = (
         "        self.backlog.unsend(stream, taken_bytes)\n",
         "        self.backlog.unsend(stream, 0)\n",
         "P1",
+        "1142",
     ),
     Mutant(
         "client: an event that was taken in part counts as whole",
@@ -74,6 +82,7 @@ MUTANTS = (
         "        if taken != len(frame):\n",
         "        if not taken:\n",
         "P1",
+        "1142",
     ),
     Mutant(
         "client: a send that was taken in part counts as whole",
@@ -81,6 +90,7 @@ MUTANTS = (
         "                        if taken != length + 19:\n",
         "                        if not taken:\n",
         "P1",
+        "1155",
     ),
     Mutant(
         "client: the rest of a resend is begun anew",
@@ -88,6 +98,7 @@ MUTANTS = (
         "            self._out_at += taken\n",
         "            self._out_at += taken if taken == len(self._out) else 0\n",
         "P1",
+        "1155",
     ),
     Mutant(
         "client: does not resume its streams",
@@ -95,6 +106,7 @@ MUTANTS = (
         "        return [framing.encode(hello), *map(framing.encode, resumes)]\n",
         "        return [framing.encode(hello), *map(framing.encode, resumes[:0])]\n",
         "P2",
+        "1046",
     ),
     Mutant(
         "client: does not say that a stream it resumes is released",
@@ -102,6 +114,7 @@ MUTANTS = (
         "            messages.Resume(s.start, s.held_from, s.synced, s.next_seq, s.released)\n",
         "            messages.Resume(s.start, s.held_from, s.synced, s.next_seq, False)\n",
         "P5",
+        "1046",
     ),
     Mutant(
         "client: forgets a stream once its release is sent",
@@ -109,6 +122,7 @@ MUTANTS = (
         "        if stream.is_settled() or (stream.gone and",
         "        if stream.released or (stream.gone and",
         "P5",
+        "1891",
     ),
     Mutant(
         "client: gives up a stream released while the daemon is away",
@@ -116,6 +130,7 @@ MUTANTS = (
         "    if not stream.introduced and not link.is_pushing_next() and not is_wanted:\n",
         "    if not link.is_pushing_next() and not is_wanted:\n",
         "P5",
+        "981",
     ),
     Mutant(
         "client: keeps its drains to itself when the daemon is another",
@@ -123,6 +138,7 @@ MUTANTS = (
         "        for drain_id in self.hearing.drains:\n            self.hold_drain(drain_id)\n",
         "",
         "P2",
+        "1142",
     ),
     Mutant(
         "client: a with block that is left releases, though nothing was saved",
@@ -130,6 +146,7 @@ MUTANTS = (
         "                self._end(messages.End(ID, ID, True))\n",
         "                self._end(messages.End(ID, ID, True), released=self._auto_release)\n",
         "P6",
+        "1891",
     ),
     Mutant(
         "client: an error releases",
@@ -137,6 +154,7 @@ MUTANTS = (
         "        return self._end(app_error(message, kind, detail, self._redact))\n",
         "        return self._end(app_error(message, kind, detail, self._redact), released=True)\n",
         "P6",
+        "1891",
     ),
     Mutant(
         "client: forgets the token that a failed send did not take",
@@ -144,6 +162,7 @@ MUTANTS = (
         "        self.hold(stream, frame)\n        if taken_bytes:\n",
         "        if taken_bytes:\n            self.hold(stream, frame)\n",
         "P2",
+        "223",
     ),
     Mutant(
         "client: forgets what was sent when a send fails",
@@ -151,5 +170,6 @@ MUTANTS = (
         "        self.backlog.rewind()\n        self.remember",
         "        self.backlog.sent.clear()\n        self.backlog.rewind()\n        self.remember",
         "P2",
+        "223",
     ),
 )

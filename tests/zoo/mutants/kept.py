@@ -13,6 +13,7 @@ MUTANTS = (
         "            waiting = [item.item for item in stream.waiting]\n",
         "            waiting = [item.item for item in stream.waiting[1:]]\n",
         "P11",
+        "190",
     ),
     Mutant(
         "one user is shown what is another's",
@@ -20,6 +21,7 @@ MUTANTS = (
         "            streams = [s for s in registry.replies if s.begin.uid == uid]\n",
         "            streams = registry.replies\n",
         "P12",
+        "1891",
     ),
     Mutant(
         "a partial is not synced",
@@ -27,6 +29,7 @@ MUTANTS = (
         "                if is_synced:\n                    file.sync()\n",
         "",
         "T1",
+        "223",
     ),
     Mutant(
         "the name of a partial is not synced",
@@ -34,6 +37,7 @@ MUTANTS = (
         'is_synced=True)\n        self.sync_dir(path.rpartition("/")[0])\n',
         "is_synced=True)\n",
         "T1",
+        "1155",
     ),
     Mutant(
         "the name of a new directory is not synced",
@@ -41,6 +45,7 @@ MUTANTS = (
         '                self.sync_dir("/".join(parts[: depth - 1]))\n',
         "",
         "T1",
+        "223",
     ),
     Mutant(
         "a partial goes before its tombstone is written",
@@ -48,6 +53,7 @@ MUTANTS = (
         "        if is_doubted or facts.wal_until >= self._engine.segments.first_batch:\n",
         "        if facts.wal_until < self._engine.segments.first_batch:\n",
         "K3",
+        "714",
     ),
     Mutant(
         "a resolved orphan gets no tombstone",
@@ -58,5 +64,6 @@ MUTANTS = (
         "            self._engine.registry.remove(stream)\n"
         "            self._engine.orphans.pop(stream.no, None)\n",
         "P6",
+        "1250",
     ),
 )

@@ -19,6 +19,7 @@ MUTANTS = (
         "        if is_unwritten and not stream.is_anew:\n"
         "            return\n",
         "P5",
+        "190",
     ),
     Mutant(
         "released before its first flush, though it has records",
@@ -26,6 +27,7 @@ MUTANTS = (
         "        is_unwritten = stream.records == 0 and not stream.building and kept is None\n",
         "        is_unwritten = stream.synced_seq < 0 and not stream.building and kept is None\n",
         "P5",
+        "223",
     ),
     Mutant(
         "the records of a released reply stay alive",
@@ -33,6 +35,7 @@ MUTANTS = (
         "            self._segments.died(place.batch_no, place.length, after, self.now)\n",
         "            assert after\n",
         "P5",
+        "223",
     ),
     Mutant(
         "a segment goes before what ordered it is synced",
@@ -40,6 +43,7 @@ MUTANTS = (
         "        if oldest.live_bytes or oldest.unlink_after > synced_no:\n",
         "        if oldest.live_bytes:\n",
         "G3",
+        "127",
     ),
     Mutant(
         "a segment goes before the carried copies are synced",
@@ -47,6 +51,7 @@ MUTANTS = (
         "            self._segments.died(was.batch_no, was.length, place.batch_no, None)\n",
         "            self._segments.died(was.batch_no, was.length, 0, None)\n",
         "G3",
+        "1385",
     ),
     Mutant(
         "a carried record does not say that its Begin is in it",
@@ -54,6 +59,7 @@ MUTANTS = (
         "            flags |= Flag.BEGIN\n",
         "            flags |= 0\n",
         "P6",
+        "1891",
     ),
     Mutant(
         "carrying has no budget",
@@ -61,5 +67,6 @@ MUTANTS = (
         "        return (large or many or late) and self._engine.carry_budget > 0\n",
         "        return large\n",
         "P5",
+        "1891",
     ),
 )

@@ -13,6 +13,7 @@ MUTANTS = (
         "            found = self._search(position + BATCH_ALIGNMENT)\n",
         "            found = self.facts.size\n",
         "C3",
+        "177",
     ),
     Mutant(
         "the CRC of a payload is not checked",
@@ -21,6 +22,7 @@ MUTANTS = (
         "        return False, None\n",
         "    if len(payload) != header.payload_bytes:\n        return False, None\n",
         "C2",
+        "1891",
     ),
     Mutant(
         "the CRC of a header is not checked",
@@ -30,6 +32,7 @@ MUTANTS = (
         "    magic, kind",
         "    magic, kind",
         "C2",
+        "1065",
     ),
     Mutant(
         "the CRC of a record is not checked when it is read alone",
@@ -37,6 +40,7 @@ MUTANTS = (
         "    if not check_body(stream_no, body):\n",
         "    if len(body) < BODY_CRC_BYTES:\n",
         "P9",
+        "333",
     ),
     Mutant(
         "what is missing above W is called corrupt",
@@ -45,6 +49,7 @@ MUTANTS = (
         "            if first <= self._last_no:\n"
         "                split = min(last, self._last_no)\n",
         "V1",
+        "585",
     ),
     Mutant(
         "what is missing up to W is called torn",
@@ -52,5 +57,6 @@ MUTANTS = (
         "            if first <= synced_no:\n                split = min(last, synced_no)\n",
         "            if last < self._base_no:\n                split = min(last, synced_no)\n",
         "V1",
+        "961",
     ),
 )

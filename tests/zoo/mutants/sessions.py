@@ -13,6 +13,7 @@ MUTANTS = (
         "append(ledger, messages, None,",
         "append(ledger, [], None,",
         "N2",
+        "390",
     ),
     Mutant(
         "sessions: the log lets go before the file of a session is synced",
@@ -20,6 +21,7 @@ MUTANTS = (
         "        try:\n            file.sync()\n        except OSError:\n",
         "        try:\n            file.size()\n        except OSError:\n",
         "E1",
+        "40",
     ),
     Mutant(
         "sessions: the log lets go though the file was not written",
@@ -30,6 +32,7 @@ MUTANTS = (
         "            except OSError as error:\n"
         '                _log.error("%s", error)\n',
         "N4",
+        "40",
     ),
     Mutant(
         "sessions: an append is acknowledged before the flush",
@@ -38,6 +41,7 @@ MUTANTS = (
         "key=_LEVELS.index))\n",
         '        return self._sessions.reached("taken")\n',
         "P4",
+        "s0",
     ),
     Mutant(
         "sessions: an append at synced is acknowledged when it is written",
@@ -46,6 +50,7 @@ MUTANTS = (
         "key=_LEVELS.index))\n",
         '        return self._sessions.reached("written")\n',
         "P4",
+        "40",
     ),
     Mutant(
         "sessions: two open a session at once",
@@ -54,6 +59,7 @@ MUTANTS = (
         "  # else it has passed on\n",
         "            if not lock.statistics().tasks_waiting:\n",
         "N1",
+        "s0",
     ),
     Mutant(
         "sessions: a start forgets the lines it finds in the log",
@@ -61,6 +67,7 @@ MUTANTS = (
         "restored(key, streams, kept, loop.now())\n",
         "restored(key, streams, kept[:0], loop.now())\n",
         "N3",
+        "s1",
     ),
     Mutant(
         "sessions: a start keeps the lines behind a torn place",
@@ -68,6 +75,7 @@ MUTANTS = (
         "    return Joined(whole, cut)\n",
         "    return Joined(kept, [])\n",
         "H2",
+        "s4167",
     ),
     Mutant(
         "sessions: after a start every open turn counts as lost",
@@ -75,6 +83,7 @@ MUTANTS = (
         "            if process is not None:\n",
         "            if process is not None and ledger.pending_bytes < 0:\n",
         "N5",
+        "390",
     ),
     Mutant(
         "sessions: a turn is never interrupted",
@@ -82,6 +91,7 @@ MUTANTS = (
         "            self._disown(key)\n            self.lost(key, reason)\n",
         "            self._disown(key)\n",
         "N5",
+        "s11",
     ),
     Mutant(
         "sessions: a released reply of a turn is not taken again after a restart",
@@ -89,6 +99,7 @@ MUTANTS = (
         "        is_done = not is_whole or self.registry.is_leaving(producer, start.stream)\n",
         "        is_done = resume.released\n",
         "P6",
+        "s4",
     ),
     Mutant(
         "sessions: a delete leaves lines that wait for their file",
@@ -96,6 +107,7 @@ MUTANTS = (
         "        self.checkpointed(ledger, last_seq, list(ledger.closing), now)\n",
         "        assert last_seq >= 0\n",
         "P5",
+        "s4",
     ),
     Mutant(
         "sessions: an entry that is there already is added again",
@@ -103,5 +115,6 @@ MUTANTS = (
         "    if entry.once and entry.id in state.ids:\n",
         "    if entry.once and entry.id in ():\n",
         "N1",
+        "s2",
     ),
 )

@@ -13,6 +13,7 @@ MUTANTS = (
         "    failed = resync(disk, log_uuid, _tails(log, segments, verdict))\n",
         "    failed = resync(disk, log_uuid, {})\n",
         "P4",
+        "190",
     ),
     Mutant(
         "a start writes the end of a log again and does not sync it",
@@ -20,6 +21,7 @@ MUTANTS = (
         "            file.write_at(data, offset)\n        file.sync()\n",
         "            file.write_at(data, offset)\n",
         "P4",
+        "1916",
     ),
     Mutant(
         "a start takes every stream for an orphan",
@@ -27,5 +29,6 @@ MUTANTS = (
         "    process = watch(found.begin.uid, owner)\n",
         "    process = watch(found.begin.uid, owner) if found.terminal else None\n",
         "L2",
+        "1891",
     ),
 )

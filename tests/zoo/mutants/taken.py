@@ -13,6 +13,7 @@ MUTANTS = (
         "            sent = 0  # I2: the reading side finds out what is wrong\n",
         "            self.close(peer)\n            return\n",
         "I2",
+        "1891",
     ),
     Mutant(
         "a reset ends a connection before it is read to its end",
@@ -26,6 +27,7 @@ MUTANTS = (
         "            elif peer is not None:\n"
         "                if shares.is_paused:\n",
         "I2",
+        "961",
     ),
     Mutant(
         "silence for three seconds is taken for death",
@@ -40,6 +42,7 @@ MUTANTS = (
         '                self._engine.orphan(stream, "agent_lost")\n'
         "        for process in self._processes.overdue(now):\n",
         "L2",
+        "1891",
     ),
     Mutant(
         "the end of a connection is taken for the death of its process",
@@ -49,6 +52,7 @@ MUTANTS = (
         "        if not process.connections:\n"
         '            self._engine.lose(process, "agent_lost")\n\n    def refuse(',
         "L2",
+        "1142",
     ),
     Mutant(
         "the death of a process is never noticed",
@@ -56,6 +60,7 @@ MUTANTS = (
         "            self._exited.append(pidfd)\n",
         "            assert pidfd not in self._exited\n",
         "L2",
+        "528",
     ),
     Mutant(
         "the end of one connection forgets a producer that has another",
@@ -63,6 +68,7 @@ MUTANTS = (
         "        if not producer.streams and not producer.connections:\n",
         "        if not producer.streams:\n",
         "P2",
+        "1891",
     ),
     Mutant(
         "what was taken already is taken again",
@@ -70,6 +76,7 @@ MUTANTS = (
         "        elif event.seq < stream.next_seq:\n",
         "        elif event.seq < stream.written_seq:\n",
         "P2",
+        "190",
     ),
     Mutant(
         "of a run that overlaps what was taken nothing is taken",
@@ -77,6 +84,7 @@ MUTANTS = (
         "            event = self._fresh_part(event, stream.next_seq)\n",
         "            event = event\n",
         "P2",
+        "104",
     ),
     Mutant(
         "tokens join a run of reasoning",
@@ -84,6 +92,7 @@ MUTANTS = (
         "        if run is None or run.kind != kind or first_seq != self.next_seq:\n",
         "        if run is None or first_seq != self.next_seq:\n",
         "P11",
+        "1891",
     ),
     Mutant(
         "another event does not end a run",
@@ -93,6 +102,7 @@ MUTANTS = (
         "        self.waiting.append(Waiting(seq",
         "        self.waiting.append(Waiting(seq",
         "S1",
+        "1891",
     ),
     Mutant(
         "a gap is not said",
@@ -100,5 +110,6 @@ MUTANTS = (
         "            if first_seq > self.last_seq + 1:\n",
         "            if first_seq > self.last_seq + 1 and self.run is None:\n",
         "P10",
+        "333",
     ),
 )

@@ -13,6 +13,7 @@ MUTANTS = (
         "        engine.synced(sync.target)\n",
         "        engine.synced(engine.sealing.written_no)\n",
         "P4",
+        "1046",
     ),
     Mutant(
         "headers say that what is written is synced",
@@ -20,6 +21,7 @@ MUTANTS = (
         "        offset, synced_no = segment.size, engine.sealing.synced_no\n",
         "        offset, synced_no = segment.size, engine.sealing.written_no\n",
         "V1",
+        "s4167",
     ),
     Mutant(
         "the name of an unlinked segment is not synced away",
@@ -32,6 +34,7 @@ MUTANTS = (
         "        except FileNotFoundError:\n"
         "            return\n",
         "P5",
+        "1916",
     ),
     Mutant(
         "what is in the batch being built is not read",
@@ -39,6 +42,7 @@ MUTANTS = (
         "            source += stream.building\n",
         "",
         "Q1",
+        "324",
     ),
     Mutant(
         "a query does not wait for what its process has sent",
@@ -46,6 +50,7 @@ MUTANTS = (
         "        if not seen or all(self._has_taken(connection, item) for item in seen):\n",
         "        if not seen or any(self._has_taken(connection, item) for item in seen) or seen:\n",
         "Q1",
+        "10",
     ),
     Mutant(
         "a cancelled reply is called complete",
@@ -53,6 +58,7 @@ MUTANTS = (
         '        self.status = "complete" if event.clean else "cancelled"\n',
         '        self.status = "complete"\n',
         "I3",
+        "223",
     ),
     Mutant(
         "the finish of an end is not kept",
@@ -60,6 +66,7 @@ MUTANTS = (
         "            self.finish_reason = event.finish_reason\n",
         "            pass\n",
         "I3",
+        "223",
     ),
     Mutant(
         "a reply whose process is there is called crashed",
@@ -67,5 +74,6 @@ MUTANTS = (
         '            self.status = "live" if live else "crashed"\n',
         '            self.status = "crashed"\n',
         "I3",
+        "1891",
     ),
 )

@@ -17,6 +17,7 @@ MUTANTS = (
         "            except OSError as error:\n"
         '                _log.error("write: %s", error)\n',
         "P8",
+        "1891",
     ),
     Mutant(
         "a short write is not continued",
@@ -24,6 +25,7 @@ MUTANTS = (
         "        while done < len(data):\n",
         "        while not done:\n",
         "P4",
+        "1891",
     ),
     Mutant(
         "a short write is continued from the beginning",
@@ -31,6 +33,7 @@ MUTANTS = (
         "            taken = file.write_at(data[done:], offset + done)\n",
         "            taken = file.write_at(data, offset + done)\n",
         "P4",
+        "1891",
     ),
     Mutant(
         "a partial's short write is not continued",
@@ -38,6 +41,7 @@ MUTANTS = (
         "    while written < len(data):\n",
         "    while not written:\n",
         "T1",
+        "1155",
     ),
     Mutant(
         "a full disk: one batch too many is cut off",
@@ -48,6 +52,7 @@ MUTANTS = (
         "            await self._thread.run(lambda: self._files.cut(segment.segment_id, "
         "size))\n",
         "P7",
+        "1649",
     ),
     Mutant(
         "a disk that was full goes on writing ends alone",
@@ -55,6 +60,7 @@ MUTANTS = (
         "        self._engine.disk_full = self._engine.sealing.ends_only = False\n",
         "        self._engine.disk_full = False\n",
         "P7",
+        "714",
     ),
     Mutant(
         "the names of new segments are not synced",
@@ -63,6 +69,7 @@ MUTANTS = (
         "                self.disk.sync_dir(WAL_DIR)\n",
         "            if segment_id in self._unnamed:\n",
         "P4",
+        "223",
     ),
     Mutant(
         "a failed sync: what was written behind it is not written again",
@@ -70,6 +77,7 @@ MUTANTS = (
         "range(self.synced_no + 1, self.reached_no + 1)]\n        self.written_no",
         "range(self.synced_no + 1, self.written_no + 1)]\n        self.written_no",
         "P8",
+        "223",
     ),
     Mutant(
         "a poisoned segment keeps its place in the order of numbers",
@@ -77,6 +85,7 @@ MUTANTS = (
         "                segment.first_batch = min(segment.first_batch, synced_no + 1)\n",
         "                assert segment.first_batch\n",
         "G1",
+        "4399",
     ),
     Mutant(
         "a failed sync poisons the current segment alone",
@@ -84,6 +93,7 @@ MUTANTS = (
         "            if segment.last_batch > synced_no or segment is self._list[-1]:\n",
         "            if segment is self._list[-1]:\n",
         "P8",
+        "362",
     ),
     Mutant(
         "a column is one bit too narrow for its largest value",
@@ -91,6 +101,7 @@ MUTANTS = (
         "    if largest < 1 << 8:\n",
         "    if largest <= 1 << 8:\n",
         "P9",
+        "1155",
     ),
     Mutant(
         "a flush waits for company beyond the bound",
@@ -98,6 +109,7 @@ MUTANTS = (
         "        return 0.0 if self._hurry_flush else self._oldest + self.linger\n",
         "        return 0.0 if self._hurry_flush else self._oldest + 3 * self.bound\n",
         "P3",
+        "585",
     ),
     Mutant(
         "what nobody waits for is never synced",
@@ -105,6 +117,7 @@ MUTANTS = (
         "        return self._unsynced_since + min(period, self.bound)\n",
         "        return self._unsynced_since + 100 * period\n",
         "P4",
+        "333",
     ),
     Mutant(
         "a stop does not flush",
@@ -112,6 +125,7 @@ MUTANTS = (
         "                await self.flusher.finish()\n                if",
         "                await self.syncer.sync_all()\n                if",
         "P1",
+        "1448",
     ),
     Mutant(
         "a stop does not sync",
@@ -119,6 +133,7 @@ MUTANTS = (
         "        await self._syncer.sync_all()\n        if",
         "        self._syncer.wake()\n        if",
         "P4",
+        "1916",
     ),
     Mutant(
         "a batch that was written again with the others is written once more",
@@ -128,5 +143,6 @@ MUTANTS = (
         "                if sealed.batch.batch_no < self._engine.sealing.synced_no:\n"
         "                    return 0.0",
         "W1",
+        "7229",
     ),
 )
