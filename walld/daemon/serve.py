@@ -254,13 +254,12 @@ class Daemon:
         gc.set_threshold(50_000, 20, 50)
         self._ready.set()
         self.intake.open()
-        took = time.perf_counter() - begun
         _log.info(
             "ready: %d streams, %d partials, %d bytes of log read in %.3f s",
             len(self.engine.registry.replies),
             len(self.engine.kept),
             mended.scanned_bytes,
-            took,
+            time.perf_counter() - begun,
         )
         self.notifier.status("ready")
 
