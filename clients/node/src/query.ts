@@ -152,12 +152,12 @@ export class Query implements Asks {
 
 /**
  * Say hello there. Throws Unavailable where nobody listens, or where they let this process not in; what
- * somebody busy says later than `withinMs` is not waited for.
+ * somebody busy says later than `withinMs` behind that is not waited for.
  */
 export async function knock(path: string, withinMs: number): Promise<void> {
-  const until = performance.now() + withinMs;
+  let until: number | undefined;
   try {
-    (await Conversation.begin(path, () => until)).close();
+    (await Conversation.begin(path, () => (until ??= performance.now() + withinMs))).close();
   } catch (error) {
     if (!(error instanceof Late)) throw error;
   }
@@ -184,21 +184,29 @@ class Conversation {
     this.socket.unref();
   }
 
-  /** Connect and wait for Welcome, until a time that may move while it is waited for. */
+  /**
+   * Connect and wait for Welcome, until a time that may move while it is waited for. It is asked for once the
+   * Hello is sent: the kernel connects at once or not at all, however late a busy program hears of it.
+   */
   static begin(path: string, until: () => number): Promise<Conversation> {
     return new Promise((resolve, reject) => {
       const made = new Conversation(path);
+      let timer: NodeJS.Timeout | undefined;
       const end = (error: Error): void => {
         clearTimeout(timer);
         reject(error);
         made.end(error);
       };
-      const leftMs = (): number => until() - performance.now();
+      let wasLate = false;
       const late = (): void => {
-        if (leftMs() > 0) timer = after(leftMs(), late);
-        else end(tooLate(path));
+        const leftMs = until() - performance.now();
+        if (wasLate && leftMs <= 0) {
+          end(tooLate(path));
+          return;
+        }
+        wasLate = leftMs <= 0; // once more: what came while the program was busy is read before
+        timer = after(leftMs, late);
       };
-      let timer = after(leftMs(), late);
       const welcomed = (): void => {
         clearTimeout(timer);
         resolve(made);
@@ -211,6 +219,7 @@ class Conversation {
         const hello = encodeFrame("Hello", HELLO);
         const taken = takenFirst(made.socket, hello);
         if (!(taken < 0) && taken !== hello.length) made.socket.write(hello.subarray(taken));
+        timer = after(until() - performance.now(), late);
       });
     });
   }

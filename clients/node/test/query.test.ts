@@ -7,6 +7,7 @@ import { createServer, type AddressInfo, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
+import { setImmediate as immediate } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 
 import { Unavailable, connect } from "walld-client";
@@ -104,7 +105,8 @@ const SEES_OFF = `
   server.listen({ path: workerData.path }, () => parentPort.postMessage("listening"));
 `;
 
-test("who is not let in is told why, and never called recoverable", async (t) => {
+/** The path of such a door. */
+async function seenOff(t: TestContext): Promise<string> {
   const home = mkdtempSync(join(tmpdir(), "walld-no-"));
   t.after(() => rmSync(home, { recursive: true }));
   const path = join(home, "s");
@@ -112,6 +114,11 @@ test("who is not let in is told why, and never called recoverable", async (t) =>
   const door = new Worker(SEES_OFF, { eval: true, workerData: { path, no: encodeFrame("Error", fields) } });
   t.after(() => door.terminate());
   await once(door, "message");
+  return path;
+}
+
+test("who is not let in is told why, and never called recoverable", async (t) => {
+  const path = await seenOff(t);
   const warnings: string[] = [];
   const listen = (warning: Error): void => void warnings.push(warning.message);
   process.on("warning", listen);
@@ -127,6 +134,26 @@ test("who is not let in is told why, and never called recoverable", async (t) =>
   assert.equal(await reply.drain({ timeoutMs: 300 }), false);
   assert.match(await client.check(), /^not recoverable: at .* foreign_uid.*; [02] events wait in memory$/);
   assert.match(warnings.join("\n"), /ended the connection: not this uid/);
+});
+
+test("a program that is too busy to hear it is not called recoverable either", async (t) => {
+  const busy = (): void => {
+    for (const until = performance.now() + 60; performance.now() < until; );
+  };
+  const client = connect(await seenOff(t));
+  t.after(() => client.close(0));
+  const atOnce = client.check();
+  busy();
+  assert.match(await atOnce, /^not recoverable: at .* foreign_uid/);
+  const inATurn = client.check();
+  setImmediate(busy);
+  assert.match(await inATurn, /^not recoverable: at .* foreign_uid/);
+  const nobody = connect(join(tmpdir(), "walld-no-one", "s"));
+  t.after(() => nobody.close(0));
+  await immediate(); // behind it timers come before what the kernel says
+  const alone = nobody.check();
+  busy();
+  assert.match(await alone, /^not recoverable: no walld at /);
 });
 
 /** Whoever listens there says `answer` to each request, which no daemon can be made to say at will. */
