@@ -15,6 +15,7 @@ import pytest
 import walld_client
 from fake_daemon import FakeDaemon
 from fake_ledger import FakeLedger
+from walld_client import opaque
 from walld_client.redacting import redacted
 from walld_client.wire import messages as wire
 
@@ -73,6 +74,11 @@ def test_what_holds_no_text_stays() -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     value = {"n": 1, "f": 1.5, "b": True, "none": None, "raw": b"secret", "at": at}
     assert redacted(value, hidden) == value
+
+
+def test_fields_are_what_they_are_without_it() -> None:
+    login = Login("x", [b"raw", datetime(2026, 1, 1, tzinfo=UTC)])
+    assert opaque.value_bytes(redacted(login, str)) == opaque.value_bytes(login)
 
 
 def test_no_text_of_a_session_or_an_error_passes_it(

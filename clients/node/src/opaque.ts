@@ -10,6 +10,7 @@
 import { decode, encode } from "@msgpack/msgpack";
 
 import { INFO_BYTES_MAX } from "./limits.ts";
+import { Looped, takenApart, type Trail } from "./loops.ts";
 import * as wtf8 from "./wtf8.ts";
 
 const DEPTH_MAX = 64;
@@ -72,7 +73,11 @@ function packed(value: unknown): Uint8Array {
 }
 
 /** `value` out of nothing but what msgpack holds. */
-export function plain(value: unknown, depth = 0): unknown {
+export function plain(value: unknown): unknown {
+  return takenApart((trail) => apart(value, 0, trail));
+}
+
+function apart(value: unknown, depth: number, trail: Trail): unknown {
   switch (typeof value) {
     case "string":
       return value.toWellFormed();
@@ -90,23 +95,35 @@ export function plain(value: unknown, depth = 0): unknown {
   if (value === null || value instanceof Uint8Array) return value;
   if (depth >= DEPTH_MAX) return shown(value);
   try {
-    const told = value as { toJSON?: (key: string) => unknown };
-    if (typeof told.toJSON === "function") return plain(told.toJSON(""), depth + 1);
-    if (Array.isArray(value)) return value.map((one) => plain(one, depth + 1));
-    const fields: Record<string, unknown> = {};
-    for (const [key, one] of Object.entries(value)) {
-      if (one !== undefined && typeof one !== "function" && typeof one !== "symbol") {
-        Object.defineProperty(fields, key.toWellFormed(), {
-          value: plain(one, depth + 1), // as a property of its own, whatever its name is
-          enumerable: true,
-          configurable: true,
-        });
-      }
+    const { toJSON } = value as { toJSON?: (key: string) => unknown };
+    const told = typeof toJSON === "function" ? toJSON.call(value, "") : value;
+    if (typeof told !== "object" || told === null) return apart(told, depth + 1, trail);
+    if (!trail.enters(value)) return Object.prototype.toString.call(value);
+    try {
+      return told === value ? parts(value, depth + 1, trail) : apart(told, depth + 1, trail);
+    } finally {
+      trail.leaves(value);
     }
-    return fields;
-  } catch {
+  } catch (error) {
+    if (error instanceof Looped) throw error;
     return shown(value);
   }
+}
+
+/** What stands in an array or an object. */
+function parts(value: object, depth: number, trail: Trail): unknown {
+  if (Array.isArray(value)) return value.map((one) => apart(one, depth, trail));
+  const fields: Record<string, unknown> = {};
+  for (const [key, one] of Object.entries(value)) {
+    if (one !== undefined && typeof one !== "function" && typeof one !== "symbol") {
+      Object.defineProperty(fields, key.toWellFormed(), {
+        value: apart(one, depth, trail), // as a property of its own, whatever its name is
+        enumerable: true,
+        configurable: true,
+      });
+    }
+  }
+  return fields;
 }
 
 /** Integers that fit a number as numbers. Throws where it nests too deep. */

@@ -198,6 +198,29 @@ test("mistakes of the program are thrown, nothing else is", (t) => {
   }
 });
 
+/** Nodes that name their parent: back at the root in as many ways as it has children. */
+function tree(): object {
+  const root = { name: "root", seen: new Date(0), children: [] as object[] };
+  for (const name of ["a", "b"]) root.children.push({ name, parent: root, seen: root.seen, children: [] });
+  return root;
+}
+
+test("a value that has itself within it in two ways is sent, each part of it once", async () => {
+  const at = "1970-01-01T00:00:00.000Z";
+  const children = ["a", "b"].map((name) => ({ name, parent: "[object Object]", seen: at, children: [] }));
+  const told = { name: "root", seen: at, children };
+  const reply = shared.client().reply("looped", { meta: { tree: tree() } });
+  reply.tool("t", tree(), { callId: "c" });
+  reply.toolResult(tree(), { callId: "c" });
+  reply.event("e", tree());
+  reply.error("no", { detail: tree() });
+  const found = await shared.client().recover("looped");
+  assert.deepEqual(found!.meta, { tree: told });
+  assert.deepEqual(JSON.parse(found!.segments[0]!.arguments!), told);
+  assert.deepEqual(found!.segments[0]!.result, told);
+  assert.deepEqual(found!.error!.detail, told);
+});
+
 test("what redact is given is what is sent", async () => {
   const client = shared.client({ redact: (text) => text.replaceAll("secret", "***") });
   const reply = client.reply("private");

@@ -22,6 +22,7 @@ from walld_client.errors import Unavailable
 from walld_client.given import Dict, Ident, Name, as_declared
 from walld_client.ids import new_entry_id
 from walld_client.limits import APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX
+from walld_client.loops import Trail, taken_apart
 from walld_client.wire import messages
 
 __all__ = [
@@ -48,6 +49,7 @@ _SAID = {
 """What is said to a model. Elsewhere NaN is null: no work stops for a number that a tool gave."""
 _DEPTH_MAX = 200
 _REPR_CHARS_MAX = 1024
+_PARTS = (Mapping, list, tuple, set, frozenset, msgspec.Struct)
 _AROUND_BYTES = 1024
 """What stands around a list of messages in a payload."""
 _NAMED_BYTES = 8 * 1024
@@ -128,7 +130,7 @@ def check_size(entries: Sequence[messages.NewEntry]) -> None:
 def check_said(type: str, payload: Mapping[str, Any]) -> None:  # noqa: A002
     """ValueError where what is said to a model holds a number that JSON cannot hold."""
     for name in _SAID.get(type, ()):
-        if where := _not_finite(payload.get(name), name):
+        if where := _not_finite(payload.get(name), name, {}):
             raise ValueError(f"{where} of a {type} is NaN or infinite, which JSON cannot hold")
 
 
@@ -157,7 +159,8 @@ def json_text(value: object) -> bytes:
         return msgspec.json.encode(value, enc_hook=opaque.held)
     except Exception:  # a lone surrogate, a key that is no str, a loop: take it apart
         try:
-            return json.dumps(_plain(value, 0), separators=(",", ":")).encode()
+            plain = taken_apart(lambda trail: _plain(value, 0, trail))
+            return json.dumps(plain, separators=(",", ":")).encode()
         except RecursionError:
             text = f"nests far too deep to be JSON text: an entry has {_DEPTH_MAX} levels at most"
             raise ValueError(f"a {type(value).__name__} {text}") from None
@@ -175,27 +178,33 @@ def read_json(text: bytes) -> Any:
         raise Unavailable(f"walld answered what this client cannot read: {error}") from error
 
 
-def _plain(value: object, depth: int) -> object:
+def _plain(value: object, depth: int, trail: Trail) -> object:
     """`value` out of nothing but what JSON holds, every text as it is."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if depth < _DEPTH_MAX:
-        if isinstance(value, Mapping):
+    if depth >= _DEPTH_MAX or not isinstance(value, _PARTS):
+        return repr(value)[:_REPR_CHARS_MAX]
+    if not trail.enters(value):
+        return f"<{type(value).__name__}>"
+    fields = msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
+    try:
+        if isinstance(fields, Mapping):
             return {
-                key if isinstance(key, str) else str(key): _plain(one, depth + 1)
-                for key, one in value.items()
+                key if isinstance(key, str) else str(key): _plain(one, depth + 1, trail)
+                for key, one in fields.items()
             }
-        if isinstance(value, (list, tuple, set, frozenset)):
-            return [_plain(one, depth + 1) for one in value]
-        if isinstance(value, msgspec.Struct):
-            return _plain(msgspec.structs.asdict(value), depth + 1)
-    return repr(value)[:_REPR_CHARS_MAX]
+        return [_plain(one, depth + 1, trail) for one in fields]
+    finally:
+        trail.leaves(value)
 
 
-def _not_finite(value: object, name: str, depth: int = 0) -> str:
-    """Where in `value`, which is called `name`, a NaN or an infinity stands; "" where none does."""
+def _not_finite(value: object, name: str, met: dict[int, object], depth: int = 0) -> str:
+    """Where in `value`, which is called `name`, a NaN or an infinity stands; "" where none does.
+
+    met: what was looked into, once is enough.
+    """
     if isinstance(value, float):
         return "" if math.isfinite(value) else name
     inner: Iterable[tuple[object, object]] = ()
@@ -203,8 +212,10 @@ def _not_finite(value: object, name: str, depth: int = 0) -> str:
         inner = value.items()
     elif isinstance(value, (list, tuple, set, frozenset)):
         inner = enumerate(value)
-    if depth < _DEPTH_MAX:
+    if inner and depth < _DEPTH_MAX and id(value) not in met:
+        met[id(value)] = value
         for key, one in inner:
-            if found := _not_finite(one, f"{name}[{opaque.clean(repr(key), 100)}]", depth + 1):
+            place = f"{name}[{opaque.clean(repr(key), 100)}]"
+            if found := _not_finite(one, place, met, depth + 1):
                 return found
     return ""

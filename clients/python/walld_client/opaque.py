@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from walld_client.limits import INFO_BYTES_MAX
+from walld_client.loops import Looped, Trail, taken_apart
 from walld_client.wire.exact import KINDS, exact
 
 __all__ = [
@@ -24,15 +26,20 @@ __all__ = [
     "info_bytes",
     "json_bytes",
     "payload_bytes",
+    "shown",
     "text_bytes",
     "value_bytes",
 ]
 
 _DEPTH_MAX = 64
 _REPR_CHARS_MAX = 1024
+_PARTS = (Mapping, list, tuple, set, frozenset)
+_PACKED = (bytes, bytearray, datetime)
+"""What msgpack has forms of its own for, and JSON none."""
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Its repr, whatever that does."""
     try:
         return repr(value)
     except Exception:
@@ -51,7 +58,7 @@ def held(value: object) -> object:
     """What is encoded for a value of a class that msgspec does not know."""
     if isinstance(value, KINDS):
         return exact(value)
-    return dict(value) if isinstance(value, Mapping) else _shown(value)
+    return dict(value) if isinstance(value, Mapping) else shown(value)
 
 
 _msgpack = msgspec.msgpack.Encoder(enc_hook=held)
@@ -61,15 +68,15 @@ _json = msgspec.json.Encoder(enc_hook=held)
 def builtin(value: object) -> object:
     """A dict, a list, a text or a number that is encoded as the value is."""
     try:
-        return msgspec.to_builtins(value, enc_hook=held)
+        return msgspec.to_builtins(value, enc_hook=held, builtin_types=_PACKED)
     except Exception:
-        return _shown(value)
+        return shown(value)
 
 
 def clean(text: str, bytes_max: int) -> str:
     """`text` as msgpack can hold it: no lone surrogate, at most `bytes_max` bytes of UTF-8."""
     if type(text) is not str:
-        text = exact(text) if isinstance(text, str) else _shown(text)
+        text = exact(text) if isinstance(text, str) else shown(text)
     if len(text) * 3 <= bytes_max and text.isascii():
         return text
     safe = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -96,11 +103,11 @@ def json_bytes(value: object) -> bytes:
     if isinstance(value, str):
         return text_bytes(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
-        value = _shown(bytes(value))
+        value = shown(bytes(value))
     try:
         return _json.encode(value)
     except Exception:
-        return _json.encode(_plain(value, 0))
+        return _json.encode(_plain(value))
 
 
 def payload_bytes(value: object, bytes_max: int) -> tuple[bytes, int]:
@@ -124,7 +131,7 @@ def value_bytes(value: object) -> bytes:
     encoded = _encoded(value)
     if len(encoded) <= INFO_BYTES_MAX:
         return encoded
-    start = clean(_shown(value)[:_REPR_CHARS_MAX], INFO_BYTES_MAX // 2)
+    start = clean(shown(value)[:_REPR_CHARS_MAX], INFO_BYTES_MAX // 2)
     return _msgpack.encode({"truncated_from": len(encoded), "repr": start})
 
 
@@ -133,11 +140,15 @@ def _encoded(value: object) -> bytes:
         return _msgpack.encode(value)
     except Exception:
         # A lone surrogate, an int beyond 64 bits, a loop: take it apart.
-        return _msgpack.encode(_plain(value, 0))
+        return _msgpack.encode(_plain(value))
 
 
-def _plain(value: object, depth: int) -> object:
+def _plain(value: object) -> object:
     """`value` out of nothing but what msgpack and JSON hold."""
+    return taken_apart(lambda trail: _apart(value, 0, trail))
+
+
+def _apart(value: object, depth: int, trail: Trail) -> object:
     if isinstance(value, str):
         return clean(value, len(value) * 4 + 4)
     if value is None or isinstance(value, (bool, float)):
@@ -146,13 +157,17 @@ def _plain(value: object, depth: int) -> object:
         return bytes(value)
     if isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else str(value)
-    if depth < _DEPTH_MAX:
-        try:
-            if isinstance(value, Mapping):
-                return {str(_plain(k, depth + 1)): _plain(v, depth + 1) for k, v in value.items()}
-            if isinstance(value, (list, tuple, set, frozenset)):
-                return [_plain(item, depth + 1) for item in value]
-        except Exception:
-            return f"<{type(value).__name__}>"
-    shown = _shown(value)
-    return clean(shown[:_REPR_CHARS_MAX], _REPR_CHARS_MAX * 4)
+    if depth >= _DEPTH_MAX or not isinstance(value, _PARTS):
+        return clean(shown(value)[:_REPR_CHARS_MAX], _REPR_CHARS_MAX * 4)
+    if not trail.enters(value):
+        return f"<{type(value).__name__}>"
+    try:
+        if isinstance(value, Mapping):
+            return {str(_plain(k)): _apart(v, depth + 1, trail) for k, v in value.items()}
+        return [_apart(item, depth + 1, trail) for item in value]
+    except Looped:
+        raise
+    except Exception:
+        return f"<{type(value).__name__}>"
+    finally:
+        trail.leaves(value)

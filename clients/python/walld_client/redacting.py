@@ -14,11 +14,14 @@ from typing import Any
 from uuid import UUID
 
 from walld_client import opaque
+from walld_client.loops import Trail, taken_apart
 from walld_client.wire.exact import exact
 
 __all__ = ["Redact", "checked", "redacted", "redacted_json"]
 
 Redact = Callable[[str], str]
+_DEPTH_MAX = 200
+_PARTS = (Mapping, list, tuple, set, frozenset)
 _NO_TEXT = (int, float, bytes, bytearray, memoryview, date, time, timedelta, Decimal, UUID)
 
 
@@ -39,17 +42,35 @@ def checked(redact: Redact | None) -> Redact | None:
 def redacted(value: Any, redact: Redact) -> Any:
     """`value` with every text in it changed by `redact`; keys stay.
 
-    Also what an object of another class is sent as: its fields, or its repr.
+    Also what an object of another class is sent as: its fields, or its repr. So is what nests
+    deeper than an entry may.
     """
+    return taken_apart(lambda trail: _redacted(value, redact, 0, trail))
+
+
+def _redacted(value: Any, redact: Redact, depth: int, trail: Trail) -> Any:
     if isinstance(value, str):
         return redact(exact(value))
-    if isinstance(value, Mapping):
-        return {key: redacted(one, redact) for key, one in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [redacted(one, redact) for one in value]
     if value is None or isinstance(value, _NO_TEXT):
         return value
-    return redacted(opaque.builtin(value), redact)
+    if depth >= _DEPTH_MAX:
+        return redact(opaque.shown(value))
+    if not isinstance(value, _PARTS):
+        return _redacted(opaque.builtin(value), redact, depth + 1, trail)
+    if not trail.enters(value):
+        return f"<{type(value).__name__}>"
+    try:
+        if isinstance(value, Mapping):  # loops, for in Python 3.11 a comprehension is a call more
+            fields = {}
+            for key, one in value.items():
+                fields[key] = _redacted(one, redact, depth + 1, trail)
+            return fields
+        listed = []
+        for one in value:
+            listed.append(_redacted(one, redact, depth + 1, trail))  # noqa: PERF401
+        return listed
+    finally:
+        trail.leaves(value)
 
 
 def redacted_json(text: str, redact: Redact) -> str:

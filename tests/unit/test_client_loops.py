@@ -1,0 +1,99 @@
+"""Values that contain themselves: what is sent of them, and that the call returns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from walld_client import entries, opaque
+from walld_client.endings import app_error
+from walld_client.loops import Looped, Trail, taken_apart
+from walld_client.redacting import redacted, redacted_json
+
+
+def tree() -> dict[str, Any]:
+    """Nodes that name their parent: back at the root in as many ways as it has children."""
+    root: dict[str, Any] = {"name": "root", "place": (), "children": []}
+    for name in ("a", "b"):
+        root["children"].append({"name": name, "parent": root, "place": (), "children": []})
+    return root
+
+
+def hidden(text: str) -> str:
+    return text.replace("root", "***")
+
+
+TOLD = {
+    "name": "root",
+    "place": [],
+    "children": [
+        {"name": name, "parent": "<dict>", "place": [], "children": []} for name in ("a", "b")
+    ],
+}
+WAYS = {
+    "msgpack": lambda value: msgspec.msgpack.decode(opaque.value_bytes(value)),
+    "json": lambda value: json.loads(opaque.json_bytes(value)),
+    "entry": lambda value: json.loads(entries.json_text(value)),
+    "redacted": lambda value: json.loads(entries.json_text(redacted(value, str))),
+    "detail": lambda value: msgspec.msgpack.decode(app_error("", None, value, str).detail or b""),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_part_of_it_is_sent_once(way: str) -> None:
+    assert WAYS[way](tree()) == TOLD
+
+
+def test_what_is_said_to_a_model_is_looked_through_once() -> None:
+    entries.check_said("message", {"content": tree()})
+    bad = tree()
+    bad["children"][1]["at"] = [1.0, float("nan")]
+    with pytest.raises(ValueError, match=r"content\['children'\]\[1\]\['at'\]\[1\] of a message"):
+        entries.check_said("message", {"content": bad})
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_merely_comes_twice_is_sent_twice(way: str) -> None:
+    twice = {"odd": "\ud83d", "n": [1, 2]}
+    found = WAYS[way]([twice, twice, {1: twice}])
+    assert found[0] == found[1] == (found[2].get("1") or found[2].get(1))
+    assert found[0]["n"] == [1, 2]
+
+
+def test_a_row_within_itself() -> None:
+    class Row(msgspec.Struct):
+        name: str
+        all: list[Any]
+
+    row = Row("a", [])
+    row.all += [row, row]
+    assert json.loads(entries.json_text({"row": row})) == {
+        "row": {"name": "a", "all": ["<Row>", "<Row>"]}
+    }
+
+
+def test_redact_sees_what_nests_too_deep_for_an_entry_as_its_repr() -> None:
+    deep: Any = ["root"]
+    for _ in range(600):
+        deep = [deep]
+    assert b"root" not in entries.json_text(redacted(deep, hidden))
+    assert "root" not in redacted_json(json.dumps(deep), hidden)
+    assert b"***" in entries.json_text(redacted(deep, hidden))
+
+
+def test_what_fails_on_the_way_leaves_the_trail() -> None:
+    part: list[Any] = []
+
+    def take(trail: Trail) -> int:
+        for _ in range(2):
+            assert trail.enters(part)
+            trail.leaves(part)
+        return 7
+
+    assert taken_apart(take) == 7
+    trail = Trail(once=False)
+    assert trail.enters(part)
+    with pytest.raises(Looped):
+        trail.enters(part)
