@@ -258,6 +258,11 @@ def test_the_gate(
     session.checkpoint_workspace(work, [f"{n:0100}" for n in range(2500)])
     then = session.resume_check()["workspace"]["then"]
     assert (len(then["files"]), then["head"], "_artifact" in then) == (2501, None, False)
+    last = len(session.events())
+    session.checkpoint_workspace(work)
+    (entry,) = session.events(last)
+    assert entry["payload"]["fingerprint"]["files"] == {}, "the log has them all"
+    assert session.resume_check()["workspace"]["then"]["files"] == then["files"]
     turn = session.submit("go on")
     turn.intent(SAID, {}, side_effect="external-write", resume_policy="never-rerun", call_id="c")
     turn.tool_started("c")

@@ -383,7 +383,10 @@ def test_the_gate_is_told_what_the_workspace_is(
     assert given["files"] == {"a": hashed, "b": None}
     assert session.resume_check(workspace={"head": "x"})["asked"] == {"workspace": {"head": "x"}}
     session.checkpoint_workspace(tmp_path, [Path("c")])
-    assert payloads(ledger)[-1][1]["fingerprint"]["files"] == {"a": hashed, "b": None, "c": None}
+    assert payloads(ledger)[-1][1]["fingerprint"]["files"] == {"c": None}, "it has the others"
+    (tmp_path / "b").write_bytes(b"x")
+    session.checkpoint_workspace(tmp_path)
+    assert payloads(ledger)[-1][1]["fingerprint"]["files"] == {"b": hashed}
 
 
 # --- the page of the client -----------------------------------------------------------------------

@@ -151,12 +151,17 @@ class SessionSteps(Appending):
     def checkpoint_workspace(self, root: Path, files: Files = ()) -> Steps[Entry]:
         """Remember what the workspace is now, for `resume_check` to compare.
 
-        files: beside those that the session knows by now, which are hashed anew.
+        files: beside those that the session knows by now, which are hashed anew; the log gets the
+        hashes that it does not have.
         """
-        named = dict.fromkeys(
-            [*(yield from self._known_files()), *(os.fspath(one) for one in files)]
-        )
-        found = yield Done(lambda: workspace_fingerprint(root, named))
+        known = yield from self._known_files()
+        given = [os.fspath(one) for one in files]
+        found = yield Done(lambda: workspace_fingerprint(root, [*known, *given]))
+        found["files"] = {
+            path: hashed
+            for path, hashed in found["files"].items()
+            if path not in known or known[path] != hashed
+        }
         made = [
             draft("lifecycle", {"kind": "workspace_checkpoint", "fingerprint": one})
             for one in fingerprint_pieces(found)
@@ -177,11 +182,11 @@ class SessionSteps(Appending):
         found: dict[str, Any] | None = yield from self.project("resume", **arguments)
         return found
 
-    def _known_files(self) -> Steps[list[str]]:
-        """The files that the log has hashes of, as the gate says; no artifact is looked at."""
+    def _known_files(self) -> Steps[dict[str, Any]]:
+        """What the log has as the hashes of files, as the gate says; no artifact is looked at."""
         gate = yield from self.project("resume", missing_artifacts=[])
         then = ((gate or {}).get("workspace") or {}).get("then") or {}
-        return list(then.get("files") or ())
+        return dict(then.get("files") or ())
 
     @as_declared
     def forked(self, at: Beginning | None, new_id: Ident, whole: bool) -> Steps[SessionSteps]:
