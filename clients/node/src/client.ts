@@ -5,6 +5,7 @@
  * moving bytes (`link.ts` for events, `query.ts` for requests).
  */
 
+/// <reference lib="esnext.disposable" preserve="true" />
 import { decode } from "@msgpack/msgpack";
 
 import { Refused, Unavailable } from "./errors.ts";

@@ -5,6 +5,7 @@
  */
 
 import { warn } from "./dialing.ts";
+import { LEVELS, type Level } from "./levels.ts";
 import { TEXT_BYTES_MAX } from "./limits.ts";
 import type { Registry } from "./registry.ts";
 import { Unreadable, decodeBody } from "./wire/codec.ts";
@@ -12,8 +13,6 @@ import { Splitter } from "./wire/framing.ts";
 import type { ToAgent } from "./wire/messages.ts";
 
 const TO_AGENT = ["Welcome", "Ack", "Drained", "Refused", "Error"] as const;
-export const LEVELS = ["written", "synced", "replicated"] as const;
-export type Level = (typeof LEVELS)[number];
 
 /** Somebody who waits until all that was sent so far is at `level`. */
 export interface Drain {

@@ -8,10 +8,11 @@
  * is not one, a text that is no string, a release before the end); never for the daemon's sake.
  */
 
+/// <reference lib="esnext.disposable" preserve="true" />
 import { REASONING, TOKEN } from "./frames.ts";
 import { checkNamed } from "./given.ts";
-import { LEVELS, type Level } from "./hearing.ts";
 import { checkedId } from "./ids.ts";
+import { LEVELS, type Level } from "./levels.ts";
 import { NAME_BYTES_MAX, REASON_BYTES_MAX, TIMEOUT_MS } from "./limits.ts";
 import type { Link } from "./link.ts";
 import * as opaque from "./opaque.ts";
@@ -40,7 +41,7 @@ export class Reply {
   /** Of the answer under way. Not in the stream: what hears a signal may hold this object. */
   private signal: AbortSignal | undefined;
 
-  /** Made by `client.reply` and `turn.reply`. */
+  /** Made by `client.reply` and `turn.reply`. @internal */
   constructor(link: Link, stream: Stream, redact: Redact | undefined, autoRelease: boolean) {
     this.link = link;
     this.stream = stream;

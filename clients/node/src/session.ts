@@ -85,7 +85,7 @@ export class Session {
   private readonly seen: () => Fields[];
   private readonly open: OpenReply;
 
-  /** Made by `client.session`. */
+  /** Made by `client.session`. @internal */
   constructor(
     sessionId: string,
     query: Asks,

@@ -30,6 +30,20 @@ function run(cwd: string, command: string, ...args: string[]): string {
   return told.stdout;
 }
 
+/** A program of somebody who has installed nothing else: no types of Node's. */
+const BARE = `
+import { connect, type Level, type PartialReply } from "walld-client";
+export { walldMiddleware, walldSseSink } from "walld-client/ai";
+const level: Level = "synced";
+export async function main(): Promise<PartialReply | null> {
+  await using client = connect();
+  using reply = client.reply("s");
+  await reply.drain({ level });
+  await (await client.session("s").submit("hi")).completed();
+  return client.recover("s");
+}
+`;
+
 test("the README's code, typed in, against the package that is packed", (t) => {
   const home = mkdtempSync(join(tmpdir(), "walld-packed-"));
   t.after(() => rmSync(home, { recursive: true }));
@@ -59,6 +73,10 @@ test("the README's code, typed in, against the package that is packed", (t) => {
   const tsc = join(PACKAGE, "node_modules/typescript/bin/tsc");
   const told = spawnSync(process.execPath, [tsc, "-p", "."], { cwd: home, encoding: "utf8" }).stdout;
   assert.doesNotMatch(told, /^(readme|node_modules\/walld-client|error)/m); // ai's own types are not that strict
+  const bare = { ...STRICT, types: [] };
+  writeFileSync(join(home, "bare.ts"), BARE);
+  writeFileSync(join(home, "tsconfig.json"), JSON.stringify({ compilerOptions: bare, files: ["bare.ts"] }));
+  run(home, process.execPath, tsc, "-p", ".");
   const names = run(home, process.execPath, "--input-type=module", "-e", `
     console.log(Object.keys(await import("walld-client")).includes("connect"), Object.keys(await import("walld-client/ai")));`);
   assert.match(names, /^true \[ 'walldMiddleware', 'walldSseSink' \]/);
