@@ -6,6 +6,7 @@ clients, each word of the specification's table against a real daemon.
 
 from __future__ import annotations
 
+import math
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,8 @@ def test_an_audit_names_what_damage_left(daemon: DaemonProcess, reader: Any) -> 
     assert '"why":"changed"' in (found.subject or "")
     gate = other.resume_check()
     assert [one["code"] for one in gate["reasons"]] == ["artifact_missing"]
+    other.artifact(b"bytes")
+    assert not other.resume_check()["reasons"], "put again"
 
 
 # --- replay ---------------------------------------------------------------------------------------
@@ -242,3 +245,6 @@ def test_a_replay_says_where_the_work_stopped_and_runs_nothing(
     assert [one.subject for one in unanswered] == ["c4"]
     session.append("budget", {"used": 4, "limit": 4})
     assert "budget_exhausted" in str(session.resume_check())
+    for none in ({"remaining": -math.inf}, {"used": math.inf, "limit": 4}, {"remaining": math.nan}):
+        session.append("budget", none)
+        assert "budget_exhausted" not in str(session.resume_check())
