@@ -79,7 +79,9 @@ def test_redact_sees_what_nests_too_deep_for_an_entry_as_its_repr() -> None:
     for _ in range(600):
         deep = [deep]
     assert b"root" not in entries.json_text(redacted(deep, hidden))
-    assert "root" not in redacted_json(json.dumps(deep), hidden)
+    text = json.dumps(deep)
+    assert "root" not in redacted_json(text, hidden)
+    assert redacted_json(text, str) == text
     assert b"***" in entries.json_text(redacted(deep, hidden))
 
 

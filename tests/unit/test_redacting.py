@@ -16,7 +16,7 @@ import walld_client
 from fake_daemon import FakeDaemon
 from fake_ledger import FakeLedger
 from walld_client import opaque
-from walld_client.redacting import redacted
+from walld_client.redacting import redacted, redacted_json
 from walld_client.wire import messages as wire
 
 
@@ -79,6 +79,20 @@ def test_what_holds_no_text_stays() -> None:
 def test_fields_are_what_they_are_without_it() -> None:
     login = Login("x", [b"raw", datetime(2026, 1, 1, tzinfo=UTC)])
     assert opaque.value_bytes(redacted(login, str)) == opaque.value_bytes(login)
+
+
+def test_json_stays_as_it_is_written_around_its_texts() -> None:
+    text = '{ "secret": 12345678901234567890123,\n"a": 1.50, "b": ["a \\"secret\\" \u00e9", "ok"]}'
+    said = text.replace('a \\"secret', 'a \\"***')
+    seen: list[str] = []
+
+    def see(one: str) -> str:
+        seen.append(one)
+        return one.replace('"secret" \u00e9', '"***" \u00e9')
+
+    assert redacted_json(text, see) == said
+    assert seen == ['a "secret" \u00e9', "ok", said], "keys are seen in the whole alone"
+    assert redacted_json('["\\ud83d a"]', lambda one: one.replace("a", "b")) == '["\\ud83d b"]'
 
 
 def test_no_text_of_a_session_or_an_error_passes_it(

@@ -9,6 +9,9 @@ import * as opaque from "./opaque.ts";
 
 export type Redact = (text: string) => string;
 
+/** A text in JSON, and the colon behind it if it is a key. */
+const LITERAL = /"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?/g;
+
 /**
  * `value` with every text in it changed by `redact`; keys stay. It is out of what JSON has, or
  * `opaque.plain` gives: of a Date its fields alone would be looked at, and a loop has no end.
@@ -26,15 +29,22 @@ export function redacted(value: unknown, redact: Redact): unknown {
  * A key with a newline is not found in its JSON, and `"password": "..."` in no text of its own.
  */
 export function redactedJson(text: string, redact: Redact): string {
-  let said = text;
   try {
-    const value: unknown = JSON.parse(text);
-    const inner = redacted(value, redact);
-    if (JSON.stringify(inner) !== JSON.stringify(value)) said = JSON.stringify(inner);
-  } catch (error) {
-    if (!(error instanceof SyntaxError)) throw error; // redact's own; else it is not whole, or none
+    JSON.parse(text);
+  } catch {
+    return redact(text); // not whole, or none
   }
-  return redact(said);
+  return redact(redactedTexts(text, redact));
+}
+
+/** JSON, each text in it changed; keys stay, and numbers as they are written. However deep it nests. */
+export function redactedTexts(json: string, redact: Redact): string {
+  return json.replace(LITERAL, (literal, colon?: string) => {
+    if (colon !== undefined) return literal;
+    const text = JSON.parse(literal) as string;
+    const said = redact(text);
+    return said === text ? literal : JSON.stringify(said);
+  });
 }
 
 /** Why something ended, in a length that fits; without it where `redact` fails: it ends. */

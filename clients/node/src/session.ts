@@ -14,7 +14,7 @@ import { newEntryId } from "./ids.ts";
 import { APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX, SUBMIT_MS } from "./limits.ts";
 import * as opaque from "./opaque.ts";
 import type { AskOptions, Asks } from "./query.ts";
-import { redacted, type Redact } from "./redact.ts";
+import { redactedTexts, type Redact } from "./redact.ts";
 import type { Info, Reply } from "./reply.ts";
 import type { ReplyOptions } from "./client.ts";
 import { Turn } from "./turn.ts";
@@ -237,7 +237,7 @@ export class Session {
     checkGiven(options, OF_AN_ENTRY);
     const { id, key, once = false } = options;
     const json = opaque.jsonText(payload); // halves of characters are escapes in it
-    const text = Buffer.from(this.redact ? JSON.stringify(redacted(JSON.parse(json), this.redact)) : json);
+    const text = Buffer.from(this.redact ? redactedTexts(json, this.redact) : json);
     if (text.length > PAYLOAD_BYTES_MAX) {
       throw new RangeError(
         `payload of '${type}' is ${text.length} bytes of JSON, limit ${PAYLOAD_BYTES_MAX}: keep the ` +

@@ -242,6 +242,10 @@ test("redact is given what JSON, reasons and details hold", async () => {
   reply.tool("t", { a: [secret, 1, { b: `say ${secret}` }] }, { callId: "c" });
   reply.tool("t", JSON.stringify({ a: secret }), { callId: "d" });
   reply.toolResult({ key: secret }, { callId: "c" });
+  const deep = (text: string): string => "[".repeat(5000) + JSON.stringify(text) + "]".repeat(5000);
+  reply.tool("t", deep("plain"), { callId: "e" });
+  reply.tool("t", `{ "n": 12345678901234567890, "s": ${JSON.stringify(secret)} }`, { callId: "g" });
+  reply.tool("t", deep(secret), { callId: "f" }); // neither overflows the stack
   reply.retry(`because ${secret}`);
   reply.finish(secret);
   reply.error("no", { detail: { headers: [secret] } });
@@ -249,6 +253,9 @@ test("redact is given what JSON, reasons and details hold", async () => {
   const told = JSON.stringify(found);
   assert.ok(!told.includes("BEGIN"), told);
   assert.equal(found!.finishReason, "***");
+  assert.ok(found!.segments.some((one) => one.arguments === deep("plain")), "nothing to hide: as it is");
+  const around = found!.segments.find((one) => one.callId === "g");
+  assert.equal(around!.arguments, '{ "n": 12345678901234567890, "s": "***" }', "numbers as they are written");
 });
 
 test("a reply that nobody holds any more is abandoned", async () => {

@@ -7,6 +7,7 @@ which values those are (`reply.py`, `endings.py`, `appending.py`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -21,6 +22,8 @@ __all__ = ["Redact", "checked", "redacted", "redacted_json"]
 
 Redact = Callable[[str], str]
 _DEPTH_MAX = 200
+_LITERAL = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
+"""A text in JSON, and the colon behind it if it is a key."""
 _PARTS = (Mapping, list, tuple, set, frozenset)
 _NO_TEXT = (int, float, bytes, bytearray, memoryview, date, time, timedelta, Decimal, UUID)
 
@@ -77,12 +80,33 @@ def redacted_json(text: str, redact: Redact) -> str:
     """JSON text: each text in it as it is meant, then all of it as it is sent.
 
     A key with a newline is not found in its JSON, and `"password": "..."` in no text of its own.
+    Keys stay, and numbers as they are written; it may nest as deep as it likes.
     """
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        json.loads(text)
+    except ValueError:
         return redact(text)  # not whole, or none
-    inner = redacted(value, redact)
-    if inner != value:
-        text = opaque.json_bytes(inner).decode("utf-8", "surrogatepass")
-    return redact(text)
+    except RecursionError:
+        pass
+
+    def changed(found: re.Match[str]) -> str:
+        literal, colon = found[0], found[1]
+        if colon is not None:
+            return literal
+        try:
+            meant: str = json.loads(literal)
+        except ValueError:  # what nests too deep to be read may be no JSON
+            return literal
+        said = redact(meant)
+        return literal if said == meant else _literal(said)
+
+    return redact(_LITERAL.sub(changed, text))
+
+
+def _literal(text: str) -> str:
+    shown = json.dumps(text, ensure_ascii=False)
+    try:
+        shown.encode()
+    except UnicodeEncodeError:  # a lone surrogate: as its escape
+        return json.dumps(text)
+    return shown
