@@ -93,12 +93,12 @@ function apart(value: unknown, depth: number, trail: Trail): unknown {
       return null;
   }
   if (value === null || value instanceof Uint8Array) return value;
-  if (depth >= DEPTH_MAX) return shown(value);
+  if (depth >= DEPTH_MAX) return kindOf(value);
   try {
     const { toJSON } = value as { toJSON?: (key: string) => unknown };
     const told = typeof toJSON === "function" ? toJSON.call(value, "") : value;
     if (typeof told !== "object" || told === null) return apart(told, depth + 1, trail);
-    if (!trail.enters(value)) return Object.prototype.toString.call(value);
+    if (!trail.enters(value)) return kindOf(value);
     try {
       return told === value ? parts(value, depth + 1, trail) : apart(told, depth + 1, trail);
     } finally {
@@ -139,6 +139,11 @@ function narrowed(value: unknown, depth: number): unknown {
   return Object.fromEntries(
     Object.entries(value).map(([key, one]) => [key, narrowed(one, depth + 1)]),
   );
+}
+
+/** What stands for a part that is not taken apart. Not its String(), which takes an array apart. */
+function kindOf(value: object): string {
+  return Object.prototype.toString.call(value);
 }
 
 function shown(value: unknown): string {

@@ -213,6 +213,9 @@ test("a value that has itself within it in two ways is sent, each part of it onc
   reply.tool("t", tree(), { callId: "c" });
   reply.toolResult(tree(), { callId: "c" });
   reply.event("e", tree());
+  const all: unknown[][] = Array.from({ length: 100 }, () => []);
+  for (const one of all) one.push(...all); // as many ways through it as there are orders of its parts
+  reply.event("all", all);
   reply.error("no", { detail: tree() });
   const found = await shared.client().recover("looped");
   assert.deepEqual(found!.meta, { tree: told });

@@ -184,10 +184,10 @@ def _plain(value: object, depth: int, trail: Trail) -> object:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if depth >= _DEPTH_MAX or not isinstance(value, _PARTS):
+    if not isinstance(value, _PARTS):
         return repr(value)[:_REPR_CHARS_MAX]
-    if not trail.enters(value):
-        return f"<{type(value).__name__}>"
+    if depth >= _DEPTH_MAX or not trail.enters(value):
+        return opaque.kind_of(value)
     fields = msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
     try:
         if isinstance(fields, Mapping):

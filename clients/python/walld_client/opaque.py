@@ -25,6 +25,7 @@ __all__ = [
     "held",
     "info_bytes",
     "json_bytes",
+    "kind_of",
     "payload_bytes",
     "shown",
     "text_bytes",
@@ -43,7 +44,7 @@ def shown(value: object) -> str:
     try:
         return repr(value)
     except Exception:
-        return f"<{type(value).__name__}>"
+        return kind_of(value)
 
 
 def brief(value: object) -> str:
@@ -51,7 +52,12 @@ def brief(value: object) -> str:
     try:
         return reprlib.repr(value)
     except Exception:  # an int of more digits than Python writes, a repr of the program's own
-        return f"<{type(value).__name__}>"
+        return kind_of(value)
+
+
+def kind_of(value: object) -> str:
+    """What stands for a part that is not taken apart. Not its repr, which takes it apart."""
+    return f"<{type(value).__name__}>"
 
 
 def held(value: object) -> object:
@@ -115,7 +121,7 @@ def payload_bytes(value: object, bytes_max: int) -> tuple[bytes, int]:
 
     What is cut stays one msgpack value, so that a reader need not know that it was cut.
     """
-    encoded = _encoded(value)
+    encoded, _ = _encoded(value)
     if len(encoded) <= bytes_max:
         return encoded, 0
     return _msgpack.encode(encoded[: bytes_max - 5]), len(encoded)
@@ -128,19 +134,21 @@ def info_bytes(value: dict[str, Any]) -> bytes | None:
 
 def value_bytes(value: object) -> bytes:
     """Msgpack of any value; of one that is too long, what it looks like and how long it is."""
-    encoded = _encoded(value)
+    encoded, plain = _encoded(value)
     if len(encoded) <= INFO_BYTES_MAX:
         return encoded
-    start = clean(shown(value)[:_REPR_CHARS_MAX], INFO_BYTES_MAX // 2)
+    start = clean(shown(plain)[:_REPR_CHARS_MAX], INFO_BYTES_MAX // 2)
     return _msgpack.encode({"truncated_from": len(encoded), "repr": start})
 
 
-def _encoded(value: object) -> bytes:
+def _encoded(value: object) -> tuple[bytes, object]:
+    """Msgpack, and what it is of: the value itself, or what was made of it."""
     try:
-        return _msgpack.encode(value)
+        return _msgpack.encode(value), value
     except Exception:
         # A lone surrogate, an int beyond 64 bits, a loop: take it apart.
-        return _msgpack.encode(_plain(value))
+        plain = _plain(value)
+        return _msgpack.encode(plain), plain
 
 
 def _plain(value: object) -> object:
@@ -157,10 +165,10 @@ def _apart(value: object, depth: int, trail: Trail) -> object:
         return bytes(value)
     if isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else str(value)
-    if depth >= _DEPTH_MAX or not isinstance(value, _PARTS):
+    if not isinstance(value, _PARTS):
         return clean(shown(value)[:_REPR_CHARS_MAX], _REPR_CHARS_MAX * 4)
-    if not trail.enters(value):
-        return f"<{type(value).__name__}>"
+    if depth >= _DEPTH_MAX or not trail.enters(value):
+        return kind_of(value)
     try:
         if isinstance(value, Mapping):
             return {str(_plain(k)): _apart(v, depth + 1, trail) for k, v in value.items()}
@@ -168,6 +176,6 @@ def _apart(value: object, depth: int, trail: Trail) -> object:
     except Looped:
         raise
     except Exception:
-        return f"<{type(value).__name__}>"
+        return kind_of(value)
     finally:
         trail.leaves(value)

@@ -45,8 +45,8 @@ def checked(redact: Redact | None) -> Redact | None:
 def redacted(value: Any, redact: Redact) -> Any:
     """`value` with every text in it changed by `redact`; keys stay.
 
-    Also what an object of another class is sent as: its fields, or its repr. So is what nests
-    deeper than an entry may.
+    Also what an object of another class is sent as: its fields, or its repr. What nests deeper
+    than an entry may is its class.
     """
     return taken_apart(lambda trail: _redacted(value, redact, 0, trail))
 
@@ -56,12 +56,10 @@ def _redacted(value: Any, redact: Redact, depth: int, trail: Trail) -> Any:
         return redact(exact(value))
     if value is None or isinstance(value, _NO_TEXT):
         return value
-    if depth >= _DEPTH_MAX:
-        return redact(opaque.shown(value))
     if not isinstance(value, _PARTS):
         return _redacted(opaque.builtin(value), redact, depth + 1, trail)
-    if not trail.enters(value):
-        return f"<{type(value).__name__}>"
+    if depth >= _DEPTH_MAX or not trail.enters(value):
+        return opaque.kind_of(value)
     try:
         if isinstance(value, Mapping):  # loops, for in Python 3.11 a comprehension is a call more
             fields = {}
