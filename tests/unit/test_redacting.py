@@ -76,6 +76,25 @@ def test_what_holds_no_text_stays() -> None:
     assert redacted(value, hidden) == value
 
 
+def test_it_is_given_plain_texts(path: str, daemon: FakeDaemon) -> None:
+    """A class of texts may search and replace in its own way, as markupsafe's does."""
+
+    class Markup(str):
+        def replace(self, old: str, new: str, *_: Any) -> Markup:  # type: ignore[override]
+            return Markup(str.replace(self, old, f"&lt;{new}&gt;"))
+
+    client = walld_client.connect(path, redact=hidden)
+    reply = client.reply("S")
+    reply.token(Markup("a secret"))
+    reply.tool_result(Markup("secret"))
+    reply.finish(Markup("secret"))
+    reply.error(Markup("secret"), detail=Markup("secret"))
+    peer = daemon.agent()
+    daemon.until(lambda: peer.messages and isinstance(peer.messages[-1], wire.AppError))
+    assert "lt;" not in repr(peer.messages)
+    client.close(0.0)
+
+
 def test_fields_are_what_they_are_without_it() -> None:
     login = Login("x", [b"raw", datetime(2026, 1, 1, tzinfo=UTC)])
     assert opaque.value_bytes(redacted(login, str)) == opaque.value_bytes(login)

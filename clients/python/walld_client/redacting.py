@@ -29,12 +29,13 @@ _NO_TEXT = (int, float, bytes, bytearray, memoryview, date, time, timedelta, Dec
 
 
 def checked(redact: Redact | None) -> Redact | None:
-    """The same, but TypeError where it gives back no text."""
+    """The same, but given plain texts, and TypeError where it gives back none."""
     if redact is None:
         return None
 
     def call(text: str) -> str:
-        said: object = redact(text)
+        is_own = isinstance(text, str) and type(text) is not str
+        said: object = redact(exact(text) if is_own else text)
         if not isinstance(said, str):
             raise TypeError(f"redact must give back a str, got {type(said).__name__}")
         return said
