@@ -186,7 +186,9 @@ def _plain(value: object, depth: int, trail: Trail) -> object:
         return value if math.isfinite(value) else None
     if not isinstance(value, _PARTS):
         return repr(value)[:_REPR_CHARS_MAX]
-    if depth >= _DEPTH_MAX or not trail.enters(value):
+    if depth >= _DEPTH_MAX:
+        raise RecursionError
+    if not trail.enters(value):
         return opaque.kind_of(value)
     fields = msgspec.structs.asdict(value) if isinstance(value, msgspec.Struct) else value
     try:
