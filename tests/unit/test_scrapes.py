@@ -92,6 +92,28 @@ def test_hundreds_that_say_nothing_take_few_descriptors_and_keep_nobody_out(
         assert threading.active_count() <= threads + limits.SCRAPES_MAX
 
 
+def test_hundreds_that_ask_and_hang_up_take_few_descriptors_and_keep_nobody_out() -> None:
+    """Each stands in line for a page that nobody reads."""
+    page_seconds = 0.005
+
+    def application(*request: Any) -> list[bytes]:
+        time.sleep(page_seconds)
+        return paged(b"page")(*request)
+
+    scrapes = Scrapes("127.0.0.1", 0, application)
+    try:
+        before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        for _ in range(100):
+            with connected(scrapes) as peer:
+                peer.sendall(GET)
+            # Some threads may be on their way out.
+            assert len(os.listdir("/proc/self/fd")) <= before + 2 * limits.SCRAPES_MAX
+            assert threading.active_count() <= threads + 2 * limits.SCRAPES_MAX
+        assert asked(scrapes, GET)[1] == b"page"
+    finally:
+        scrapes.close()
+
+
 def test_who_does_not_ask_or_does_not_read_is_seen_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SCRAPE_SECONDS_MAX", 0.2)
     body = bytes(32 * limits.MIB)

@@ -5,8 +5,9 @@ what is answered (prometheus-client's application, of a registry of `metrics.py`
 
 TCP names no user: whoever reaches the port may be anybody of this machine, and is no reason for an
 agent to find no room. So `SCRAPES_MAX` connections are held, a thread each; one more takes the
-place of the oldest, so that those who say nothing do not keep out who asks; and each page comes
-with a rest of some times what it took, so that who asks without end takes a part of the core.
+place of the oldest, so that those who say nothing do not keep out who asks, and waits in the kernel
+until that one's thread has ended, which may have a page to make first; and each page comes with a
+rest of some times what it took, so that who asks without end takes a part of the core.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._held: list[socket.socket] = []
         """The oldest first."""
         self._lock = threading.Lock()
+        self._room = threading.Semaphore(limits.SCRAPES_MAX)
+        """A thread, and a descriptor, each."""
         super().__init__(*where)
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -91,6 +94,8 @@ class _Server(ThreadingMixIn, WSGIServer):
             if len(self._held) >= limits.SCRAPES_MAX:
                 with suppress(OSError):  # it has hung up
                     self._held.pop(0).shutdown(socket.SHUT_RDWR)
+        self._room.acquire()  # one that was seen off may stand in line for its page still
+        with self._lock:
             self._held.append(request)
         super().process_request(request, client_address)
 
@@ -98,6 +103,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         with self._lock, suppress(ValueError):  # it made room for a later one
             self._held.remove(request)
         super().shutdown_request(request)
+        self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """It has hung up, or was seen off: nothing to say."""
