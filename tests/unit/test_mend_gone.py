@@ -345,3 +345,58 @@ def test_a_directory_that_is_gone_is_not_made_again_before_that_is_noted(
         assert mend(disk, PartialStore(disk), LOG, lock=lock).doubt is not None
         assert disk.removed() == []
     assert (made.path / "quarantine" / "partials").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_live"),
+    [
+        ("partials", True),
+        ("sessions", True),
+        ("partials", False),
+        ("sessions", False),
+        ("wal", False),
+    ],
+)
+def test_a_directory_that_was_moved_to_quarantine_says_itself_that_it_is_gone(
+    tmp_path: Path, name: str, *, is_live: bool
+) -> None:
+    """No note finds room where it lies, and none is missed: nothing may wait for one."""
+
+    async def main_walld() -> None:
+        home = Home(tmp_path)
+
+        def move() -> None:
+            (home.data / name).rename(home.data / "quarantine" / name)
+
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"one"))
+                await agent.drain("synced")
+            if is_live:
+                move()
+                await until((home.data / name).exists)
+        if not is_live:
+            move()
+        for _ in range(2):
+            async with living(home) as virtual:
+                assert (home.data / name).is_dir()
+                await until(lambda: not virtual.daemon._aftermath.holds_segments)
+                sessions = virtual.daemon._aftermath._sessions
+                doubt = sessions.doubt if name == "sessions" else virtual.daemon.state.doubt
+                assert doubt is not None
+
+    run(main_walld)
+
+
+def test_a_log_that_was_replaced_is_noted_also_where_a_file_stands_for_quarantine(
+    tmp_path: Path,
+) -> None:
+    """P9: no reason not to start."""
+    data = replaced(tmp_path)
+    shutil.rmtree(data / "quarantine", ignore_errors=True)
+    (data / "quarantine").write_bytes(b"x")
+    with RealDisk(str(data)) as disk:
+        own(str(data), disk).close()
+        assert mend(disk, PartialStore(disk), LOG).doubt is not None
+    kept = {path.name for path in (data / "quarantine").iterdir()}
+    assert kept == {"wal", "not-a-directory.quarantine"}

@@ -110,6 +110,20 @@ def test_what_it_could_not_look_at_is_said(
     run(main_walld)
 
 
+def test_a_directory_in_quarantine_is_not_taken_and_that_is_said(tmp_path: Path) -> None:
+    """Somebody moved it there with all that it has: the new directory knows nothing of that."""
+    made = two_replies(DamagedDirectory(tmp_path / "old"))
+    made.partial(7, begin("s7"), text(1, "x"))
+    (made.path / "partials").rename(made.path / "quarantine/partials")
+    (made.path / "partials").mkdir()
+    made.close()
+    assert find(str(made.path)).doubts
+    new = tmp_path / "data"
+    assert main(["salvage", str(made.path), "--to", str(new)]) == 1
+    assert "quarantine/partials" in (new / "quarantine/salvage").read_text()
+    assert find(str(new)).doubts
+
+
 def test_a_start_keeps_a_damaged_list_apart(tmp_path: Path) -> None:
     """A reply that was resolved may come back with it: nobody is told "nothing" meanwhile."""
     made = two_replies(DamagedDirectory(tmp_path / "data"))

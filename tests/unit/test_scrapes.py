@@ -92,6 +92,49 @@ def test_hundreds_that_say_nothing_take_few_descriptors_and_keep_nobody_out(
         assert threading.active_count() <= threads + limits.SCRAPES_MAX
 
 
+def test_hundreds_that_ask_and_hang_up_take_few_descriptors_and_keep_nobody_out() -> None:
+    """Each stands in line for a page that nobody reads."""
+    page_seconds = 0.005
+
+    def application(*request: Any) -> list[bytes]:
+        time.sleep(page_seconds)
+        return paged(b"page")(*request)
+
+    scrapes = Scrapes("127.0.0.1", 0, application)
+    try:
+        before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        for _ in range(100):
+            with connected(scrapes) as peer:
+                peer.sendall(GET)
+            # Some threads may be on their way out.
+            assert len(os.listdir("/proc/self/fd")) <= before + 2 * limits.SCRAPES_MAX
+            assert threading.active_count() <= threads + 2 * limits.SCRAPES_MAX
+        assert asked(scrapes, GET)[1] == b"page"
+    finally:
+        scrapes.close()
+
+
+def test_who_has_asked_makes_room_for_none_before_its_page_is_made() -> None:
+    is_asked, may_go_on = threading.Event(), threading.Event()
+
+    def application(*request: Any) -> list[bytes]:
+        is_asked.set()
+        assert may_go_on.wait(10)
+        return paged(b"page")(*request)
+
+    scrapes = Scrapes("127.0.0.1", 0, application)
+    try:
+        with connected(scrapes) as peer, ExitStack() as stack:
+            peer.sendall(GET)
+            assert is_asked.wait(10)
+            crowd = [stack.enter_context(connected(scrapes)) for _ in range(40)]
+            assert crowd[0].recv(1) == b"", "it was seen off"
+            may_go_on.set()
+            assert read_all(peer).endswith(b"page")
+    finally:
+        scrapes.close()
+
+
 def test_who_does_not_ask_or_does_not_read_is_seen_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SCRAPE_SECONDS_MAX", 0.2)
     body = bytes(32 * limits.MIB)

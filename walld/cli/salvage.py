@@ -275,7 +275,10 @@ class _Salvage:
         taken.remove(NOTE.rpartition("/")[2])
         for entry in survey.entries(self._disk, QUARANTINE_DIR):
             path = f"{QUARANTINE_DIR}/{entry.name}"
-            if entry.kind != "file" or entry.name.startswith(".") or entry.name in taken:
+            if entry.name.startswith(".") or entry.name in taken:
+                continue
+            if entry.kind != "file":  # a directory that somebody moved there, with all that it has
+                self._account.unread.append(f"{path}: is no file, and is not taken")
                 continue
             content = self._content(path)
             if content is None:

@@ -162,26 +162,38 @@ def make_dirs(disk: Disk, but: Container[str] = ()) -> None:
 
     It was a directory once, or somebody's mistake: no reason not to start (P9).
     """
-    kinds = {entry.name: entry.kind for entry in disk.list_dir("")}
-    away = f"{QUARANTINE_DIR}.away"
-    found = {name: name for name in (WAL_DIR, PARTIALS_DIR) if kinds.get(name, "dir") != "dir"}
-    if kinds.get(QUARANTINE_DIR, "dir") != "dir":
-        disk.rename(QUARANTINE_DIR, away)
-        found[away] = QUARANTINE_DIR
-    elif away in kinds:  # killed here
-        found[away] = QUARANTINE_DIR
-    disk.make_dir(QUARANTINE_DIR)
-    for path, name in found.items():
-        _log.error("%s: is no directory; moved to %s/", name, QUARANTINE_DIR)
-        disk.rename(path, f"{QUARANTINE_DIR}/not-a-directory.{name}")
-        disk.sync_dir(QUARANTINE_DIR)
-        disk.sync_dir("")
+    kinds = _make_quarantine(disk)
     names = [WAL_DIR, PARTIALS_DIR]
+    for name in names:
+        if kinds.get(name, "dir") != "dir":
+            _put_aside(disk, name, name)
     if kinds.get(SESSIONS_DIR, "dir") == "dir":  # else each session says what is wrong with it
         names.append(SESSIONS_DIR)
     for name in names:
         if name == WAL_DIR or name not in but:
             disk.make_dir(name)
+
+
+def _make_quarantine(disk: Disk) -> dict[str, str]:
+    """What else is in the data directory, and of what kind."""
+    kinds = {entry.name: entry.kind for entry in disk.list_dir("")}
+    away = f"{QUARANTINE_DIR}.away"
+    is_away = away in kinds  # killed here
+    if kinds.get(QUARANTINE_DIR, "dir") != "dir":
+        disk.rename(QUARANTINE_DIR, away)
+        is_away = True
+    disk.make_dir(QUARANTINE_DIR)
+    if is_away:
+        _put_aside(disk, away, QUARANTINE_DIR)
+    return kinds
+
+
+def _put_aside(disk: Disk, path: str, name: str) -> None:
+    """What stands in the place of a directory."""
+    _log.error("%s: is no directory; moved to %s/", name, QUARANTINE_DIR)
+    disk.rename(path, f"{QUARANTINE_DIR}/not-a-directory.{name}")
+    disk.sync_dir(QUARANTINE_DIR)
+    disk.sync_dir("")
 
 
 def put_by(disk: Disk, path: str) -> None:
@@ -196,9 +208,14 @@ def put_by(disk: Disk, path: str) -> None:
 def note_gone(disk: Disk, name: str) -> None:
     """Write down in quarantine/ that the log, or what stood in another directory, is gone as a
     whole. OSError.
+
+    Where somebody has moved it there it says so itself, as long as it lies there.
     """
     what = "did not hold the log" if name == WAL_DIR else "was gone"
-    disk.make_dir(QUARANTINE_DIR)
+    _make_quarantine(disk)
+    if any((one.name, one.kind) == (name, "dir") for one in disk.list_dir(QUARANTINE_DIR)):
+        disk.sync_dir(QUARANTINE_DIR)
+        return
     disk.replace(f"{QUARANTINE_DIR}/{name}", f"{name}/ {what} when walld started\n".encode())
 
 

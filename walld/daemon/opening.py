@@ -44,6 +44,7 @@ class Opening:
         self._reclaimer = reclaimer
         self._may_go_on = anyio.Event()
         self._rest = anyio.CancelScope()
+        self._is_given_up = False
         self._mended: Mended | None = None
         self.is_over = anyio.Event()
         """The log can be written to."""
@@ -58,7 +59,8 @@ class Opening:
 
     async def _starved(self) -> None:
         self._engine.sealing.is_shut = True
-        self._rest.shield = True  # a stop must find the numbers that it has given all written
+        # A stop must find the numbers that it has given all written.
+        self._rest.shield = not self._is_given_up
         self._may_go_on.set()
         if self._may_segments_go():
             with suppress(OSError):  # it is tried again before long
@@ -66,6 +68,7 @@ class Opening:
 
     def give_up(self) -> None:
         """Nothing will ever be written there again: a stop waits for no room."""
+        self._is_given_up = True
         self._rest.shield = False
 
     def _may_segments_go(self) -> bool:

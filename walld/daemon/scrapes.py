@@ -5,8 +5,9 @@ what is answered (prometheus-client's application, of a registry of `metrics.py`
 
 TCP names no user: whoever reaches the port may be anybody of this machine, and is no reason for an
 agent to find no room. So `SCRAPES_MAX` connections are held, a thread each; one more takes the
-place of the oldest, so that those who say nothing do not keep out who asks; and each page comes
-with a rest of some times what it took, so that who asks without end takes a part of the core.
+place of the oldest that says nothing, or reads nothing, so that those do not keep out who asks;
+where all have asked it waits in the kernel until one has its page. Each page comes with a rest of
+some times what it took, so that who asks without end takes a part of the core.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from socketserver import ThreadingMixIn
 from typing import Any, BinaryIO, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -28,6 +30,9 @@ _REST_SHARE: Final = 4
 """Rest with a page, in times of what it took."""
 _FULL_SECONDS: Final = 0.1
 """Before another accept(2) where there was no descriptor for one."""
+
+_MADE: Final = "walld.made"
+"""To be called once there is a page, or none."""
 
 Application = Callable[..., Iterable[bytes]]
 
@@ -58,13 +63,14 @@ class _Rested:
         self._application = application
         self._turn = threading.Lock()
 
-    def __call__(self, *asked: Any) -> Iterable[bytes]:
+    def __call__(self, asked: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         with self._turn:
             begun = time.perf_counter()
             try:
-                return self._application(*asked)
+                return self._application(asked, start)
             finally:
                 time.sleep((time.perf_counter() - begun) * _REST_SHARE)
+                asked[_MADE]()
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -73,8 +79,10 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def __init__(self, *where: Any) -> None:
         self._held: list[socket.socket] = []
-        """The oldest first."""
+        """Those that wait for nothing of ours, the longest first."""
         self._lock = threading.Lock()
+        self._room = threading.Semaphore(limits.SCRAPES_MAX)
+        """For a thread and a descriptor each."""
         super().__init__(*where)
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -87,17 +95,27 @@ class _Server(ThreadingMixIn, WSGIServer):
         return accepted, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            if len(self._held) >= limits.SCRAPES_MAX:
-                with suppress(OSError):  # it has hung up
-                    self._held.pop(0).shutdown(socket.SHUT_RDWR)
-            self._held.append(request)
+        if not self._room.acquire(blocking=False):
+            with self._lock, suppress(IndexError, OSError):  # none, or it has hung up
+                self._held.pop(0).shutdown(socket.SHUT_RDWR)
+            self._room.acquire()
+        self.waits(request)
         super().process_request(request, client_address)
 
-    def shutdown_request(self, request: Any) -> None:
+    def waits(self, request: socket.socket) -> None:
+        """For its request, or for somebody to read the answer."""
+        with self._lock:
+            self._held.append(request)
+
+    def goes_on(self, request: socket.socket) -> None:
+        """Its request has come, and it stands in line; or it ends."""
         with self._lock, suppress(ValueError):  # it made room for a later one
             self._held.remove(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.goes_on(request)
         super().shutdown_request(request)
+        self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """It has hung up, or was seen off: nothing to say."""
@@ -123,6 +141,12 @@ class _Scrape(WSGIRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.rfile: Any = _Asked(self.rfile)
+
+    def get_environ(self) -> dict[str, Any]:
+        """A whole request has come."""
+        server: Any = self.server
+        server.goes_on(self.connection)
+        return super().get_environ() | {_MADE: partial(server.waits, self.connection)}
 
     def log_message(self, *_values: object) -> None:
         """Nothing: who asks is no event."""

@@ -53,6 +53,7 @@ from walld.daemon.sessions import Files, Sessions, wall_ms
 from walld.daemon.shares import Shares
 from walld.daemon.signals import StopSignals
 from walld.daemon.state import State
+from walld.daemon.stopping import Stopping
 from walld.daemon.syncer import Syncer
 from walld.daemon.turns import Turns
 from walld.daemon.workers import ThreadWorker, Worker
@@ -151,7 +152,8 @@ class Daemon:
         self.reclaimer = Reclaimer(
             engine, flusher, writer, syncer, files, reader, worker, aftermath, reclaim, hold
         )
-        self._opening = Opening(engine, writer, syncer, self.reclaimer)
+        self._opening = opening = Opening(engine, writer, syncer, self.reclaimer)
+        self._stopping = Stopping(disk, worker, connections, notifier, syncer, opening, self._ready)
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)
         self._turns = turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
         self.background = Background(
@@ -190,21 +192,12 @@ class Daemon:
 
     async def run(self, stop: Callable[[], Awaitable[str]]) -> None:
         """Until `stop` returns, with the word for why. DirectoryTaken: another daemon took over."""
-        async with anyio.create_task_group() as serving:
-            serving.start_soon(self._stop, stop, serving)
-            await self._work()
-        await self._end()
-
-    async def _stop(self, stop: Callable[[], Awaitable[str]], serving: TaskGroup) -> None:
-        _log.info("%s: stopping", await stop())
-        if self._disk.is_removed():  # a disk that fails is waited for; this is for good
-            self.syncer.give_up()
-            self._opening.give_up()
-            raise WalldError(f"{self._disk.root} was removed: what was not synced is lost")
-        self.notifier.stopping("draining")
-        if self._ready.is_set():
-            await self.connections.callers.settled(None, None)  # who is gone asks nobody again
-        serving.cancel_scope.cancel()
+        async with anyio.create_task_group() as life:
+            async with anyio.create_task_group() as serving:
+                serving.start_soon(self._stopping.run, stop, serving, life)
+                await self._work()
+            await self._end()
+            life.cancel_scope.cancel()
 
     async def _work(self) -> None:
         async with anyio.create_task_group() as tasks:

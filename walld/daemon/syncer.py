@@ -69,6 +69,7 @@ class Syncer:
         """Since when a sync has not returned."""
         self._moving = anyio.CancelScope()
         """What follows a failed sync."""
+        self._is_given_up = False
         self._tell_at: float | None = None
         """When a batch of its own says how far the last sync reached, unless one has by then."""
 
@@ -97,6 +98,7 @@ class Syncer:
 
     def give_up(self) -> None:
         """Nothing will ever be written there again: a stop waits for no new segment."""
+        self._is_given_up = True
         self._moving.shield = False
 
     async def sync_all(self) -> None:
@@ -179,7 +181,7 @@ class Syncer:
             try:
                 what = f"sync up to batch {sync.target}: {error.strerror or error}"
                 # Not to be cut short by a stop: its own sync would be the second of this file.
-                self._moving = anyio.CancelScope(shield=True)
+                self._moving = anyio.CancelScope(shield=not self._is_given_up)
                 with self._moving:
                     await self._writer.sync_failed(what, error.errno, sync.generation)
                 await self._writer.pause()

@@ -115,7 +115,9 @@ class Disk(Protocol):
         """Its entries by name, links not followed; [] where it does not exist."""
 
     def is_removed(self) -> bool:
-        """The directory has no name any more: nothing will ever be written in it again."""
+        """The directory has no name any more: nothing will ever be written in it again. False where
+        that is not known.
+        """
 
     def free_bytes(self) -> int:
         """What an unprivileged writer may still write, statvfs(3)."""

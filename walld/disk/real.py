@@ -257,8 +257,11 @@ class RealDisk(ComposedDisk):
         return sorted(entry for entry in entries if entry is not None)
 
     def is_removed(self) -> bool:
-        """Nothing will ever be written in it again."""
-        return os.fstat(self._fd).st_nlink == 0
+        """Nothing will ever be written in it again. False where that is not known."""
+        try:
+            return os.fstat(self._fd).st_nlink == 0
+        except OSError as error:
+            return error.errno == errno.ESTALE  # removed on its file server
 
     def free_bytes(self) -> int:
         """What an unprivileged writer may still write."""
