@@ -79,7 +79,7 @@ def test_a_whole_answer(
 def test_a_body_without_its_terminal_event(
     programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str
 ) -> None:
-    """Trap 1: LiteLLM makes up a finish reason."""
+    """Trap 1: LiteLLM makes up a finish reason, or raises what it raises of a cut."""
     frames = answer(WIRE[provider], "text")
     last = max(at for at, frame in enumerate(frames, 1) if frame.said)
     trial = programs.run(**spec(provider, colour, f"text:eof{last}")).done()
@@ -87,8 +87,7 @@ def test_a_body_without_its_terminal_event(
     assert kept(reply) == trial.told
     assert reply.status == "errored"
     assert reply.error is not None
-    if trial.raised is None:
-        assert reply.error.kind == "no_terminal_event"
+    assert reply.error.kind == "no_terminal_event", trial.raised
 
 
 @pytest.mark.parametrize("scenario", ["text", "tool"])
@@ -114,6 +113,8 @@ def test_a_cut_answer_of_a_router(
     reply = kept_by.orphan(trial.words("stream")[0][0])
     assert kept(reply) == trial.told
     assert reply.status == "errored"
+    assert reply.error is not None
+    assert reply.error.kind == "no_terminal_event", trial.raised
 
 
 @pytest.mark.parametrize("scenario", ["text", "text:eof"])

@@ -60,17 +60,18 @@ def test_an_agent(programs: Nursery, kept_by: DaemonProcess, wire: str, what: st
 def test_a_body_without_its_terminal_event(
     programs: Nursery, kept_by: DaemonProcess, wire: str
 ) -> None:
-    """Trap 1; of a Chat model Agents itself makes up that it was whole."""
+    """Trap 1; of a Chat model Agents itself makes up that it was whole, of Responses it raises."""
     frames = answer(wire, "text")
     last = max(at for at, frame in enumerate(frames, 1) if frame.said)
     trial = programs.run(provider=wire, what="tee", model=f"text:eof{last - 1}").done()
     reply = kept_by.orphan(trial.ids[0])
     assert kept(reply) == trial.told
     assert (reply.status, reply.partial) == ("errored", True)
+    assert reply.error is not None
+    assert reply.error.kind == "no_terminal_event", trial.raised
+    assert (trial.raised is None) == (wire == "chat")
     if trial.raised is None:
-        assert reply.error is not None
-        assert reply.error.kind == "no_terminal_event"
-        assert ("include_usage=True" in reply.error.message) == (wire == "chat")
+        assert "include_usage=True" in reply.error.message
 
 
 @each_wire

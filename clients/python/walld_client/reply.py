@@ -287,9 +287,7 @@ class ReplyBase:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Complete, not released; an error; or a cancel, also where a stream of `adapters.tee` was
-        left before its end. Whatever was raised goes on.
-        """
+        """Complete, not released; an error; or a cancel, also of a teed stream that was left."""
         if exc_type is None:
             if self._stream.terminal or self._fails():
                 return
@@ -298,7 +296,9 @@ class ReplyBase:
             else:
                 self._end(messages.End(ID, ID, True))
         elif issubclass(exc_type, Exception) and exc_type.__name__ != "CancelledError":
-            self._end(safe_error(message_of(exc), exc_type.__name__, None, self._redact))
+            said = safe_error(message_of(exc), exc_type.__name__, None, self._redact)
+            known = self._stream.failure or said  # an adapter may know more of the same
+            self._end(known if known.message == said.message != "" else said)
         else:
             self.cancel(f"cancelled: {exc_type.__name__}")
 

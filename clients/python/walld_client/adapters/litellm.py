@@ -5,9 +5,10 @@
 Owns: what LiteLLM's streams have of their own. Refuses: the rest, which is `teeing.py`'s; and
 importing litellm, which takes seconds and is not needed.
 
-- LiteLLM makes up a last chunk with a finish reason for a stream that was cut without a word. The
-  stream knows what the provider has said; a reason that it has not said is not recorded, and the
-  reply is errored, kind `no_terminal_event`.
+- Of a body that ends without the provider's terminal event LiteLLM makes up a last chunk with a
+  finish reason, or raises what it raises of a cut too, which its words alone tell apart. The stream
+  knows what the provider has said; a reason that it has not said is not recorded. The reply is
+  errored, kind `no_terminal_event`, either way.
 - The provider's own finish reason is recorded, not LiteLLM's for it, which is `stop` for what it
   does not know, and for failures (`ERROR`, `network_error`).
 - What a `Router` gives knows nothing of that itself: the stream that it reads does, or that of the
@@ -26,14 +27,18 @@ from typing import Any
 
 from walld_client.adapters.openai_chat import ChatFold
 from walld_client.adapters.openai_chunk import Choice, Chunk
+from walld_client.adapters.recording import NO_TERMINAL
 from walld_client.adapters.teeing import Tee, made
 from walld_client.adapters.wire import held
+from walld_client.endings import message_of
 from walld_client.null import NullMixin
 from walld_client.reply import ReplyBase
 
 __all__ = ["tee"]
 
 _log = logging.getLogger("walld")
+_ENDED_EARLY = "ended before a finish_reason"
+"""Its words, in the exception of a body that ended by itself."""
 
 
 def tee(stream: Any, reply: ReplyBase) -> Any:
@@ -77,6 +82,12 @@ class _LiteLlmTee(Tee):
                 self._beside(block)
         except Exception:
             _log.warning("a chunk is passed over", exc_info=True)
+
+    def _broke(self, error: BaseException) -> None:
+        super()._broke(error)
+        message = message_of(error)
+        if _ENDED_EARLY in message and not self._recording.progress.is_superseded:
+            self._reply._fail_at_end(message, kind=NO_TERMINAL.kind)
 
     def _is_said(self) -> bool:
         """False for a finish reason that LiteLLM has made up."""

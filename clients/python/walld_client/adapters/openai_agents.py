@@ -46,6 +46,7 @@ from walld_client.adapters.openai_responses import ResponsesFold
 from walld_client.adapters.recording import NO_TERMINAL, Opener, SessionId
 from walld_client.adapters.wire import Failure, call_name, plain
 from walld_client.client import ClientBase
+from walld_client.endings import message_of
 
 with needs("openai-agents", "agents"):
     from agents import RunHooks
@@ -53,6 +54,8 @@ with needs("openai-agents", "agents"):
 
 __all__ = ["WalldHooks"]
 
+_WITHOUT_RESPONSE = "did not produce a final response"
+"""What it raises of a body of Responses that ended by itself, without its terminal event."""
 _WITHOUT_USAGE = Failure(
     "the answer may be cut: OpenAI Agents keeps a Chat model's finish reason to itself, and no"
     " usage, which is sent last, came; ask for it with ModelSettings(include_usage=True)",
@@ -331,8 +334,11 @@ class _Run:
     @safely
     def _broke(self, error: BaseException) -> None:
         call, self._call = self._call, None
-        if call is not None and self._fold.complaint is not None:
-            call.fail(self._fold.complaint)
+        complaint = self._fold.complaint or (
+            NO_TERMINAL if _WITHOUT_RESPONSE in message_of(error) else None
+        )
+        if call is not None and complaint is not None:
+            call.fail(complaint)
         elif call is not None:
             call.broke(error)
         self._board.run_ended(self.key)
