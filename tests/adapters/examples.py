@@ -19,6 +19,7 @@ __all__ = ["EXAMPLES", "check"]
 
 EXAMPLES = ROOT / "examples"
 SESSION = "chat-1"
+LINES_BELOW = 30
 
 
 def start(name: str, model: str, daemon: DaemonProcess, replay: Replay) -> subprocess.Popen[Any]:
@@ -41,10 +42,12 @@ def start(name: str, model: str, daemon: DaemonProcess, replay: Replay) -> subpr
 def check(
     name: str, wire: str, daemon: DaemonProcess, replay: Replay, *, tool: bool = False
 ) -> None:
-    """It ends well and leaves nothing; killed in the middle, what it had got is all there.
+    """Short, it ends well and leaves nothing; killed in the middle, what it had got is all there.
 
     tool: it is an agent with a tool, which ends with its second answer.
     """
+    lines = (EXAMPLES / f"{name}.py").read_text().splitlines()
+    assert len(lines) < LINES_BELOW
     process = start(name, "tool" if tool else "text", daemon, replay)
     said, complaints = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, complaints
