@@ -52,7 +52,8 @@ def test_a_full_disk_takes_ends_from_its_reserve_and_goes_on_by_itself(
         large.token(piece)
         slowest = max(slowest, time.perf_counter() - begun)
     until(lambda: daemon.status()["state"] == "disk_full", "a status that says so")
-    assert not (daemon.data / "reserve").exists(), "the reserve gives its room to what must go on"
+    reserve = daemon.data / "reserve"
+    until(lambda: not reserve.exists(), "a reserve that gives its room to what must go on")
     small.end()
     until(lambda: client.recover("small") is None, "the release is taken with the disk full")
     assert daemon.status()["state"] == "disk_full"
