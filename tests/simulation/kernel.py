@@ -4,7 +4,8 @@ Owns: who connected (by the address a socket is bound to), who is alive (an even
 clocks and the random numbers all code sees. Refuses: files (`walld/disk/`), what anybody does.
 
 Sockets are the kernel's own: what one end has sent the other can read, also after the sender is
-gone, exactly as in production. Everything runs in one thread, so the order is the seed's alone.
+gone, exactly as in production. Everything runs in one thread, so the order is the seed's alone; a
+thread that something else has left in this process goes on living on the real machine.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import os
 import random as real_random
 import socket
 import sys
+import threading
 import time as real_time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from walld_client import dialing
@@ -27,6 +29,8 @@ from walld.daemon import peers
 from walld.wal.records import Owner
 
 __all__ = ["Kernel", "SimulatedSocket"]
+
+_T = TypeVar("_T")
 
 _BEGUN_NS = 1_750_000_000 * 10**9
 _STEP_SECONDS = 0.00005
@@ -116,16 +120,17 @@ class Kernel:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """All code of this process lives on this machine."""
+        """All code of this thread lives on this machine."""
         clocks = SimpleNamespace(
-            monotonic=anyio.current_time,
-            time=lambda: self._wall_ns() / 1e9,
-            time_ns=self._wall_ns,
-            perf_counter=self._fine,
-            sleep=lambda _seconds: None,
+            monotonic=_here(anyio.current_time, real_time.monotonic),
+            time=_here(lambda: self._wall_ns() / 1e9, real_time.time),
+            time_ns=_here(self._wall_ns, real_time.time_ns),
+            perf_counter=_here(self._fine, real_time.perf_counter),
+            sleep=_here(lambda _seconds: None, real_time.sleep),
         )
         sockets = SimpleNamespace(**{name: getattr(socket, name) for name in dir(socket)})
-        sockets.socket = lambda *args: SimulatedSocket(self, *args)
+        sockets.socket = _here(lambda *args: SimulatedSocket(self, *args), socket.socket)
+        uniform = _here(self.random.uniform, dialing._chance.uniform)
         undo: list[tuple[Any, str, Any]] = []
 
         def put(holder: Any, name: str, value: Any) -> None:
@@ -137,8 +142,8 @@ class Kernel:
             if ours and vars(module).get("time") is real_time:
                 put(module, "time", clocks)
         put(dialing, "socket", sockets)
-        put(dialing, "_chance", self.random)
-        put(os, "urandom", self.random.randbytes)
+        put(dialing, "_chance", SimpleNamespace(uniform=uniform))
+        put(os, "urandom", _here(self.random.randbytes, os.urandom))
         put(peers, "credentials", self._credentials)
         put(peers, "open_pidfd", lambda _peer, pid: self._pidfd(pid))
         put(peers, "describe", self._describe)
@@ -150,6 +155,16 @@ class Kernel:
             while undo:
                 holder, name, value = undo.pop()
                 setattr(holder, name, value)
+
+
+def _here(simulated: Callable[..., _T], real: Callable[..., _T]) -> Callable[..., _T]:
+    """The one in this thread, the other in each other."""
+    own = threading.get_ident()
+
+    def call(*args: Any) -> _T:
+        return simulated(*args) if threading.get_ident() == own else real(*args)
+
+    return call
 
 
 class SimulatedSocket(socket.socket):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import walld_client
 
 from walld.disk.medium import PROFILES
 
@@ -165,3 +166,18 @@ def test_a_command_names_its_run() -> None:
     for plan in plans:
         assert parse(command(plan).partition("SEED=")[2]) == plan
     assert next(iter(sweep_plans())).crash_at == 1
+
+
+def test_who_else_is_in_this_process_lives_on_the_real_machine(tmp_path: Path) -> None:
+    """A client that a failed test left behind, with its thread and what it could not deliver."""
+    plan = Plan.of(1027)
+    alone: list[tuple[str, str]] = []
+    world.run(plan, alone)
+    client = walld_client.connect(tmp_path / "nobody")
+    try:
+        client.reply("s").token("x")  # its thread tries to connect from now on
+        beside: list[tuple[str, str]] = []
+        world.run(plan, beside)
+    finally:
+        client.close(0.0)
+    assert beside == alone
