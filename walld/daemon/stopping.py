@@ -12,7 +12,7 @@ not wait in between.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -60,12 +60,10 @@ class Stopping:
     async def run(
         self, stop: Callable[[], Awaitable[str]], serving: TaskGroup, life: TaskGroup
     ) -> None:
-        """Cancel `serving` once `stop` has returned, with the word for why. WalldError where the
-        directory is gone; until the end is over, from `life`.
+        """Cancel `serving` once `stop` has returned, with the word for why. Where the directory is
+        gone, until the end is over, `life` ends with a WalldError.
         """
         _log.info("%s: stopping", await stop())
-        if self._disk.is_removed():
-            self._give_up()
         life.start_soon(self._look)
         self._notifier.stopping("draining")
         if self._ready.is_set():
@@ -73,12 +71,11 @@ class Stopping:
         serving.cancel_scope.cancel()
 
     async def _look(self) -> None:
+        # In the thread that the last job of an end goes to as well: the first look comes before it.
         while True:
-            await anyio.sleep(_LOOK_SECONDS)
             if await self._thread.run(self._disk.is_removed):
-                self._give_up()
-
-    def _give_up(self) -> NoReturn:
+                break
+            await anyio.sleep(_LOOK_SECONDS)
         self._syncer.give_up()
         self._opening.give_up()
         raise WalldError(f"{self._disk.root} was removed: what was not synced is lost")

@@ -32,7 +32,7 @@ MUTANTS = (
         "            except OSError as error:\n"
         '                _log.error("%s", error)\n',
         "N4",
-        "40",
+        "1114",
     ),
     Mutant(
         "sessions: an append is acknowledged before the flush",

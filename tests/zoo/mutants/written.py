@@ -133,7 +133,7 @@ MUTANTS = (
         "        await self._syncer.sync_all()\n        if",
         "        self._syncer.wake()\n        if",
         "P4",
-        "1916",
+        "34",
     ),
     Mutant(
         "a batch that was written again with the others is written once more",
