@@ -89,13 +89,15 @@ class DamagedDirectory:
         self._files.create(self.segment_id, len(self.places), 1)
         self.offset = 64
 
-    def batch(self, *rows: Row) -> int:
+    def batch(self, *rows: Row, synced_no: int | None = None) -> int:
+        """synced_no: where it does not say that all before it are."""
         builder = BatchBuilder()
         for one in rows:
             builder.add(*one)
         number = len(self.places) + 1
         sealed = builder.seal(number)
-        self._files.write(self.segment_id, sealed, number - 1, self.offset)
+        told_no = number - 1 if synced_no is None else synced_no
+        self._files.write(self.segment_id, sealed, told_no, self.offset)
         self.places[number] = (self.segment_id, self.offset, len(sealed))
         self.offset += len(sealed)
         return number

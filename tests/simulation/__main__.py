@@ -53,17 +53,18 @@ def pair_plans(every: int) -> Iterator[Plan]:
                         yield replace(first, crash_again=again)
 
 
-def attempt(plans: list[Plan]) -> list[tuple[Plan, str]]:
-    """Run them. What failed, with its traceback."""
-    failed = []
+def attempt(plans: list[Plan]) -> tuple[list[tuple[Plan, str]], int]:
+    """Run them. What failed, with its traceback; how many crash states of the others were looked at.
+    """
+    failed, states = [], 0
     for plan in plans:
         try:
-            world.run(plan)
+            states += world.run(plan).crash_states
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
             failed.append((plan, traceback.format_exc(limit=-4)))
-    return failed
+    return failed, states
 
 
 def command(plan: Plan) -> str:
@@ -95,17 +96,19 @@ def parse(seed: str) -> Plan:
 
 def _many(plans: list[Plan], jobs: int) -> int:
     begun = time.monotonic()
-    done = failures = 0
+    done = failures = states = 0
     chunks = [plans[at : at + _CHUNK] for at in range(0, len(plans), _CHUNK)]
     with ProcessPoolExecutor(jobs) as pool:
-        for failed, chunk in zip(pool.map(attempt, chunks), chunks, strict=True):
+        for (failed, seen), chunk in zip(pool.map(attempt, chunks), chunks, strict=True):
             done += len(chunk)
+            states += seen
             failures += len(failed)
             for plan, why in failed:
                 print(f"\n{why}\n{plan}\nagain: {command(plan)}", file=sys.stderr)
             if sys.stderr.isatty() or done == len(plans):
                 rate = done / (time.monotonic() - begun)
-                line = f"{done} of {len(plans)} runs, {failures} failed, {rate:.0f}/s"
+                line = f"{done} of {len(plans)} runs, {states} crash states, {failures} failed, "
+                line += f"{rate:.0f}/s"
                 print(f"\r{line}", end="", file=sys.stderr)
     print(file=sys.stderr)
     return 1 if failures else 0

@@ -166,8 +166,11 @@ class Books:
     def power_was_cut(self, now: float) -> None:
         """Written and not synced may be gone: two bounds are promised, and time is counted."""
         for asking in self._all():
-            is_young = now - asking.answered_at < 4 * BOUND_SECONDS
-            asking.lossy |= asking.level != "synced" and (is_young or self._hurts)
+            asking.lossy |= self._may_power_take(asking, now)
+
+    def _may_power_take(self, asking: Asking, now: float) -> bool:
+        is_young = now - asking.answered_at < 4 * BOUND_SECONDS
+        return asking.level != "synced" and (is_young or self._hurts)
 
     def _all(self) -> list[Asking]:
         held = (*self.appends.values(), *self.deletes.values())
@@ -175,8 +178,11 @@ class Books:
 
     # --- what must hold -------------------------------------------------------------------------
 
-    def must(self) -> Must:
-        """What must hold from now on, until somebody asks for something else."""
+    def must(self, power_at: float | None = None) -> Must:
+        """What must hold from now on, until somebody asks for something else.
+
+        power_at: now, where it is what would have to hold if power were cut.
+        """
         there: dict[Session, list[Asking]] = {}
         gone: dict[Session, set[str]] = {}
         for session, asked in self.appends.items():
@@ -186,6 +192,7 @@ class Books:
                 for one in asked
                 if one.answered is not None
                 and not one.lossy
+                and (power_at is None or not self._may_power_take(one, power_at))
                 and not any(d.ended is None or d.ended > one.asked for d in deletes)
             ]
             deleted = max((d.asked for d in deletes if d.answered is not None), default=0)

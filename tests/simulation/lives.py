@@ -38,14 +38,14 @@ from .oracle import BOUND_SECONDS, REST_SECONDS
 if TYPE_CHECKING:
     from .world import World
 
-__all__ = ["Lives"]
+__all__ = ["Lives", "Owner"]
 
 T = TypeVar("T")
 _LOOK_SECONDS = 0.05
 _FOREVER = 600.0
 
 
-class _Owner(Marks):
+class Owner(Marks):
     """The hold on a simulated directory: `Owner` on disk verbs, without a lock to wait for."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
@@ -163,7 +163,7 @@ class Lives:
         listener = None
         daemon = None
         try:
-            owner = _Owner(disk)
+            owner = Owner(disk)
             listener = sockets.bind(self._world.socket_path, 0o600, None)
             daemon = Daemon(
                 self._world.settings,

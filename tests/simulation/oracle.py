@@ -80,6 +80,11 @@ _ENDED = {
 """By how it was ended: (status, finish_reason, lost_reason, message of its error)."""
 
 
+def _outlasts_power(story: Story, now: float, hurts: bool) -> bool:
+    """What its dead process had sent is synced: two bounds are promised, and time is counted."""
+    return not hurts and now - (story.killed_at or now) >= 4 * BOUND_SECONDS
+
+
 class Promise(NamedTuple):
     """What held of a stream at one moment. floor: the seq up to which it must be there."""
 
@@ -113,10 +118,30 @@ class Oracle:
             if story.is_dead and not story.released:
                 story.synced = max(story.synced, story.taken)
 
-    def power_was_cut(self) -> None:
-        """What was resolved was written, not synced: it may be back."""
+    def power_was_cut(self, now: float, *, hurts: bool) -> None:
+        """What was written and not synced may be gone, what was resolved is back perhaps.
+
+        hurts: nothing is promised of when something written is synced.
+        """
         for story in self.stories.values():
             story.resolved = False
+            if not _outlasts_power(story, now, hurts):
+                story.taken = -1
+
+    def if_power_were_cut(
+        self, now: float, told: dict[tuple[int, str], int], *, hurts: bool
+    ) -> dict[tuple[int, str], Promise]:
+        """What would have to hold then. told: how far processes know by now to be synced."""
+        found = {}
+        for key, story in self.stories.items():
+            floor = synced = max(story.synced, told.get(key, -1))
+            if story.is_dead and _outlasts_power(story, now, hurts):
+                floor = max(floor, story.taken)
+            is_kept = story.release_kept or (
+                key in told and story.released and synced >= story.next_seq - 1
+            )
+            found[key] = Promise(floor, story.is_dead, is_kept)
+        return found
 
     def promises(self, *, settled: bool = False) -> dict[tuple[int, str], Promise]:
         """What must hold from now on. settled: agents that live have delivered everything."""

@@ -17,6 +17,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
 
 from walld.daemon.serve import Daemon
+from walld.disk.medium import Storage
 from walld.disk.simulated import SimulatedDisk
 from walld.wal.scan import LogScan
 
@@ -25,7 +26,7 @@ from .oracle import BOUND_SECONDS, REST_SECONDS, Promise, Wrong
 if TYPE_CHECKING:
     from .world import World
 
-__all__ = ["Questions", "asked"]
+__all__ = ["Questions", "asked", "is_spoiled", "words"]
 
 _ERASED_SECONDS = 90.0
 _OWN_TIMES = 3
@@ -62,14 +63,15 @@ class Questions:
         await self._world.lives.kill()
         again = await self.ask_all()
         self.judge(again, "after another start", self._oracle.promises(settled=True))
-        words = [_words(reply) for reply in settled]
-        if [_words(reply) for reply in again] != words:
-            raise Wrong(f"a start changed what is said (I8)\n{words}\n{list(map(_words, again))}")
+        was, now = list(map(words, settled)), list(map(words, again))
+        if now != was:
+            raise Wrong(f"a start changed what is said (I8)\n{was}\n{now}")
         await anyio.sleep(BOUND_SECONDS)  # agents are back by then, and say what they were told
         await self.check_peace()
 
     async def rot(self) -> None:
         """Damage to what was synced: said, never served as if it were whole."""
+        self._world.crash_states.is_over = True
         if self._plan.rot_live:
             self._world.rotten = self._damage("flip", "zero", "stale")
             self.judge(await self.ask_all(), "after rot underneath", self._oracle.promises())
@@ -128,8 +130,8 @@ class Questions:
         self.digest.update(msgspec.msgpack.encode(found))
 
     def is_spoiled(self) -> bool:
-        """Power has put garbage where a segment's header was: walld takes that for damage."""
-        return any(_spoiled(path) for path in self._storage.files())
+        """Of the disk as it is."""
+        return is_spoiled(self._storage)
 
     async def ask_all(self, cannot: tuple[str, ...] = ()) -> list[wire.Recovered]:
         """Every reply of both users. cannot: codes of errors that are raised as OSError."""
@@ -234,7 +236,12 @@ class Questions:
         return left or self._world.ledger_questions.not_erased(("wal/", "partials/"))
 
 
-def _words(reply: wire.Recovered) -> Any:
+def is_spoiled(storage: Storage) -> bool:
+    """Power has put garbage where a segment's header was: walld takes that for damage."""
+    return any(_spoiled(path) for path in storage.files())
+
+
+def words(reply: wire.Recovered) -> Any:
     """What may not change from start to start: all but who is alive."""
     return msgspec.to_builtins(
         msgspec.structs.replace(reply, owner_alive=False, status="", lost_reason=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import walld_client
 
 from walld.disk.medium import PROFILES
 
-from . import rot, world
+from . import crash_states, rot, world
 from .__main__ import command, parse, sweep_plans
 from .plan import Plan
 
@@ -181,3 +182,30 @@ def test_who_else_is_in_this_process_lives_on_the_real_machine(tmp_path: Path) -
     finally:
         client.close(0.0)
     assert beside == alone
+
+
+def test_a_world_sees_nothing_of_the_states_that_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = Plan.of_sessions(21)
+    runs = []
+    for chance in (0.0, 0.3):
+        monkeypatch.setattr(crash_states, "_CHANCES", (chance,))
+        trace: list[tuple[str, str]] = []
+        outcome = world.run(plan, trace)
+        runs.append((outcome.digest, trace))
+        assert bool(outcome.crash_states) == bool(chance)
+    assert runs[0] == runs[1]
+
+
+def test_what_is_called_synced_too_early_is_found_without_a_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sync that moves nothing: no power is cut in this run, so that it would all be there."""
+    plan = replace(Plan.short(0, "ext4"), seconds=0.5)
+    monkeypatch.setattr(crash_states, "_CHANCES", (1.0,))
+    assert world.run(plan).crash_states > 10
+    monkeypatch.setitem(PROFILES, "ext4", replace(PROFILES["ext4"], ignores_sync=True))
+    with pytest.raises(BaseExceptionGroup) as found:
+        world.run(plan)
+    assert "if power were cut" in "".join(traceback.format_exception(found.value))

@@ -147,11 +147,7 @@ class Trouble:
         for agent in self._agents:
             if agent.is_alive:
                 self._end(agent, now)
-        for story in self._oracle.stories.values():
-            # Written and not synced may be gone: two bounds are promised, and time is counted.
-            if now - (story.killed_at or now) < 4 * BOUND_SECONDS or self._plan.hurts:
-                story.taken = -1
-        self._oracle.power_was_cut()
+        self._oracle.power_was_cut(now, hurts=self._plan.hurts)
         self._world.books.power_was_cut(now)
         await self._world.lives.kill()
         self._storage.cut_power()

@@ -33,6 +33,7 @@ from walld.disk.medium import PROFILES, Storage
 
 from .agents import Agent
 from .books import Books
+from .crash_states import CrashStates
 from .disks import Mood
 from .kernel import Kernel
 from .ledger_questions import LedgerQuestions
@@ -62,6 +63,7 @@ class Outcome(msgspec.Struct):
     checks: int
     disk_ops: int
     streams: int
+    crash_states: int
 
 
 class World:
@@ -96,7 +98,8 @@ class World:
         self.murphy = Random(f"murphy {plan.seed}")
         self.own = Random(f"own {plan.seed}")
         self.mood = Mood(self)
-        self.storage.fail = self.mood.failing
+        self.crash_states = CrashStates(self)
+        self.storage.fail = self._failing
         self.lives = Lives(self)
         self.trouble = Trouble(self)
         self.questions = Questions(self)
@@ -130,6 +133,10 @@ class World:
                 await self.ledger_questions.after_rot()
             self.lives.over.set()
             tasks.cancel_scope.cancel()
+
+    def _failing(self, verb: str, path: str) -> int:
+        self.crash_states.before(verb)
+        return self.mood.failing(verb, path)
 
     async def _come_to_rest(self) -> None:
         """No more trouble: everything is delivered, and said to be, within its time."""
@@ -173,6 +180,7 @@ class World:
             self.oracle.checks,
             self.storage.ops,
             len(self.oracle.stories),
+            self.crash_states.seen,
         )
 
 

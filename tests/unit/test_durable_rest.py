@@ -12,6 +12,7 @@ from virtual_daemon import Home, Peer, Virtual, living, recovered, run, until
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.disk.real import RealFile
 from walld.wal.layout import (
     SEGMENT_HEADER_BYTES,
     WAL_DIR,
@@ -74,6 +75,48 @@ def test_restarts_beneath_a_silent_agent_leave_few_segments(
 
     run(main)
     assert max(left) <= 6, left
+
+
+def test_one_that_a_start_could_not_sync_is_not_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before its first sync; the next start meets an error there, and goes on."""
+    name, gone = segment_name(90), list[bool]()
+    whole = RealFile.sync
+
+    def sync(file: RealFile) -> None:
+        if file.path.endswith(name):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+        whole(file)
+
+    def watch(virtual: Virtual) -> None:
+        unlink = virtual.disk.unlink
+
+        def watched(path: str) -> None:
+            rest = {one.segment_id for one in virtual.engine.segments} - {90}
+            rest = {one for one in rest if f"{WAL_DIR}/{segment_name(one)}" != path}
+            gone.append(any(virtual.daemon._files.is_durable(one) for one in rest))
+            unlink(path)
+
+        virtual.disk.unlink = watched  # type: ignore[method-assign]
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
+                agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
+                await agent.drain("synced")
+            no, log = virtual.engine.sealing.written_no, virtual.engine.log_uuid
+            await virtual.crash()
+        header = pack_segment_header(SegmentHeader(log, 90, no, 1))
+        (home.data / WAL_DIR / name).write_bytes(header)
+        monkeypatch.setattr(RealFile, "sync", sync)
+        async with living(home, watch) as virtual:
+            await until(lambda: len(gone) >= 2)
+        assert all(gone)
+
+    run(main)
 
 
 def open_in(folder: Path) -> int:

@@ -429,3 +429,32 @@ def test_what_a_crash_took_ends_with_its_daemon_and_counts_where_nothing_else_is
         disk.make_dir("quarantine")
         assert lost_to_power(disk, [found], now) == [(47, 50), (32, 40)]
         assert lost_to_power(disk, [hurt], now) == []
+
+
+def test_what_was_torn_is_called_so_before_a_start_writes_it_down_and_after(tmp_path: Path) -> None:
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), said(1, "x"), flags=Flag.BEGIN))
+    torn = made.batch(row(1, 2, 2, said(2, "y")))
+    made.segment()
+    made.batch(row(1, 3, 3, said(3, "z")), synced_no=1)
+    words = []
+
+    def look() -> None:
+        (reply,) = find(str(made.path)).replies
+        words.extend((gap.first_seq, gap.verdict) for gap in reply.gaps)
+
+    made.flip(torn, -1)
+    residue = made.file(7)
+    residue.write_bytes(b"")
+    look()
+    with RealDisk(str(made.path)) as disk:
+        verdict = mend(disk, PartialStore(disk), DIRECTORY_LOG).verdict
+    assert not residue.exists()
+    look()
+    (found,) = (one for one in verdict.rows() if one.first_no)
+    assert found == Settled(1, made.places[torn][1], torn, torn, TORN)
+    made.settle(found)
+    made.close()
+    look()
+    assert words == [(2, "torn")] * 3

@@ -169,3 +169,26 @@ def test_rot_changes_what_was_synced_and_says_where(kind: str) -> None:
         assert (where is None) == (not changed)
         assert where is None or all(0 <= at - where[0] < where[1] for at in changed)
         assert changed or kind == "stale"
+
+
+def test_what_happens_to_a_copy_happens_to_nothing_else() -> None:
+    medium = storage(PROFILES["orderly"])
+    disk = SimulatedDisk(medium)
+    disk.make_dir("a")
+    file = disk.create("a/f")
+    file.write_at(b"durable", 0)
+    file.sync()
+    disk.sync_dir("a")
+    disk.sync_dir("")
+    disk.link("a/f", "a/g")
+    file.write_at(b"not yet", 0)
+    twin = medium.copy(Random(2))
+    assert twin.files() == medium.files() == {"a/f": b"not yet", "a/g": b"not yet"}
+    SimulatedDisk(twin).open("a/g").write_at(b"of both names", 0)
+    assert twin.files() == {"a/f": b"of both names", "a/g": b"of both names"}
+    twin.cut_power()
+    twin.cut_power()
+    assert twin.files().keys() <= {"a/f", "a/g"}
+    assert medium.files() == {"a/f": b"not yet", "a/g": b"not yet"}
+    assert medium.files(durable=True) == {"a/f": b"durable"}
+    assert disk.list_dir("a")  # its life goes on

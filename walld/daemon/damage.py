@@ -274,7 +274,7 @@ def gap_word(verdict: Verdict, *, met_damage: bool) -> str:
         return "corrupt"
     if verdict.unreadable:
         return "unknown"
-    return "torn" if verdict.torn else "dropped"
+    return "torn" if verdict.has_torn else "dropped"
 
 
 def coverage_of(

@@ -270,8 +270,11 @@ class Reclaimer:
         """LOCK says that there is a log: power must not leave none of it, as `whose.is_there` is
         to see it.
         """
-        rest = (one for one in self._engine.segments if one is not oldest and not one.nameless)
-        return any(self._files.is_durable(one.segment_id) for one in rest)
+        return any(
+            self._files.is_durable(one.segment_id)
+            for one in self._engine.segments
+            if one is not oldest and not one.nameless and not one.undurable
+        )
 
     def _is_held(self, segment: Segment) -> bool:
         died = segment.died_at

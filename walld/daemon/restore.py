@@ -87,6 +87,7 @@ def _segments(engine: Engine, mended: Mended, now: float) -> None:
             segment.offsets.append(offset)
         segment.dead_since = segment.died_at = now if mended.dead else None
         segment.unreadable, segment.nameless = found.unreadable, not found.first_no
+        segment.undurable = found.segment_id in mended.not_synced.segment_ids
         engine.segments.add(segment)
         last_batch = max(last_batch, segment.last_batch)
 

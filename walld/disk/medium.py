@@ -97,6 +97,29 @@ def _apply(entries: dict[str, Node | Dir], names: dict[str, Node | Dir | None]) 
             entries[name] = node
 
 
+def _copied(folder: Dir, made: dict[Node | Dir, Node | Dir]) -> Dir:
+    """made: what has a copy already: a file has one, however many names lead to it."""
+
+    def of(node: Node | Dir) -> Node | Dir:
+        if node in made:
+            return made[node]
+        if isinstance(node, Dir):
+            return _copied(node, made)
+        twin = made[node] = Node(
+            node.data[:], node.durable[:], set(node.dirty), node.length_is_dirty, node.names
+        )
+        return twin
+
+    copy = made[folder] = Dir()
+    copy.entries = {name: of(node) for name, node in folder.entries.items()}
+    copy.durable = {name: of(node) for name, node in folder.durable.items()}
+    copy.changes = [
+        {name: None if node is None else of(node) for name, node in names.items()}
+        for names in folder.changes
+    ]
+    return copy
+
+
 class Storage:
     """The medium and the kernel's memory, which outlive a process.
 
@@ -118,6 +141,12 @@ class Storage:
         """Raised by each crash: what was opened before is of no use."""
 
     # --- crashes --------------------------------------------------------------------------------
+
+    def copy(self, random: Random) -> Storage:
+        """The same disk once more, apart from this one, with room. random: what its fate is."""
+        twin = Storage(random, self.profile)
+        twin.root = _copied(self.root, {})
+        return twin
 
     def kill(self) -> None:
         """The process is gone; the kernel keeps what it took."""

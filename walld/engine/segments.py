@@ -53,6 +53,8 @@ class Segment:
     """It gave I/O errors at the start: set aside instead of unlinked."""
     nameless: bool = False
     """Neither its header nor a batch tells which log it is of: it proves no log."""
+    undurable: bool = False
+    """The start could not sync it: power may take all of it."""
 
     @property
     def last_batch(self) -> int:

@@ -130,7 +130,7 @@ class SegmentFiles:
                 raise SegmentGone(errno.ESTALE, "removed or replaced underneath", file.path)
 
     def is_durable(self, segment_id: int) -> bool:
-        """It was synced since it was created: power leaves at least its header."""
+        """It was synced since this daemon created it, if it did: power leaves its header."""
         return segment_id not in self._unnamed
 
     def read(self, segment_id: int, offset: int, length: int) -> bytes:

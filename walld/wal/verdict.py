@@ -154,6 +154,15 @@ class Verdict:
     """About segments: for which this start leaps, and which can be read at last."""
     missed: dict[Damage, Settled] = field(default_factory=dict)
     """Of `corrupt`: what an earlier start could not read, and never will be; with its row."""
+    was_torn: bool = False
+    """An earlier start has written down that batches were torn."""
+
+    @property
+    def has_torn(self) -> bool:
+        """Batches were torn, by this start's word or an earlier one's: the same before and after
+        this one writes it down, and puts a residue out of the way, which costs none.
+        """
+        return self.was_torn or any(item.first_no for item in self.torn)
 
     @property
     def reserved_no(self) -> int:
@@ -229,6 +238,7 @@ class _Judge:
         rows = [row for facts in segments for row in facts.settled]
         self._awaited = Awaited(segments, good)
         self.verdict.awaited = self._awaited.read
+        self.verdict.was_torn = any(row.verdict == TORN and row.first_no for row in rows)
         oldest_id = segments[0].segment_id if segments else 0
         known = ranges.merged(
             (row.first_no if row.verdict != LEAPT else self._leapt(row), row.last_no)

@@ -1,0 +1,188 @@
+"""What power would leave if it were cut now, asked at moments of a run that goes on unharmed.
+
+Owns: when it is asked, the copy of the disk that loses power in its place, and what a reader, a
+start that is cut short and another one find there. Refuses: what is right (`oracle.py`,
+`books.py`), what power leaves (`walld/disk/medium.py`).
+
+A world has few crashes, since each costs it a life of its daemon; but between any two disk verbs
+there is a state that a crash could leave (the crash states of ALICE, OSDI 2014). All of them must
+hold what was promised by then, so some of them are looked at: a state costs a hundredth of a world.
+What is read is read by the code that reads without a daemon, which must say what a start finds.
+Nothing of this is seen by the world: its disk is copied, its chance and clocks stand still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+from walld_client.wire import messages as wire
+
+from walld.cli import fsck, offline, session_survey, survey
+from walld.cli.log_lines import LogLines
+from walld.daemon.mend import mend
+from walld.disk.medium import Crashed, Storage
+from walld.disk.simulated import SimulatedDisk
+from walld.ledger.line import line_seq, read_line
+from walld.partials.store import PartialStore
+from walld.wal.files import has_copies
+from walld.wal.scan import LogScan
+
+from .lives import Owner
+from .oracle import Wrong
+from .questions import is_spoiled, words
+
+if TYPE_CHECKING:
+    from .books import Must, Session
+    from .oracle import Promise
+    from .world import World
+
+__all__ = ["CrashStates"]
+
+_CHANCES = (0.05, 0.1, 0.15)
+"""Of a look before a verb that changes the disk, by run."""
+_CHANGES = frozenset(
+    (
+        "create",
+        "mkdir",
+        "write",
+        "truncate",
+        "sync",
+        "sync_dir",
+        "rename",
+        "link",
+        "unlink",
+        "rmdir",
+    )
+)
+_EAGER = {"unlink": 5, "rename": 5, "truncate": 5}
+"""Verbs that take something away: what comes before them must hold without it."""
+_START_VERBS = 40
+"""A start is cut at one of so many; some are shorter."""
+
+
+class _Read(NamedTuple):
+    """replies: none where it cannot be proven that these are all. state: fsck's word."""
+
+    replies: list[wire.Recovered]
+    lines: dict[Session, list[bytes]]
+    state: str
+    why: str
+
+
+class CrashStates:
+    """Those of one run. seen: how many were looked at."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = Random(f"crash states {world.plan.seed}")
+        self._chance = self._random.choice(_CHANCES)
+        self.seen = 0
+        self.is_over = bool(world.plan.crash_at)
+        """Bytes will rot from here on; or the run is one of many that differ in their crash."""
+
+    def before(self, verb: str) -> None:
+        """The disk is about to change. Raises Wrong."""
+        if self.is_over or verb not in _CHANGES:
+            return
+        if self._random.random() < self._chance * _EAGER.get(verb, 1):
+            self.look()
+
+    def look(self) -> None:
+        """Cut power elsewhere, and judge what is there then."""
+        world, now, hurts = self._world, anyio.current_time(), self._world.plan.hurts
+        told = {
+            (story.uid, story.stream_id): reply._stream.synced
+            for agent in world.agents
+            if agent.is_alive
+            for reply, story in agent.open
+        }
+        promises = world.oracle.if_power_were_cut(now, told, hurts=hurts)
+        must = world.books.must(now)
+        storage = world.storage.copy(self._random)
+        storage.cut_power()
+        with self._standing_still():
+            cut = self._read(storage)
+            if self._random.random() < 0.5:
+                self._start(storage, cut_short=True)
+            self._start(storage)
+            found = self._read(storage)
+        self.seen += 1
+        where = f"if power were cut at {now:.4f} s (state {self.seen})"
+        spoiled = is_spoiled(storage)
+        for one, when in ((cut, where), (found, f"{where}, after a start")):
+            if one.state == "corrupt" and not spoiled:
+                raise Wrong(f"{when}: corrupt, and nothing rotted (I5): {one.why}")
+            world.oracle.check(one.replies, when, promises, rotten=False, spoiled=spoiled)
+            self._judge_lines(one, when, must, promises, spoiled=spoiled)
+        if not spoiled and list(map(words, found.replies)) != list(map(words, cut.replies)):
+            raise Wrong(f"{where}: a start changed what is said (I8)\n{cut}\n{found}")
+
+    def _judge_lines(
+        self,
+        read: _Read,
+        when: str,
+        must: Must,
+        promises: dict[tuple[int, str], Promise],
+        *,
+        spoiled: bool,
+    ) -> None:
+        books = self._world.books
+        for session, lines in read.lines.items():
+            if spoiled:  # lines may be missing; none is altered or invented
+                for text in lines:
+                    books.check_origin(session, read_line(text), when)
+            else:
+                books.judge(session, lines, when, must, calm=False)
+        if not spoiled:
+            books.check_replies(read.replies, read.lines, promises, when, calm=False)
+
+    @contextmanager
+    def _standing_still(self) -> Iterator[None]:
+        """The world's chance and its fine clock are as they were behind this."""
+        kernel = self._world.kernel
+        state, ticks = kernel.random.getstate(), kernel._ticks
+        try:
+            yield
+        finally:
+            kernel.random.setstate(state)
+            kernel._ticks = ticks
+
+    def _start(self, storage: Storage, *, cut_short: bool = False) -> None:
+        """What a daemon does before it serves anybody."""
+        if cut_short:
+            storage.crash_at = storage.ops + self._random.randrange(1, _START_VERBS)
+        disk = SimulatedDisk(storage)
+        with suppress(Crashed):
+            owner = Owner(disk)
+            mend(disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told)
+        if cut_short:
+            storage.cut_power()
+
+    def _read(self, storage: Storage) -> _Read:
+        disk = SimulatedDisk(storage)
+        if not disk.list_dir("wal"):
+            return _Read([], self._lines(disk), "clean", "")  # power took the very beginning
+        report = fsck.inspect(disk, "")
+        why = "; ".join(map(str, (*report.damage, *report.notes, *report.sessions)))
+        return _Read(offline._Reading(disk).found().replies, self._lines(disk), report.state, why)
+
+    def _lines(self, disk: SimulatedDisk) -> dict[Session, list[bytes]]:
+        """Of every session that anybody has named, those of its file and of the log behind it."""
+        lines: dict[Session, list[bytes]] = {key: [] for key in self._world.books.sessions()}
+        if not lines:
+            return lines
+        lock = survey.log_of(disk)
+        log, of_log = LogScan(disk, lock.log_uuid), LogLines()
+        survey.scan(disk, log, "", of_log.take)
+        verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
+        met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
+        of_log.judged(verdict.synced_no, met_damage=met_damage)
+        for found in session_survey.sessions(disk, of_log):
+            if found.session_id is not None:
+                both = [*found.lines, *found.from_log]
+                lines[found.uid, found.session_id] = sorted(both, key=line_seq)
+        return lines
