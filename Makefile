@@ -8,6 +8,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 PACKAGES := clients/python walld
 SOURCES := $(PACKAGES) tests $(wildcard bench examples)
 PYTEST ?= -q
+# Most tests wait for processes, so there are more of them at a time than cores. 0: one by one.
+WORKERS ?= 4
 SEEDS ?= 0..300
 ROUNDS ?= 5
 LAWS = $(shell grep -rl '^from hypothesis' tests --include='test_*.py')
@@ -27,7 +29,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 
 help:
 	@echo 'make demo    stream a reply, kill -9 the agent in the middle, recover what it said'
-	@echo 'make test    all tests (PYTEST="-k name" for some)'
+	@echo 'make test    all tests, four at a time (PYTEST="-k name" for some, WORKERS=0 for one by one)'
 	@echo 'make test-node  the tests of the Node client, against a real daemon; Node >= 20 and npm'
 	@echo 'make test-adapters  each SDK from the registry in a venv of its own, and its tests; GROUP=name for some'
 	@echo 'make bench-adapters  what each adapter adds to a chunk, in the venvs of test-adapters'
@@ -61,7 +63,7 @@ demo: $(VENV)/made
 	@$(BIN)/walld demo
 
 test: $(VENV)/tools
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 # Where Node is not there or older than 20, one of PyPI is put into .venv; where there is none to be
 # had either, this says so and passes.

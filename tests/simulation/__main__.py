@@ -54,8 +54,7 @@ def pair_plans(every: int) -> Iterator[Plan]:
 
 
 def attempt(plans: list[Plan]) -> tuple[list[tuple[Plan, str]], int]:
-    """Run them. What failed, with its traceback; how many crash states of the others were looked at.
-    """
+    """Run them. What failed, with its traceback; how many crash states the others had."""
     failed, states = [], 0
     for plan in plans:
         try:

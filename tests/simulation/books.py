@@ -13,6 +13,7 @@ and nowhere else; a reply of a turn is a reply or in its session, never neither,
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +22,7 @@ from walld_client.wire import messages as wire
 from walld.errors import FormatError
 from walld.ledger.line import Line, chain_of, header_line, read_line
 
-from .oracle import BOUND_SECONDS, Wrong
+from .oracle import POWER_SECONDS, Wrong
 
 if TYPE_CHECKING:
     from .oracle import Oracle, Promise, Story
@@ -169,7 +170,7 @@ class Books:
             asking.lossy |= self._may_power_take(asking, now)
 
     def _may_power_take(self, asking: Asking, now: float) -> bool:
-        is_young = now - asking.answered_at < 4 * BOUND_SECONDS
+        is_young = now - asking.answered_at < POWER_SECONDS
         return asking.level != "synced" and (is_young or self._hurts)
 
     def _all(self) -> list[Asking]:
@@ -178,10 +179,16 @@ class Books:
 
     # --- what must hold -------------------------------------------------------------------------
 
-    def must(self, power_at: float | None = None) -> Must:
+    def must_if_it_ended(self, now: float, *, power: bool) -> Must:
+        """What would have to hold if the daemon, or with it the machine, were gone now."""
+        if power:
+            return self.must(lambda one: self._may_power_take(one, now))
+        return self.must(lambda one: self._is_shaky and one.level != "synced")
+
+    def must(self, is_lost: Callable[[Asking], bool] = lambda _one: False) -> Must:
         """What must hold from now on, until somebody asks for something else.
 
-        power_at: now, where it is what would have to hold if power were cut.
+        is_lost: but these.
         """
         there: dict[Session, list[Asking]] = {}
         gone: dict[Session, set[str]] = {}
@@ -192,7 +199,7 @@ class Books:
                 for one in asked
                 if one.answered is not None
                 and not one.lossy
-                and (power_at is None or not self._may_power_take(one, power_at))
+                and not is_lost(one)
                 and not any(d.ended is None or d.ended > one.asked for d in deletes)
             ]
             deleted = max((d.asked for d in deletes if d.answered is not None), default=0)

@@ -1,6 +1,6 @@
-"""What power would leave if it were cut now, asked at moments of a run that goes on unharmed.
+"""What a crash would leave if it came now, asked at moments of a run that goes on unharmed.
 
-Owns: when it is asked, the copy of the disk that loses power in its place, and what a reader, a
+Owns: when it is asked, the copy of the disk that crashes in its place, and what a reader, a
 start that is cut short and another one find there. Refuses: what is right (`oracle.py`,
 `books.py`), what power leaves (`walld/disk/medium.py`).
 
@@ -58,6 +58,8 @@ _CHANGES = frozenset(
         "rmdir",
     )
 )
+_POWER = 0.8
+"""Share of crashes that are power cuts; the others are kills."""
 _EAGER = {"unlink": 5, "rename": 5, "truncate": 5}
 """Verbs that take something away: what comes before them must hold without it."""
 _START_VERBS = 40
@@ -65,12 +67,13 @@ _START_VERBS = 40
 
 
 class _Read(NamedTuple):
-    """replies: none where it cannot be proven that these are all. state: fsck's word."""
+    """What is there for who has no daemon. state, why: fsck's word for it. doubts: of nothing."""
 
     replies: list[wire.Recovered]
     lines: dict[Session, list[bytes]]
-    state: str
-    why: str
+    state: str = "clean"
+    why: str = ""
+    doubts: tuple[str, ...] = ()
 
 
 class CrashStates:
@@ -92,7 +95,7 @@ class CrashStates:
             self.look()
 
     def look(self) -> None:
-        """Cut power elsewhere, and judge what is there then."""
+        """Crash elsewhere, and judge what is there then."""
         world, now, hurts = self._world, anyio.current_time(), self._world.plan.hurts
         told = {
             (story.uid, story.stream_id): reply._stream.synced
@@ -100,22 +103,29 @@ class CrashStates:
             if agent.is_alive
             for reply, story in agent.open
         }
-        promises = world.oracle.if_power_were_cut(now, told, hurts=hurts)
-        must = world.books.must(now)
+        power = self._random.random() < _POWER
+        promises = world.oracle.if_it_ended(now, told, power=power, hurts=hurts)
+        must = world.books.must_if_it_ended(now, power=power)
         storage = world.storage.copy(self._random)
-        storage.cut_power()
+        crash = storage.cut_power if power else storage.kill
+        crash()
         with self._standing_still():
             cut = self._read(storage)
             if self._random.random() < 0.5:
-                self._start(storage, cut_short=True)
+                storage.crash_at = storage.ops + self._random.randrange(1, _START_VERBS)
+                self._start(storage)
+                crash()
             self._start(storage)
             found = self._read(storage)
         self.seen += 1
-        where = f"if power were cut at {now:.4f} s (state {self.seen})"
+        what = "power were cut" if power else "the daemon were killed"
+        where = f"if {what} at {now:.4f} s (state {self.seen})"
         spoiled = is_spoiled(storage)
         for one, when in ((cut, where), (found, f"{where}, after a start")):
             if one.state == "corrupt" and not spoiled:
                 raise Wrong(f"{when}: corrupt, and nothing rotted (I5): {one.why}")
+            if one.doubts and not spoiled:
+                raise Wrong(f"{when}: nothing is proven (P11): {one.doubts}")
             world.oracle.check(one.replies, when, promises, rotten=False, spoiled=spoiled)
             self._judge_lines(one, when, must, promises, spoiled=spoiled)
         if not spoiled and list(map(words, found.replies)) != list(map(words, cut.replies)):
@@ -151,24 +161,21 @@ class CrashStates:
             kernel.random.setstate(state)
             kernel._ticks = ticks
 
-    def _start(self, storage: Storage, *, cut_short: bool = False) -> None:
+    def _start(self, storage: Storage) -> None:
         """What a daemon does before it serves anybody."""
-        if cut_short:
-            storage.crash_at = storage.ops + self._random.randrange(1, _START_VERBS)
         disk = SimulatedDisk(storage)
         with suppress(Crashed):
             owner = Owner(disk)
             mend(disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told)
-        if cut_short:
-            storage.cut_power()
 
     def _read(self, storage: Storage) -> _Read:
         disk = SimulatedDisk(storage)
         if not disk.list_dir("wal"):
-            return _Read([], self._lines(disk), "clean", "")  # power took the very beginning
+            return _Read([], self._lines(disk))  # power took the very beginning
         report = fsck.inspect(disk, "")
         why = "; ".join(map(str, (*report.damage, *report.notes, *report.sessions)))
-        return _Read(offline._Reading(disk).found().replies, self._lines(disk), report.state, why)
+        found = offline._Reading(disk).found()
+        return _Read(found.replies, self._lines(disk), report.state, why, tuple(found.doubts))
 
     def _lines(self, disk: SimulatedDisk) -> dict[Session, list[bytes]]:
         """Of every session that anybody has named, those of its file and of the log behind it."""

@@ -33,7 +33,7 @@ from walld.disk.simulated import SimulatedDisk
 from walld.wal.scan import list_segments, newest_header
 
 from .disks import Mood, ShortDisk
-from .oracle import BOUND_SECONDS, REST_SECONDS
+from .oracle import REST_SECONDS
 
 if TYPE_CHECKING:
     from .world import World
@@ -42,7 +42,6 @@ __all__ = ["Lives", "Owner"]
 
 T = TypeVar("T")
 _LOOK_SECONDS = 0.05
-_FOREVER = 600.0
 
 
 class Owner(Marks):
@@ -209,9 +208,7 @@ class Lives:
         self._kernel.daemon_no = 0
         self._storage.kill()
         self._world.books.crashed()
-        self._oracle.crashed(
-            anyio.current_time(), _FOREVER if self._plan.hurts else 2 * BOUND_SECONDS
-        )
+        self._oracle.crashed(anyio.current_time(), hurts=self._plan.hurts)
 
     async def _stopped(self) -> str:
         await self._ending.wait()

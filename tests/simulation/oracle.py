@@ -17,10 +17,23 @@ from typing import NamedTuple
 
 from walld_client.wire.messages import Recovered
 
-__all__ = ["BOUND_SECONDS", "REST_SECONDS", "Oracle", "Promise", "Story", "Wrong"]
+__all__ = [
+    "BOUND_SECONDS",
+    "KILL_SECONDS",
+    "POWER_SECONDS",
+    "REST_SECONDS",
+    "Oracle",
+    "Promise",
+    "Story",
+    "Wrong",
+]
 
 
 BOUND_SECONDS = 3.0
+KILL_SECONDS = 2 * BOUND_SECONDS
+"""What a process had sent that has been dead for so long, the death of the daemon does not take."""
+POWER_SECONDS = 4 * BOUND_SECONDS
+"""Nor does power: two bounds are promised, and time is counted."""
 REST_SECONDS = 30.0
 """Within which all must be delivered once trouble is over."""
 
@@ -65,6 +78,10 @@ class Story:
         """Its process is gone: nobody can send it again."""
         return self.killed_at is not None
 
+    def is_older(self, now: float, seconds: float) -> bool:
+        """Its process has been gone for so long."""
+        return self.killed_at is not None and now - self.killed_at >= seconds
+
     @property
     def is_whole(self) -> bool:
         """Its application ended it well."""
@@ -78,11 +95,6 @@ _ENDED = {
     "error": ("errored", None, None, "it broke"),
 }
 """By how it was ended: (status, finish_reason, lost_reason, message of its error)."""
-
-
-def _outlasts_power(story: Story, now: float, hurts: bool) -> bool:
-    """What its dead process had sent is synced: two bounds are promised, and time is counted."""
-    return not hurts and now - (story.killed_at or now) >= 4 * BOUND_SECONDS
 
 
 class Promise(NamedTuple):
@@ -106,10 +118,10 @@ class Oracle:
         story = self.stories[uid, stream_id] = Story(uid, stream_id, session_id, turn_id=turn_id)
         return story
 
-    def crashed(self, now: float, safe_seconds: float) -> None:
+    def crashed(self, now: float, *, hurts: bool) -> None:
         """A daemon died: what dead agents had sent counts only where it had the time to be kept."""
         for story in self.stories.values():
-            if story.killed_at is not None and now - story.killed_at < safe_seconds:
+            if not story.is_older(now, KILL_SECONDS) or hurts:
                 story.taken = -1
 
     def stopped(self) -> None:
@@ -125,22 +137,25 @@ class Oracle:
         """
         for story in self.stories.values():
             story.resolved = False
-            if not _outlasts_power(story, now, hurts):
+            if not story.is_older(now, POWER_SECONDS) or hurts:
                 story.taken = -1
 
-    def if_power_were_cut(
-        self, now: float, told: dict[tuple[int, str], int], *, hurts: bool
+    def if_it_ended(
+        self, now: float, told: dict[tuple[int, str], int], *, power: bool, hurts: bool
     ) -> dict[tuple[int, str], Promise]:
-        """What would have to hold then. told: how far processes know by now to be synced."""
+        """What would have to hold if the daemon, or with it the machine, were gone now.
+
+        told: how far living processes know to be synced.
+        """
+        safe_seconds = POWER_SECONDS if power else KILL_SECONDS
         found = {}
         for key, story in self.stories.items():
             floor = synced = max(story.synced, told.get(key, -1))
-            if story.is_dead and _outlasts_power(story, now, hurts):
+            if story.is_older(now, safe_seconds) and not hurts:
                 floor = max(floor, story.taken)
-            is_kept = story.release_kept or (
-                key in told and story.released and synced >= story.next_seq - 1
-            )
-            found[key] = Promise(floor, story.is_dead, is_kept)
+            is_told = key in told and story.released and synced >= story.next_seq - 1
+            is_done = story.release_kept or is_told or (story.resolved and not power)
+            found[key] = Promise(floor, story.is_dead, is_done)
         return found
 
     def promises(self, *, settled: bool = False) -> dict[tuple[int, str], Promise]:

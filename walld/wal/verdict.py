@@ -149,20 +149,12 @@ class Verdict:
     leaps: list[tuple[int, int, int]] = field(default_factory=list)
     """(first, last, synced_no) of numbers over which an earlier start has leapt: up to which of
     them what that start could not read was synced."""
-
     awaited: list[Settled] = field(default_factory=list)
     """About segments: for which this start leaps, and which can be read at last."""
     missed: dict[Damage, Settled] = field(default_factory=dict)
     """Of `corrupt`: what an earlier start could not read, and never will be; with its row."""
-    was_torn: bool = False
-    """An earlier start has written down that batches were torn."""
-
-    @property
-    def has_torn(self) -> bool:
-        """Batches were torn, by this start's word or an earlier one's: the same before and after
-        this one writes it down, and puts a residue out of the way, which costs none.
-        """
-        return self.was_torn or any(item.first_no for item in self.torn)
+    has_torn: bool = False
+    """Batches were torn, by this start's word or an earlier one's. A residue costs none."""
 
     @property
     def reserved_no(self) -> int:
@@ -238,7 +230,6 @@ class _Judge:
         rows = [row for facts in segments for row in facts.settled]
         self._awaited = Awaited(segments, good)
         self.verdict.awaited = self._awaited.read
-        self.verdict.was_torn = any(row.verdict == TORN and row.first_no for row in rows)
         oldest_id = segments[0].segment_id if segments else 0
         known = ranges.merged(
             (row.first_no if row.verdict != LEAPT else self._leapt(row), row.last_no)
@@ -261,6 +252,8 @@ class _Judge:
         for segment_id in self._awaited.hurt:
             if not self._is_missed(segment_id):
                 self._miss(Damage(segment_id, 0, 0, 0, 0, "missing"), [])
+        torn = [row.first_no for row in rows if row.verdict == TORN]
+        self.verdict.has_torn = any([*torn, *(item.first_no for item in self.verdict.torn)])
         self._strand()
         self._leap()
 
@@ -370,8 +363,7 @@ class _Judge:
 
     def _is_again(self, index: int, number: int) -> bool:
         """True where a later segment has that batch too: it may have been synced there alone."""
-        newer = self._segments[index + 1 :]
-        return any(ranges.contains(facts.numbers, number) for facts in newer)
+        return any(ranges.contains(one.numbers, number) for one in self._segments[index + 1 :])
 
     def _strand(self) -> None:
         """Find what only older segments hold of what a newer one, by its header, begins before.
@@ -384,8 +376,7 @@ class _Judge:
         for facts in reversed(self._segments):
             alone = ranges.without(ranges.cut(facts.numbers, begins_no, self._last_no), newer)
             for first, last in alone:
-                row = Settled(facts.segment_id, 0, first, last, STRANDED)
-                self.verdict.stranded.append(row)
+                self.verdict.stranded.append(Settled(facts.segment_id, 0, first, last, STRANDED))
             begins_no = min(begins_no, start_no(facts) or begins_no)
             newer = ranges.merged([*newer, *facts.numbers])
 
@@ -395,9 +386,8 @@ class _Judge:
         inside = [piece for item in leapt for piece in ranges.cut(lost, *item)]
         for first, last in sorted([*inside, *ranges.without(lost, leapt)]):
             place = Damage(segment_id, hole.offset, hole.length, first, last, hole.reason)
-            synced_no = self._proven(first)
-            if first <= synced_no:
-                split = min(last, synced_no)
+            split = min(last, self._proven(first))
+            if first <= split:
                 self.verdict.corrupt.append(place._replace(last_no=split))
                 first = split + 1
             if first <= last:
