@@ -45,17 +45,16 @@ MUTANTS = (
     Mutant(
         "what is missing above W is called corrupt",
         WAL + "verdict.py",
-        "            if first <= synced_no:\n                split = min(last, synced_no)\n",
-        "            if first <= self._last_no:\n"
-        "                split = min(last, self._last_no)\n",
+        "            split = min(last, self._proven(first))\n",
+        "            split = min(last, self._last_no)\n",
         "V1",
         "585",
     ),
     Mutant(
         "what is missing up to W is called torn",
         WAL + "verdict.py",
-        "            if first <= synced_no:\n                split = min(last, synced_no)\n",
-        "            if last < self._base_no:\n                split = min(last, synced_no)\n",
+        "            if first <= split:\n",
+        "            if last < self._base_no:\n",
         "V1",
         "961",
     ),
