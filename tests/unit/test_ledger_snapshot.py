@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import zlib
 from random import Random
 
 import pytest
@@ -22,9 +23,9 @@ def made() -> tuple[Storage, SnapshotStore]:
     return storage, SnapshotStore(SimulatedDisk(storage))
 
 
-def filled() -> tuple[Storage, SnapshotStore]:
+def filled(base: bytes = BASE) -> tuple[Storage, SnapshotStore]:
     storage, store = made()
-    store.write_base(UID, SESSION, 50, 5000, BASE)
+    store.write_base(UID, SESSION, 50, 5000, base)
     assert store.add_increment(UID, SESSION, 60, 6000, b"first", follows=50)
     assert store.add_increment(UID, SESSION, 70, 7000, b"", follows=60)
     assert store.add_increment(UID, SESSION, 80, 8000, b"third", follows=70)
@@ -48,7 +49,7 @@ def test_what_is_written_is_read() -> None:
 @pytest.mark.parametrize(("base", "delta"), [(480_000, 12_000), (1000, 10_000)])
 def test_the_base_is_due_when_the_increments_outgrow_their_share(base: int, delta: int) -> None:
     storage, store = made()
-    store.write_base(UID, SESSION, 1, 1, bytes(base))
+    store.write_base(UID, SESSION, 1, 1, Random(1).randbytes(base))
     asked = [
         store.add_increment(UID, SESSION, seq, seq, bytes(delta), follows=seq - 1)
         for seq in range(2, 7)
@@ -58,6 +59,38 @@ def test_the_base_is_due_when_the_increments_outgrow_their_share(base: int, delt
     assert found is not None
     assert (len(found.deltas), found.is_due) == (5, True)
     assert len(storage.files()[PATH]) < base + 5 * delta + 250
+
+
+@pytest.mark.parametrize("size", [0, 1, 500, 1 << 20, (1 << 20) + 1])
+def test_a_base_of_names_takes_less_room_where_that_costs_a_reader_little(size: int) -> None:
+    storage, store = made()
+    base = (b"0123456789abcdef" * (size // 16 + 1))[:size]
+    store.write_base(UID, SESSION, 1, 1, base)
+    taken = len(storage.files()[PATH]) - SNAPSHOT_HEADER_BYTES
+    assert taken < size // 10 if 100 < size <= 1 << 20 else taken == size
+    found = SnapshotStore(SimulatedDisk(storage)).read(UID, SESSION)
+    assert found is None if not size else found is not None and found.base == base
+
+
+@pytest.mark.parametrize(
+    ("flags", "stored"),
+    [
+        (1, b"no stream at all"),
+        (1, zlib.compress(bytes(1000))[:-4]),
+        (1, zlib.compress(bytes((1 << 20) + 1))),
+        (2, b"of a version to come"),
+        (3, zlib.compress(b"of a version to come")),
+    ],
+    ids=["none", "cut", "a bomb", "unknown", "both"],
+)
+def test_what_cannot_be_inflated_is_none(flags: int, stored: bytes) -> None:
+    storage, store = filled()
+    header = bytearray(storage.files()[PATH][:SNAPSHOT_HEADER_BYTES])
+    header[10:12] = flags.to_bytes(2, "little")
+    header[32:44] = len(stored).to_bytes(8, "little") + zlib.crc32(stored).to_bytes(4, "little")
+    header[44:48] = zlib.crc32(header[:44]).to_bytes(4, "little")
+    storage.node(PATH).data[:] = header + stored
+    assert store.read(UID, SESSION) is None
 
 
 def test_an_increment_that_does_not_follow_is_not_added() -> None:
@@ -93,8 +126,9 @@ def test_power_leaves_the_old_one_the_new_one_or_none() -> None:
     assert left >= {0, 50, 95}, "a disk that does all that disks may do"
 
 
-def test_every_bit_and_every_length() -> None:
-    storage, store = filled()
+@pytest.mark.parametrize("base", [BASE, b"a name and its seq " * 30])
+def test_every_bit_and_every_length(base: bytes) -> None:
+    storage, store = filled(base)
     content = storage.files()[PATH]
     whole = [b"first", b"", b"third"]
     seqs = [50, 60, 70, 80]
@@ -110,10 +144,10 @@ def test_every_bit_and_every_length() -> None:
         found = store.read(UID, SESSION)
         if found is not None:
             count = len(found.deltas)
-            assert (found.base, found.deltas) == (BASE, whole[:count])
+            assert (found.base, found.deltas) == (base, whole[:count])
             assert (found.covers_seq, found.covers_offset) == (seqs[count], seqs[count] * 100)
         else:
-            assert len(text) < SNAPSHOT_HEADER_BYTES + len(BASE) or text != content
+            assert len(text) < SNAPSHOT_HEADER_BYTES + len(base) or text != content
 
 
 def test_another_process_goes_on_behind_what_is_whole() -> None:
