@@ -17,8 +17,8 @@ from engine_world import LOG, KeptAlone, LogDisk, World
 from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
-from walld.cli.offline import find
-from walld.daemon.damage import lost_to_power, report
+from walld.cli.offline import Found, find
+from walld.daemon.damage import lost_to_power, put_by, report
 from walld.daemon.mend import mend
 from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
@@ -449,12 +449,30 @@ def test_what_was_torn_is_called_so_before_a_start_writes_it_down_and_after(tmp_
     residue.write_bytes(b"")
     look()
     with RealDisk(str(made.path)) as disk:
-        verdict = mend(disk, PartialStore(disk), DIRECTORY_LOG).verdict
+        mended = mend(disk, PartialStore(disk), DIRECTORY_LOG)
+        put_by(disk, *mended.residues)
     assert not residue.exists()
     look()
-    (found,) = (one for one in verdict.rows() if one.first_no)
+    (found,) = (one for one in mended.verdict.rows() if one.first_no)
     assert found == Settled(1, made.places[torn][1], torn, torn, TORN)
     made.settle(found)
     made.close()
     look()
     assert words == [(2, "torn")] * 3
+
+
+def test_a_residue_tells_what_power_took_until_a_row_does(tmp_path: Path) -> None:
+    """A start that is killed before its rows are synced leaves it to the next one."""
+    made = DamagedDirectory(tmp_path / "data")
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), said(1, "x"), flags=Flag.BEGIN), synced_no=0)
+    made.segment()
+    made.batch(row(1, 2, 2, said(2, "y")), synced_no=0)
+    made.close()
+    made.file(1).write_bytes(b"")
+    for _ in range(2):
+        with RealDisk(str(made.path)) as disk:
+            mended = mend(disk, PartialStore(disk), DIRECTORY_LOG)
+        assert (mended.doubt, mended.residues) == (None, [1])
+        assert find(str(made.path)) == Found()
+    assert list((made.path / "quarantine").iterdir()) == []

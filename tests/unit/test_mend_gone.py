@@ -267,11 +267,11 @@ def test_a_note_that_a_full_disk_has_no_room_for_is_written_by_the_next_start(
         assert mended.verdict.corrupt
         assert [damage.first_no for damage in mended.verdict.not_kept] == [3]
         assert mended.doubt is not None
-        assert made.file(2).exists(), "its bytes stand nowhere else"
+        assert mended.residues == [], "its bytes stand nowhere else"
         mended = mend(disk, PartialStore(disk), LOG)
     assert mended.verdict.not_kept == []
     assert [(row.first_no, row.last_no) for row in mended.verdict.late_rows()] == [(3, 4)]
-    assert not made.file(2).exists()
+    assert mended.residues == [2]
     kept = {path.name for path in (made.path / "quarantine").iterdir()}
     assert kept == {f"{2:020d}.0.30", "batches-3-4"}, "what is left, and that it was more"
 

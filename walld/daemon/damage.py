@@ -196,8 +196,12 @@ def _put_aside(disk: Disk, path: str, name: str) -> None:
     disk.sync_dir("")
 
 
-def put_by(disk: Disk, path: str) -> None:
-    """The residue of a segment gets another name; where that cannot be it is met again."""
+def put_by(disk: Disk, segment_id: int) -> None:
+    """The residue of a segment gets another name; where that cannot be it is met again.
+
+    Once a row says what it cost: it is all that tells so far why records behind it have no Begin.
+    """
+    path = SegmentFiles.path(segment_id)
     try:
         disk.rename(path, f"{path}.residue")
         disk.sync_dir(WAL_DIR)

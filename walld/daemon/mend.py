@@ -87,6 +87,8 @@ class Mended:
     """What is left no byte of, and could not be noted in quarantine/."""
     unnoted_dirs: list[str]
     """What stood in these is gone as a whole, and that could not be noted there."""
+    residues: list[int]
+    """Segments without a header, which tell what power took until a row does."""
     all_read: bool
     """Nothing in partials/ was there that could not be read."""
     pieces: Pieces
@@ -109,9 +111,6 @@ def mend(
     epoch: the owner's: it is in no number that was given before. lock: as it stood before:
     where a segment was durable one must be there, and so must the batch that it names, and the
     directories that it says were there.
-
-    A segment shorter than its header is the residue of a start that was killed: it is renamed, so
-    that the next scan does not meet it again.
     """
     gone_dirs = damage.dirs_gone(disk, had_dirs=lock.had_dirs)
     if damage.log_is_gone(disk, log_uuid, had_log=lock.had_log):
@@ -135,10 +134,6 @@ def mend(
     unnoted = [one for one in verdict.unsettled if one not in verdict.not_kept]
     if any(name != SESSIONS_DIR for name in unnoted_dirs):
         uncopied.add(0)  # what stood in no segment, as in `damage.report`
-    for facts in log.segments:
-        is_residue = any(hole.reason == "residue" for hole in facts.holes)
-        if is_residue and facts.segment_id not in uncopied:
-            damage.put_by(disk, SegmentFiles.path(facts.segment_id))
     found = find_partials(store, unsynced)
     partials = found.facts
     kept = found.held_seqs(log_uuid)
@@ -193,6 +188,7 @@ def mend(
         feared,
         unnoted,
         unnoted_dirs,
+        _residues(log, uncopied),
         not found.unreadable,
         pieces,
         has_copies(disk) or bool(uncopied),
@@ -245,6 +241,8 @@ def _tails(
     """Segment id -> offsets of the batches that no header calls synced; 0 is its own header."""
     tails: dict[int, list[int]] = {}
     for facts in log.segments:
+        if any(hole.reason == "residue" for hole in facts.holes):
+            continue  # there is nothing of it
         found = segments.get(facts.segment_id)
         batches = found.batches if found is not None else []
         all_of_it = sorted([*batches, *((no, offset) for no, offset, _ in facts.apart)])
@@ -278,6 +276,15 @@ def _not_synced(
             unsynced |= own
             settled.update(dict.fromkeys(facts.settled))
     return NotSynced(failed, unsynced, index.tombstones(unsynced), list(settled))
+
+
+def _residues(log: LogScan, uncopied: set[int]) -> list[int]:
+    """Segments that are shorter than their header, of a start that was killed or power took."""
+    return [
+        facts.segment_id
+        for facts in log.segments
+        if facts.segment_id not in uncopied and any(one.reason == "residue" for one in facts.holes)
+    ]
 
 
 def _with_empty_ones(

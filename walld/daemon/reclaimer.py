@@ -25,7 +25,7 @@ from anyio.lowlevel import checkpoint
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.daemon import loop
+from walld.daemon import damage, loop
 from walld.engine.sealed import Carry, Tombstone
 from walld.engine.stream import OFFSET_BITS
 from walld.errors import FormatError
@@ -164,6 +164,11 @@ class Reclaimer:
                         break  # it cannot be read: said, and kept where it is
         await self._flusher.flush()
         await self._syncer.sync_all()
+
+    async def put_by(self, residues: list[int]) -> None:
+        """Segments without a header are not met again. For a start, once its rows are synced."""
+        for segment_id in residues:
+            await self._thread.run(partial(damage.put_by, self._files.disk, segment_id))
 
     # --- the oldest segment ---------------------------------------------------------------------
 

@@ -128,7 +128,8 @@ def base_no(
     holes = segments[0].holes
     headers = (facts.header for facts in segments if facts.header is not None)
     lowest = min(headers, key=lambda header: header.prev_batch_no, default=None)
-    # Of a file that is shorter there was: a start renames what another one did not finish.
+    # Of a file that is shorter there was: what a start did not finish is renamed by the next one,
+    # behind a row and before any segment goes.
     lengths = {one.reason: one.length for one in holes[:1]}
     room = lengths.get("segment header", 0) > SEGMENT_HEADER_BYTES or "residue" in lengths
     room = room and not (lowest is not None and lowest.again)

@@ -154,7 +154,7 @@ class Verdict:
     missed: dict[Damage, Settled] = field(default_factory=dict)
     """Of `corrupt`: what an earlier start could not read, and never will be; with its row."""
     has_torn: bool = False
-    """Batches were torn, by this start's word or an earlier one's. A residue costs none."""
+    """Batches were torn, by this start's word or that of an earlier one."""
 
     @property
     def reserved_no(self) -> int:
