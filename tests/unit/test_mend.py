@@ -458,3 +458,37 @@ def test_what_was_torn_is_called_so_before_a_start_writes_it_down_and_after(tmp_
     made.close()
     look()
     assert words == [(2, "torn")] * 3
+
+
+def test_what_a_client_dropped_is_not_called_torn_for_what_was_before_it(tmp_path: Path) -> None:
+    """By the daemon it was said to, beside it, and by the next, which finds it in the log."""
+    home = Home(tmp_path)
+    made = DamagedDirectory(home.data)
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), said(1, "x"), flags=Flag.BEGIN))
+    torn = made.batch(row(1, 2, 2, said(2, "y")))
+    made.batch(row(1, 3, 3, said(3, "z")), synced_no=1)
+    made.flip(torn, -1)
+    made.close()
+    words = []
+
+    async def main() -> None:
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "live", "s"), wire.Token(1, 1, b"a"))
+                agent.send(wire.Token(1, 5, b"b"))
+                await agent.drain("synced")
+                words.append((await recovered(virtual, "live")).gaps)
+                beside = find(str(home.data)).replies
+                words.extend(one.gaps for one in beside if one.stream_id == "live")
+                await virtual.crash()
+        async with living(home) as virtual:
+            assert virtual.daemon.state.gap_word == "torn"
+            words.append((await recovered(virtual, "live")).gaps)
+            words.append((await recovered(virtual, "s1")).gaps)
+
+    run(main)
+    assert [(one.first_seq, one.verdict) for (one,) in words] == [
+        *[(2, "dropped")] * 3,
+        (2, "torn"),
+    ]
