@@ -7,7 +7,9 @@ start that is cut short and another one find there. Refuses: what is right (`ora
 A world has few crashes, since each costs it a life of its daemon; but between any two disk verbs
 there is a state that a crash could leave (the crash states of ALICE, OSDI 2014). All of them must
 hold what was promised by then, so some of them are looked at: a state costs a hundredth of a world.
-What is read is read by the code that reads without a daemon, which must say what a start finds.
+What is read is read by the code that reads without a daemon, which must say the same before a start
+and after it; and where a daemon was killed also if power is cut behind that start, which has made
+all that it read durable. Of a start this is what it does before a new segment is opened.
 Nothing of this is seen by the world: its disk is copied, its chance and clocks stand still.
 """
 
@@ -116,12 +118,15 @@ class CrashStates:
                 self._start(storage)
                 crash()
             self._start(storage)
+            if not power:
+                storage.cut_power()
             found = self._read(storage)
         self.seen += 1
         what = "power were cut" if power else "the daemon were killed"
         where = f"if {what} at {now:.4f} s (state {self.seen})"
+        behind = f"{where}, after a start{'' if power else ' and a power cut'}"
         spoiled = is_spoiled(storage)
-        for one, when in ((cut, where), (found, f"{where}, after a start")):
+        for one, when in ((cut, where), (found, behind)):
             if one.state == "corrupt" and not spoiled:
                 raise Wrong(f"{when}: corrupt, and nothing rotted (I5): {one.why}")
             if one.doubts and not spoiled:
@@ -129,7 +134,7 @@ class CrashStates:
             world.oracle.check(one.replies, when, promises, rotten=False, spoiled=spoiled)
             self._judge_lines(one, when, must, promises, spoiled=spoiled)
         if not spoiled and list(map(words, found.replies)) != list(map(words, cut.replies)):
-            raise Wrong(f"{where}: a start changed what is said (I8)\n{cut}\n{found}")
+            raise Wrong(f"{behind}: a start changed what is said (I8)\n{cut}\n{found}")
 
     def _judge_lines(
         self,
@@ -162,7 +167,7 @@ class CrashStates:
             kernel._ticks = ticks
 
     def _start(self, storage: Storage) -> None:
-        """What a daemon does before it serves anybody."""
+        """What a daemon does with what it finds, up to where it would write itself."""
         disk = SimulatedDisk(storage)
         with suppress(Crashed):
             owner = Owner(disk)
@@ -170,7 +175,7 @@ class CrashStates:
 
     def _read(self, storage: Storage) -> _Read:
         disk = SimulatedDisk(storage)
-        if not disk.list_dir("wal"):
+        if not disk.list_dir("wal") and not survey.log_of(disk).had_log:
             return _Read([], self._lines(disk))  # power took the very beginning
         report = fsck.inspect(disk, "")
         why = "; ".join(map(str, (*report.damage, *report.notes, *report.sessions)))
