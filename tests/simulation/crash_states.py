@@ -34,11 +34,12 @@ from walld.wal.files import has_copies
 from walld.wal.scan import LogScan
 
 from .lives import Owner
-from .oracle import Wrong
+from .oracle import KILL_SECONDS, POWER_SECONDS, Wrong
 from .questions import is_spoiled, words
 
 if TYPE_CHECKING:
     from .books import Must, Session
+    from .kernel import SimulatedSocket
     from .oracle import Promise
     from .world import World
 
@@ -86,6 +87,8 @@ class CrashStates:
         self._random = Random(f"crash states {world.plan.seed}")
         self._chance = self._random.choice(_CHANCES)
         self.seen = 0
+        self._sent: dict[tuple[int, str, SimulatedSocket], list[tuple[float, int]]] = {}
+        """By stream and connection: how far the kernel had it, at each look."""
         self.is_over = bool(world.plan.crash_at)
         """Bytes will rot from here on; or the run is one of many that differ in their crash."""
 
@@ -106,7 +109,8 @@ class CrashStates:
             for reply, story in agent.open
         }
         power = self._random.random() < _POWER
-        promises = world.oracle.if_it_ended(now, told, power=power, hurts=hurts)
+        sent = self._sent_before(now - (POWER_SECONDS if power else KILL_SECONDS), now)
+        promises = world.oracle.if_it_ended(now, told, sent, power=power, hurts=hurts)
         must = world.books.must_if_it_ended(now, power=power)
         storage = world.storage.copy(self._random)
         crash = storage.cut_power if power else storage.kill
@@ -135,6 +139,21 @@ class CrashStates:
             self._judge_lines(one, when, must, promises, spoiled=spoiled)
         if not spoiled and list(map(words, found.replies)) != list(map(words, cut.replies)):
             raise Wrong(f"{behind}: a start changed what is said (I8)\n{cut}\n{found}")
+
+    def _sent_before(self, before: float, now: float) -> dict[tuple[int, str], int]:
+        """How far the daemon at hand had been sent what living processes say, by a look then."""
+        found, daemon_no = {}, self._world.kernel.daemon_no
+        for agent in self._world.agents:
+            connection = agent.socket
+            if not agent.is_alive or connection is None:
+                continue
+            if connection.daemon_no == daemon_no > 0:
+                for reply, story in agent.open:
+                    key = story.uid, story.stream_id
+                    sent = self._sent.setdefault((*key, connection), [])
+                    sent.append((now, reply.sent_seq))
+                    found[key] = max((seq for at, seq in sent if at <= before), default=-1)
+        return found
 
     def _judge_lines(
         self,
