@@ -181,9 +181,7 @@ class Books:
 
     def must_if_it_ended(self, now: float, *, power: bool) -> Must:
         """What would have to hold if the daemon, or with it the machine, were gone now."""
-        if power:
-            return self.must(lambda one: self._may_power_take(one, now))
-        return self.must(lambda one: self._is_shaky and one.level != "synced")
+        return self.must(lambda one: power and self._may_power_take(one, now))
 
     def must(self, is_lost: Callable[[Asking], bool] = lambda _one: False) -> Must:
         """What must hold from now on, until somebody asks for something else.

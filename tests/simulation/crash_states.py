@@ -7,7 +7,9 @@ start that is cut short and another one find there. Refuses: what is right (`ora
 A world has few crashes, since each costs it a life of its daemon; but between any two disk verbs
 there is a state that a crash could leave (the crash states of ALICE, OSDI 2014). All of them must
 hold what was promised by then, so some of them are looked at: a state costs a hundredth of a world.
-What is read is read by the code that reads without a daemon, which must say what a start finds.
+What is read is read by the code that reads without a daemon, which must say the same before a start
+and after it; and where a daemon was killed also if power is cut behind that start, which has made
+all that it read durable. Of a start this is what it does before a new segment is opened.
 Nothing of this is seen by the world: its disk is copied, its chance and clocks stand still.
 """
 
@@ -32,11 +34,12 @@ from walld.wal.files import has_copies
 from walld.wal.scan import LogScan
 
 from .lives import Owner
-from .oracle import Wrong
+from .oracle import KILL_SECONDS, POWER_SECONDS, Wrong
 from .questions import is_spoiled, words
 
 if TYPE_CHECKING:
     from .books import Must, Session
+    from .kernel import SimulatedSocket
     from .oracle import Promise
     from .world import World
 
@@ -84,6 +87,8 @@ class CrashStates:
         self._random = Random(f"crash states {world.plan.seed}")
         self._chance = self._random.choice(_CHANCES)
         self.seen = 0
+        self._sent: dict[tuple[int, str, SimulatedSocket], list[tuple[float, int]]] = {}
+        """By stream and connection: how far the kernel had it, at each look."""
         self.is_over = bool(world.plan.crash_at)
         """Bytes will rot from here on; or the run is one of many that differ in their crash."""
 
@@ -104,7 +109,8 @@ class CrashStates:
             for reply, story in agent.open
         }
         power = self._random.random() < _POWER
-        promises = world.oracle.if_it_ended(now, told, power=power, hurts=hurts)
+        sent = self._sent_before(now - (POWER_SECONDS if power else KILL_SECONDS), now)
+        promises = world.oracle.if_it_ended(now, told, sent, power=power, hurts=hurts)
         must = world.books.must_if_it_ended(now, power=power)
         storage = world.storage.copy(self._random)
         crash = storage.cut_power if power else storage.kill
@@ -116,12 +122,15 @@ class CrashStates:
                 self._start(storage)
                 crash()
             self._start(storage)
+            if not power:
+                storage.cut_power()
             found = self._read(storage)
         self.seen += 1
         what = "power were cut" if power else "the daemon were killed"
         where = f"if {what} at {now:.4f} s (state {self.seen})"
+        behind = f"{where}, after a start{'' if power else ' and a power cut'}"
         spoiled = is_spoiled(storage)
-        for one, when in ((cut, where), (found, f"{where}, after a start")):
+        for one, when in ((cut, where), (found, behind)):
             if one.state == "corrupt" and not spoiled:
                 raise Wrong(f"{when}: corrupt, and nothing rotted (I5): {one.why}")
             if one.doubts and not spoiled:
@@ -129,7 +138,22 @@ class CrashStates:
             world.oracle.check(one.replies, when, promises, rotten=False, spoiled=spoiled)
             self._judge_lines(one, when, must, promises, spoiled=spoiled)
         if not spoiled and list(map(words, found.replies)) != list(map(words, cut.replies)):
-            raise Wrong(f"{where}: a start changed what is said (I8)\n{cut}\n{found}")
+            raise Wrong(f"{behind}: a start changed what is said (I8)\n{cut}\n{found}")
+
+    def _sent_before(self, before: float, now: float) -> dict[tuple[int, str], int]:
+        """How far the daemon at hand had been sent what living processes say, by a look then."""
+        found, daemon_no = {}, self._world.kernel.daemon_no
+        for agent in self._world.agents:
+            connection = agent.socket
+            if not agent.is_alive or connection is None:
+                continue
+            if connection.daemon_no == daemon_no > 0:
+                for reply, story in agent.open:
+                    key = story.uid, story.stream_id
+                    sent = self._sent.setdefault((*key, connection), [])
+                    sent.append((now, reply.sent_seq))
+                    found[key] = max((seq for at, seq in sent if at <= before), default=-1)
+        return found
 
     def _judge_lines(
         self,
@@ -162,7 +186,7 @@ class CrashStates:
             kernel._ticks = ticks
 
     def _start(self, storage: Storage) -> None:
-        """What a daemon does before it serves anybody."""
+        """What a daemon does with what it finds, up to where it would write itself."""
         disk = SimulatedDisk(storage)
         with suppress(Crashed):
             owner = Owner(disk)
@@ -170,7 +194,7 @@ class CrashStates:
 
     def _read(self, storage: Storage) -> _Read:
         disk = SimulatedDisk(storage)
-        if not disk.list_dir("wal"):
+        if not disk.list_dir("wal") and not survey.log_of(disk).had_log:
             return _Read([], self._lines(disk))  # power took the very beginning
         report = fsck.inspect(disk, "")
         why = "; ".join(map(str, (*report.damage, *report.notes, *report.sessions)))

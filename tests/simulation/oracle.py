@@ -141,18 +141,25 @@ class Oracle:
                 story.taken = -1
 
     def if_it_ended(
-        self, now: float, told: dict[tuple[int, str], int], *, power: bool, hurts: bool
+        self,
+        now: float,
+        told: dict[tuple[int, str], int],
+        sent: dict[tuple[int, str], int],
+        *,
+        power: bool,
+        hurts: bool,
     ) -> dict[tuple[int, str], Promise]:
         """What would have to hold if the daemon, or with it the machine, were gone now.
 
-        told: how far living processes know to be synced.
+        told: how far living processes know to be synced. sent: how far they had sent it long ago.
         """
         safe_seconds = POWER_SECONDS if power else KILL_SECONDS
         found = {}
         for key, story in self.stories.items():
             floor = synced = max(story.synced, told.get(key, -1))
-            if story.is_older(now, safe_seconds) and not hurts:
-                floor = max(floor, story.taken)
+            if not hurts:
+                taken = story.taken if story.is_older(now, safe_seconds) else -1
+                floor = max(floor, taken, sent.get(key, -1))
             is_told = key in told and story.released and synced >= story.next_seq - 1
             is_done = story.release_kept or is_told or (story.resolved and not power)
             found[key] = Promise(floor, story.is_dead, is_done)

@@ -11,14 +11,21 @@ import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import walld_client
 
-from walld.disk.medium import PROFILES
+from walld.daemon import mend
+from walld.disk.lock_record import LockRecord, lock_record
+from walld.disk.medium import PROFILES, Storage
+from walld.disk.simulated import SimulatedDisk
 
 from . import crash_states, rot, world
 from .__main__ import command, parse, sweep_plans
+from .crash_states import CrashStates
 from .plan import Plan
 
 # Seeds below 50000, but for 1387 and 5001, were found before agents were woken by their sockets:
@@ -146,7 +153,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     script = (
         "import sys; from simulation import world; from simulation.plan import Plan\n"
         "for seed in (3, 11, 323, 647): print(world.run(Plan.of(seed)).digest)\n"
-        "for seed in (1, 6): print(world.run(Plan.of_sessions(seed)).digest)"
+        "for seed in (1, 6, 3000): print(world.run(Plan.of_sessions(seed)).digest)"
     )
     here = Path(__file__).parent.parent
     where = os.pathsep.join([str(here), *filter(None, sys.path)])
@@ -198,12 +205,39 @@ def test_a_world_sees_nothing_of_the_states_that_are_looked_at(
     assert runs[0] == runs[1]
 
 
+def test_a_log_that_is_gone_is_not_taken_for_a_beginning() -> None:
+    books = SimpleNamespace(sessions=list)
+    states = CrashStates(cast("Any", SimpleNamespace(plan=Plan.short(0, "ext4"), books=books)))
+    storage = Storage(Random(0))
+    disk = SimulatedDisk(storage)
+    disk.make_dir("wal")
+    disk.replace("LOCK", lock_record(LockRecord(1, bytes(16))))
+    assert not states._read(storage).doubts
+    disk.replace("LOCK", lock_record(LockRecord(1, bytes(16), had_log=True)))
+    assert states._read(storage).doubts
+
+
+def test_what_a_start_reads_and_does_not_make_durable_is_found_where_nothing_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No crash in this run, and none in the states but of the daemon, before power is cut."""
+    plan = replace(Plan.short(0, "ext4"), seconds=0.5)
+    monkeypatch.setattr(crash_states, "_CHANCES", (1.0,))
+    monkeypatch.setattr(crash_states, "_POWER", 0.0)
+    assert world.run(plan).crash_states > 10
+    monkeypatch.setattr(mend, "resync", lambda *_: [])
+    with pytest.raises(BaseExceptionGroup) as found:
+        world.run(plan)
+    assert "after a start and a power cut" in "".join(traceback.format_exception(found.value))
+
+
 def test_what_is_called_synced_too_early_is_found_without_a_crash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A sync that moves nothing: no power is cut in this run, so that it would all be there."""
     plan = replace(Plan.short(0, "ext4"), seconds=0.5)
     monkeypatch.setattr(crash_states, "_CHANCES", (1.0,))
+    monkeypatch.setattr(crash_states, "_POWER", 1.0)
     assert world.run(plan).crash_states > 10
     monkeypatch.setitem(PROFILES, "ext4", replace(PROFILES["ext4"], ignores_sync=True))
     with pytest.raises(BaseExceptionGroup) as found:

@@ -287,6 +287,18 @@ def test_an_ended_turn_is_nobodys(world: World) -> None:
     assert not world.engine.ledgers.lost_turns
 
 
+def test_turns_are_lost_in_the_order_they_were_taken_on(world: World) -> None:
+    """Not in that of hashes, which differ from process to process: lines would, too."""
+    ledger, process = opened(world), world.process()
+    names = [f"t{number}" for number in range(8)]
+    for name in names:
+        payload = b'{"message_id":"%s","content":"x"}' % name.encode()
+        submit = wire.NewEntry("turn_submitted", payload, name, turn=name)
+        append(world, ledger, submit, process=process)
+    world.engine.lose(process, "agent_lost")
+    assert [turn.turn_id for turn in world.engine.ledgers.lost_turns] == names
+
+
 def test_what_is_forgotten_leaves_nothing_to_write(world: World) -> None:
     ledger, process = opened(world), world.process()
     payload = b'{"message_id":"m","content":"x"}'

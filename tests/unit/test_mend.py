@@ -14,7 +14,7 @@ from damaged_directory import AT_MS, DamagedDirectory, begin, row
 from damaged_directory import LOG as DIRECTORY_LOG
 from damaged_directory import text as said
 from engine_world import LOG, KeptAlone, LogDisk, World
-from virtual_daemon import Home, Peer, living, recovered, run, text_of
+from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
 from walld.cli.offline import Found, find
@@ -476,3 +476,42 @@ def test_a_residue_tells_what_power_took_until_a_row_does(tmp_path: Path) -> Non
         assert (mended.doubt, mended.residues) == (None, [1])
         assert find(str(made.path)) == Found()
     assert list((made.path / "quarantine").iterdir()) == []
+
+
+def test_what_a_client_dropped_is_not_called_torn_for_what_was_before_it(tmp_path: Path) -> None:
+    """By the daemon it was said to, beside it, and by the next, which finds it in the log."""
+    home = Home(tmp_path)
+    made = DamagedDirectory(home.data)
+    made.segment()
+    made.batch(row(1, 0, 1, begin(), said(1, "x"), flags=Flag.BEGIN))
+    torn = made.batch(row(1, 2, 2, said(2, "y")))
+    made.batch(row(1, 3, 3, said(3, "z")), synced_no=1)
+    made.flip(torn, -1)
+    made.close()
+    words = []
+
+    async def look(virtual: Virtual, stream_id: str) -> None:
+        reply = await recovered(virtual, stream_id)
+        assert reply is not None
+        words.append(reply.gaps)
+
+    async def main() -> None:
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "live", "s"), wire.Token(1, 1, b"a"))
+                agent.send(wire.Token(1, 5, b"b"))
+                await agent.drain("synced")
+                await look(virtual, "live")
+                beside = find(str(home.data)).replies
+                words.extend(one.gaps for one in beside if one.stream_id == "live")
+                await virtual.crash()
+        async with living(home) as virtual:
+            assert virtual.daemon.state.gap_word == "torn"
+            await look(virtual, "live")
+            await look(virtual, "s1")
+
+    run(main)
+    assert [(one.first_seq, one.verdict) for (one,) in words] == [
+        *[(2, "dropped")] * 3,
+        (2, "torn"),
+    ]

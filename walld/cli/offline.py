@@ -288,6 +288,8 @@ class _Reading:
         another_boot = begin.owner.boot_id != self._boot_id
         reason, word, known_seq = None, self._gap_word, stream.feared_seq
         kept = stream.kept
+        if word == "torn" and stream.first_no > self._verdict.torn_no:
+            word = "dropped"
         if kept is not None:
             reason = kept.lost_reason
             if kept.gap_word == "corrupt" or not stream.feared_seq:

@@ -270,7 +270,8 @@ def _described(damage: Damage) -> str:
 
 
 def gap_word(verdict: Verdict, *, met_damage: bool) -> str:
-    """What a gap is put down to: what there is of damage, or else that it was dropped.
+    """What a gap is put down to: what there is of damage, or else that it was dropped. Not of a
+    reply that begins behind `torn_no`: what was torn is none of its.
 
     met_damage: that an earlier daemon met and went past is seen in quarantine/ alone.
     """
@@ -278,7 +279,7 @@ def gap_word(verdict: Verdict, *, met_damage: bool) -> str:
         return "corrupt"
     if verdict.unreadable:
         return "unknown"
-    return "torn" if verdict.has_torn else "dropped"
+    return "torn" if verdict.torn_no else "dropped"
 
 
 def coverage_of(

@@ -70,6 +70,8 @@ def restore(
         ):
             last_seq = max(found.index.last_seq, mended.pieces.beyond.get(no, 0))
             stream = _stream(engine, no, found, boot, watch, last_seq)
+            first_no = min(stream.where, default=0) >> OFFSET_BITS
+            stream.is_behind_torn = first_no > verdict.torn_no
             stream.feared_seq = max(mended.feared.get(no, -1), known.last_seq if known else -1)
     _live_bytes(engine, mended)
 

@@ -132,7 +132,8 @@ class Kept:
 
     def gap_word_of(self, stream: Stream, found: str) -> str:
         """What missing seqs of a stream are put down to. found: what the start found of damage."""
-        words = [found if stream.restored_seq >= 0 else "dropped"]
+        is_none_of_it = stream.restored_seq < 0 or (found == "torn" and stream.is_behind_torn)
+        words = ["dropped" if is_none_of_it else found]
         names = self.by_no.get(stream.no)
         facts = None if names is None else self.facts(*names)
         if facts is not None:

@@ -328,12 +328,12 @@ class Ledgers:
             self.lost(key, "agent_lost")
             return
         self._turns[key] = process
-        process.turns.add(key)
+        process.turns.setdefault(key)
 
     def _disown(self, key: tuple[int, str, str]) -> None:
         process = self._turns.pop(key, None)
         if process is not None:
-            process.turns.discard(key)
+            process.turns.pop(key, None)
 
     def is_owned(self, key: tuple[int, str, str]) -> bool:
         """Some living process advances the turn."""

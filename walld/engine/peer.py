@@ -48,8 +48,8 @@ class Process:
         """The kernel says so; what it sent may not all be read."""
         self.is_lost = False
         """It is gone, and all it sent is read."""
-        self.turns: set[tuple[int, str, str]] = set()
-        """Open turns that it advanced last: uid, session, turn."""
+        self.turns: dict[tuple[int, str, str], None] = {}
+        """Open turns that it advanced last, in the order it took them on: uid, session, turn."""
 
 
 class Producer:

@@ -90,6 +90,7 @@ class Stream:
         "fresh_kind",
         "gone",
         "is_anew",
+        "is_behind_torn",
         "lost_reason",
         "may_release",
         "moved_to",
@@ -134,6 +135,8 @@ class Stream:
         self.queued = False
         self.restored_seq = -1
         """How far a start found it; a gap up to here is older than this daemon."""
+        self.is_behind_torn = False
+        """It begins behind all batches that a start has called torn: no gap of it is."""
         self.damaged = False
         """Some record of it did not verify and is left out: its gaps are put down to that."""
         self.feared_seq = -1

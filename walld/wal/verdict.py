@@ -153,8 +153,8 @@ class Verdict:
     """About segments: for which this start leaps, and which can be read at last."""
     missed: dict[Damage, Settled] = field(default_factory=dict)
     """Of `corrupt`: what an earlier start could not read, and never will be; with its row."""
-    has_torn: bool = False
-    """Batches were torn, by this start's word or that of an earlier one."""
+    torn_no: int = 0
+    """The highest batch that was torn, by this start's word or an earlier one's; 0: none was."""
 
     @property
     def reserved_no(self) -> int:
@@ -252,8 +252,8 @@ class _Judge:
         for segment_id in self._awaited.hurt:
             if not self._is_missed(segment_id):
                 self._miss(Damage(segment_id, 0, 0, 0, 0, "missing"), [])
-        torn = [row.first_no for row in rows if row.verdict == TORN]
-        self.verdict.has_torn = any([*torn, *(item.first_no for item in self.verdict.torn)])
+        torn = [row.last_no for row in rows if row.verdict == TORN]
+        self.verdict.torn_no = max([0, *torn, *(item.last_no for item in self.verdict.torn)])
         self._strand()
         self._leap()
 

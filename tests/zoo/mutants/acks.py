@@ -1,4 +1,4 @@
-"""Planted bugs: what is acknowledged, and when a sync counts."""
+"""Planted bugs: what is acknowledged, when a sync is due, and when it counts."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ MUTANTS = (
         "            (stream.begin.number, stream.written_seq, stream.written_seq)\n",
         "P4",
         "1580",
+    ),
+    Mutant(
+        "what is written is synced only where somebody waits",
+        ENGINE + "commit.py",
+        "        return self._unsynced_since + min(period, self.bound)\n",
+        "        return self._unsynced_since + 20 * self.bound\n",
+        "P4",
+        "50115",
     ),
     Mutant(
         "acknowledged when the sync begins",
