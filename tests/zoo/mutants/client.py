@@ -47,7 +47,7 @@ MUTANTS = (
         "        everything.extend(self.waiting)\n        self.waiting = everything ",
         "        self.waiting.extend(everything) ",
         "P2",
-        "190",
+        "1046",
     ),
     Mutant(
         "client: a token overtakes what waits after EAGAIN",

@@ -32,7 +32,7 @@ MUTANTS = (
         "    magic, kind",
         "    magic, kind",
         "C2",
-        "1065",
+        "170",
     ),
     Mutant(
         "the CRC of a record is not checked when it is read alone",

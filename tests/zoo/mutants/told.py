@@ -42,7 +42,7 @@ MUTANTS = (
         "            source += stream.building\n",
         "",
         "Q1",
-        "324",
+        "342",
     ),
     Mutant(
         "a query does not wait for what its process has sent",
