@@ -155,7 +155,7 @@ class Requests:
         self, caller: Caller, code: str, message: str, got: object, limit: object
     ) -> None:
         self._engine.counters.protocol_errors[code] += 1
-        await self._tell(caller, encode(wire.Error(code, message, str(got), str(limit))))
+        await self._tell(caller, _framed(wire.Error(code, message, str(got), str(limit))))
 
     async def _tell(self, caller: Caller, data: bytes, held: HeldAnswer | None = None) -> None:
         """Send it; one that does not hear it is answered no more, and its words are done.
@@ -298,15 +298,21 @@ class Requests:
         except Exception:
             # Our own bug, met by one question: everybody else's events must not pay for it.
             _log.exception("request %s failed", type(request).__name__)
-            return wire.Error("internal", "a bug; see the log", id=request.id)
+            return _bug(request.id)
 
     async def _say(self, caller: Caller, request_id: int, answer: object) -> None:
         if caller.is_deaf:
             return
         if isinstance(answer, wire.Error):
-            await self._tell(caller, encode(answer))
+            await self._tell(caller, _framed(answer))
             return
-        payload = _encoder.encode(answer)
+        try:
+            payload = _encoder.encode(answer)
+        except Exception:
+            # As in `_outcome`: what one has asked for is not to end what all the others say.
+            _log.exception("an answer cannot be written")
+            await self._tell(caller, _framed(_bug(request_id)))
+            return
         del answer  # it is as long
         with self._held.hold(caller.connection.uid, len(payload)) as held:
             for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
@@ -325,6 +331,17 @@ class Requests:
 
 class _Over(Exception):
     """A connection is ended behind the Error that says why."""
+
+
+def _bug(request_id: int) -> wire.Error:
+    return wire.Error("internal", "a bug; see the log", id=request_id)
+
+
+def _framed(error: wire.Error) -> bytes:
+    """What is wrong may be a text that no wire takes: half of a character, of somebody's JSON."""
+    texts = (error.message, error.got, error.limit)
+    message, got, limit = (text.encode("utf-8", "backslashreplace").decode() for text in texts)
+    return encode(wire.Error(error.code, message, got, limit, error.id))
 
 
 def _what_is_there(peer: socket.socket) -> bytes:
