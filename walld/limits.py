@@ -42,6 +42,16 @@ PEERS_UID_SHARE_MAX: Final = 0.9
 """Share of the peers that one uid may hold."""
 REQUESTS_PER_UID_MAX: Final = 8
 """Queries of one uid that are answered at a time; the others wait their turn."""
+ASKING_SLICE_SECONDS: Final = 0.001
+"""Requests of one uid are carried out so long before the loop has its turn."""
+HELD_ANSWERS_BYTES_MAX: Final = 64 * MIB
+"""Answers of one uid that are made and not read: beyond, no long one more is begun."""
+UNREAD_SECONDS_MAX: Final = 1.0
+"""So long nothing of an answer is read before it is given up, where another waits for its room."""
+READ_SECONDS_MAX: Final = 10.0
+"""So long one is read at most, there."""
+ANSWER_SECONDS_MAX: Final = 30.0
+"""So long nothing of an answer may be read, where nobody waits."""
 STREAMS_PER_CONNECTION_MAX: Final = 100_000
 
 # --- intake ---

@@ -162,8 +162,11 @@ def test_an_illegal_step_of_a_turn_is_refused(daemon: DaemonProcess) -> None:
         '{"role":"user"}'.encode("utf-16-le"),
         b'\xef\xbb\xbf{"role":"user"}',
         b'{"role":"user"}{}',
+        b'[{"role":"user"}]',
+        b"null",
+        b'"a text"',
     ],
-    ids=["long", "beyond", "nan", "deep", "half", "utf-16", "bom", "two"],
+    ids=["long", "beyond", "nan", "deep", "half", "utf-16", "bom", "two", "list", "null", "text"],
 )
 def test_a_payload_that_no_view_could_tell_is_refused(
     daemon: DaemonProcess, payload: bytes

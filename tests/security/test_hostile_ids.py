@@ -133,3 +133,36 @@ def test_requests_with_evil_ids_find_nothing_and_touch_nothing(
             ):
                 assert msgspec.msgpack.decode(peer.ask(request)) == nothing, one[:40]
     assert {path.name for path in daemon.files()} == {"LOCK", "00000000000000000001.wal", "reserve"}
+
+
+def test_half_a_character_in_a_payload_ends_nothing(daemon: DaemonProcess) -> None:
+    """JSON may hold what no wire takes: the error that shows it is one answer all the same."""
+
+    def submitted(content: str, more: str) -> wire.Append:
+        text = f'{{"content":"{content}",{more}}}'
+        return wire.Append(1, "s", [wire.NewEntry("turn_submitted", text.encode(), content,
+                                                  turn=content)])  # fmt: skip
+
+    half = '"message_id":"\\ud800x"'
+    with Peer(daemon, "query") as peer:  # type: ignore[arg-type]
+        peer.ask(submitted("first", half))
+        for request, code in (
+            (submitted("second", half), "message_id_taken"),
+            (submitted("third", '"message_id":"m","retry_of":"\\ud800x"'), "unknown_turn"),
+        ):
+            peer.send(request)
+            said = peer.hear()
+            assert isinstance(said, wire.Error)
+            assert (said.code, said.got, said.id) == (code, "\\ud800x", 1)
+        assert peer.ask(wire.Status(2))
+
+
+def test_a_folder_whose_name_is_no_text_is_listed(daemon: DaemonProcess) -> None:
+    odd = os.fsencode(daemon.data) + b"/sessions/%d/\xff\xfe" % os.getuid()
+    os.makedirs(odd, 0o700)
+    (daemon.data / f"sessions/{os.getuid()}/file").touch(0o600)
+    Path(os.fsdecode(odd), "events.jsonl").write_bytes(b"none\n")
+    with Peer(daemon, "query") as peer:  # type: ignore[arg-type]
+        found = msgspec.msgpack.decode(peer.ask(wire.Sessions(1)), type=list[wire.SessionFacts])
+        assert {one.session_id for one in found} == {"\\udcff\\udcfe", "file"}
+        assert all(one.trouble for one in found)

@@ -16,6 +16,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon import requests
+from walld.daemon.held_answers import HeldAnswer
 from walld.daemon.sessions import Sessions
 from walld.ledger.store import LedgerStore
 
@@ -125,8 +126,8 @@ def test_nor_where_who_asks_closes_as_soon_as_it_hears(
         async with living(Home(tmp_path)) as virtual:
             with Peer(virtual, "query") as peer:
 
-                async def heard(own: socket.socket, data: bytes) -> None:
-                    await send(own, data)
+                async def heard(own: socket.socket, data: bytes, held: HeldAnswer) -> None:
+                    await send(own, data, held)
                     if b"behind" in data:
                         peer.socket.close()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import socket
-import time
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ from walld_client.wire.framing import FrameTooLong, encode, frame_bytes, split
 
 from walld import limits
 from walld.daemon import loop
+from walld.daemon.held_answers import HeldAnswer, HeldAnswers
+from walld.daemon.pace import Pace
 from walld.engine.illegal import explain
 from walld.errors import FormatError, ProtocolError, Refusal
 
@@ -41,7 +43,6 @@ __all__ = ["Requests"]
 _log = logging.getLogger("walld.requests")
 _WAIT_SECONDS = 1.5
 """How long a request waits for a start to end."""
-_SEND_SECONDS = 30.0
 _ALWAYS = (wire.Status, wire.Metrics)
 """Answered also while the log is being read."""
 _IN_TURN = (
@@ -51,12 +52,15 @@ _IN_TURN = (
     wire.Events,
     wire.Project,
     wire.Sessions,
-    wire.GetArtifact,
 )
 """What takes turns. Not what waits for the disk; not what must be answered meanwhile."""
+_WHOLE = (wire.GetArtifact, wire.PutArtifact)
+"""What may read an artifact from end to end, whatever is asked: one at a time of each user."""
 _CHANGES = (wire.Append, wire.Delete, wire.Fork, wire.PutArtifact, wire.Resolve)
 """Done also where nobody hears the answer."""
 _READ_BYTES = 64 * 1024
+_FIRST_READ_BYTES = 8 * 1024
+"""Of requests that follow one another: those are in memory while the first is answered."""
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -82,6 +86,10 @@ class Requests:
         self._ready = ready
         self._turns: dict[int, anyio.Semaphore] = {}
         """By uid of the peer: who asks without end waits for himself, not agents for him."""
+        self._wholes: dict[int, anyio.Lock] = {}
+        """By uid of the peer: the files' thread has others' sessions to open."""
+        self._pace = Pace()
+        self._held = HeldAnswers()
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
         self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
             **recovery.answers,
@@ -114,7 +122,7 @@ class Requests:
                     with anyio.fail_after(self._left(since)):
                         data = await _receive(peer, readable)
                 else:
-                    data = await _receive(peer, readable)
+                    data = await _receive(peer, readable, _FIRST_READ_BYTES)
                 if not data:
                     return
                 is_first = not buffer
@@ -147,14 +155,19 @@ class Requests:
         self, caller: Caller, code: str, message: str, got: object, limit: object
     ) -> None:
         self._engine.counters.protocol_errors[code] += 1
-        await self._tell(caller, encode(wire.Error(code, message, str(got), str(limit))))
+        await self._tell(caller, _framed(wire.Error(code, message, str(got), str(limit))))
 
-    async def _tell(self, caller: Caller, data: bytes) -> None:
-        """Send it; one that does not hear it is answered no more, and its words are done."""
+    async def _tell(self, caller: Caller, data: bytes, held: HeldAnswer | None = None) -> None:
+        """Send it; one that does not hear it is answered no more, and its words are done.
+
+        held: the answer that it is a piece of.
+        """
         if caller.is_deaf:
             return
+        uid = caller.connection.uid
         try:
-            await _send(caller.socket, data)
+            with nullcontext(held) if held is not None else self._held.hold(uid, len(data)) as one:
+                await _send(caller.socket, data, one)
         except TimeoutError:
             # It may live and read on: then it meets the end of the connection, and asks again.
             self._engine.counters.protocol_errors["slow_frame"] += 1
@@ -168,6 +181,7 @@ class Requests:
         """Requests that came together, in their order."""
         taken: list[tuple[wire.Append, list[wire.Placed]]] = []
         for at, body in enumerate(bodies, 1):
+            await self._pace.step(caller.connection.uid)
             request = self._decoded(body)
             if isinstance(request, wire.Append):
                 caller.is_done = False
@@ -183,8 +197,10 @@ class Requests:
             elif isinstance(request, wire.Error):
                 await self._say(caller, request.id, request)
             elif not caller.is_deaf or isinstance(request, _CHANGES):
-                answer = await self._outcome(caller, request, self._answer)
-                await self._say(caller, request.id, answer)
+                # Not by a name of its own: a long answer goes once its bytes are made.
+                await self._say(
+                    caller, request.id, await self._outcome(caller, request, self._answer)
+                )
         caller.is_done = True
         await self._answer_taken(caller, taken)
 
@@ -238,14 +254,19 @@ class Requests:
             raise _Over
 
     async def _answer(self, connection: Connection, request: Any) -> object:
-        if not isinstance(request, _IN_TURN):
-            return await self._answers[type(request)](connection, request)
-        turns = self._turns.get(connection.uid)
-        if turns is None:
+        answer, uid = self._answers[type(request)], connection.uid
+        turns: anyio.Lock | anyio.Semaphore | None
+        if isinstance(request, _WHOLE):
+            turns = self._wholes.setdefault(uid, anyio.Lock(fast_acquire=True))
+        elif not isinstance(request, _IN_TURN):
+            return await answer(connection, request)
+        elif (turns := self._turns.get(uid)) is None:
             turns = anyio.Semaphore(limits.REQUESTS_PER_UID_MAX, fast_acquire=True)
-            self._turns[connection.uid] = turns
+            self._turns[uid] = turns
         async with turns:
-            return await self._answers[type(request)](connection, request)
+            if not isinstance(request, wire.PutArtifact):
+                await self._held.room(uid)
+            return await answer(connection, request)
 
     async def _until_ready(self, caller: Caller, request: object) -> None:
         if self._ready.is_set() or type(request) in _ALWAYS:
@@ -277,19 +298,27 @@ class Requests:
         except Exception:
             # Our own bug, met by one question: everybody else's events must not pay for it.
             _log.exception("request %s failed", type(request).__name__)
-            return wire.Error("internal", "a bug; see the log", id=request.id)
+            return _bug(request.id)
 
     async def _say(self, caller: Caller, request_id: int, answer: object) -> None:
         if caller.is_deaf:
             return
         if isinstance(answer, wire.Error):
-            await self._tell(caller, encode(answer))
+            await self._tell(caller, _framed(answer))
             return
-        payload = _encoder.encode(answer)
-        for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
-            stop = start + limits.ANSWER_CHUNK_BYTES
-            chunk = wire.Answer(request_id, payload[start:stop], last=stop >= len(payload))
-            await self._tell(caller, encode(chunk))
+        try:
+            payload = _encoder.encode(answer)
+        except Exception:
+            # As in `_outcome`: what one has asked for is not to end what all the others say.
+            _log.exception("an answer cannot be written")
+            await self._tell(caller, _framed(_bug(request_id)))
+            return
+        del answer  # it is as long
+        with self._held.hold(caller.connection.uid, len(payload)) as held:
+            for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
+                stop = start + limits.ANSWER_CHUNK_BYTES
+                chunk = wire.Answer(request_id, payload[start:stop], last=stop >= len(payload))
+                await self._tell(caller, encode(chunk), held)
 
     # --- about the daemon -------------------------------------------------------------------------
 
@@ -304,6 +333,17 @@ class _Over(Exception):
     """A connection is ended behind the Error that says why."""
 
 
+def _bug(request_id: int) -> wire.Error:
+    return wire.Error("internal", "a bug; see the log", id=request_id)
+
+
+def _framed(error: wire.Error) -> bytes:
+    """What is wrong may be a text that no wire takes: half of a character, of somebody's JSON."""
+    texts = (error.message, error.got, error.limit)
+    message, got, limit = (text.encode("utf-8", "backslashreplace").decode() for text in texts)
+    return encode(wire.Error(error.code, message, got, limit, error.id))
+
+
 def _what_is_there(peer: socket.socket) -> bytes:
     """What the kernel holds of one that is not answered any more; b"" where that is all."""
     try:
@@ -312,24 +352,22 @@ def _what_is_there(peer: socket.socket) -> bytes:
         return b""
 
 
-async def _receive(peer: socket.socket, readable: loop.Readable) -> bytes:
+async def _receive(peer: socket.socket, readable: loop.Readable, count: int = _READ_BYTES) -> bytes:
     while True:
         try:
-            return peer.recv(_READ_BYTES)
+            return peer.recv(count)
         except (BlockingIOError, InterruptedError):
             await readable.wait()
 
 
-async def _send(peer: socket.socket, data: bytes) -> None:
+async def _send(peer: socket.socket, data: bytes, held: HeldAnswer) -> None:
     """All of it, or TimeoutError where the peer does not read."""
     sent = 0
-    deadline = time.monotonic() + _SEND_SECONDS
     while True:
         try:
             sent += peer.send(data[sent:] if sent else data)
         except (BlockingIOError, InterruptedError):
-            with anyio.fail_after(max(0.0, deadline - time.monotonic())):
-                await anyio.wait_writable(peer)
+            await held.moves(peer)
             continue
         if sent == len(data):
             return

@@ -213,7 +213,7 @@ class Sessions:
             is_going = (row.uid, session_id) in self.going
             if row.uid == uid and session_id.startswith(prefix) and not is_going:
                 found[session_id] = wire.SessionFacts(
-                    session_id, uid, row.last_seq, row.last_at_ms, row.bytes, row.trouble
+                    session_id, uid, row.last_seq, row.last_at_ms, row.bytes, row.shown_trouble
                 )
         for (owner, session_id), ledger in self._engine.ledgers.open.items():
             if owner == uid and ledger.pending and session_id.startswith(prefix):

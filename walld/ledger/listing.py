@@ -47,7 +47,12 @@ class SessionRow(NamedTuple):
     @property
     def shown_id(self) -> str:
         """Its id; where that cannot be read, its directory's name, which most ids are too."""
-        return self.session_name if self.session_id is None else self.session_id
+        return _text(self.session_name) if self.session_id is None else self.session_id
+
+    @property
+    def shown_trouble(self) -> str:
+        """The trouble as text: it may name a file."""
+        return _text(self.trouble)
 
 
 def session_rows(disk: Disk) -> Iterator[SessionRow]:
@@ -76,6 +81,11 @@ def session_rows(disk: Disk) -> Iterator[SessionRow]:
                 continue
             except OSError as error:
                 yield _unread(uid, name, f"{folder}/{EVENTS_FILE} cannot be read: {error.strerror}")
+
+
+def _text(name: str) -> str:
+    """A file's name has any bytes, and those that are no UTF-8 no wire takes."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def folders(disk: Disk, path: str) -> list[str]:

@@ -14,12 +14,13 @@ __all__ = ["artifacts_of", "whole_text"]
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
-def artifacts_of(type: str, payload: dict[str, Any]) -> Iterator[tuple[str, Any]]:  # noqa: A002
+def artifacts_of(type: str, payload: object) -> Iterator[tuple[str, Any]]:  # noqa: A002
     """(SHA-256 in hex, size as it is told) of itself, of what a turn was submitted with, and of
-    what stands for content that was too long for an event.
+    what stands for content that was too long for an event. payload: any JSON; it may be asked
+    before it is known to be an object.
     """
     named: list[object] = [payload] if type == "artifact" else []
-    attached = payload.get("attachments")
+    attached = payload.get("attachments") if isinstance(payload, dict) else None
     if type == "turn_submitted" and isinstance(attached, list):
         named += attached
     walk: list[object] = [payload]

@@ -1,0 +1,155 @@
+"""Those that ask without a pause, or for much, and those that do not read what they asked for.
+
+How long the others were kept is printed; that they are served, and what memory it costs, decides.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from daemon_process import environment, until
+from strangers import resident_bytes
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+from wire_peer import Daemon, Healthy, Peer, text_of
+
+from walld import limits
+
+ASKS_FOR_EVER = """
+import os, socket, sys, threading
+from walld_client.wire import framing, messages as wire
+os.fork()
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+peer.sendall(framing.encode(wire.Hello(1, "query", os.urandom(16))))
+def read():
+    while peer.recv(1 << 20):
+        pass
+threading.Thread(target=read, daemon=True).start()
+request = {"status": wire.Status, "metrics": wire.Metrics}[sys.argv[2]]
+asked = b"".join(framing.encode(request(number)) for number in range(1, 5000))
+print("begun", flush=True)
+while True:
+    peer.sendall(asked)
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon for one test."""
+    with Daemon(tmp_path) as running:
+        yield running
+
+
+@pytest.mark.parametrize("request_name", ["status", "metrics"])
+def test_who_asks_without_a_pause_and_reads(daemon: Daemon, request_name: str) -> None:
+    """One token of an honest agent waited for half a minute, and the flush bound was breached."""
+    with Healthy(daemon) as healthy:
+        healthy.say("before")
+        asking = subprocess.Popen(
+            [sys.executable, "-c", ASKS_FOR_EVER, daemon.socket_path, request_name],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            process_group=0,
+        )
+        assert asking.stdout is not None
+        try:
+            asking.stdout.readline()
+            time.sleep(0.5)
+            begun, most = time.monotonic(), 0.0
+            for _ in range(50):
+                at = time.monotonic()
+                healthy.say(".")
+                most = max(most, time.monotonic() - at)
+            took = time.monotonic() - begun
+        finally:
+            os.killpg(asking.pid, signal.SIGKILL)
+            asking.wait()
+            asking.stdout.close()
+        print(f"\nbeside {request_name}: 50 drains in {took:.2f} s, at most {most * 1000:.0f} ms")
+        assert most < limits.FLUSH_BOUND_MS_MAX / 1000
+        assert text_of(healthy.recovered()) == "before" + "." * 50
+
+
+def test_many_that_do_not_read_a_long_answer(daemon: Daemon) -> None:
+    """Twice as long as each answer is what each of them cost: the user's bound is for them all."""
+    content = b"long" * (4 * limits.MIB)
+    digest = sha256(content).digest()
+    with ExitStack() as held:
+        sender = held.enter_context(Peer(daemon, "query"))
+        for at in range(0, len(content), 512 * limits.KIB):
+            chunk = content[at : at + 512 * limits.KIB]
+            sender.ask(wire.PutArtifact(1, "s", digest, len(content), at, chunk))
+        before, most = resident_bytes(daemon.process.pid), 0
+        for _ in range(40):
+            peer = held.enter_context(Peer(daemon, "query"))
+            peer.send(wire.GetArtifact(1, "s", digest))
+        until_at = time.monotonic() + 3
+        with Healthy(daemon) as healthy:
+            while time.monotonic() < until_at:
+                healthy.say("x")
+                most = max(most, resident_bytes(daemon.process.pid) - before)
+        print(f"\n40 answers of 16 MiB that nobody reads: +{most >> 20} MiB")
+        assert most < limits.HELD_ANSWERS_BYTES_MAX + 6 * len(content)
+        assert len(sender.ask(wire.GetArtifact(1, "s", digest))) > len(content), "who reads has it"
+
+
+def test_many_that_ask_on_and_do_not_read(daemon: Daemon) -> None:
+    """What they asked is in the kernel: the daemon has little of it at a time."""
+    asked = b"".join(encode(wire.Metrics(number)) for number in range(1, 40_000))
+    with ExitStack() as held:
+        peers = [held.enter_context(Peer(daemon, "query")) for _ in range(200)]
+        before = resident_bytes(daemon.process.pid)
+        for peer in peers:
+            peer.socket.settimeout(0)
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        rests = [asked] * len(peers)
+        for _ in range(10):
+            for at, peer in enumerate(peers):
+                with suppress(BlockingIOError):
+                    rests[at] = rests[at][peer.socket.send(rests[at]) :]
+            time.sleep(0.1)
+        with Healthy(daemon) as healthy:
+            healthy.say("here")
+        grown = resident_bytes(daemon.process.pid) - before
+        print(f"\n200 that ask on and do not read: +{grown >> 20} MiB")
+        assert grown < 200 * 200 * limits.KIB
+
+
+def test_an_artifact_is_looked_at_once_at_a_time(daemon: Daemon) -> None:
+    """A hundred bytes have one read from end to end; others' sessions are not opened behind each
+    of those.
+    """
+    content = bytes(32 * limits.MIB)
+    digest = sha256(content).digest()
+    again = encode(wire.PutArtifact(1, "s", digest, len(content), 0, b""))
+    with ExitStack() as held:
+        sender = held.enter_context(Peer(daemon, "query"))
+        for at in range(0, len(content), 512 * limits.KIB):
+            chunk = content[at : at + 512 * limits.KIB]
+            sender.ask(wire.PutArtifact(1, "s", digest, len(content), at, chunk))
+        peers = [held.enter_context(Peer(daemon, "query")) for _ in range(30)]
+        for peer in peers:
+            peer.socket.sendall(again * 20)
+        until(peers[0].hear, "they are at it")
+        other = held.enter_context(Peer(daemon, "query"))
+        took = []
+        for number in range(5):
+            at_second = time.monotonic()
+            other.ask(wire.Append(1, f"new {number}", [wire.NewEntry("n", b"{}", "a")]))
+            took.append(time.monotonic() - at_second)
+        print(f"\na new session beside 30 that ask so: at most {max(took) * 1000:.0f} ms")
+        one = time.monotonic()
+        sha256(content).digest()
+        one = time.monotonic() - one
+        assert sorted(took)[2] < 15 * one

@@ -1,0 +1,79 @@
+"""How long one user's requests go on before the loop has its turn."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from virtual_daemon import run
+
+from walld import limits
+from walld.daemon import pace
+from walld.daemon.pace import Pace
+
+USER, OTHER = 4000, 4001
+CALL_SECONDS = limits.ASKING_SLICE_SECONDS / 8
+
+
+@pytest.fixture(autouse=True)
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock on which each look takes an eighth of a slice, as a request would."""
+    told = [0.0]
+
+    def perf_counter() -> float:
+        told[0] += CALL_SECONDS
+        return told[0]
+
+    monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=perf_counter))
+
+
+def test_who_asks_without_a_pause_leaves_the_loop_its_turns() -> None:
+    """Also where there is a crowd of them: a turn lasts a slice, whoever asks in it."""
+    asked = turns = 0
+
+    async def asking(paces: Pace) -> None:
+        nonlocal asked
+        for _ in range(200):
+            await paces.step(USER)
+            asked += 1
+
+    async def main() -> None:
+        nonlocal turns
+        paces = Pace()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(asking, paces)
+            while asked < 1000:
+                before = asked
+                await checkpoint()
+                turns += 1
+                # One more each, which had its answer while it waited for the turn.
+                assert asked - before <= 8 + 5
+
+    run(main)
+    assert turns >= 1000 // 13
+
+
+def test_another_user_waits_for_no_slice_but_his_own() -> None:
+    async def main() -> None:
+        paces = Pace()
+        other_waited = 0
+
+        async def asking() -> None:
+            for _ in range(1000):
+                await paces.step(USER)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(50):
+                tasks.start_soon(asking)
+            for _ in range(20):
+                await paces.step(OTHER)
+                before = anyio.current_time()
+                await paces.step(OTHER)
+                other_waited += anyio.current_time() > before
+            tasks.cancel_scope.cancel()
+        assert other_waited == 0
+
+    run(main)
