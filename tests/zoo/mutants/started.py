@@ -31,12 +31,4 @@ MUTANTS = (
         "L2",
         "1891",
     ),
-    Mutant(
-        "what a start could not sync is the segment that is left",
-        DAEMON + "restore.py",
-        "        segment.undurable = found.segment_id in mended.not_synced.segment_ids\n",
-        "",
-        "V1",
-        "1090",
-    ),
 )
