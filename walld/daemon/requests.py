@@ -181,10 +181,10 @@ class Requests:
         """Requests that came together, in their order."""
         taken: list[tuple[wire.Append, list[wire.Placed]]] = []
         for at, body in enumerate(bodies, 1):
+            caller.is_done = False  # it is read, and the loop may have its turn before it is taken
             await self._pace.step(caller.connection.uid)
             request = self._decoded(body)
             if isinstance(request, wire.Append):
-                caller.is_done = False
                 found = await self._outcome(caller, request, self._sessions.take)
                 if not isinstance(found, wire.Error):
                     taken.append((request, found))
