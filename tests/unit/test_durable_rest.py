@@ -22,6 +22,18 @@ from walld.wal.layout import (
 )
 
 
+async def with_nothing_alive(home: Home) -> tuple[int, bytes]:
+    """A daemon was killed behind a reply that is done with. The last batch, and the log."""
+    async with living(home) as virtual:
+        with Peer(virtual) as agent:
+            agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
+            agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
+            await agent.drain("synced")
+        found = virtual.engine.sealing.written_no, virtual.engine.log_uuid
+        await virtual.crash()
+    return found
+
+
 def test_no_segment_goes_before_another_one_is_synced(tmp_path: Path) -> None:
     """Nothing is written to the new one of an idle daemon: its header alone is to stay."""
 
@@ -102,13 +114,7 @@ def test_one_that_a_start_could_not_sync_is_not_what_is_left(
 
     async def main() -> None:
         home = Home(tmp_path)
-        async with living(home) as virtual:
-            with Peer(virtual) as agent:
-                agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
-                agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
-                await agent.drain("synced")
-            no, log = virtual.engine.sealing.written_no, virtual.engine.log_uuid
-            await virtual.crash()
+        no, log = await with_nothing_alive(home)
         header = pack_segment_header(SegmentHeader(log, 90, no, 1))
         (home.data / WAL_DIR / name).write_bytes(header)
         monkeypatch.setattr(RealFile, "sync", sync)
@@ -156,12 +162,7 @@ def test_none_goes_where_what_would_be_left_proves_no_log(tmp_path: Path) -> Non
 
     async def main() -> None:
         home = Home(tmp_path)
-        async with living(home) as virtual:
-            with Peer(virtual) as agent:
-                agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
-                agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
-                await agent.drain("synced")
-            await virtual.crash()
+        await with_nothing_alive(home)
         wal = home.data / WAL_DIR
         (there,) = wal.iterdir()
         (wal / segment_name(90)).write_bytes(bytes(SEGMENT_HEADER_BYTES))

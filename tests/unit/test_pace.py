@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
-from virtual_daemon import run
+from virtual_daemon import Home, Peer, living, run
+from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon import pace
@@ -75,5 +77,32 @@ def test_another_user_waits_for_no_slice_but_his_own() -> None:
                 other_waited += anyio.current_time() > before
             tasks.cancel_scope.cancel()
         assert other_waited == 0
+
+    run(main)
+
+
+def test_only_what_was_not_waited_for_is_paced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many that ask one by one: the loop has its turns between, and they share a flush."""
+    steps: list[int] = []
+
+    async def step(_paces: Pace, uid: int) -> None:
+        steps.append(uid)
+
+    monkeypatch.setattr(Pace, "step", step)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, "query") as peer:
+                for number in range(1, 6):
+                    peer.send(wire.Status(number))
+                    await peer.hear(wire.Answer)
+                assert len(steps) <= 1, "the first came with the Hello"
+                del steps[:]
+                peer.send(*(wire.Status(number) for number in range(6, 11)))
+                for _ in range(5):
+                    await peer.hear(wire.Answer)
+                assert len(steps) == 4
 
     run(main)

@@ -43,13 +43,15 @@ _UNREAD = struct.Struct("i")
 class Caller:
     """One query connection."""
 
-    __slots__ = ("connection", "gone_at", "is_deaf", "is_done", "socket", "waits_for")
+    __slots__ = ("connection", "goes_on", "gone_at", "is_deaf", "is_done", "socket", "waits_for")
 
     def __init__(self, peer: socket.socket, connection: Connection) -> None:
         self.socket = peer
         self.connection = connection
         self.gone_at: float | None = None
         """Since when the other side is known to be closed; what it said may not all be read."""
+        self.goes_on = False
+        """What is read of it was there when it was looked for: the loop may have had no turn."""
         self.is_deaf = False
         """It hears no answer any more: only what changes something is worth doing."""
         self.waits_for: loop.Bell | None = None

@@ -27,7 +27,9 @@ class Pace:
         self._users: dict[int, _Slice] = {}
 
     async def step(self, uid: int) -> None:
-        """Before a request: at once while the slice lasts, else behind a turn of the loop."""
+        """Before a request that was not waited for: at once while the slice lasts, else behind a
+        turn of the loop.
+        """
         user = self._users.get(uid)
         if user is None:
             user = self._users[uid] = _Slice()

@@ -120,9 +120,9 @@ class Requests:
                     heard += len(data)
                 elif buffer:
                     with anyio.fail_after(self._left(since)):
-                        data = await _receive(peer, readable)
+                        data = await _receive(caller, readable)
                 else:
-                    data = await _receive(peer, readable, _FIRST_READ_BYTES)
+                    data = await _receive(caller, readable, _FIRST_READ_BYTES)
                 if not data:
                     return
                 is_first = not buffer
@@ -182,7 +182,9 @@ class Requests:
         taken: list[tuple[wire.Append, list[wire.Placed]]] = []
         for at, body in enumerate(bodies, 1):
             caller.is_done = False  # it is read, and the loop may have its turn before it is taken
-            await self._pace.step(caller.connection.uid)
+            if at > 1 or caller.goes_on:
+                # Not one that was waited for: a crowd that asks one by one shares its flushes.
+                await self._pace.step(caller.connection.uid)
             request = self._decoded(body)
             if isinstance(request, wire.Append):
                 found = await self._outcome(caller, request, self._sessions.take)
@@ -352,11 +354,13 @@ def _what_is_there(peer: socket.socket) -> bytes:
         return b""
 
 
-async def _receive(peer: socket.socket, readable: loop.Readable, count: int = _READ_BYTES) -> bytes:
+async def _receive(caller: Caller, readable: loop.Readable, count: int = _READ_BYTES) -> bytes:
+    caller.goes_on = True
     while True:
         try:
-            return peer.recv(count)
+            return caller.socket.recv(count)
         except (BlockingIOError, InterruptedError):
+            caller.goes_on = False
             await readable.wait()
 
 

@@ -46,8 +46,8 @@ them one by one, and writing a base costs as many bytes as the session has entri
 _DEFLATED: Final = 1
 """A flag: the base is a stream of zlib (RFC 1950)."""
 _DEFLATED_BYTES_MAX: Final = 1 << 20
-"""A longer base, of 20,000 events and more, is not: who opens the session has to inflate it, and a
-MiB takes 9 ms of the 20 that there are."""
+"""A longer base, of 20,000 events and more, is not: who opens the session has to inflate it: 2.4 ms
+a MiB (65,536 hashes and seqs) of the 20 that there are, and an entry takes up to 65 bytes."""
 
 _header = struct.Struct("<8sHHIQQQI")  # + u32 header CRC
 _frame = struct.Struct("<QQII")  # + u32 CRC
