@@ -118,7 +118,7 @@ def test_one_that_a_start_could_not_sync_is_not_what_is_left(
         header = pack_segment_header(SegmentHeader(log, 90, no, 1))
         (home.data / WAL_DIR / name).write_bytes(header)
         monkeypatch.setattr(RealFile, "sync", sync)
-        async with living(home, watch) as virtual:
+        async with living(home, watch):
             await until(lambda: len(gone) >= 2)
         assert all(gone)
 
