@@ -55,6 +55,9 @@ class Jsonl:
     def kill(self) -> None:
         pass
 
+    def stop(self) -> None:
+        pass
+
     def pid(self) -> int | None:
         return None
 

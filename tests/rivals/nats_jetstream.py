@@ -142,6 +142,9 @@ class NatsJetstream:
     def kill(self) -> None:
         self._server.kill()
 
+    def stop(self) -> None:
+        self._server.stop()
+
     def pid(self) -> int | None:
         return self._server.pid()
 

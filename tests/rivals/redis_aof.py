@@ -103,6 +103,9 @@ class RedisAof:
     def kill(self) -> None:
         self._server.kill()
 
+    def stop(self) -> None:
+        self._server.stop()
+
     def pid(self) -> int | None:
         return self._server.pid()
 

@@ -6,6 +6,7 @@ the client reads it, so also one that nobody waited for is held to.
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ from walld_client.wire.messages import Ack
 
 from .events import END
 from .notes import Notes
-from .store import Found, RefusedError, Writer
+from .store import PATIENCE_SECONDS, Found, RefusedError, Writer
 
 __all__ = ["Sidecar"]
 
@@ -84,6 +85,11 @@ class Sidecar:
     def kill(self) -> None:
         if self._daemon is not None:
             self._daemon.kill()
+
+    def stop(self) -> None:
+        assert self._daemon is not None
+        self._daemon.signal(signal.SIGTERM)
+        self._daemon.process.wait(PATIENCE_SECONDS)
 
     def pid(self) -> int | None:
         daemon = self._daemon

@@ -78,6 +78,9 @@ class SqliteWal:
     def kill(self) -> None:
         pass
 
+    def stop(self) -> None:
+        pass
+
     def pid(self) -> int | None:
         return None
 

@@ -70,6 +70,9 @@ class Store(Protocol):
     def kill(self) -> None:
         """SIGKILL to its server, if it has one and that lives."""
 
+    def stop(self) -> None:
+        """SIGTERM to its server, as a service manager ends it, and it has ended by itself."""
+
     def pid(self) -> int | None:
         """Of its server, while that lives."""
 
@@ -120,6 +123,13 @@ class Server:
                 os.kill(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
+
+    def stop(self) -> None:
+        """SIGTERM, and it has ended by itself."""
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait(PATIENCE_SECONDS)
+        self.process = None
 
     def said(self) -> str:
         """What it has logged since its last start."""
