@@ -52,7 +52,12 @@ READ_SECONDS_MAX: Final = 10.0
 """So long one is read at most, there."""
 ANSWER_SECONDS_MAX: Final = 30.0
 """So long nothing of an answer may be read, where nobody waits."""
-STREAMS_PER_CONNECTION_MAX: Final = 100_000
+LIVE_STREAM_BYTES: Final = 1280
+"""Memory of a live stream, beside its ids and its `meta`."""
+LIVE_BYTES_PER_UID_MAX: Final = 64 * MIB
+"""Live streams of one uid, by their memory: about 48,000 that have no `meta`."""
+REFUSED_STREAMS_MAX: Final = 1000
+"""Numbers of a producer that are known to be refused, so that each is said once."""
 
 # --- intake ---
 READ_BYTES_MAX: Final = 16 * KIB

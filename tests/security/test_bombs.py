@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 from strangers import resident_bytes
@@ -154,18 +155,59 @@ def test_an_event_that_claims_more_seqs_than_it_has_text(daemon: Daemon) -> None
         peer.drain(3, "synced")
 
 
-def test_many_streams_of_one_connection_are_counted(daemon: Daemon) -> None:
-    """Starts cost memory until the limit, and none beyond it."""
-    with Peer(daemon, "agent") as peer:
-        extra = 50
-        for first in range(1, limits.STREAMS_PER_CONNECTION_MAX + 1, 1000):
-            peer.send(*(wire.Start(n, 0, f"m{n}", "s") for n in range(first, first + 1000)))
-        peer.drain(1)
-        before = resident_bytes(daemon.process.pid)
-        top = limits.STREAMS_PER_CONNECTION_MAX
-        peer.send(*(wire.Start(n, 0, f"m{n}", "s") for n in range(top + 1, top + 1 + extra)))
-        for number in range(top + 1, top + 1 + extra):
-            refused = peer.hear()
-            assert isinstance(refused, wire.Refused)
-            assert (refused.stream, refused.code) == (number, "too_many_streams")
-        assert resident_bytes(daemon.process.pid) - before < 4 * limits.MIB
+def test_live_streams_of_a_user_are_counted_over_his_connections(tmp_path: Path) -> None:
+    """Starts cost memory until the limit, and none beyond it; whoever has begun goes on."""
+    count, meta = 300, bytes(900 * limits.KIB)
+    with Daemon(tmp_path) as own, Healthy(own) as healthy, ExitStack() as held:
+        before, refused = resident_bytes(own.process.pid), 0
+        for _ in range(3):
+            peer = held.enter_context(Peer(own, "agent"))
+            for number in range(1, count // 3 + 1):
+                peer.send(wire.Start(number, 0, f"{peer}{number}", "s", meta=meta))
+            peer.send(wire.Drain(1, "synced"))
+            while isinstance(said := peer.hear(), wire.Refused):
+                assert said.code == "too_many_streams"
+                refused += 1
+            assert said == wire.Drained(1, "synced")
+        assert refused == count - -(-limits.LIVE_BYTES_PER_UID_MAX // len(meta))
+        grown = resident_bytes(own.process.pid) - before
+        print(f"\n{count} streams that begin with {len(meta) >> 10} KiB each: +{grown >> 20} MiB")
+        assert grown < 2 * limits.LIVE_BYTES_PER_UID_MAX
+        healthy.say("here")
+
+
+def test_15_000_live_streams_of_a_user_are_no_crowd(tmp_path: Path) -> None:
+    with Daemon(tmp_path) as own, ExitStack() as held:
+        for _ in range(5):
+            peer = held.enter_context(Peer(own, "agent"))
+            for first in range(1, 3001, 500):
+                some = range(first, first + 500)
+                peer.send(*(wire.Start(at, 0, f"{peer}{at}", f"s{at}") for at in some))
+                peer.send(*(wire.Token(at, 1, b"here") for at in some))
+            peer.drain(1)
+
+
+EXTREMES = (-(2**63), -1, 2**32, 2**63, 2**64 - 1)
+
+
+@pytest.mark.parametrize("field", ["held_from", "synced", "next_seq"])
+def test_numbers_of_a_resume_that_cannot_be_end_nothing(
+    daemon: Daemon, healthy: Healthy, field: str
+) -> None:
+    """One frame ended the whole daemon: what it is told of a released reply was a number less."""
+    for at, number in enumerate(EXTREMES):
+        for released in (True, False):
+            said = {"held_from": 0, "synced": -1, "next_seq": 5} | {field: number}
+            start = wire.Start(1, 0, f"{field} {at}", "s")
+            with Peer(daemon, "agent") as peer, suppress(OverflowError):
+                peer.send(wire.Resume(start, **said, released=released))
+                peer.send(wire.Drain(1, "synced"))
+                until_drained(peer)
+    healthy.say(f"{field} ")
+    with Peer(daemon, "query") as asking:
+        assert asking.ask(wire.Status(1))
+
+
+def until_drained(peer: Peer) -> None:
+    while not isinstance(said := peer.hear(), wire.Drained):
+        assert isinstance(said, wire.Refused), said

@@ -15,7 +15,7 @@ from walld_client import paths
 
 from walld import limits
 from walld.disk.lock_record import LOCK_BYTES
-from walld.engine import rules
+from walld.engine import beginning
 from walld.ledger import line, names, repaired, snapshot
 from walld.partials import store
 from walld.wal import layout, records, unread, verdict
@@ -124,7 +124,7 @@ def test_values_in_the_tables_are_those_of_the_code() -> None:
     assert f"the next multiple of {layout.BATCH_ALIGNMENT} where" in TEXT
     assert f"0 to {layout.BATCH_ALIGNMENT - 1} bytes of padding" in TEXT
     assert f"more than {layout._BEHIND_MAX} back" in TEXT
-    assert rules.AT_MS_MAX == 2**53 - 1
+    assert beginning.AT_MS_MAX == 2**53 - 1
     assert "0 to 2^53 - 1" in TEXT
     before = layout.BATCH_HEADER_BYTES - 4
     assert f"CRC of the {before} bytes before it" in meaning["Batch header", "header_crc"]

@@ -114,7 +114,7 @@ def test_every_refusal_of_the_rules_is_in_the_table_of_streams() -> None:
         ("a session, stream, turn or parent id", limits.ID_BYTES_MAX),
         ("a frame that was begun is whole within", int(limits.FRAME_SECONDS_MAX)),
         ("unread Acks and refusals a peer may pile up", limits.ACK_BYTES_MAX),
-        ("streams a connection may hold", limits.STREAMS_PER_CONNECTION_MAX),
+        ("live streams of a user, by their memory", limits.LIVE_BYTES_PER_UID_MAX),
         ("a chunk of an Answer", limits.ANSWER_CHUNK_BYTES),
     ],
 )

@@ -8,9 +8,10 @@ from engine_world import World
 from walld_client.wire import messages as wire
 
 from walld import limits
+from walld.engine.beginning import SEQ_MAX
 from walld.engine.illegal import REFUSED_CODES
 from walld.engine.peer import Connection
-from walld.engine.rules import KIND, SEQ_MAX
+from walld.engine.rules import KIND
 from walld.engine.stream import Stream
 
 LONG = b"x" * (limits.TEXT_BYTES_MAX + 1)
@@ -158,12 +159,75 @@ def test_another_user_may_use_the_same_id(world: World, agent: Connection) -> No
     assert world.engine.registry.by_key.keys() == {(1000, "r1"), (1000, "r2"), (1001, "r1")}
 
 
-def test_streams_of_a_process_are_bounded(
+def test_live_streams_of_a_user_are_bounded_by_their_memory(
     world: World, agent: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "STREAMS_PER_CONNECTION_MAX", 2)
-    world.say(agent, wire.Start(3, 0, "r3", "s"))
-    assert world.heard(agent) == [wire.Refused(3, 0, "too_many_streams", "2", "2")]
+    """With their ids and what the application says of them, over all his connections."""
+    live = world.engine.registry.live[1000]
+    plain = limits.LIVE_STREAM_BYTES + len("r1") + len("s")
+    assert (live.count, live.bytes) == (2, 2 * plain)
+    most = 3 * plain + 1000
+    monkeypatch.setattr(limits, "LIVE_BYTES_PER_UID_MAX", most)
+    second = world.connect(b"q" * 16)
+    world.say(second, wire.Start(1, 0, "r3", "s", meta=bytes(1000)))
+    world.say(second, wire.Start(2, 0, "r4", "s"), wire.Token(2, 1, b"x"))
+    limit = f"{most} bytes of a user: {limits.LIVE_STREAM_BYTES} each, and its ids and meta"
+    got = f"3 live streams of {most} bytes"
+    assert world.heard(second) == [wire.Refused(2, 0, "too_many_streams", got, limit)]
+    other = world.connect(b"o" * 16, world.process(uid=1001))
+    world.begin(other, 1)
+    assert world.heard(other) == [], "another user has his own"
+    world.say(agent, wire.Release(2, 2))
+    world.say(second, wire.Start(3, 0, "r5", "s"))
+    assert world.heard(second) == [], "one that is released makes room"
+
+
+def test_refused_starts_are_remembered_up_to_a_bound(
+    world: World, agent: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REFUSED_STREAMS_MAX", 5)
+    world.say(agent, *(wire.Start(number, 0, "", "s") for number in range(3, 23)))
+    assert agent.producer is not None
+    assert len(agent.producer.refused) == 5
+    assert len(world.heard(agent)) == 20
+
+
+STARTS = wire.Start(9, 0, "n", "s")
+
+
+@pytest.mark.parametrize(
+    ("start", "numbers", "code"),
+    [
+        *[(wire.Start(number, 0, "n", "s"), (0, -1, 5), "bad_seq") for number in (-1, 0, 2**32)],
+        *[(STARTS, (held, -1, 5), "bad_seq") for held in (-(2**63), -1, 2**32 + 1)],
+        *[(STARTS, (0, synced, 5), "bad_seq") for synced in (-(2**63), -2, 2**32, 2**64 - 1)],
+        *[(STARTS, (0, -1, following), "bad_seq") for following in (-(2**63), -1, 2**64 - 1)],
+        (wire.Start(9, 1, "n", "s"), (0, -1, 5), "bad_seq"),
+        (wire.Start(9, 0, LONG_ID, "s"), (0, -1, 5), "id_length"),
+        (wire.Start(9, 0, "n", "s", at_ms=-1), (0, -1, 5), "malformed_event"),
+        (wire.Start(1, 0, "n", "s"), (0, -1, 5), "stream_exists"),
+    ],
+)
+@pytest.mark.parametrize("released", [True, False])
+def test_a_resume_that_no_client_can_mean_changes_nothing(
+    world: World,
+    agent: Connection,
+    start: wire.Start,
+    numbers: tuple[int, int, int],
+    code: str,
+    released: bool,
+) -> None:
+    assert agent.producer is not None
+    world.flush()
+    before = {n: picture(s) for n, s in agent.producer.streams.items()}
+    world.say(agent, wire.Resume(start, *numbers, released))
+    world.flush()
+    world.sync()
+    (refused,) = (one for one in world.heard(agent) if isinstance(one, wire.Refused))
+    assert (refused.stream, refused.seq, refused.code) == (start.stream, start.seq, code)
+    assert world.engine.counters.lost_acked == 0
+    assert agent.producer.said_max == 2
+    assert {n: picture(s) for n, s in agent.producer.streams.items()} == before
 
 
 def test_a_flood_on_a_stream_that_never_was_is_answered_once(

@@ -12,13 +12,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from walld import limits
 from walld.engine.peer import Producer
 
 if TYPE_CHECKING:
     from walld.engine.peer import Process
     from walld.engine.stream import Stream
 
-__all__ = ["Registry"]
+__all__ = ["Live", "Registry"]
+
+
+class Live:
+    """The live replies of one user. bytes: of memory that they take for as long as they are."""
+
+    __slots__ = ("bytes", "count")
+
+    def __init__(self) -> None:
+        self.bytes = self.count = 0
+
+    def add(self, stream: Stream, sign: int) -> None:
+        """One more (1) or less (-1). What it began with never changes."""
+        begin = stream.begin
+        ids = len(begin.stream_id) + len(begin.session_id)
+        ids += len(begin.turn_id or "") + len(begin.parent or "")
+        self.bytes += sign * (limits.LIVE_STREAM_BYTES + ids + len(begin.meta or b""))
+        self.count += sign
 
 
 class Registry:
@@ -29,6 +47,8 @@ class Registry:
         self.by_key: dict[tuple[int, str], Stream] = {}
         self.by_session: dict[tuple[int, str], dict[int, Stream]] = {}
         self.producers: dict[tuple[int, bytes], Producer] = {}
+        self.live: dict[int, Live] = {}
+        """By uid: what its replies in these tables take."""
         self.last_no = 0
         """Highest stream number ever given."""
         self._leaving: dict[tuple[int, bytes, int], Stream] = {}
@@ -57,6 +77,7 @@ class Registry:
         self.last_no = max(self.last_no, stream.no)
         self.by_no[stream.no] = stream
         self.by_key[stream.key] = stream
+        self.live.setdefault(stream.begin.uid, Live()).add(stream, 1)
         self.by_session.setdefault((stream.begin.uid, stream.session_id), {})[stream.no] = stream
         producer = self.producer(stream.begin.uid, stream.begin.producer)
         producer.streams[stream.begin.number] = stream
@@ -70,6 +91,7 @@ class Registry:
         if stream.is_ledger:
             return
         del self.by_key[stream.key]
+        self.live[stream.begin.uid].add(stream, -1)
         self._leave_session(stream)
         producer = self.producers.get((stream.begin.uid, stream.begin.producer))
         if producer is not None:

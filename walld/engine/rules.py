@@ -18,6 +18,13 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
+from walld.engine.beginning import (
+    SEQ_MAX,
+    Problem,
+    id_length,
+    resume_problem,
+    start_problem,
+)
 from walld.engine.sealed import Tombstone
 from walld.engine.stream import Stream, varint_lengths
 from walld.replies.parts import epoch_of
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
 
     from walld.engine.engine import Engine
     from walld.engine.kept import KeptFacts
-    from walld.engine.peer import Connection
+    from walld.engine.peer import Connection, Producer
 
 __all__ = ["KIND", "Rules", "begin_of", "buried_unwritten"]
 
@@ -50,15 +57,14 @@ KIND: dict[type, str] = {
     wire.End: "end",
     wire.Release: "release",
 }
-SEQ_MAX = 2**32 - 1
-AT_MS_MAX = 2**53 - 1
-"""A client's clock is a label; what an item counts from it must fit a msgpack integer."""
 _TEXT_KINDS = (3, 4)
 _ENDS = (wire.End, wire.AppError, wire.Release)
 
 
-def _id_length(value: str | None) -> int:
-    return 0 if value is None else len(value.encode("utf-8", "surrogatepass"))
+def _use_up(producer: Producer, number: int) -> None:
+    """Few: a client that hears of it says no more under that number."""
+    if len(producer.refused) < limits.REFUSED_STREAMS_MAX:
+        producer.refused.add(number)
 
 
 def _longest_text(event: wire.Event) -> int:
@@ -236,8 +242,7 @@ class Rules:
         if event.stream in producer.refused:
             self._engine.counters.discarded["refused"] += 1
             return
-        if len(producer.refused) < limits.STREAMS_PER_CONNECTION_MAX:
-            producer.refused.add(event.stream)
+        _use_up(producer, event.stream)
         got = f"stream {event.stream}"
         limit = f"a stream that began (highest {producer.number_max})"
         self.refuse(connection, event, "unknown_stream", got, limit)
@@ -261,45 +266,25 @@ class Rules:
 
     def resume(self, connection: Connection, event: wire.Start, at_ms: int) -> None:
         """A stream begins, unless something keeps it from that; its number may be any."""
-        assert connection.producer is not None
-        known = connection.producer.streams.get(event.stream)
-        problem = self._start_problem(connection, event, known)
+        problem = start_problem(self._engine, connection, event)
         if problem is not None:
-            # The number is used up, so that what follows is not refused once more for each event.
-            connection.producer.refused.add(event.stream)
-            self.refuse(connection, event, *problem)
+            self._refuse_start(connection, event, problem)
             return
         self.begin(connection, event, event.at_ms or at_ms)
 
-    def _start_problem(
-        self, connection: Connection, event: wire.Start, known: Stream | None
-    ) -> tuple[str, str, str] | None:
-        """(code, got, limit) of what keeps a stream from beginning."""
-        producer = connection.producer
-        assert producer is not None
-        if event.seq != 0:
-            return "bad_seq", f"start with seq {event.seq}", "0"
-        if not 0 <= event.at_ms <= AT_MS_MAX:
-            return "malformed_event", f"at_ms {event.at_ms}", f"0..{AT_MS_MAX}"
-        for name in ("stream_id", "session_id", "turn_id", "parent"):
-            length = _id_length(getattr(event, name))
-            if length > limits.ID_BYTES_MAX or (
-                length == 0 and name in ("stream_id", "session_id")
-            ):
-                return "id_length", f"{name} of {length} bytes", f"1..{limits.ID_BYTES_MAX}"
-        if known is not None:
-            return "stream_exists", f"number {event.stream} again", "a number for each stream"
-        if len(producer.streams) >= limits.STREAMS_PER_CONNECTION_MAX:
-            most = limits.STREAMS_PER_CONNECTION_MAX
-            return "too_many_streams", str(len(producer.streams)), str(most)
-        other = self._engine.registry.by_key.get((connection.uid, event.stream_id))
-        if other is not None:
-            code = "stream_owned" if other.lost_reason is None else "stream_exists"
-            limit = "one producer" if code == "stream_owned" else "resolve the earlier one first"
-            return code, "a stream_id in use", limit
-        if self._engine.kept.where(connection.uid, event.stream_id) is not None:
-            return "stream_exists", "a stream_id in use", "resolve the earlier one first"
-        return None
+    def take_up(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
+        """A Resume: what it says is counted with as it stands, so it is looked at first."""
+        problem = resume_problem(connection, resume)
+        if problem is not None:
+            self._refuse_start(connection, resume.start, problem)
+        else:
+            self._engine.resume(connection, resume, at_ms)
+
+    def _refuse_start(self, connection: Connection, event: wire.Start, problem: Problem) -> None:
+        """It does not begin. Its number is used up: what follows is not refused once more each."""
+        assert connection.producer is not None
+        _use_up(connection.producer, event.stream)
+        self.refuse(connection, event, *problem)
 
     def revive(self, connection: Connection, event: wire.Start, kept: KeptFacts) -> Stream:
         """A producer taken for gone is back: its stream goes on behind its partial.
@@ -360,7 +345,7 @@ class Rules:
 
     def _move(self, connection: Connection, stream: Stream, event: wire.Event, at_ms: int) -> None:
         assert isinstance(event, wire.Move)
-        length = _id_length(event.session_id)
+        length = id_length(event.session_id)
         if not 1 <= length <= limits.ID_BYTES_MAX:
             got, limit = f"session_id of {length} bytes", f"1..{limits.ID_BYTES_MAX}"
             self.refuse(connection, event, "id_length", got, limit)
