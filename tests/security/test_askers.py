@@ -153,3 +153,27 @@ def test_an_artifact_is_looked_at_once_at_a_time(daemon: Daemon) -> None:
         sha256(content).digest()
         one = time.monotonic() - one
         assert sorted(took)[2] < 15 * one
+
+
+SEENS = {
+    "that name no producer": (b"\x93\xc4\x00\x05\x05", 200_000),
+    "of one that never was": (b"\x93\xc4\x10" + b"q" * 16 + b"\x05\x05", 40_000),
+}
+
+
+@pytest.mark.parametrize("kind", SEENS)
+def test_long_lists_of_what_was_said_cost_what_other_frames_do(daemon: Daemon, kind: str) -> None:
+    """Five bytes of a frame were 60 of memory, of each connection for as long as it waited."""
+    one, count = SEENS[kind]
+    body = b"\x94\x31\x01\xa1s\xdd" + count.to_bytes(4, "big") + one * count
+    with ExitStack() as held:
+        peers = [held.enter_context(Peer(daemon, "query")) for _ in range(20)]
+        before = resident_bytes(daemon.process.pid)
+        for peer in peers:
+            peer.socket.sendall(len(body).to_bytes(4, "big") + body)
+        codes = [said.code for peer in peers if isinstance(said := peer.hear(), wire.Error)]
+        grown = resident_bytes(daemon.process.pid) - before
+        print(f"\n20 lists of {count:,} {kind}: +{grown >> 20} MiB, {set(codes)}")
+        assert codes == ["bad_request"] * 20, "more than a frame of any client holds of them"
+        assert grown < 20 * 4 * len(body)
+        assert peers[0].ask(wire.Status(2))

@@ -66,7 +66,7 @@ def default_text(field: msgspec.structs.FieldInfo) -> str:
 
 
 def fields_text(struct: type[msgspec.Struct]) -> str:
-    kinds = typing.get_type_hints(struct, vars(wire))
+    kinds = typing.get_type_hints(struct, vars(ledger_messages) | vars(wire))
     return ", ".join(
         f"{field.name} {type_name(kinds[field.name])}{default_text(field)}"
         for field in msgspec.structs.fields(struct)

@@ -88,13 +88,17 @@ class Recovery:
         if not await self._intake.catch_up(None if sees_all else connection.uid, connection):
             text = "not everything that processes which are gone have sent is read; ask again"
             raise Refusal("behind", text)
-        if not seen or all(self._has_taken(connection, item) for item in seen):
+        # Each is looked at until it is there, and then no more: a crowd of them may be named.
+        left = (item for item in seen if not self._has_taken(connection, item))
+        item = next(left, None)
+        if item is None:
             return
         with anyio.move_on_after(_WAIT_SECONDS):
-            while True:
+            while item is not None:
                 await self._intake.more()
-                if all(self._has_taken(connection, item) for item in seen):
-                    return
+                if self._has_taken(connection, item):
+                    item = next(left, None)
+            return
         raise Refusal("behind", "not everything this process sent has arrived; ask again")
 
     async def done(self, connection: Connection, uid: int) -> None:

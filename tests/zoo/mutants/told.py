@@ -47,8 +47,8 @@ MUTANTS = (
     Mutant(
         "a query does not wait for what its process has sent",
         DAEMON + "recovery.py",
-        "        if not seen or all(self._has_taken(connection, item) for item in seen):\n",
-        "        if not seen or any(self._has_taken(connection, item) for item in seen) or seen:\n",
+        "        item = next(left, None)\n        if item is None:\n            return\n",
+        "        return\n",
         "Q1",
         "10",
     ),

@@ -15,6 +15,7 @@ __all__ = [
     "OF_THIS_MOMENT",
     "Append",
     "Delete",
+    "EntryList",
     "Events",
     "Fork",
     "GetArtifact",
@@ -25,6 +26,7 @@ __all__ = [
     "PutArtifact",
     "RequestId",
     "Seen",
+    "SeenList",
     "SessionFacts",
     "Sessions",
 ]
@@ -44,6 +46,11 @@ class Seen(Message, frozen=True):
     producer: bytes
     stream: int
     seq: int
+
+
+_LIST_MAX: Final = 20_000
+"""Of a request: looked at before any of it is decoded. Each takes more memory than it has bytes."""
+SeenList = Annotated[list[Seen], msgspec.Meta(max_length=_LIST_MAX)]
 
 
 class NewEntry(Message, frozen=True):
@@ -69,6 +76,9 @@ class NewEntry(Message, frozen=True):
     at_ms: int = 0
 
 
+EntryList = Annotated[list[NewEntry], msgspec.Meta(max_length=_LIST_MAX)]
+
+
 class Append(Message, tag=54, frozen=True):
     """Append to a session's ledger, all entries or none. Answer: list of Placed.
 
@@ -81,10 +91,10 @@ class Append(Message, tag=54, frozen=True):
 
     id: RequestId
     session_id: str
-    entries: list[NewEntry]
+    entries: EntryList
     expected_seq: int | None = None
     level: str = "written"
-    seen: list[Seen] = []
+    seen: SeenList = []
     unowned: bool = False
     in_order: bool = False
 
@@ -104,7 +114,7 @@ class Events(Message, tag=55, frozen=True):
     after: int = 0
     limit: int = 0
     uid: int | None = None
-    seen: list[Seen] = []
+    seen: SeenList = []
     breaks: bool = False
 
 
@@ -120,7 +130,7 @@ class Project(Message, tag=56, frozen=True):
     name: str
     arguments: bytes = b"{}"
     uid: int | None = None
-    seen: list[Seen] = []
+    seen: SeenList = []
     breaks: bool = False
 
 
@@ -141,7 +151,7 @@ class Delete(Message, tag=58, frozen=True):
     id: RequestId
     session_id: str
     uid: int | None = None
-    seen: list[Seen] = []
+    seen: SeenList = []
 
 
 class Fork(Message, tag=59, frozen=True):
@@ -155,7 +165,7 @@ class Fork(Message, tag=59, frozen=True):
     new_id: str
     at: str | None = None
     whole: bool = False
-    seen: list[Seen] = []
+    seen: SeenList = []
 
 
 class PutArtifact(Message, tag=60, frozen=True):

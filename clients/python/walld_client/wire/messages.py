@@ -29,6 +29,7 @@ from walld_client.wire.ledger_messages import (
     PutArtifact,
     RequestId,
     Seen,
+    SeenList,
     SessionFacts,
     Sessions,
 )
@@ -390,7 +391,7 @@ class Recover(Message, tag=48, frozen=True):
     which: str
     session_id: str | None = None
     stream_id: str | None = None
-    seen: list[Seen] = []  # noqa: RUF012 - its base stands elsewhere, and copies it
+    seen: SeenList = []  # noqa: RUF012 - its base stands elsewhere, and copies it
     uid: int | None = None
 
 
@@ -399,7 +400,7 @@ class HasPartial(Message, tag=49, frozen=True):
 
     id: RequestId
     session_id: str
-    seen: list[Seen] = []  # noqa: RUF012 - its base stands elsewhere, and copies it
+    seen: SeenList = []  # noqa: RUF012 - its base stands elsewhere, and copies it
 
 
 class Resolve(Message, tag=50, frozen=True):
@@ -409,7 +410,7 @@ class Resolve(Message, tag=50, frozen=True):
     stream_id: str
     last_seq: int | None = None
     uid: int | None = None
-    seen: list[Seen] = []  # noqa: RUF012 - its base stands elsewhere, and copies it
+    seen: SeenList = []  # noqa: RUF012 - its base stands elsewhere, and copies it
 
 
 class Status(Message, tag=51, frozen=True):
