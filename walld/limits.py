@@ -52,6 +52,8 @@ READ_SECONDS_MAX: Final = 10.0
 """So long one is read at most, there."""
 ANSWER_SECONDS_MAX: Final = 30.0
 """So long nothing of an answer may be read, where nobody waits."""
+LOST_LINES_MAX: Final = 20
+"""Of the log, a second, about what clients say is lost; the metric counts all."""
 LIVE_STREAM_BYTES: Final = 1280
 """Memory of a live stream, beside its ids and its `meta`."""
 LIVE_BYTES_PER_UID_MAX: Final = 64 * MIB

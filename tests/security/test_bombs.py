@@ -7,17 +7,23 @@ took is printed and decides nothing.
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
+from daemon_process import environment
 from strangers import resident_bytes
 from walld_client.wire import messages as wire
 from wire_peer import Daemon, Healthy, Peer, text_of
 
 from walld import limits
+from walld.daemon.logs import LINES_A_SECOND_MAX
 
 DEEP = 100_000
 LONGEST = b"\xff\xff\xff\xff"
@@ -211,3 +217,59 @@ def test_numbers_of_a_resume_that_cannot_be_end_nothing(
 def until_drained(peer: Peer) -> None:
     while not isinstance(said := peer.hear(), wire.Drained):
         assert isinstance(said, wire.Refused), said
+
+
+CLAIMS_AND_GARBAGE = """
+import os, socket, sys, threading
+from walld_client.wire import framing, messages as wire
+def connected():
+    peer = socket.socket(socket.AF_UNIX)
+    peer.connect(sys.argv[1])
+    return peer
+peer = connected()
+start = wire.Start(1, 0, "claims", "s")
+said = framing.encode(wire.Resume(start, 0, 2**32 - 1, 5))
+peer.sendall(framing.encode(wire.Hello(1, "agent", os.urandom(16))) + framing.encode(start))
+def garbage():
+    while True:
+        with connected() as other:
+            other.sendall(b"\\xff" * 8)
+threading.Thread(target=garbage, daemon=True).start()
+print("begun", flush=True)
+while True:
+    peer.sendall(said * 500)
+"""
+
+
+def test_who_claims_losses_and_sends_garbage_fills_no_log(tmp_path: Path) -> None:
+    """A line was written for each on the loop: 20 MB in 5 s, and an honest ack took 4 s."""
+    with Daemon(tmp_path) as own, Healthy(own) as healthy:
+        hostile = subprocess.Popen(
+            [sys.executable, "-c", CLAIMS_AND_GARBAGE, own.socket_path],
+            env=environment(),
+            stdout=subprocess.PIPE,
+        )
+        assert hostile.stdout is not None
+        try:
+            hostile.stdout.readline()
+            begun, most = time.monotonic(), 0.0
+            while time.monotonic() < begun + 3:
+                at = time.monotonic()
+                healthy.say(".")
+                most = max(most, time.monotonic() - at)
+            seconds = time.monotonic() - begun
+        finally:
+            hostile.kill()
+            hostile.wait()
+            hostile.stdout.close()
+        print(f"\nbeside one that claims losses: at most {most * 1000:.0f} ms")
+        with Peer(own, "query") as asking:
+            metrics = msgspec.msgpack.decode(asking.ask(wire.Metrics(1)), type=str)
+    lines = (tmp_path / "log").read_text().splitlines()
+    claimed = sum("lost_acked: " in line for line in lines)
+    closed = sum("closed: " in line for line in lines)
+    found = re.search(r"^walld_lost_acked_total (\S+)$", metrics, re.M)
+    assert found is not None
+    assert float(found[1]) > 2**32 * claimed > 0, "all are counted"
+    assert 0 < claimed <= limits.LOST_LINES_MAX * (seconds + 2)
+    assert 0 < closed <= LINES_A_SECOND_MAX * (seconds + 2)

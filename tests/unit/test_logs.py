@@ -90,3 +90,22 @@ def test_values_are_cut(root):
     logs.configure("json", {}, stream)
     logging.getLogger("walld").info("x" * 100_000, extra={"id": "y" * 100_000})
     assert len(stream.getvalue()) < 2000
+
+
+def test_what_peers_cause_is_said_sparingly(root, monkeypatch):
+    """And what else there was is counted; what the daemon itself has to say is all said."""
+    now = [100.0]
+    monkeypatch.setattr(logs.time, "monotonic", lambda: now[0])
+    stream = io.StringIO()
+    logs.configure("text", {}, stream)
+    logs.configure("text", {}, stream)  # once more is no second filter
+    loggers = [logging.getLogger(name) for name in ("walld.intake", "walld")]
+    for logger in loggers:
+        for number in range(50):
+            logger.warning("line %d", number)
+    now[0] += 1
+    loggers[0].warning("later")
+    lines = stream.getvalue().splitlines()
+    assert sum("walld.intake: line" in line for line in lines) == logs.LINES_A_SECOND_MAX
+    assert sum("walld: line" in line for line in lines) == 50
+    assert lines[-1].endswith("walld.intake: later more=30")

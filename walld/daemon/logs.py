@@ -1,7 +1,8 @@
 """Log lines: text or JSON, one event one line, safe to show.
 
-Owns: the format of a line. Refuses: deciding what is worth a line, and payload: callers log ids,
-counts and errors, never what an agent said; as a last guard each value is cut.
+Owns: the format of a line, and how many a second peers can cause. Refuses: deciding what is worth a
+line, and payload: callers log ids, counts and errors, never what an agent said; as a last guard
+each value is cut.
 
 Invariants: no control character of a stranger reaches the terminal or starts a line of its own.
 Under journald each line starts with `<N>`, its priority, and has no time: the journal has one.
@@ -13,6 +14,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
@@ -22,6 +24,9 @@ from walld.escape import escaped_line
 __all__ = ["configure", "to_journal"]
 
 VALUE_CHARACTERS_MAX: Final = 500
+LINES_A_SECOND_MAX: Final = 20
+_OF_PEERS: Final = ("walld.intake", "walld.requests")
+"""Loggers of what peers do wrong."""
 
 _PRIORITIES: Final = (
     (logging.CRITICAL, 2),
@@ -103,6 +108,30 @@ class _Json(_Line):
         return json.dumps(row).replace("\x7f", "\\u007f")
 
 
+class _Sparing(logging.Filter):
+    """So many lines a second pass; the first behind them says how many `more` there were.
+
+    For what anybody can cause who may connect, as often as he likes: metrics count each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = 0
+        self._passed = self._more = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is one of them."""
+        if (second := int(time.monotonic())) != self._second:
+            self._second, self._passed = second, 0
+        if self._passed >= LINES_A_SECOND_MAX:
+            self._more += 1
+            return False
+        self._passed += 1
+        if self._more:
+            record.__dict__["more"], self._more = self._more, 0
+        return True
+
+
 def configure(log_format: str, env: Mapping[str, str], stream: TextIO | None = None) -> None:
     """Send every log line of this process to `stream` (stderr) in that format."""
     stream = stream or sys.stderr
@@ -114,3 +143,5 @@ def configure(log_format: str, env: Mapping[str, str], stream: TextIO | None = N
         root.removeHandler(old)
     root.addHandler(sink)
     root.setLevel(logging.INFO)
+    for name in _OF_PEERS:
+        logging.getLogger(name).filters[:] = [_Sparing()]

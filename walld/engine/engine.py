@@ -81,7 +81,7 @@ class Engine:
         self.attested_no = 0
         """Highest batch a client of this log was told is synced."""
         self.lost: list[tuple[int, str, int, int]] = []
-        """(uid, stream_id, first, last seq) acknowledged as synced and not here, for the log."""
+        """(uid, stream_id, first, last seq) acknowledged as synced and gone, some: for the log."""
 
     # --- taking in ------------------------------------------------------------------------------
 
@@ -118,9 +118,8 @@ class Engine:
                 self.rules.end_unseen(0, begin_of(connection, start, start.at_ms or at_ms))
             self.when("synced", partial(self._done_with, connection, resume), self.since)
         else:
-            # It was here and is not: what the client was told is synced is lost, and is said so.
-            # It begins at once, whatever its number: streams are resumed in any order, and one
-            # that waited for its Start would count as done with once a higher number began.
+            # What the client was told is synced is lost, and said so. It begins at once, whatever
+            # its number: one that waited would be done with once a higher one began.
             kept = self.kept.facts_of(connection.uid, start.stream_id)
             if kept is not None and (connection.uid, start.stream_id) not in self.registry.by_key:
                 self.count_lost(connection.uid, start.stream_id, kept.held_seq + 1, resume.synced)
@@ -157,7 +156,8 @@ class Engine:
         """A client was told that these are synced, and they are not here."""
         if last_seq >= first_seq:
             self.counters.lost_acked += last_seq - first_seq + 1
-            self.lost.append((uid, stream_id, first_seq, last_seq))
+            if len(self.lost) < limits.LOST_LINES_MAX:
+                self.lost.append((uid, stream_id, first_seq, last_seq))
 
     def drain(self, connection: Connection, drain: wire.Drain) -> None:
         """An agent asks to be told when all it sent is at a level."""
