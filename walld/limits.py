@@ -40,6 +40,8 @@ PEERS_RESERVE_FDS: Final = 256
 """File descriptors never given to peers: segments, partials, pidfds, metrics."""
 PEERS_UID_SHARE_MAX: Final = 0.9
 """Share of the peers that one uid may hold."""
+CONNECTIONS_PER_PRODUCER_MAX: Final = 32
+"""Agents' connections of one: what was said on each earlier one is read before a new one."""
 REQUESTS_PER_UID_MAX: Final = 8
 """Queries of one uid that are answered at a time; the others wait their turn."""
 ASKING_SLICE_SECONDS: Final = 0.001

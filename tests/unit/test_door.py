@@ -5,17 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
 import pytest
-from virtual_daemon import Home, Peer, living, run
+from virtual_daemon import Home, Peer, living, run, until
 from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon import itself, peers
 
 START = wire.Start(1, 0, "r", "s")
+PRODUCER = b"p" * 16
 
 
 def test_one_uid_holds_at_most_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,5 +86,33 @@ def test_without_descriptors_it_waits_and_goes_on(tmp_path: Path) -> None:
             assert planted.failures == 0
             virtual.daemon.door._listeners[fd] = listener
             planted.close()
+
+    run(main)
+
+
+def test_connections_of_a_producer_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was said on each earlier one is read before a new one: 2,500 of them cost each sweep 6
+    million looks, and a stop did not end within 20 s.
+    """
+    most = 3
+    monkeypatch.setattr(limits, "CONNECTIONS_PER_PRODUCER_MAX", most)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with ExitStack() as held:
+                peers = [held.enter_context(Peer(virtual, producer=PRODUCER)) for _ in range(most)]
+                for peer in peers:
+                    await peer.drain()
+                with Peer(virtual, producer=PRODUCER) as further:
+                    error = await further.hear(wire.Error)
+                assert (error.code, error.got, error.limit) == ("too_many_peers", "3", "3")
+                with Peer(virtual, producer=b"q" * 16) as other:
+                    await other.drain()
+                peers[0].socket.close()
+                await until(lambda: len(virtual.daemon.connections) == most - 1)
+                with Peer(virtual, producer=PRODUCER) as next_one:
+                    await next_one.drain()
 
     run(main)

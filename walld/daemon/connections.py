@@ -152,9 +152,8 @@ class Connections:
         peer.socket.close()
         producer = connection.producer
         if producer is not None:
-            for stream in producer.streams.values():
-                if stream.connection is connection:
-                    stream.connection = None
+            # Its streams, which may be many, know it until another one brings their events.
+            connection.forget()
             producer.connections.remove(connection)
             self._engine.registry.forget_producer(producer)
         self._processes.leave(process, loop.now())

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import select
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -217,14 +216,15 @@ class Intake:
         first, or what it said there of a stream could come after that stream's release here.
         """
         peer, hello, _ = newcomer
-        uid = peer.connection.uid
+        key = peer.connection.uid, hello.producer
         waiting = [
             one.peer.connection
             for one, _ in self._behind
-            if (one.peer.connection.uid, one.hello.producer) == (uid, hello.producer)
+            if (one.peer.connection.uid, one.hello.producer) == key
         ]
-        producer = self._engine.registry.producer(uid, hello.producer)
-        older = dict.fromkeys((*producer.connections, *waiting), 0)
+        older = dict.fromkeys((*self._engine.registry.producer(*key).connections, *waiting), 0)
+        if len(older) >= (most := limits.CONNECTIONS_PER_PRODUCER_MAX):
+            raise ProtocolError("too_many_peers", "no room for this producer", len(older), most)
         for _ in range(_TURNS_AT_ONCE):
             if self._are_read(older, at_ms):
                 self._take_in(newcomer, at_ms)
@@ -349,8 +349,7 @@ class Intake:
             if not self._door.ready(1) or not self.let_in():
                 break
             await checkpoint()
-        is_gone = partial(self.callers.has_hung_up, asking)
-        if not await self.departed.all_of(uid, self.kick, is_gone):
+        if not await self.departed.all_of(uid, self.kick, lambda: self.callers.has_hung_up(asking)):
             return False
         await self.callers.settled(uid, asking)
         return True

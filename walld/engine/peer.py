@@ -115,6 +115,13 @@ class Connection:
         """By name: sets of connections have the same order in every run of a simulation."""
         return self.name
 
+    def forget(self) -> None:
+        """It is closed: nothing more comes or goes."""
+        self.tail = b""
+        self.outbox = []
+        self.outbox_bytes = 0
+        self.dirty.clear()
+
     def post_acks(self, acks: list[bytes]) -> None:
         """One round of Acks, whole: a Drained behind them says that they were sent."""
         self.outbox_bytes_max = self.outbox_bytes + sum(map(len, acks)) + limits.ACK_BYTES_MAX
