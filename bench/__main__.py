@@ -40,7 +40,7 @@ QUESTIONS = {
     "writes": (95.0, 11.0),
     "recover": (20.0, 6.0),
     "restart": (30.0, 2.0),
-    "hostile": (110.0, 30.0),
+    "hostile": (180.0, 50.0),
     "stall": (75.0, 12.0),
     "sessions": (60.0, 15.0),
     "submits": (75.0, 9.0),

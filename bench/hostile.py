@@ -13,14 +13,17 @@ is the flood.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
+import msgspec
 from walld_client import frames
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
@@ -210,6 +213,51 @@ def _forks(path: str) -> None:
         os.wait()
 
 
+def _asking(path: str, asked: Callable[[int], msgspec.Struct], processes: int = 3) -> None:
+    """Processes of one connection each that send requests as fast as they are taken."""
+    for _ in range(processes - 1):
+        if not os.fork():
+            break
+    with Peer(path, "query") as peer:
+        threading.Thread(target=_reads, args=(peer.socket,), daemon=True).start()
+        print("begun", flush=True)
+        number = 1
+        while True:
+            peer.send(*(asked(at) for at in range(number, number + 64)))
+            number += 64
+
+
+def _reads(peer: socket.socket) -> None:
+    with suppress(OSError):
+        while peer.recv(1 << 20):
+            pass
+
+
+def _entry(number: int) -> wire.Append:
+    name = f"appends {os.getpid()}"
+    entry = wire.NewEntry("note", b'{"text": "hello"}', f"{number}")
+    return wire.Append(number, name, [entry], None, "written")
+
+
+def _one_by_one(path: str, asked: Callable[[int], msgspec.Struct]) -> None:
+    """One process of 200 connections, each of which asks again once it was answered."""
+    with ExitStack() as held:
+        peers = [held.enter_context(Peer(path, "query")) for _ in range(200)]
+        waiting = {peer.socket.fileno(): peer for peer in peers}
+        ready = select.epoll()
+        for descriptor in waiting:
+            ready.register(descriptor, select.EPOLLIN)
+        print("begun", flush=True)
+        for number, peer in enumerate(peers, 1):
+            peer.send(asked(number))
+        number = len(peers)
+        while True:
+            for descriptor, _ in ready.poll():
+                waiting[descriptor].socket.recv(1 << 16)  # the whole of a short answer
+                number += 1
+                waiting[descriptor].send(asked(number))
+
+
 KINDS: dict[str, Callable[[str], None]] = {
     "short tokens": lambda path: _one(path, 20),
     "64 KiB tokens": lambda path: _one(path, _LONG),
@@ -217,6 +265,10 @@ KINDS: dict[str, Callable[[str], None]] = {
     "20 processes of short replies": _short_replies,
     "children that speak and go": _forks,
     "20 processes": _many_processes,
+    "3 processes that append": lambda path: _asking(path, _entry),
+    "3 processes that ask": lambda path: _asking(path, wire.Status),
+    "200 that append one by one": lambda path: _one_by_one(path, _entry),
+    "200 that ask one by one": lambda path: _one_by_one(path, wire.Status),
 }
 """How much is said, by how many."""
 

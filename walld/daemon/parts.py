@@ -27,6 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walld import limits
+from walld.daemon import loop
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
@@ -51,6 +52,7 @@ class Parts:
         self._asked: tuple[Process | None, float] = (None, -limits.ASKED_SECONDS)
         """Who waited for a flush last, and when; and the last who was somebody else."""
         self._asked_before: tuple[Process | None, float] = self._asked
+        self._agent_asked_at = -limits.ASKED_SECONDS
         self._now = 0.0
         self.is_awaited = False
         """Somebody waits for a flush, or did a moment ago."""
@@ -66,12 +68,18 @@ class Parts:
         self._now = now
         if self._engine.askers:
             for process in self._engine.askers:
+                if process is not None:
+                    self._agent_asked_at = now
                 if process is None or process is not self._asked[0]:
                     self._asked_before = self._asked
                 self._asked = process, now
             self._engine.askers.clear()
         self.is_awaited = now - self._asked[1] < limits.ASKED_SECONDS
         self.is_tight = self.is_awaited or self._is_crowd()
+
+    def agents_wait(self) -> bool:
+        """Some agent waits for a flush, or did a moment ago."""
+        return loop.now() - self._agent_asked_at < limits.ASKED_SECONDS
 
     def _is_crowd(self) -> bool:
         streams = limits.STREAM_BYTES * len(self._engine.registry.by_no)

@@ -76,6 +76,7 @@ class Requests:
         status: Callable[[], object],
         exposition: Callable[[], str],
         ready: anyio.Event,
+        agents_wait: Callable[[], bool],
     ) -> None:
         self._engine = engine
         self._connections = connections
@@ -88,7 +89,7 @@ class Requests:
         """By uid of the peer: who asks without end waits for himself, not agents for him."""
         self._wholes: dict[int, anyio.Lock] = {}
         """By uid of the peer: the files' thread has others' sessions to open."""
-        self._pace = Pace()
+        self._pace = Pace(agents_wait)
         self._held = HeldAnswers()
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
         self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
@@ -120,9 +121,9 @@ class Requests:
                     heard += len(data)
                 elif buffer:
                     with anyio.fail_after(self._left(since)):
-                        data = await _receive(caller, readable)
+                        data = await self._receive(caller, readable)
                 else:
-                    data = await _receive(caller, readable, _FIRST_READ_BYTES)
+                    data = await self._receive(caller, readable, _FIRST_READ_BYTES)
                 if not data:
                     return
                 is_first = not buffer
@@ -145,6 +146,19 @@ class Requests:
             readable.close()
             peer.close()
             self._connections.query_ended(connection)
+
+    async def _receive(
+        self, caller: Caller, readable: loop.Readable, count: int = _READ_BYTES
+    ) -> bytes:
+        if caller.goes_on:
+            await self._pace.step(caller.connection.uid)
+        caller.goes_on = True
+        while True:
+            try:
+                return caller.socket.recv(count)
+            except (BlockingIOError, InterruptedError):
+                caller.goes_on = False
+                await readable.wait()
 
     @staticmethod
     def _left(since: float) -> float:
@@ -182,9 +196,8 @@ class Requests:
         taken: list[tuple[wire.Append, list[wire.Placed]]] = []
         for at, body in enumerate(bodies, 1):
             caller.is_done = False  # it is read, and the loop may have its turn before it is taken
-            if at > 1 or caller.goes_on:
-                # Not one that was waited for: a crowd that asks one by one shares its flushes.
-                await self._pace.step(caller.connection.uid)
+            waited_for = at == 1 and not caller.goes_on
+            await self._pace.step(caller.connection.uid, is_waited_for=waited_for)
             request = self._decoded(body)
             if isinstance(request, wire.Append):
                 found = await self._outcome(caller, request, self._sessions.take)
@@ -352,16 +365,6 @@ def _what_is_there(peer: socket.socket) -> bytes:
         return peer.recv(_READ_BYTES)
     except (BlockingIOError, InterruptedError):
         return b""
-
-
-async def _receive(caller: Caller, readable: loop.Readable, count: int = _READ_BYTES) -> bytes:
-    caller.goes_on = True
-    while True:
-        try:
-            return caller.socket.recv(count)
-        except (BlockingIOError, InterruptedError):
-            caller.goes_on = False
-            await readable.wait()
 
 
 async def _send(peer: socket.socket, data: bytes, held: HeldAnswer) -> None:

@@ -163,7 +163,14 @@ class Daemon:
         recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
         asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
         self.requests = Requests(
-            engine, connections, recovery, asked, state.status, metrics.exposition, self._ready
+            engine,
+            connections,
+            recovery,
+            asked,
+            state.status,
+            metrics.exposition,
+            self._ready,
+            shares.parts.agents_wait,
         )
 
     def _hand_over(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
