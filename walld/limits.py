@@ -46,6 +46,8 @@ REQUESTS_PER_UID_MAX: Final = 8
 """Queries of one uid that are answered at a time; the others wait their turn."""
 ASKING_SLICE_SECONDS: Final = 0.001
 """Requests of one uid are carried out so long before the loop has its turn."""
+ASKING_REST_SECONDS: Final = 0.001
+"""And so long they wait then, while an agent waits for its ack."""
 HELD_ANSWERS_BYTES_MAX: Final = 64 * MIB
 """Answers of one uid that are made and not read: beyond, no long one more is begun."""
 UNREAD_SECONDS_MAX: Final = 1.0

@@ -106,15 +106,31 @@ async def turns_of_a_crowd(paces: Pace) -> int:
     return turns
 
 
-@pytest.mark.parametrize("who", ["an agent", "another user"])
-def test_a_crowd_that_asks_one_by_one_leaves_the_loop_its_turns_where_others_wait(who: str) -> None:
+def test_a_crowd_that_asks_one_by_one_leaves_the_loop_its_turns_where_another_user_asks() -> None:
     """All 200 were answered in one turn of the loop, again and again: an ack took 75 ms, not 8."""
 
     async def main() -> None:
-        paces = Pace(lambda: who == "an agent")
-        if who == "another user":
-            await paces.step(OTHER, is_waited_for=True)
+        paces = Pace(nobody)
+        await paces.step(OTHER, is_waited_for=True)
         assert await turns_of_a_crowd(paces) >= 1000 // 13
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_where_an_agent_waits_there_is_a_rest_behind_each_slice(is_waited_for: bool) -> None:
+    async def main() -> None:
+        paces, begun = Pace(lambda: True), anyio.current_time()
+
+        async def asking() -> None:
+            for _ in range(20):
+                await paces.step(USER, is_waited_for=is_waited_for)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(50):
+                tasks.start_soon(asking)
+        rests = (anyio.current_time() - begun) / limits.ASKING_REST_SECONDS
+        assert rests >= 1000 // 13
 
     run(main)
 

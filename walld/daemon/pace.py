@@ -9,7 +9,8 @@ connections that ask one by one: the loop does all that is there in one turn. On
 one user wait for one another: each user has a slice, and they take turns as the loop's tasks do.
 
 Who is alone, and waits for each answer, is held to nothing: 64 that submit share their flushes, and
-in slices they did a third less.
+in slices they did a third less. While an agent waits for its ack there is a rest behind each slice,
+not one turn: an ack takes a dozen turns, each as long as what is done between two of them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Pace:
         self._asked_before = self._asked
 
     async def step(self, uid: int, *, is_waited_for: bool = False) -> None:
-        """Before a request: at once while the slice lasts, else behind a turn of the loop.
+        """Before a request: at once while the slice lasts, else behind a turn of the loop or more.
 
         is_waited_for: it is not there because none was waited for.
         """
@@ -56,7 +57,10 @@ class Pace:
         async with user.turn:
             # Who waited here finds a slice that another began, and takes what is left of it.
             if time.perf_counter() >= user.until:
-                await checkpoint()
+                if self._agents_wait():
+                    await anyio.sleep(limits.ASKING_REST_SECONDS)
+                else:
+                    await checkpoint()
                 user.until = time.perf_counter() + limits.ASKING_SLICE_SECONDS
 
     def _others_wait(self, now: float) -> bool:
