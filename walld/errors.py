@@ -4,6 +4,7 @@
     +-- ConfigError      a setting is malformed or out of bounds (names the key, both values)
     +-- DirectoryTaken   another daemon owns the data directory
     +-- UnsafePath       a directory or socket somebody else could have planted
+    |   +-- SharedFile   a file that has another name: never written to (an OSError, too)
     +-- FormatError      bytes on disk are not what FORMAT.md says
     |   +-- NewerVersion a later walld wrote them: kept, never written to
     |   +-- Misplaced    a partial that stands under another's names
@@ -25,6 +26,7 @@ __all__ = [
     "NewerVersion",
     "ProtocolError",
     "Refusal",
+    "SharedFile",
     "UnsafePath",
     "WalldError",
 ]
@@ -44,6 +46,10 @@ class DirectoryTaken(WalldError):
 
 class UnsafePath(WalldError):
     """A path is owned or writable by somebody who must not be able to touch it."""
+
+
+class SharedFile(UnsafePath, OSError):
+    """A file has another name as well: who made that has other bytes there once it is written."""
 
 
 class FormatError(WalldError):

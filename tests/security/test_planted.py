@@ -176,6 +176,38 @@ def test_a_plant_in_place_of_lock_is_refused(
     assert os.lstat(daemon.data / "LOCK").st_ino == before.st_ino
 
 
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_second_name_of_a_sessions_files_is_not_written_through(
+    make_daemon: MakeDaemon, tmp_path: Path, is_stopped: bool
+) -> None:
+    """A copy by `cp -al`, or a file of somebody else's that was linked there: it stays as it is."""
+    daemon = make_daemon()
+    daemon.start()
+    session = daemon.reader.session("s")
+    for number in range(60):  # more than a checkpoint waits for
+        session.append("note", {"n": number})
+    folder = daemon.data / "sessions" / str(os.getuid()) / "s"
+    names = ("events.jsonl", "snapshot")
+    until(lambda: all((folder / name).exists() for name in names), "files")
+    if is_stopped:
+        assert daemon.terminate() == 0
+    copies = {}
+    for name in names:
+        copy = tmp_path / name
+        copy.hardlink_to(folder / name)
+        copies[copy] = copy.read_bytes()
+    if is_stopped:
+        daemon.start()
+    for number in range(60, 130):
+        session.append("note", {"n": number})
+    assert daemon.terminate() == 0
+    assert all(copy.read_bytes() == content for copy, content in copies.items())
+    assert all(path.stat().st_nlink == 1 for path in folder.iterdir() if path.is_file())
+    daemon.start()
+    told = [event["payload"]["n"] for event in daemon.reader.session("s").events()]
+    assert told == list(range(130))
+
+
 def test_a_link_in_place_of_a_folder_is_not_followed(
     make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:

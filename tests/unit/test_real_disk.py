@@ -15,7 +15,7 @@ import pytest
 
 from walld.disk.base import LINK_REFUSED, Disk, Entry, File
 from walld.disk.real import RealDisk
-from walld.errors import UnsafePath
+from walld.errors import SharedFile, UnsafePath
 
 
 @pytest.fixture
@@ -36,6 +36,17 @@ def test_it_is_a_disk(disk: RealDisk) -> None:
     assert as_disk.root.endswith("root")
     assert as_file.path == "x"
     as_file.close()
+
+
+def test_a_file_that_has_another_name_is_read_and_never_written(disk: RealDisk) -> None:
+    put(disk, "x", b"both")
+    disk.link("x", "y")
+    disk.open("x").close()
+    with pytest.raises(SharedFile) as refused:
+        disk.reopen("x")
+    assert (refused.value.errno, refused.value.filename) == (errno.EMLINK, "x")
+    disk.unlink("y")
+    disk.reopen("x").close()
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o777])

@@ -71,7 +71,7 @@ class Disk(Protocol):
         """An existing regular file, for reading only."""
 
     def reopen(self, path: str) -> File:
-        """An existing regular file, read-write."""
+        """An existing regular file, read-write. SharedFile where it has another name, too."""
 
     def replace(self, path: str, data: bytes) -> None:
         """Whole file, atomically: a temporary one written and synced, renamed, directory synced."""

@@ -6,6 +6,7 @@ made. Refuses: threads, retries, formats. EINTR is Python's.
 Invariants
 - D1 Every path is walked from the directory's own descriptor, one component at a time, links never
   followed; ".." and absolute paths are refused before the kernel sees them.
+  A file that has another name is never written to.
 - D2 Files are 0600 and directories 0700, whatever the umask.
 - D3 A file whose sync failed is never synced again: the kernel forgets the failed pages, and the
   second fdatasync says all is well (DESIGN P8).
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from walld.disk.base import Entry
 from walld.disk.composed import ComposedDisk
-from walld.errors import UnsafePath
+from walld.errors import SharedFile, UnsafePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,9 +184,13 @@ class RealDisk(ComposedDisk):
         return self._open(path, os.O_RDONLY)
 
     def reopen(self, path: str) -> RealFile:
-        """An existing regular file, read-write."""
+        """An existing regular file, read-write. SharedFile where it has another name."""
         self._refuse_if_read_only(path)
-        return self._open(path, os.O_RDWR)
+        file = self._open(path, os.O_RDWR)
+        if os.fstat(file._fd).st_nlink > 1:
+            file.close()
+            raise SharedFile(errno.EMLINK, os.strerror(errno.EMLINK), path)
+        return file
 
     def _open(self, path: str, access: int) -> RealFile:
         flags = _FILE_FLAGS | access | os.O_NONBLOCK | os.O_NOCTTY

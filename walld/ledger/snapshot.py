@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
+from walld.errors import SharedFile
 from walld.ledger.files import write_whole
 from walld.ledger.names import SNAPSHOT_FILE, session_dir
 
@@ -130,7 +131,7 @@ class SnapshotStore:
         path = _path(uid, session_id)
         try:
             file = self._disk.reopen(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, SharedFile):
             self._ends.pop(path, None)
             return False
         try:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from walld.errors import SharedFile
 from walld.ledger.ending import claimed_seq, end_break, end_seam
 from walld.ledger.files import blocks_of, erase_kept, keep_bytes, write_anew, write_whole
 from walld.ledger.line import chain_of, header_line, line_seq
@@ -95,8 +96,8 @@ class LedgerStore:
         Those that are there already are compared and written once more in their place. LedgerGap
         where they do not follow what is there, unless allow_gap (the break is then reported by each
         reading); FormatError where another line has one of their seqs. After OSError: call it
-        again, with these lines and maybe more; where the file cannot be trusted any more that makes
-        a new one.
+        again, with these lines and maybe more. A new file is made of one that cannot be trusted any
+        more, or has another name.
         """
         last_seq = _check(first_seq, lines)
         path = _path(uid, session_id)
@@ -107,6 +108,8 @@ class LedgerStore:
             file = self._disk.reopen(path)
         except FileNotFoundError:
             return self._create(path, header, first_seq, lines, allow_gap)
+        except SharedFile:
+            return self.rewrite(uid, session_id, first_seq, lines, allow_gap=allow_gap)
         try:
             place = find_place(file, header, first_seq, lines, allow_gap=allow_gap)
             self._keep(path, place)
@@ -116,8 +119,7 @@ class LedgerStore:
                 self._write_anew(file, place)
         finally:
             file.close()
-        if place.start < place.size:
-            # Left by a process that may have died before the name was durable.
+        if place.start < place.size:  # by a process that may have died before its name was durable
             self._sync_name(path)
         return last_seq
 
