@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,6 +14,9 @@ from agents.process import MakeAgent
 from daemon_process import DaemonProcess, MakeDaemon, until
 from walld_client.wire import messages as wire
 from wire_peer import Peer
+
+from walld import limits
+from walld.sessions.events import KNOWN
 
 CANARY = "canary7f3a"
 
@@ -160,3 +164,47 @@ def test_what_a_person_asks_for_is_all_that_prints_it(
         assert CANARY.encode() not in done.stdout + done.stderr, command
     assert CANARY.encode() in daemon.cli("recover", "s", "--text", *at).stdout
     assert CANARY.encode() in daemon.cli("dump", "--items", "--data", data).stdout
+
+
+def test_no_error_shows_what_an_entry_holds(make_daemon: MakeDaemon) -> None:
+    """A field of the wrong kind was shown to whoever sent it, and stands in that program's log."""
+    daemon = make_daemon().start()
+    values = (CANARY, [CANARY], {CANARY: CANARY}, [[CANARY]])
+    asked = [
+        (kind, field.name, value)
+        for kind, fields in KNOWN.items()
+        for field in fields
+        for value in values
+        if not field.fits(value)
+    ]
+    assert len(asked) > 100
+    with Peer(daemon, "query") as peer:  # type: ignore[arg-type]
+        for number, (kind, name, value) in enumerate(asked, 1):
+            others = {field.name: 1 for field in KNOWN[kind] if field.fits(1)}
+            payload = json.dumps({**others, name: value}).encode()
+            peer.send(wire.Append(number, "s", [wire.NewEntry(kind, payload, f"{number}")]))
+            said = peer.hear()
+            assert isinstance(said, wire.Error), (kind, name)
+            assert said.code == "bad_payload"
+            assert CANARY not in f"{said.message} {said.got} {said.limit}", (kind, name)
+
+
+def test_what_an_error_shows_is_short(make_daemon: MakeDaemon) -> None:
+    """It was as long as what was asked for: 900 KB of an id that no session has."""
+    daemon = make_daemon().start()
+    long = "long" * 200_000
+    entry = wire.NewEntry("turn_worker_started", b"{}", "a", turn="t")
+    requests: tuple[wire.FromQuery, ...] = (
+        wire.Fork(1, long, "new"),
+        wire.Fork(1, "s", "new", long),
+        wire.Project(1, "s", long),
+        wire.Append(1, "s", [entry], None, long),
+        wire.Recover(1, long),
+    )
+    with Peer(daemon, "query") as peer:  # type: ignore[arg-type]
+        peer.ask(wire.Append(1, "s", [wire.NewEntry("note", b"{}", "a")]))
+        for request in requests:
+            peer.send(request)
+            said = peer.hear()
+            assert isinstance(said, wire.Error)
+            assert len(said.message) + len(said.got) + len(said.limit) < 4 * limits.ID_BYTES_MAX

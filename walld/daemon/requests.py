@@ -61,6 +61,8 @@ _CHANGES = (wire.Append, wire.Delete, wire.Fork, wire.PutArtifact, wire.Resolve)
 _READ_BYTES = 64 * 1024
 _FIRST_READ_BYTES = 8 * 1024
 """Of requests that follow one another: those are in memory while the first is answered."""
+_SHOWN_MAX = limits.ID_BYTES_MAX + 200
+"""Characters of each text of an Error: an id and what is said of it."""
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -353,8 +355,10 @@ def _bug(request_id: int) -> wire.Error:
 
 
 def _framed(error: wire.Error) -> bytes:
-    """What is wrong may be a text that no wire takes: half of a character, of somebody's JSON."""
-    texts = (error.message, error.got, error.limit)
+    """What is wrong may be a text that no wire takes, half of a character of somebody's id, or be
+    as long as a frame.
+    """
+    texts = (error.message[:_SHOWN_MAX], error.got[:_SHOWN_MAX], error.limit[:_SHOWN_MAX])
     message, got, limit = (text.encode("utf-8", "backslashreplace").decode() for text in texts)
     return encode(wire.Error(error.code, message, got, limit, error.id))
 

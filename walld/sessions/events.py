@@ -115,7 +115,7 @@ def check_payload(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa
             if field.required:
                 return _bad(type, field.name, "nothing", field.limit)
         elif not field.fits(payload[field.name]):
-            return _bad(type, field.name, _shown(payload[field.name]), field.limit)
+            return _bad(type, field.name, _kind(payload[field.name]), field.limit)
     check = _MORE.get(type)
     return None if check is None else check(payload)
 
@@ -134,6 +134,19 @@ def _bad(type: str, name: str, got: str, limit: str) -> Problem:  # noqa: A002
 def _shown(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 3] + "..."
+
+
+def _kind(value: object) -> str:
+    """Of a field that is not what it must be: what was said stays out of answers and logs."""
+    match value:
+        case str():
+            return f"a text of {len(value)} characters"
+        case list():
+            return f"a list of {len(value)}"
+        case dict():
+            return f"an object of {len(value)} fields"
+        case _:
+            return _shown(value)
 
 
 def _is_text(value: object) -> bool:
