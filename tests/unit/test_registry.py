@@ -96,3 +96,24 @@ def test_a_producer_is_forgotten_with_its_last_stream_and_connection() -> None:
     producer.connections.remove(connection)
     registry.forget_producer(producer)
     assert not registry.producers
+
+
+def test_how_many_have_lost_their_owner_is_known_without_looking_at_them() -> None:
+    """Status counted them, 15 ms for 40,000: whoever asked for it had that of the loop."""
+    registry, process = Registry(), Process(1000, OWNER, visible=True)
+    streams = [stream_of(no, f"r{no}", owner=process) for no in (1, 2, 3)]
+    for stream in streams:
+        registry.add(stream)
+        registry.disown(stream, "agent_lost")
+
+    def lost() -> set[int]:
+        return {no for no, stream in registry.by_no.items() if stream.lost_reason is not None}
+
+    assert registry.lost == lost() == {1, 2, 3}
+    registry.own(streams[0], process)
+    assert registry.lost == lost() == {2, 3}
+    registry.remove(streams[1])
+    assert registry.lost == lost() == {3}
+    streams[1].gone = True
+    registry.disown(streams[1], "agent_lost")
+    assert registry.lost == {3}, "it is released, and its process ends"

@@ -116,13 +116,12 @@ class State:
     def gauges(self) -> Gauges:
         """The moment of a scrape."""
         engine = self._engine
-        streams = engine.registry.replies
-        live = sum(1 for stream in streams if stream.lost_reason is None)
+        registry = engine.registry
         return Gauges(
             queue_events=engine.sealing.waiting,
             queue_bytes=engine.sealing.queue_bytes,
-            streams_live=live,
-            partials=len(engine.kept) + len(streams) - live,
+            streams_live=len(registry.by_key) - len(registry.lost),
+            partials=len(engine.kept) + len(registry.lost),
             wal_size_bytes=engine.segments.size,
             wal_segments=len(engine.segments),
             reclaim_lag_seconds=self.reclaim_lag(),

@@ -357,9 +357,7 @@ class Engine:
 
     def orphan(self, stream: Stream, reason: str) -> None:
         """The stream's owner is gone: keep it."""
-        stream.lost_reason = reason
-        stream.owner = None
-        stream.connection = None
+        self.registry.disown(stream, reason)
         self.orphans[stream.no] = stream
 
     def keep(self, stream: Stream, session: str, name: str, facts: KeptFacts) -> None:

@@ -49,6 +49,8 @@ class Registry:
         self.producers: dict[tuple[int, bytes], Producer] = {}
         self.live: dict[int, Live] = {}
         """By uid: what its replies in these tables take."""
+        self.lost: set[int] = set()
+        """Numbers of those whose owner is gone: who asks how many there are looks at no stream."""
         self.last_no = 0
         """Highest stream number ever given."""
         self._leaving: dict[tuple[int, bytes, int], Stream] = {}
@@ -92,6 +94,7 @@ class Registry:
             return
         del self.by_key[stream.key]
         self.live[stream.begin.uid].add(stream, -1)
+        self.lost.discard(stream.no)
         self._leave_session(stream)
         producer = self.producers.get((stream.begin.uid, stream.begin.producer))
         if producer is not None:
@@ -133,7 +136,16 @@ class Registry:
             stream.owner.streams.pop(stream.no, None)
         stream.owner = process
         stream.lost_reason = None
+        self.lost.discard(stream.no)
         process.streams[stream.no] = stream
+
+    def disown(self, stream: Stream, reason: str) -> None:
+        """Nobody produces the stream any more."""
+        stream.lost_reason = reason
+        stream.owner = None
+        stream.connection = None
+        if not stream.gone:
+            self.lost.add(stream.no)
 
     @property
     def replies(self) -> list[Stream]:
