@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 
 import anyio
+import anyio.lowlevel
 import pytest
 from daemon_process import until
 
-from walld.daemon.workers import ThreadWorker
+from walld.daemon.workers import ThreadWorker, in_slices
 
 BACKENDS = [("asyncio", {"use_uvloop": True}), ("asyncio", {}), ("trio", {})]
 
@@ -89,3 +91,24 @@ def test_the_thread_ends_with_its_worker() -> None:
     thread = anyio.run(main)
     gc.collect()
     until(lambda: not thread.is_alive(), "the end of the thread")
+
+
+@pytest.mark.anyio
+async def test_who_has_a_job_waits_for_a_slice_of_a_long_list() -> None:
+    """A list of 3,000 sessions kept every new one of all users: 1.1 s beside 20 that list."""
+    worker, order = ThreadWorker(), list[str]()
+
+    def listed() -> Iterator[int]:
+        for number in range(500):
+            order.append("listed")
+            yield number
+
+    async def lists() -> None:
+        assert await in_slices(worker, listed()) == list(range(500))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lists)
+        await anyio.lowlevel.checkpoint()
+        await worker.run(lambda: order.append("other"))
+    assert len(order) == 501
+    assert order.index("other") <= 100

@@ -27,10 +27,10 @@ from walld import limits
 from walld.daemon import loop
 from walld.daemon.log_doubt import doubt_of
 from walld.daemon.unfinished import Finishing
+from walld.daemon.workers import in_slices
 from walld.engine.ledgers import LINE_KIND
 from walld.errors import FormatError
 from walld.escape import escaped_line
-from walld.ledger.listing import SessionRow
 from walld.ledger.pending import LEAPT, FoundLines, Pending, is_dense, join, runs_of
 from walld.ledger.repaired import Leap
 from walld.wal import records
@@ -55,7 +55,6 @@ _log = logging.getLogger("walld.checkpoints")
 _LOOKED_AT_A_ROUND = 20
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FINISH_SECONDS = 3.0
-_LISTED_AT_ONCE = 20
 
 
 class _Begun(NamedTuple):
@@ -352,9 +351,7 @@ class Checkpoints:
             pass  # it may wait for the disk, and whoever opens a session not for all the others
         for why in failed:
             _log.error("what a crash may have left of a session is not swept up: %s", why)
-        tree, rows = self._files.ledgers.tree(), list[SessionRow]()
-        while some := await self._files.thread.run(lambda: list(islice(tree, _LISTED_AT_ONCE))):
-            rows += some
+        rows = await in_slices(self._files.thread, self._files.ledgers.tree())
         older = [(row.uid, row.session_id) for row in rows if row.session_id is not None]
         # Those with lines in the log are last, and so the first to be looked at.
         self._older = older + list(self._engine.ledgers.open)

@@ -21,6 +21,7 @@ from walld_client.wire import messages as wire
 from walld.daemon import loop
 from walld.daemon.founding import Founding
 from walld.daemon.session_files import SessionFiles
+from walld.daemon.workers import in_slices
 from walld.engine.entries import line_event
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
@@ -206,7 +207,7 @@ class Sessions:
 
     async def facts(self, uid: int, prefix: str) -> list[wire.SessionFacts]:
         """Sessions of a user whose ids begin so, by id."""
-        rows = await self.thread.run(lambda: list(self._store.tree()))
+        rows = await in_slices(self.thread, self._store.tree())
         found: dict[str, wire.SessionFacts] = {}
         for row in rows:
             session_id = row.shown_id

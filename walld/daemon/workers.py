@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from itertools import islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -20,11 +21,13 @@ import anyio
 from walld.daemon import loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["Errand", "ThreadWorker", "Worker"]
+__all__ = ["Errand", "ThreadWorker", "Worker", "in_slices"]
 
 T = TypeVar("T")
+_SLICE = 20
+"""Of what is read of a file each: some milliseconds."""
 
 
 class Worker(Protocol):
@@ -48,6 +51,14 @@ class Errand(Protocol):
 
     async def timed(self) -> float:
         """Once it was started: the seconds it took, or its exception. Not cancelled."""
+
+
+async def in_slices(worker: Worker, source: Iterator[T]) -> list[T]:
+    """All of it, a few a job: who has one for that worker does not wait for the whole."""
+    found: list[T] = []
+    while some := await worker.run(lambda: list(islice(source, _SLICE))):
+        found += some
+    return found
 
 
 class ThreadWorker:
