@@ -155,16 +155,16 @@ def test_an_artifact_is_looked_at_once_at_a_time(daemon: Daemon) -> None:
         assert sorted(took)[2] < 15 * one
 
 
-SEENS = {
+LONG_LISTS = {
     "that name no producer": (b"\x93\xc4\x00\x05\x05", 200_000),
     "of one that never was": (b"\x93\xc4\x10" + b"q" * 16 + b"\x05\x05", 40_000),
 }
 
 
-@pytest.mark.parametrize("kind", SEENS)
+@pytest.mark.parametrize("kind", LONG_LISTS)
 def test_long_lists_of_what_was_said_cost_what_other_frames_do(daemon: Daemon, kind: str) -> None:
     """Five bytes of a frame were 60 of memory, of each connection for as long as it waited."""
-    one, count = SEENS[kind]
+    one, count = LONG_LISTS[kind]
     body = b"\x94\x31\x01\xa1s\xdd" + count.to_bytes(4, "big") + one * count
     with ExitStack() as held:
         peers = [held.enter_context(Peer(daemon, "query")) for _ in range(20)]

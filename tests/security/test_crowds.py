@@ -113,6 +113,23 @@ FLOODS = {
 }
 
 
+MANY_PROCESSES = """
+import os, signal, socket, sys
+from contextlib import suppress
+from walld_client.wire import framing, messages as wire
+for number in range(int(sys.argv[2])):
+    if not os.fork():
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(sys.argv[1])
+            peer.sendall(framing.encode(wire.Hello(1, "agent", os.urandom(16))))
+            peer.sendall(framing.encode(wire.Start(1, 0, f"process {number}", "hostile")))
+            signal.pause()
+        os._exit(0)
+print("begun", flush=True)
+signal.pause()
+"""
+
+
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     with Daemon(tmp_path) as running:
@@ -266,3 +283,35 @@ def acknowledged_beside(daemon: Daemon, peers: list[Peer], name: str, flood: lis
     first, second = (sorted(one)[int(len(one) * 0.99)] * 1000 for one in (alone, among))
     print(f"\n{name}: p99 of a drain {first:.1f} ms alone, {second:.1f} ms "
           f"among, ratio {second / first:.1f}; +{(most - before) >> 20} MiB")  # fmt: skip
+
+
+def test_processes_take_no_descriptor_that_the_daemon_needs(tmp_path: Path) -> None:
+    """Each has one besides its connection's: 400 of them left none for the log, and an honest ack
+    took 26 s.
+    """
+    files_max = 600
+    with Daemon(tmp_path, files_max=files_max) as daemon, Healthy(daemon) as healthy:
+        crowd = subprocess.Popen(
+            [sys.executable, "-c", MANY_PROCESSES, daemon.socket_path, "400"],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            process_group=0,
+        )
+        assert crowd.stdout is not None
+        try:
+            crowd.stdout.readline()
+            until(
+                lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd")) > files_max // 2,
+                "a crowd",
+            )
+            for _ in range(20):
+                healthy.say(".")
+                time.sleep(0.05)
+            taken = len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+        finally:
+            os.killpg(crowd.pid, signal.SIGKILL)
+            crowd.wait()
+            crowd.stdout.close()
+        assert taken < files_max - limits.PEERS_RESERVE_FDS + 100
+        healthy.drain(100, "synced")
+    assert "Too many open files" not in (tmp_path / "log").read_text()

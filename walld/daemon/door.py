@@ -125,14 +125,16 @@ class Door:
 
     def _check(self, uid: int) -> wire.Error | None:
         """Why somebody of that user may not come in now, None where nothing speaks against it."""
-        connections = self._connections
-        here, share = connections.of_uid(uid), int(self._peers_max * limits.PEERS_UID_SHARE_MAX)
+        # A process has a descriptor besides those of its connections, also when it has none left.
+        connections, processes = self._connections, self._processes
+        here = connections.of_uid(uid) + processes.of_uid(uid)
+        all_here = len(connections) + len(processes)
+        share = int(self._peers_max * limits.PEERS_UID_SHARE_MAX)
         if uid == _OVERFLOW_UID and os.getuid() != _OVERFLOW_UID:
             text = "the uid of this peer cannot be told from others: run without a user namespace"
             return wire.Error("foreign_uid", text, str(uid), "a mapped uid")
-        if len(connections) >= self._peers_max:
-            got = str(len(connections.by_fd))
-            return wire.Error("too_many_peers", "no room", got, str(self._peers_max))
+        if all_here >= self._peers_max:
+            return wire.Error("too_many_peers", "no room", str(all_here), str(self._peers_max))
         if here >= share:
             return wire.Error("too_many_peers", "no room for this uid", str(here), str(share))
         return None

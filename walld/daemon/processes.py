@@ -42,6 +42,15 @@ class Processes:
         self._pidfds: dict[int, Process] = {}
         self._exited: list[int] = []
         self._graces: dict[Process, float] = {}
+        self._by_uid: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """Descriptors that are open for them."""
+        return len(self._pidfds)
+
+    def of_uid(self, uid: int) -> int:
+        """How many of those are of that user's processes."""
+        return self._by_uid.get(uid, 0)
 
     @staticmethod
     def _key(process: Process) -> _Key:
@@ -79,6 +88,7 @@ class Processes:
         if pidfd is not None and process.visible:
             self._watched[self._key(process)] = (process, pidfd)
             self._pidfds[pidfd] = process
+            self._by_uid[uid] = self.of_uid(uid) + 1
             self._selector.register(pidfd, select.EPOLLIN)
         elif pidfd is not None:
             os.close(pidfd)
@@ -102,6 +112,7 @@ class Processes:
             return None
         pidfd = self._exited.pop()
         process = self._pidfds.pop(pidfd)
+        self._by_uid[process.uid] -= 1
         del self._watched[self._key(process)]
         os.close(pidfd)
         process.visible = False
@@ -120,6 +131,7 @@ class Processes:
             return  # by the end of another of its connections
         _, pidfd = self._watched.pop(self._key(process))
         del self._pidfds[pidfd]
+        self._by_uid[process.uid] -= 1
         if pidfd in self._exited:
             self._exited.remove(pidfd)
         else:
