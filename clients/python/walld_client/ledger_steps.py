@@ -18,6 +18,7 @@ from walld_client.limits import TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
 from walld_client.requests import decode_bool, decode_json, decode_lines, decode_sessions
 from walld_client.steps import Asked, Steps
+from walld_client.views import asked_view
 from walld_client.wire import messages
 
 __all__ = ["SessionInfo", "after_posts", "audited", "delete", "plan", "sessions"]
@@ -121,10 +122,5 @@ def _said(session_id: str, seq: int) -> Steps[Any]:
 
 
 def _facts(session_id: str, seen: Seen) -> Steps[dict[str, Any] | None]:
-    answer = yield Asked(
-        lambda request_id: messages.Project(
-            request_id, session_id, "audit", b"{}", None, seen(session_id)
-        )
-    )
-    text = decode_json(answer)
+    text = decode_json((yield from asked_view(session_id, "audit", b"{}", seen)))
     return None if text is None else entries.read_json(text)
