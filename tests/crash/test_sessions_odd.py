@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from daemon_process import DaemonProcess, until
@@ -59,6 +60,31 @@ def test_a_checkpoint_holds_whatever_an_entry_said(daemon: DaemonProcess, what: 
     assert daemon.reader.session("neighbour").message("user", "on").seq == 2
     assert "a snapshot is not used" not in daemon.log_text()
     assert daemon.terminate() == 0
+
+
+BESIDE: list[tuple[str, dict[str, Any]]] = [
+    ("observation", {"text": "two", "calls": ["a", "b"]}),
+    ("imported", {"of_turn": {}, "of_call": [1]}),
+    ("forked", {"session": "x", "of_call": {"a": 1}}),
+    ("message_edit", {"messages": [{"role": "user", "content": "q"}], "target": "first"}),
+]
+"""Fields that these types do not know, by names that others do."""
+
+
+@pytest.mark.parametrize("at", range(len(BESIDE)))
+def test_a_field_of_the_applications_own_shuts_no_view(daemon: DaemonProcess, at: int) -> None:
+    kind, payload = BESIDE[at]
+    client = daemon.reader
+    session = client.session("s")
+    session.message("user", "q", id="first")
+    session.append(kind, payload)
+    assert (session.resume_check() or {})["status"] == "ok"
+    assert client.audit("s").overall == "ok"
+    assert session.project("pending") == []
+    assert [one["content"] for one in session.messages() or []] == ["q"]
+    assert session.fork(None, "f").messages() is not None
+    (kept,) = (one for one in session.events() if one["type"] == kind)
+    assert kept["payload"] == payload, "it is kept"
 
 
 def test_an_import_of_half_an_emoji_ends_no_daemon(daemon: DaemonProcess) -> None:
