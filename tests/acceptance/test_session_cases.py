@@ -147,6 +147,8 @@ def test_an_illegal_step_of_a_turn_is_refused(daemon: DaemonProcess) -> None:
     with pytest.raises(walld_client.Refused) as refused:
         session.submit("another text", message_id="m")
     assert (refused.value.code, refused.value.got) == ("message_id_taken", "m")
+    assert "submitted with other content or attachments (hash " in str(refused.value)
+    assert f"turn {turn.turn_id} has it" in refused.value.limit
     with pytest.raises(walld_client.Refused, match="unknown_turn"):
         session.turn("nobody")
 

@@ -8,6 +8,7 @@ the calls mean (the client's modules), printing.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from walld.ledger.line import line_seq
 __all__ = ["Asking", "say_breaks"]
 
 _T = TypeVar("_T")
+_log = logging.getLogger("walld")
 
 
 class Asking:
@@ -35,6 +37,8 @@ class Asking:
     def __init__(self, daemon: Daemon, uid: int | None) -> None:
         self._daemon = daemon
         self._uid = uid
+        if not _log.handlers:  # a command says itself what the client would log of damage
+            _log.addHandler(logging.NullHandler())
 
     def ask(
         self,

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from walld_client import artifacts, audit, entries
 from walld_client.audit import Present, RepairStep, Report
+from walld_client.damaged import told
 from walld_client.errors import Refused, Unavailable
 from walld_client.given import Beginning, Ident, as_declared
 from walld_client.limits import TIMEOUT_SECONDS
@@ -75,11 +76,11 @@ def delete(session_id: Ident, seen: Seen = _nothing) -> Steps[bool]:
 def audited(session_id: Ident | None, present: Present, seen: Seen = _nothing) -> Steps[Report]:
     """The report of one session, or of all."""
     if session_id is not None:
-        told = {session_id: ""}
+        troubles = {session_id: ""}
     else:
-        told = {one.session_id: one.trouble for one in (yield from sessions())}
+        troubles = {one.session_id: one.trouble for one in (yield from sessions())}
     facts: dict[str, dict[str, Any]] = {}
-    for one, trouble in told.items():
+    for one, trouble in troubles.items():
         try:
             found = yield from _facts(one, seen)
         except (Refused, Unavailable):
@@ -98,8 +99,12 @@ def _with_trouble(found: dict[str, Any], trouble: str) -> dict[str, Any]:
 
 @as_declared
 def plan(session_id: Ident, present: Present, seen: Seen = _nothing) -> Steps[list[RepairStep]]:
-    """The repair of one session, what was put beside it included."""
+    """The repair of one session, what was put beside it included.
+
+    Turns whose lines are lost to damage are in no plan: that there are some is logged.
+    """
     facts = (yield from _facts(session_id, seen)) or {}
+    told(session_id, facts.get("chain_breaks") or [])
     steps = []
     for one in audit.plan_of(session_id, facts, present):
         message = one.message
