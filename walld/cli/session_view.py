@@ -75,7 +75,7 @@ def _node(node: Mapping[str, Any], is_leaf: bool, width: int) -> str:
     type_ = cell(node.get("type"))
     begin = cell(node.get("role")) if type_ == "message" and node.get("role") else type_
     begin = cut(begin, max(width // 3, _NAME_COLUMNS_MIN))
-    label = cut(cell(node.get("label")), max(width // 3, _NAME_COLUMNS_MIN))
+    label = cut(cell(node.get("label")), max(width // 2, _NAME_COLUMNS_MIN))
     end = [f"[{label}]"] if label else []
     end.append(f"({cell(node.get('id'))})")
     if is_leaf:
