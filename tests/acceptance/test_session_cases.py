@@ -119,6 +119,11 @@ def test_a_stale_writer_is_told_where_the_session_is(daemon: DaemonProcess) -> N
         ({"type": "turn_completed", "turn": "nobody"}, "unknown_turn", "nobody"),
         ({"type": "undo", "payload": {"n": 0}}, "bad_payload", "0"),
         ({"type": "Not a type"}, "bad_type", "'Not a type'"),
+        (
+            {"type": "turn_submitted", "turn": "t", "payload": {"message_id": 7, "content": "x"}},
+            "bad_payload",
+            "7",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -102,9 +102,10 @@ class SessionState:
 
     def submitted(self, payload: dict[str, Any]) -> TurnState | None:
         """The turn that a submission repeats: the same message id, content and attachments."""
-        if payload.get("retry_of") is not None:
-            return None
-        turn = self.journal.turn(self.journal.turn_id_of(payload.get("message_id")))
+        message_id = payload.get("message_id")
+        if payload.get("retry_of") is not None or not isinstance(message_id, str):
+            return None  # whatever it is: the check comes behind this
+        turn = self.journal.turn(self.journal.turn_id_of(message_id))
         return turn if turn is not None and turn.content_hash == content_hash(payload) else None
 
     def check(self, event: Event) -> Problem | None:
