@@ -3,8 +3,9 @@
 Owns: the one request, and what is said where its answer comes too late. Refuses: what a view means
 (the daemon folds it), what becomes of it (`session_steps.py`, `ledger_steps.py`).
 
-A view is made of all events of its session, so it takes as long as that is: the wait that is enough
-for any other request may be too short for one of 100,000 events.
+A view is made of all events of its session (an audit and the gate of its artifacts, too), so it
+takes as long as that is: the wait that is enough for any other request may be too short for one of
+100,000 events.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def asked_view(
         )
     except Late as error:
         raise Unavailable(
-            f"{error}: view {name} of session {session_id!r} is made of all its events, and a long"
-            " one may take longer (wait longer with connect(timeout=), or --timeout)"
+            f"{error}: view {name} of session {session_id!r} is made of all there is of it, and a"
+            " long one may take longer (wait longer with connect(timeout=), or --timeout)"
         ) from error
     return answer
