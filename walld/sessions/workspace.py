@@ -70,14 +70,15 @@ def seen_now(events: Sequence[Event], now: Mapping[str, Any] | None) -> Mapping[
     as_of: the newest entry that they knew; the files that it and those before it tell of are as
     they say, but for those in `files`. Where it is not here nothing was left out.
     """
-    as_of = None if now is None else now.get("as_of")
-    if now is None or not isinstance(as_of, str):
+    if now is None:
+        return None
+    as_of, files = now.get("as_of"), now.get("files")
+    if not isinstance(as_of, str) or not isinstance(files, dict):
         return now
     place = next((place for place, event in enumerate(events) if event.id == as_of), -1)
     known = fingerprint_then(events[: place + 1]) or {"files": {}}
-    files = now.get("files")
     told = {name: value for name, value in now.items() if name != "as_of"}
-    return told | {"files": known["files"] | (files if isinstance(files, dict) else {})}
+    return told | {"files": known["files"] | files}
 
 
 def compare(
@@ -100,7 +101,7 @@ def compare(
     named = then["files"]
     changed += [f"file {name}" for name in named if name not in files or files[name] != named[name]]
     more = now.get("more")
-    if isinstance(more, int) and more > 0:
+    if isinstance(more, int) and more > 0 and more is not True:
         changed.append(f"{more} more files")
     if changed:
         return Compared("changed", changed, then, now)
