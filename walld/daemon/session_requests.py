@@ -329,7 +329,9 @@ class SessionRequests:
     def _missing(
         self, uid: int, request: wire.Project, named: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """An artifact that an entry names, where it is missing or changed. For the thread."""
+        """An artifact that an entry names, where it is missing or changed, or the kernel does not
+        give it: one bad sector is no reason to say nothing of the rest. For the thread.
+        """
         try:
             digest = bytes.fromhex(named["sha256"])
             self._files.artifacts.read(uid, request.session_id, digest)
@@ -337,6 +339,8 @@ class SessionRequests:
             return [named | {"why": "missing"}]
         except FormatError:
             return [named | {"why": "changed"}]
+        except OSError as error:
+            return [named | {"why": f"unreadable: {error.strerror}"}]
         return []
 
     async def _list(

@@ -67,6 +67,7 @@ _MAY_BE: Final = (
     "events from {} on may stand in what cannot be read of the log: see `walld fsck`; once that can"
     " be read, or was looked at and moved away, a restart knows"
 )
+_GONE: Final = "artifact {} is missing or changed, or cannot be read"
 _NAMED_MAX: Final = 100
 """Of what changed, in a reason; `workspace` names all of it."""
 _BY: Final = " (no result here is of it: an observation with of_turn and of_call)"
@@ -118,7 +119,7 @@ def resume(
             named += f" and {others} others"
         reasons.append(_reason("workspace_changed", f"since the work stopped changed: {named}"))
     reasons += [
-        _reason("artifact_missing", f"artifact {sha256} is missing or changed", sha256=sha256)
+        _reason("artifact_missing", _GONE.format(sha256), sha256=sha256)
         for sha256 in missing_artifacts
     ]
     reasons += [
