@@ -324,6 +324,8 @@ def test_a_reason_names_a_hundred_files_and_counts_the_others() -> None:
     gate = resume(log.events, {"head": "h", "files": {}})
     assert len(gate["workspace"]["changed"]) == 150
     assert gate["reasons"][0]["message"].endswith(", file 99 and 50 others")
+    gate = resume(log.events, {"head": "h", "files": {}, "more": 7})
+    assert gate["reasons"][0]["message"].endswith(", file 99 and 57 others")
 
 
 def test_a_file_that_could_not_be_read_then_nor_now_is_not_the_same() -> None:

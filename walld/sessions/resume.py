@@ -68,8 +68,6 @@ _MAY_BE: Final = (
     " be read, or was looked at and moved away, a restart knows"
 )
 _GONE: Final = "artifact {} is missing or changed, or cannot be read"
-_NAMED_MAX: Final = 100
-"""Of what changed, in a reason; `workspace` names all of it."""
 _BY: Final = " (no result here is of it: an observation with of_turn and of_call)"
 
 
@@ -114,9 +112,7 @@ def resume(
         if tool["may"] in _ASKS
     ]
     if compared.changed:
-        named = ", ".join(compared.changed[:_NAMED_MAX])
-        if (others := len(compared.changed) - _NAMED_MAX) > 0:
-            named += f" and {others} others"
+        named = compared.named()
         reasons.append(_reason("workspace_changed", f"since the work stopped changed: {named}"))
     reasons += [
         _reason("artifact_missing", _GONE.format(sha256), sha256=sha256)

@@ -23,6 +23,9 @@ from walld.sessions.events import Event, check_payload
 __all__ = ["Compared", "compare", "fingerprint_of", "fingerprint_then", "seen_now"]
 
 
+_NAMED_MAX: Final = 100
+
+
 class Compared(NamedTuple):
     """verdict: same | changed | unknown | not_compared (one of both is not there).
 
@@ -33,6 +36,15 @@ class Compared(NamedTuple):
     changed: list[str]
     then: dict[str, Any] | None
     now: dict[str, Any] | None
+
+    def named(self) -> str:
+        """What differs, in a line: the first hundred by name."""
+        named = ", ".join(self.changed[:_NAMED_MAX])
+        others = len(self.changed) - _NAMED_MAX
+        if others <= 0:
+            return named
+        more = _more(self.now or {})
+        return f"{named} and {others + more - (more > 0)} others"
 
 
 def fingerprint_then(events: Sequence[Event]) -> dict[str, Any] | None:
@@ -100,8 +112,7 @@ def compare(
     files = files if isinstance(files, dict) else {}
     named = then["files"]
     changed += [f"file {name}" for name in named if name not in files or files[name] != named[name]]
-    more = now.get("more")
-    if isinstance(more, int) and more > 0 and more is not True:
+    if more := _more(now):
         changed.append(f"{more} more files")
     if changed:
         return Compared("changed", changed, then, now)
@@ -110,6 +121,12 @@ def compare(
 
 
 _AS_COMMITTED: Final = "as committed"
+
+
+def _more(now: Mapping[str, Any]) -> int:
+    """How many files differ that it does not name."""
+    more = now.get("more")
+    return more if isinstance(more, int) and more > 0 and more is not True else 0
 
 
 def _others(
