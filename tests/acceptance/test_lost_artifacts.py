@@ -57,6 +57,31 @@ def test_a_plan_has_the_other_steps(daemon: DaemonProcess, reader: Any) -> None:
     assert "_artifact_lost" not in two.message
 
 
+def test_an_artifact_that_cannot_be_read_hides_nothing_else(
+    daemon: DaemonProcess, reader: Any
+) -> None:
+    """A link in its place stands for any error of the kernel: it is not followed."""
+    session, other = reader.session("s"), reader.session("other")
+    kept = session.artifact(b"kept")
+    other.submit("q", message_id="m")
+    (path,) = (path for path in daemon.files() if path.name == kept.sha256)
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+    report = reader.audit(present=[])
+    assert [one.kind for one in report.findings if one.session_id == "other"] == [
+        "turn_journal_pending_turn"
+    ]
+    (finding,) = (one for one in report.findings if one.session_id == "s")
+    assert finding.kind == "artifact_missing"
+    assert kept.sha256 in finding.subject
+    assert "unreadable: " in finding.subject
+    gate = session.resume_check()
+    assert [one["code"] for one in gate["reasons"]] == ["artifact_missing"]
+    assert "cannot be read" in gate["reasons"][0]["message"]
+    with pytest.raises(walld_client.Unavailable, match=kept.sha256):
+        session.read_artifact(kept.sha256)
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -119,6 +119,11 @@ def test_a_stale_writer_is_told_where_the_session_is(daemon: DaemonProcess) -> N
         ({"type": "turn_completed", "turn": "nobody"}, "unknown_turn", "nobody"),
         ({"type": "undo", "payload": {"n": 0}}, "bad_payload", "0"),
         ({"type": "Not a type"}, "bad_type", "'Not a type'"),
+        (
+            {"type": "turn_submitted", "turn": "t", "payload": {"message_id": 7, "content": "x"}},
+            "bad_payload",
+            "7",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -147,6 +152,8 @@ def test_an_illegal_step_of_a_turn_is_refused(daemon: DaemonProcess) -> None:
     with pytest.raises(walld_client.Refused) as refused:
         session.submit("another text", message_id="m")
     assert (refused.value.code, refused.value.got) == ("message_id_taken", "m")
+    assert "submitted with other content or attachments (hash " in str(refused.value)
+    assert f"turn {turn.turn_id} has it" in refused.value.limit
     with pytest.raises(walld_client.Refused, match="unknown_turn"):
         session.turn("nobody")
 

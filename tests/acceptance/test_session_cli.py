@@ -321,4 +321,8 @@ def test_a_damaged_file_is_said_and_the_rest_is_shown(
         assert "events 3 to 3 are missing" in err
     assert "chain_broken" in cli("audit", HOSTILE)[1]
     assert cli("audit", HOSTILE)[0] == 2
-    assert "the session's file is damaged" in cli("resume-check", HOSTILE)[1]
+    told = cli("resume-check", HOSTILE)
+    assert ("the session's file is damaged" in told[1], told[2]) == (True, "")
+    code, out, err = cli("repair-plan", HOSTILE, "--present", os.devnull)
+    assert (code, out) == (0, "nothing to do\n"), "of what can be read"
+    assert err.count("events 3 to 3 are missing") == err.count("\n") == 1

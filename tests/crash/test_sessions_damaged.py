@@ -328,6 +328,21 @@ def test_every_read_tells_and_the_log_is_told_once(
     assert said == ["session 'told' is damaged (damaged): events 4 to 4 are missing"]
 
 
+def test_a_plan_that_may_lack_a_message_is_told(
+    daemon: DaemonProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The turn that was lost cannot be in it, and somebody might take it for the whole."""
+    session = daemon.reader.session("planned")
+    for number in range(3):
+        session.submit(f"q{number}", message_id=f"m{number}")
+    changed(daemon, lambda lines: [*lines[:2], flipped(lines[2]), *lines[3:]], "planned")
+    with caplog.at_level(logging.WARNING, "walld"):
+        steps = daemon.reader.repair_plan("planned", present=[])
+    assert [one.message_id for one in steps] == ["m0", "m2"]
+    said = [one.message for one in caplog.records if "is damaged" in one.message]
+    assert said == ["session 'planned' is damaged (damaged): events 2 to 2 are missing"]
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_fork_of_a_damaged_session_says_what_it_lacks(daemon: DaemonProcess, whole: bool) -> None:
     session = daemon.reader.session("s")

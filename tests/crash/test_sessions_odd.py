@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+import walld_client
 from daemon_process import DaemonProcess, until
+
+from walld.sessions.events import KNOWN
 
 NAME = b"r\xe9sum\xe9.txt".decode("utf-8", "surrogateescape")
 """A file name as `os.listdir` gives it."""
@@ -59,6 +63,52 @@ def test_a_checkpoint_holds_whatever_an_entry_said(daemon: DaemonProcess, what: 
     assert daemon.reader.session("neighbour").message("user", "on").seq == 2
     assert "a snapshot is not used" not in daemon.log_text()
     assert daemon.terminate() == 0
+
+
+BESIDE: list[tuple[str, dict[str, Any]]] = [
+    ("observation", {"text": "two", "calls": ["a", "b"]}),
+    ("imported", {"of_turn": {}, "of_call": [1]}),
+    ("forked", {"session": "x", "of_call": {"a": 1}}),
+    ("message_edit", {"messages": [{"role": "user", "content": "q"}], "target": "first"}),
+]
+"""Fields that these types do not know, by names that others do."""
+
+
+@pytest.mark.parametrize("at", range(len(BESIDE)))
+def test_a_field_of_the_applications_own_shuts_no_view(daemon: DaemonProcess, at: int) -> None:
+    kind, payload = BESIDE[at]
+    client = daemon.reader
+    session = client.session("s")
+    session.message("user", "q", id="first")
+    session.append(kind, payload)
+    assert (session.resume_check() or {})["status"] == "ok"
+    assert client.audit("s").overall == "ok"
+    assert session.project("pending") == []
+    assert [one["content"] for one in session.messages() or []] == ["q"]
+    assert session.fork(None, "f").messages() is not None
+    (kept,) = (one for one in session.events() if one["type"] == kind)
+    assert kept["payload"] == payload, "it is kept"
+
+
+def test_a_value_of_another_kind_is_refused_or_kept(daemon: DaemonProcess) -> None:
+    """Each field of each type, with values of each kind: an answer, and never that of a bug."""
+    session = daemon.reader.session("s")
+    session.message("user", "x", id="e1")
+    turn = session.submit("q", message_id="m").turn_id
+    session.append(*INTENT, turn=turn)
+    kept, both = 0, []
+    for kind, fields in KNOWN.items():
+        for field in fields:
+            for value in (7, {}, [7], "e1", None):
+                try:
+                    session.append(kind, {"call_id": "c", field.name: value}, turn=turn)
+                    kept += 1
+                except walld_client.Refused as refused:
+                    both.append(refused.got != "" and refused.limit != "")
+    assert kept > len(KNOWN)
+    assert all(both), "each names both values"
+    session.resume_check()
+    assert daemon.reader.audit("s").turns >= 1
 
 
 def test_an_import_of_half_an_emoji_ends_no_daemon(daemon: DaemonProcess) -> None:

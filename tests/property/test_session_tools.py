@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from session_log import Log
+from walld_client.fingerprint import differing
 from walld_client.wire import messages as wire
 
 from walld.daemon.forking import forked_session
@@ -286,6 +287,19 @@ def test_the_same_is_the_same(
     elif not has_written and before == after == "all":
         differing = {path for path in {*then, *now} if then.get(path) != now.get(path)}
         assert set(compared.changed) == {f"file {path}" for path in differing}
+
+
+@given(trees, trees, st.sets(paths))
+def test_what_is_left_out_of_a_workspace_changes_no_verdict(
+    then: dict[str, str], now: dict[str, str], named: set[str]
+) -> None:
+    log = Log()
+    log.add("lifecycle", {"fingerprint": {"head": "h", "files": {p: then.get(p) for p in named}}})
+    seen: dict[str, Any] = {"head": "h", "files": {p: now.get(p) for p in named}}
+    gate = resume(log.events, seen)
+    told = differing(seen, gate["workspace"]["then"]["files"], gate["as_of"])
+    assert len(told["files"]) == len(gate["workspace"]["changed"])
+    assert resume(log.events, told) == gate
 
 
 @st.composite

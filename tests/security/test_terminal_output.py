@@ -7,7 +7,6 @@ Through a real daemon and from its directory; in ids, text, tools, errors, paths
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,17 +14,11 @@ from pathlib import Path
 import pytest
 from agents.process import Obedient
 from daemon_process import DaemonProcess, until
+from evil_text import CONTROL, EVIL, SHOWN
 
 from walld.cli import main
 
-EVIL = "\x1b[2J\x1b]0;owned\x07\x1b]8;;http://x\x1b\\\x9b31m\u202egnp\u2066\u200b\r\b"
-SHOWN = "[2J"
-"""What is left of it to be read, in every form."""
 SESSION, STREAM = f"session {EVIL}", f"stream {EVIL}"
-MAY_STAND = {"\n", "\t"}
-CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
 
 
 @pytest.fixture

@@ -29,6 +29,12 @@ def git(root: Path, *words: str) -> str:
     return told.stdout.strip()
 
 
+def git_as_found(root: Path, *words: str) -> str:
+    """The one that PATH names."""
+    told = subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True)
+    return told.stdout.strip()
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     root = tmp_path / "tree"
@@ -129,6 +135,37 @@ def test_a_worktree_a_folder_within_and_a_tree_without_commits(tree: Path, tmp_p
     git(new, "init", "-q")
     found = workspace_fingerprint(new)
     assert (found["head"], found["branch"], found["dirty"]) == (None, "main", False)
+
+
+@needs_git
+def test_refs_that_are_no_files(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `git init --ref-format=reftable` leaves them. Where git is too old for that, its files of
+    refs are moved away, and it is told where to.
+    """
+    try:
+        git(tree, "refs", "migrate", "--ref-format=reftable")
+    except subprocess.CalledProcessError:
+        elsewhere = tmp_path / "elsewhere"
+        shutil.copytree(tree / ".git", elsewhere)
+        shutil.rmtree(tree / ".git/refs")
+        (tree / ".git/HEAD").write_text("ref: refs/heads/.invalid\n")
+        knows = tmp_path / "bin/git"
+        knows.parent.mkdir()
+        where = f"--git-dir='{elsewhere}' --work-tree='{tree}'"
+        knows.write_text(f'#!/bin/sh\nexec {shutil.which("git")} {where} "$@"\n')
+        knows.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{knows.parent}:{os.environ['PATH']}")
+    head = git_as_found(tree, "rev-parse", "HEAD")
+    found = workspace_fingerprint(tree)
+    assert (found["head"], found["branch"], found["dirty"]) == (head, "main", False)
+    git_as_found(tree, "checkout", "-q", "--detach")
+    found = workspace_fingerprint(tree)
+    assert (found["head"], found["branch"]) == (head, None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = workspace_fingerprint(tree)
+    assert (found["head"], found["branch"], found["dirty"]) == (None, None, None)
 
 
 def test_what_is_no_tree_and_what_cannot_be_read(tmp_path: Path) -> None:

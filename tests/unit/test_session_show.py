@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from session_log import Log
 
+from walld.cli.session_page import columns
 from walld.cli.session_show import render_show
+from walld.cli.session_view import render_tree
 from walld.sessions.transcript import transcript
 from walld.sessions.tree import tree
 
@@ -146,6 +149,48 @@ def test_a_reply_that_was_said_anew_stands_where_it_first_stood() -> None:
         log.add("message", {"role": "assistant", "content": content, **of}, turn="t")
     assert [line.strip() for line in shown(log)][3:] == [
         *("assistant", "whole", "assistant", "between"),
+    ]
+
+
+@pytest.mark.parametrize("width", [30, 44, 80, 200])
+def test_no_line_is_wider_than_the_terminal_whatever_it_is_about(width: int) -> None:
+    long = "a long reason 漢字 " * 40
+    log = Log()
+    log.submit("turn " * 30, "q")
+    log.tool("turn " * 30, "call " * 50, "started", "finished", tool="tool" * 40)
+    log.add("turn_interrupted", {"reason": long}, turn="turn " * 30)
+    first = log.say(long, "x " * 300)
+    log.add("leaf", {"target": first, "name": long})
+    log.say("user", "y")
+    log.add("leaf", {"target": first})
+    log.say("user", "z")
+    log.add("label", {"target": first, "text": long})
+    views = json.loads(json.dumps([transcript(log.events), tree(log.events)]))
+    drawn = render_show(views[0], "s", width=width, colour=False, tree=views[1])
+    margin = 3
+    assert max(map(columns, drawn.split("\n"))) <= max(width, 30 + margin)
+    assert "interrupted (a long" in drawn
+    for line in render_tree(views[1], width=width).split("\n"):
+        assert columns(line) <= max(width, 70), "ids are never cut"
+
+
+def test_a_turn_and_a_tool_go_on_below_where_the_terminal_is_narrow() -> None:
+    log = Log()
+    log.submit("t", "q")
+    log.tool("t", "c1", "started", "finished")
+    log.add("turn_interrupted", {"reason": "the network was gone"}, turn="t")
+    views = json.loads(json.dumps([transcript(log.events), tree(log.events)]))
+    drawn = render_show(views[0], "s", width=34, colour=False, tree=views[1])
+    assert drawn.split("\n")[2:] == [
+        "turn 1",
+        "  interrupted (the network was ...",
+        "  1970-01-01 00:00:01Z  4.0 s",
+        "  t",
+        "  user",
+        "    q",
+        "  * bash  done  finished  1.0 s",
+        "    c1",
+        "    => done",
     ]
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from session_log import INTENT, Log
 
+from walld.sessions.account import account_of
 from walld.sessions.audit import audit
 from walld.sessions.budget import is_exhausted
 from walld.sessions.pending import pending
-from walld.sessions.resume import resume
-from walld.sessions.workspace import compare, fingerprint_then
+from walld.sessions.resume import has_written, resume
+from walld.sessions.workspace import compare, fingerprint_then, seen_now
 
 A, B = "a" * 64, "b" * 64
 THEN = {"head": "h1", "dirty": False, "files": {"x.py": A}}
@@ -277,6 +278,54 @@ def test_where_nobody_lists_what_differs_a_write_may_be_any_file() -> None:
     log.tool("t", "c", "started", side_effect="workspace-write", resume_policy=CHECK)
     gate = resume(log.events, no_git)
     assert (gate["tools"][0]["may"], codes(gate)) == ("ask_user", ["tool_unknown"])
+
+
+def test_a_tree_whose_commit_nobody_could_read_is_not_the_same() -> None:
+    """It has a git folder; where there is none, `root` is None."""
+    unread = {"root": "/w", "head": None, "dirty": None, "files": {"x.py": A}}
+    assert compare(unread, unread, has_written=False).verdict == "unknown"
+
+
+def test_files_alone_leave_what_was_seen_of_the_tree() -> None:
+    log = working()
+    log.add("lifecycle", {"fingerprint": {"part": True, "files": {"y.py": B}}})
+    assert fingerprint_then(log.events) == THEN | {"files": THEN["files"] | {"y.py": B}}
+    log.tool("t", "w", "started", side_effect="workspace-write", resume_policy=CHECK)
+    log.add("lifecycle", {"fingerprint": {"part": True, "files": {}}})
+    gate = resume(log.events, fingerprint_then(log.events))
+    assert gate["tools"][-1]["may"] == "rerun_after_check"
+    assert has_written(account_of(log.events).tools, log.events), "nobody has looked since"
+
+
+def test_what_is_as_the_log_has_it_may_be_left_out() -> None:
+    log = working()
+    as_of = log.events[-1].id
+    now = THEN | {"files": {}, "as_of": as_of}
+    gate = resume(log.events, now)
+    assert (gate["as_of"], gate["workspace"]["verdict"]) == (as_of, "same")
+    assert gate["workspace"]["now"] == THEN
+    gate = resume(log.events, now | {"files": {"x.py": B}})
+    assert gate["workspace"]["changed"] == ["file x.py"]
+    gate = resume(log.events, now | {"more": 3})
+    assert gate["workspace"]["changed"] == ["3 more files"]
+    log.add("lifecycle", {"fingerprint": {"part": True, "files": {"y.py": A}}})
+    gate = resume(log.events, now)
+    assert gate["workspace"]["changed"] == ["file y.py"], "named since, and not looked at"
+    gate = resume(log.events, now | {"as_of": "of another session"})
+    assert gate["workspace"]["changed"] == ["file x.py", "file y.py"]
+    for odd in ({"as_of": 7, "files": {}}, {"as_of": as_of}, {"as_of": as_of, "files": "x"}):
+        assert seen_now(log.events, odd) == odd, "nothing is known of what was left out"
+
+
+def test_a_reason_names_a_hundred_files_and_counts_the_others() -> None:
+    log = Log()
+    files = dict.fromkeys(map(str, range(150)), A)
+    log.add("lifecycle", {"fingerprint": {"head": "h", "files": files}})
+    gate = resume(log.events, {"head": "h", "files": {}})
+    assert len(gate["workspace"]["changed"]) == 150
+    assert gate["reasons"][0]["message"].endswith(", file 99 and 50 others")
+    gate = resume(log.events, {"head": "h", "files": {}, "more": 7})
+    assert gate["reasons"][0]["message"].endswith(", file 99 and 57 others")
 
 
 def test_a_file_that_could_not_be_read_then_nor_now_is_not_the_same() -> None:

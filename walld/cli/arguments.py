@@ -97,7 +97,7 @@ def _timeout(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
     if not 0 < seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text} is not within 0 to 3600 seconds")
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and up to 3600 seconds")
     return seconds
 
 

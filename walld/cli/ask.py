@@ -130,15 +130,18 @@ class Daemon:
     def _left(self) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise Unavailable(f"no answer within {self._timeout:g} s")
+            raise self._late()
         return left
+
+    def _late(self) -> Unavailable:
+        return Unavailable(f"no answer within {self._timeout:g} s (--timeout S waits longer)")
 
     def _say(self, message: msgspec.Struct) -> None:
         self._socket.settimeout(self._left())
         try:
             self._socket.sendall(framing.encode(message))
         except TimeoutError:
-            raise Unavailable(f"no answer within {self._timeout:g} s") from None
+            raise self._late() from None
         except OSError:
             return  # it hung up; why, where it said so, is read next
 
@@ -158,7 +161,7 @@ class Daemon:
             try:
                 received = self._socket.recv(_READ_BYTES)
             except TimeoutError:
-                raise Unavailable(f"no answer within {self._timeout:g} s") from None
+                raise self._late() from None
             except OSError as error:
                 raise Unavailable(f"the daemon hung up: {error.strerror}") from error
             if not received:

@@ -8,13 +8,14 @@ the calls mean (the client's modules), printing.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
 from walld_client.errors import Refused
 from walld_client.limits import EVENTS_PAGE
-from walld_client.requests import decode_lines
+from walld_client.requests import decode_page, decode_view
 from walld_client.steps import Steps
 from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
@@ -27,6 +28,7 @@ from walld.ledger.line import line_seq
 __all__ = ["Asking", "say_breaks"]
 
 _T = TypeVar("_T")
+_log = logging.getLogger("walld")
 
 
 class Asking:
@@ -35,6 +37,10 @@ class Asking:
     def __init__(self, daemon: Daemon, uid: int | None) -> None:
         self._daemon = daemon
         self._uid = uid
+        self.breaks: dict[tuple[int, str], dict[str, Any]] = {}
+        """Where the session's file is damaged, as far as what was read so far met it."""
+        if not _log.handlers:  # a command says itself what the client would log of damage
+            _log.addHandler(logging.NullHandler())
 
     def ask(
         self,
@@ -60,9 +66,15 @@ class Asking:
     def view(self, session_id: str, name: str, **arguments: Any) -> Any:
         """A view of a session as JSON gives it; None where it was never written."""
         given = json.dumps(arguments).encode()
-        answer = self.ask(lambda number: wire.Project(number, session_id, name, given))
-        told = msgspec.msgpack.decode(answer)
+        told, breaks = decode_view(
+            self.ask(lambda number: wire.Project(number, session_id, name, given, breaks=True))
+        )
+        self._meet(breaks)
         return None if told is None else json.loads(told)
+
+    def is_there(self, session_id: str) -> bool:
+        """It was written. Costs a look at its beginning, however long it is."""
+        return self._page(session_id, 0, 1) is not None
 
     def lines(self, session_id: str, after: int = 0) -> Iterator[bytes] | None:
         """Lines as they are kept, a page at a time; None where it was never written.
@@ -90,13 +102,19 @@ class Asking:
             yield from page[1:]
 
     def _page(self, session_id: str, after: int, limit: int = EVENTS_PAGE) -> list[bytes] | None:
-        answer = self.ask(lambda number: wire.Events(number, session_id, after, limit))
-        return decode_lines(answer)
+        lines, breaks = decode_page(
+            self.ask(lambda number: wire.Events(number, session_id, after, limit, breaks=True))
+        )
+        self._meet(breaks)
+        return lines
+
+    def _meet(self, breaks: list[dict[str, Any]]) -> None:
+        self.breaks |= {(one["offset"], one["why"]): one for one in breaks}
 
 
 def say_breaks(asking: Asking, session_id: str) -> None:
-    """On stderr, where the session's file is damaged: what is shown is the rest of it (P9)."""
-    for broken in (asking.view(session_id, "state") or {}).get("chain_breaks") or ():
+    """On stderr, where the session's file is damaged: what was shown is the rest of it (P9)."""
+    for _, broken in sorted(asking.breaks.items()):
         first_seq, last_seq = broken["first_seq"], broken["last_seq"]
         cost = f"events {first_seq} to {last_seq} are missing"
         if first_seq > last_seq:

@@ -14,7 +14,7 @@ from walld_client.audit import RepairStep
 from walld_client.ledger_steps import plan
 
 from walld.cli.ask import Daemon
-from walld.cli.asking import Asking
+from walld.cli.asking import Asking, say_breaks
 from walld.cli.audit import ids_in
 from walld.cli.run import DONE, NOTHING, complain
 from walld.cli.show import as_json
@@ -32,16 +32,21 @@ def run(options: argparse.Namespace) -> int:
             complain(f"there is no session {options.session}")
             return NOTHING
         steps = asking.run(plan(options.session, present))
-    if options.json:
-        print(as_json([msgspec.structs.asdict(step) for step in steps]))
-        return DONE
+        if options.json:
+            print(as_json([msgspec.structs.asdict(step) for step in steps]))
+        else:
+            _print(steps, present is not None)
+        say_breaks(asking, options.session)
+    return DONE
+
+
+def _print(steps: list[RepairStep], is_known: bool) -> None:
     for step in steps:
         print(_about(step))
-    if present is None:
+    if not is_known:
         complain("without --present nothing is known to be missing, so nothing is planned")
     elif not steps:
         print("nothing to do")
-    return DONE
 
 
 def _about(step: RepairStep) -> str:

@@ -9,7 +9,7 @@ import argparse
 import os
 from typing import Any
 
-from walld_client.fingerprint import workspace_fingerprint
+from walld_client.session_steps import SessionSteps
 
 from walld.cli.ask import Daemon
 from walld.cli.asking import Asking
@@ -27,11 +27,8 @@ def run(options: argparse.Namespace) -> int:
         return CANNOT
     with Daemon(options.socket, options.timeout) as daemon:
         asking = Asking(daemon, options.uid)
-        told = asking.view(options.session, "resume")
-        if told is not None and options.workspace is not None:
-            named = list((told["workspace"]["then"] or {}).get("files") or ())
-            now = workspace_fingerprint(options.workspace, named)
-            told = asking.view(options.session, "resume", workspace=now)
+        session = SessionSteps(options.session, None, lambda _: [], None)
+        told = asking.run(session.resume_check(options.workspace))
     if told is None:
         complain(f"there is no session {options.session}")
         return CANNOT

@@ -32,6 +32,7 @@ from walld.cli.run import DONE, NOTHING, complain
 from walld.cli.session_show import render_show
 from walld.cli.session_view import render_tree
 from walld.cli.show import as_json
+from walld.engine.entries import line_event
 from walld.escape import escaped, escaped_line
 from walld.foreign.export import to_otel
 from walld.ledger.line import LEDGER_VERSION
@@ -244,18 +245,27 @@ def _export_lines(asking: Asking, session_id: str) -> int:
     if state is None or found is None:
         return _no_session(session_id)
     print(json.dumps({"walld": LEDGER_VERSION, "last_seq": state["last_seq"]}))
-    _print_lines(found)
+    named: set[str] = set()
+    _print_lines(_noting_artifacts(found, named))
     say_breaks(asking, session_id)
-    if left := (asking.view(session_id, "audit") or {}).get("artifacts"):
+    if named:
         complain(
-            f"{len(left)} artifacts that these lines name stay here, and an import of the lines"
+            f"{len(named)} artifacts that these lines name stay here, and an import of the lines"
             " misses their bytes (a fork takes them along)"
         )
     return DONE
 
 
+def _noting_artifacts(lines: Iterator[bytes], named: set[str]) -> Iterator[bytes]:
+    for line in lines:
+        if b"sha256" in line:
+            event = line_event(line)
+            named.update(digest for digest, _ in artifacts_of(event.type, event.payload))
+        yield line
+
+
 def _compact(asking: Asking, options: argparse.Namespace) -> int:
-    if asking.view(options.session, "state") is None:
+    if not asking.is_there(options.session):
         return _no_session(options.session)
     payload = {"summary": options.summary, "first_kept": options.first_kept}
     text = asking.run(artifacts.fitted(options.session, payload, "compaction"))

@@ -55,17 +55,34 @@ class Page:
             return text
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
-    def words(self, first: list[Word], more: list[Word]) -> None:
-        """Words two spaces apart; `more` in a line of its own where the terminal is too narrow."""
-        shown, rest = (
-            "  ".join(self.paint(colour, text) for colour, text in words if text)
-            for words in (first, more)
-        )
-        if columns("  ".join(text for _, text in (*first, *more) if text)) <= self.width:
-            self.line("  ".join(filter(None, (shown, rest))))
+    def words(self, first: list[Word], more: list[Word], indent: str = "") -> None:
+        """Words two spaces apart; `more` in a line of its own where the terminal is too narrow.
+
+        What is still too wide goes on in the next line, two columns further in, and a word that is
+        wider than a line is cut.
+        """
+        whole = "  ".join(text for _, text in (*first, *more) if text)
+        if columns(indent + whole) <= self.width:
+            self._filled([*first, *more], indent)
         else:
-            self.line(shown)
-            self.line("  " + rest)
+            self._filled(first, indent)
+            self._filled(more, indent + "  ")
+
+    def _filled(self, words: list[Word], indent: str) -> None:
+        line, left, further = indent, self.width - columns(indent), indent + "  "
+        for colour, text in words:
+            if not text:
+                continue
+            if line != indent and columns(text) + 2 > left:
+                self.line(line)
+                line = indent = further
+                left = self.width - columns(indent)
+            gap = "" if line == indent else "  "
+            shown = cut(text, max(left - len(gap), 1))
+            line += gap + self.paint(colour, shown)
+            left -= len(gap) + columns(shown)
+        if line != indent:
+            self.line(line)
 
     def block(self, text: str, indent: str, most: int, colour: str | None = None) -> None:
         """Text of a stranger, wrapped; what is longer than `most` lines is cut and says so."""

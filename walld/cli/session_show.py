@@ -134,7 +134,7 @@ class _Drawer:
             page.margin = step.margin[:-3] + "│" if step.margin else ""
             page.line()
             page.margin = step.margin
-            page.line(page.paint("dim", step.heading))
+            page.line(page.paint("dim", cut(step.heading, page.width)))
             self._under = None
             return
         page.margin = step.margin
@@ -206,7 +206,7 @@ def _message(page: Page, said: Mapping[str, Any], told: set[Any], is_noted: bool
         if is_so
     ]
     head += f" ({', '.join(notes)})" if notes else ""
-    page.line("  " + page.paint(_ROLES.get(role), head))
+    page.line("  " + page.paint(_ROLES.get(role), cut(head, page.width - 2)))
     most, colour = (_RESULT_LINES_MAX, "dim") if role == "tool" else (_LINES_MAX, None)
     page.block(_text(message.get("content")), "    ", most, colour)
     attached = message.get("attachments")
@@ -240,18 +240,14 @@ def _attached(one: object) -> str:
 
 
 def _tool(page: Page, tool: Mapping[str, Any]) -> None:
-    """One line: the tool, how it ended, how long it took."""
+    """The tool, how it ended, how long it took, in one line where the terminal is wide enough."""
     outcome = cell(tool.get("outcome")) or cell(tool.get("state")) or "unknown"
-    words = [
-        "  * " + cut(cell(tool.get("tool")) or "?", page.width // 2),
-        page.paint(_STATES.get(outcome, "yellow"), outcome),
-    ]
-    state = cell(tool.get("state"))
-    if state and state != outcome:
-        words.append(page.paint("dim", state))
-    words.append(_duration(tool.get("duration_ms")))
-    words.append(page.paint("dim", cell(tool.get("call_id"))))
-    page.line("  ".join(word for word in words if word))
+    name, state = cell(tool.get("tool")) or "?", cell(tool.get("state"))
+    first: list[Word] = [(None, f"* {cut(name, page.width // 2)}")]
+    first.append((_STATES.get(outcome, "yellow"), outcome))
+    first.append(("dim", state if state != outcome else ""))
+    first.append((None, _duration(tool.get("duration_ms"))))
+    page.words(first, [("dim", cell(tool.get("call_id")))], "  ")
     for name, mark in (("arguments", "("), ("result", "=>")):
         if shown := cell(tool.get(name)):
             page.line("    " + page.paint("dim", cut(f"{mark} {shown}", page.width - 4)))

@@ -16,6 +16,8 @@ from walld.cli.session_page import cell, columns, cut, maps
 
 __all__ = ["render_tree"]
 
+_NAME_COLUMNS_MIN: Final = 24
+"""Of a role, a type or a label, which an application may make as long as it likes."""
 _TEXT_COLUMNS_MIN: Final = 8
 """Of an entry in the tree; a shorter beginning says nothing."""
 
@@ -72,7 +74,9 @@ def _branches(ids: list[str], indent: str) -> list[tuple[str, str, str]]:
 def _node(node: Mapping[str, Any], is_leaf: bool, width: int) -> str:
     type_ = cell(node.get("type"))
     begin = cell(node.get("role")) if type_ == "message" and node.get("role") else type_
-    end = [f"[{label}]"] if (label := cell(node.get("label"))) else []
+    begin = cut(begin, max(width // 3, _NAME_COLUMNS_MIN))
+    label = cut(cell(node.get("label")), max(width // 2, _NAME_COLUMNS_MIN))
+    end = [f"[{label}]"] if label else []
     end.append(f"({cell(node.get('id'))})")
     if is_leaf:
         end.append("<- leaf")

@@ -21,6 +21,7 @@ from walld.engine.entries import entry_event, event_line, events_of, free_id
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import chain_of
+from walld.sessions.events import check_payload
 from walld.sessions.fork import BEFORE_FIRST, check_copy, forked, left_behind
 from walld.sessions.losses import CAME_FROM, unfinished_imports
 from walld.sessions.state import SessionState
@@ -127,8 +128,8 @@ def _missing(events: Sequence[Event], until: int) -> list[list[int]]:
         if event.seq > last_seq + 1:
             missing.append([last_seq + 1, event.seq - 1])
         last_seq = event.seq
-        if event.type in CAME_FROM:
-            missing += event.payload.get("missing") or []
+        if event.type in CAME_FROM and check_payload(event.type, event.payload) is None:
+            missing += event.payload.get("missing", [])
     if unfinished_imports(events):
         until = max(until, last_seq + 1)
     if until > last_seq:

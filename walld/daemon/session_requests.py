@@ -305,7 +305,6 @@ class SessionRequests:
                     return await self._view(uid, request, arguments)
                 if not looks:
                     arguments["missing_artifacts"] = [one["sha256"] for one in missing]
-
         breaks = [broken._asdict() for broken in found.breaks]
         if request.name == "resume":
             arguments |= {"breaks": breaks, "last_seq": found.until}
@@ -329,14 +328,15 @@ class SessionRequests:
     def _missing(
         self, uid: int, request: wire.Project, named: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """An artifact that an entry names, where it is missing or changed. For the thread."""
+        """An artifact that an entry names, where it is not there as it was. For the thread."""
         try:
-            digest = bytes.fromhex(named["sha256"])
-            self._files.artifacts.read(uid, request.session_id, digest)
+            self._files.artifacts.read(uid, request.session_id, bytes.fromhex(named["sha256"]))
         except FileNotFoundError:
             return [named | {"why": "missing"}]
         except FormatError:
             return [named | {"why": "changed"}]
+        except OSError as error:  # a bad sector is no reason to say nothing of the rest
+            return [named | {"why": f"unreadable: {error.strerror}"}]
         return []
 
     async def _list(

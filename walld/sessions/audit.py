@@ -80,7 +80,7 @@ def _edited(events: Sequence[Event], account: Account) -> dict[str, dict[str, An
         payload = event.payload
         if event.type != "message_edit" or check_payload(event.type, payload) is not None:
             continue
-        if "target" in payload:
+        if "messages" not in payload:  # a list says nothing of one message, whatever stands beside
             target, meant = payload["target"], payload.get("message_id")
             if isinstance(meant, str) or target not in ids:  # an entry's id goes first
                 target = entry_of.get(meant if isinstance(meant, str) else target, target)

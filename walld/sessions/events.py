@@ -177,6 +177,13 @@ def _is_name_list(value: object) -> bool:
     return isinstance(value, list) and all(_is_name(one) for one in value)
 
 
+def _is_seqs_list(value: object) -> bool:
+    is_seq = _is_count(1)
+    return isinstance(value, list) and all(
+        isinstance(one, list) and len(one) == 2 and all(map(is_seq, one)) for one in value
+    )
+
+
 def _is_file_table(value: object) -> bool:
     return isinstance(value, dict) and all(one is None or is_sha256(one) for one in value.values())
 
@@ -227,7 +234,7 @@ _MORE_OF_IT: Final = _Field("append", _FLAG, "true or false", False)
 _CONTENT: Final = _of_kind(str, list, dict, type(None))
 
 _LEFT_BEHIND: Final = (
-    _Field("missing", _of_kind(list), "a list of [first seq, last seq]", False),
+    _Field("missing", _is_seqs_list, "a list of [first seq, last seq]", False),
     _Field("started", _is_name_list, "a list of ids of entries", False),
     _Field("mixed", _is_name_list, "a list of ids of entries", False),
     _Field("calls", _is_call_list, "a list of calls, each with what a tool_intent has", False),

@@ -231,9 +231,11 @@ def elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
     """Calls that this session was told of, the newest of a call id."""
     found: dict[tuple[object, object], ToolAccount] = {}
     for event in _sound(events):
-        settled = found.get((event.payload.get("of_turn"), event.payload.get("of_call")))
-        if settled is not None:
-            settled.state.seqs["observed"] = event.seq
+        if event.type == "observation":
+            settled = found.get((event.payload.get("of_turn"), event.payload.get("of_call")))
+            if settled is not None:
+                settled.state.seqs["observed"] = event.seq
+            continue
         for call in event.payload.get("calls", ()):
             key = call["turn"], call["call_id"]
             if (before := found.get(key)) is not None and not before.state.closed:

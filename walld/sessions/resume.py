@@ -35,7 +35,13 @@ from walld.sessions.budget import is_exhausted, last_budget
 from walld.sessions.events import UNKNOWN, Event
 from walld.sessions.losses import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.pending import open_tools
-from walld.sessions.workspace import Compared, compare, fingerprint_then
+from walld.sessions.workspace import (
+    Compared,
+    compare,
+    fingerprint_of,
+    fingerprint_then,
+    seen_now,
+)
 
 __all__ = ["has_written", "may_do", "resume"]
 
@@ -61,6 +67,7 @@ _MAY_BE: Final = (
     "events from {} on may stand in what cannot be read of the log: see `walld fsck`; once that can"
     " be read, or was looked at and moved away, a restart knows"
 )
+_GONE: Final = "artifact {} is missing or changed, or cannot be read"
 _BY: Final = " (no result here is of it: an observation with of_turn and of_call)"
 
 
@@ -75,10 +82,11 @@ def resume(
     """The gate. status: ok | blocked, blocked exactly where there are reasons.
 
     workspace: {"head", "dirty", "changes", "files"} as it is now (`workspace.py`; the last two are
-    {path: sha256}), None where nobody looked.
+    {path: sha256}), None where nobody looked; with `as_of` without the files that are as they were.
     boundary: before_intent | intended | approved | started | finished | observed | idle.
     tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never;
     intent: the id of the entry, since call ids may be counted anew; None where it is not here.
+    as_of: the newest entry that it is about; None where there is none.
     budget: instead of that of the last budget event. breaks: where the file is damaged.
     last_seq: the highest that was given, as far as is known.
     """
@@ -86,7 +94,7 @@ def resume(
     elsewhere = calls_elsewhere(events)
     within_reach = {id(call) for (turn, _), call in account.newest.items() if turn in account.turns}
     written = has_written([*account.tools, *elsewhere], events)
-    compared = compare(fingerprint_then(events), workspace, written)
+    compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
     doubtful = may_have_started(account, events, last_seq)
     unsettled = [*open_tools(account, doubtful), *elsewhere]
     tools = [_judged(tool, compared, tool.intent.id in doubtful) for tool in unsettled]
@@ -104,10 +112,10 @@ def resume(
         if tool["may"] in _ASKS
     ]
     if compared.changed:
-        named = ", ".join(compared.changed)
+        named = compared.named()
         reasons.append(_reason("workspace_changed", f"since the work stopped changed: {named}"))
     reasons += [
-        _reason("artifact_missing", f"artifact {sha256} is missing or changed", sha256=sha256)
+        _reason("artifact_missing", _GONE.format(sha256), sha256=sha256)
         for sha256 in missing_artifacts
     ]
     reasons += [
@@ -132,6 +140,7 @@ def resume(
         "tools": tools,
         "workspace": compared._asdict(),
         "budget": spent,
+        "as_of": events[-1].id if events else None,
     }
 
 
@@ -191,8 +200,7 @@ def has_written(tools: Sequence[ToolAccount], events: Sequence[Event]) -> bool:
     """Whether one of the calls may have written to the workspace since the last fingerprint."""
     since, already = 0, False
     for event in events:
-        taken = event.payload.get("fingerprint") if event.type == "lifecycle" else None
-        if isinstance(taken, dict):
+        if (taken := fingerprint_of(event)) is not None:
             since, already = event.seq, taken.get("written") is True
     return already or any(
         tool.risk[0] in ("workspace-write", UNKNOWN)

@@ -104,7 +104,7 @@ class SessionState:
         """The turn that a submission repeats: the same message id, content and attachments."""
         message_id = payload.get("message_id")
         if payload.get("retry_of") is not None or not isinstance(message_id, str):
-            return None  # not looked at yet: it may be anything
+            return None  # whatever it is: the check comes behind this
         turn = self.journal.turn(self.journal.turn_id_of(message_id))
         return turn if turn is not None and turn.content_hash == content_hash(payload) else None
 
@@ -160,8 +160,12 @@ class SessionState:
             return check_retry(event.payload, self._hash(event.payload), retried)
         message_id = event.payload["message_id"]
         if (taken_by := self.journal.turn_id_of(message_id)) is not None:
-            limit = f"an id that is new: turn {taken_by} has it (retry_of?)"
-            return Problem("message_id_taken", "message_id is taken", message_id, limit)
+            turn, hashed = self.journal.turn(taken_by), self._hash(event.payload)
+            text, limit = "message_id is taken", f"an id that is new: turn {taken_by} has it"
+            if turn is not None and turn.content_hash != hashed:
+                hashes = f"hash {hashed.hex()}, not {turn.content_hash.hex()}"
+                text = f"message_id was submitted with other content or attachments ({hashes})"
+            return Problem("message_id_taken", text, message_id, f"{limit} (retry_of?)")
         return None
 
     # --- changes ----------------------------------------------------------------------------------

@@ -7,6 +7,9 @@ differs from its commit has to be known then and now. What the agent itself may 
 change somebody else made, and not the same either unless its tools said the hash; where nobody
 lists what differs it may be any file. A file somebody else changed is named. One that could be read
 neither then nor now is not known.
+
+No entry and no request has room for the hashes of tens of thousands of files: a fingerprint with
+`part` has files alone, and what somebody sees now leaves out what is as it was (`seen_now`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ from typing import Any, Final, NamedTuple
 
 from walld.sessions.events import Event, check_payload
 
-__all__ = ["Compared", "compare", "fingerprint_then"]
+__all__ = ["Compared", "compare", "fingerprint_of", "fingerprint_then", "seen_now"]
+
+
+_NAMED_MAX: Final = 100
 
 
 class Compared(NamedTuple):
@@ -30,6 +36,15 @@ class Compared(NamedTuple):
     changed: list[str]
     then: dict[str, Any] | None
     now: dict[str, Any] | None
+
+    def named(self) -> str:
+        """What differs, in a line: the first hundred by name."""
+        named = ", ".join(self.changed[:_NAMED_MAX])
+        others = len(self.changed) - _NAMED_MAX
+        if others <= 0:
+            return named
+        more = _more(self.now or {})
+        return f"{named} and {others + more - (more > 0)} others"
 
 
 def fingerprint_then(events: Sequence[Event]) -> dict[str, Any] | None:
@@ -46,19 +61,45 @@ def fingerprint_then(events: Sequence[Event]) -> dict[str, Any] | None:
             continue
         if event.type == "tool_finished":
             files |= event.payload.get("files") or {}
-        elif event.payload.get("fingerprint"):
-            found = event.payload["fingerprint"]
-            known = found.get("files")
+        elif taken := event.payload.get("fingerprint"):
+            found = fingerprint_of(event) or found
+            known = taken.get("files")
             files |= known if isinstance(known, dict) else {}
     if found is None and not files:
         return None
     return {**(found or {}), "files": files}
 
 
+def fingerprint_of(event: Event) -> dict[str, Any] | None:
+    """What somebody who looked at the workspace wrote down; None of any other event."""
+    taken = event.payload.get("fingerprint") if event.type == "lifecycle" else None
+    return taken if isinstance(taken, dict) and taken.get("part") is not True else None
+
+
+def seen_now(events: Sequence[Event], now: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The workspace as somebody saw it who left out what is as the log has it.
+
+    as_of: the newest entry that they knew; the files that it and those before it tell of are as
+    they say, but for those in `files`. Where it is not here nothing was left out.
+    """
+    if now is None:
+        return None
+    as_of, files = now.get("as_of"), now.get("files")
+    if not isinstance(as_of, str) or not isinstance(files, dict):
+        return now
+    place = next((place for place, event in enumerate(events) if event.id == as_of), -1)
+    known = fingerprint_then(events[: place + 1]) or {"files": {}}
+    told = {name: value for name, value in now.items() if name != "as_of"}
+    return told | {"files": known["files"] | files}
+
+
 def compare(
     then: dict[str, Any] | None, now: Mapping[str, Any] | None, has_written: bool
 ) -> Compared:
-    """has_written: the agent may have made the workspace dirty itself."""
+    """has_written: the agent may have made the workspace dirty itself.
+
+    more: in `now`, how many files differ beside those that it names.
+    """
     now = None if now is None else dict(now)
     if then is None or now is None:
         return Compared("not_compared", [], then, now)
@@ -71,6 +112,8 @@ def compare(
     files = files if isinstance(files, dict) else {}
     named = then["files"]
     changed += [f"file {name}" for name in named if name not in files or files[name] != named[name]]
+    if more := _more(now):
+        changed.append(f"{more} more files")
     if changed:
         return Compared("changed", changed, then, now)
     is_read = None not in named.values()
@@ -78,6 +121,12 @@ def compare(
 
 
 _AS_COMMITTED: Final = "as committed"
+
+
+def _more(now: Mapping[str, Any]) -> int:
+    """How many files differ that it does not name."""
+    more = now.get("more")
+    return more if isinstance(more, int) and more > 0 and more is not True else 0
 
 
 def _others(
@@ -89,7 +138,7 @@ def _others(
     was, is_ = then["dirty"], now.get("dirty")
     if was is False and is_ is False:
         return [], True
-    if was is None and then.get("head") is None:  # no git
+    if was is None and then.get("head") is None and then.get("root") is None:  # no git
         return [], bool(then["files"]) and not has_written
     if was is None or is_ is None:
         return [], False

@@ -134,8 +134,8 @@ def check_said(type: str, payload: Mapping[str, Any]) -> None:  # noqa: A002
             raise ValueError(f"{where} of a {type} is NaN or infinite, which JSON cannot hold")
 
 
-def in_pieces(listed: Sequence[_T]) -> list[list[_T]]:
-    """A list, of messages mostly, as lists that an entry holds each.
+def in_pieces(listed: Sequence[_T], bytes_max: int = PAYLOAD_BYTES_MAX) -> list[list[_T]]:
+    """A list, of messages mostly, as lists that an entry holds each, or `bytes_max`.
 
     One that no entry holds counts as what is left of it once its content is an artifact.
     """
@@ -145,7 +145,7 @@ def in_pieces(listed: Sequence[_T]) -> list[list[_T]]:
         length = len(json_text(one)) + 1
         if length > PAYLOAD_BYTES_MAX - _AROUND_BYTES:
             length = _NAMED_BYTES
-        if pieces[-1] and size + length > PAYLOAD_BYTES_MAX - _AROUND_BYTES:
+        if pieces[-1] and size + length > bytes_max - _AROUND_BYTES:
             pieces.append([])
             size = 0
         pieces[-1].append(one)

@@ -24,6 +24,8 @@ class Unavailable(WalldError):
 class NotDurable(Unavailable):
     """A submit was not known to be synced in time. It may have been taken and may become durable.
 
+    turn_id: of the turn that it would be; where its message was submitted before, that stands.
+
     Submitting again with the same `message_id` and content gives the first turn where there is
     one, so it is safe. A retry of a turn is looked for with `session.turn(turn_id)` instead.
     """

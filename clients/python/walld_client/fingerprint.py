@@ -1,7 +1,8 @@
 """What a workspace is at a moment: its commit, what differs from that, the hashes of some files.
 
 Owns: reading git without starting it where that is simple (HEAD, loose and packed refs, worktrees),
-and hashing. Refuses: comparing (the resume gate of the daemon does), anything that changes a file.
+asking it where no commit is found so (refs in a table of their own: `reftable`), and hashing.
+Refuses: comparing (the resume gate of the daemon does), anything that changes a file.
 
 What cannot be known is None, never a guess: a file that is not there or cannot be read has no
 hash, and without git nobody says whether the tree is dirty. Where it is, `changes` has every file
@@ -14,20 +15,29 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from walld_client.entries import in_pieces, json_text
-from walld_client.limits import GIT_SECONDS, PAYLOAD_BYTES_MAX
+from walld_client.limits import GIT_SECONDS, PAYLOAD_BYTES_MAX, WORKSPACE_BYTES_MAX
 
-__all__ = ["file_hashes", "fingerprint_pieces", "workspace_fingerprint"]
+__all__ = [
+    "differing",
+    "file_hashes",
+    "file_pieces",
+    "fingerprint_pieces",
+    "is_long",
+    "workspace_fingerprint",
+]
 
 _CHUNK_BYTES = 1024 * 1024
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REFS_MAX = 5
 """A symbolic ref may name another one, not for ever."""
+_ELSEWHERE = ".invalid"
+"""What HEAD names in a tree whose refs are not files (`git init --ref-format=reftable`)."""
 _CHANGES_MAX = 500
 _CHANGES_BYTES_MAX = 256 * 1024 * 1024
 """What is hashed of a dirty tree at most, and how many of its names an entry holds."""
@@ -52,6 +62,8 @@ def workspace_fingerprint(
     """
     folder = _git_folder(Path(root))
     head, branch = (None, None) if folder is None else _head(folder)
+    if folder is not None and head is None:
+        head, branch = _asked_head(root, branch)
     listed = None if folder is None else _listed(root)
     return {
         "root": os.path.realpath(root) if folder is not None else None,
@@ -70,8 +82,44 @@ def fingerprint_pieces(found: dict[str, Any]) -> list[dict[str, Any]]:
     """
     if len(json_text(found)) <= PAYLOAD_BYTES_MAX // 2:
         return [found]
-    pieces = [{"files": dict(piece)} for piece in in_pieces(list(found["files"].items()))]
-    return [*pieces, found | {"files": {}}]
+    return [*map(_part, file_pieces(found["files"])), found | {"files": {}}]
+
+
+def _part(files: dict[str, Any]) -> dict[str, Any]:
+    """Files and nothing else: what was known of the commit and the tree stands."""
+    return {"part": True, "files": files}
+
+
+def file_pieces(files: Mapping[str, str | None]) -> list[dict[str, Any]]:
+    """Hashes as tables of which each has room in an entry beside what else is there."""
+    return [dict(piece) for piece in in_pieces(list(files.items()), PAYLOAD_BYTES_MAX // 2)]
+
+
+def is_long(now: Mapping[str, Any]) -> bool:
+    """No request holds it."""
+    return len(json_text(now)) > WORKSPACE_BYTES_MAX
+
+
+def differing(now: Mapping[str, Any], known: Mapping[str, Any], as_of: str) -> dict[str, Any]:
+    """`now` without the files that are as `known` has them, which is what the log says up to the
+    entry `as_of`; where the others are too many for a request, `more` says how many are left out.
+    """
+    files = now.get("files")
+    files = files if isinstance(files, Mapping) else {}
+    others = {
+        path: files.get(path)
+        for path in {**known, **files}
+        if path not in known or files.get(path) != known[path]
+    }
+    told = {**now, "files": {}, "as_of": as_of}
+    left = WORKSPACE_BYTES_MAX - len(json_text(told))
+    for path, hashed in others.items():
+        left -= len(json_text({path: hashed}))
+        if left < 0:
+            break
+        told["files"][path] = hashed
+    more = len(others) - len(told["files"])
+    return told | ({"more": more} if more else {})
 
 
 def file_hashes(
@@ -124,6 +172,17 @@ def _head(folder: Path) -> tuple[str | None, str | None]:
         if branch is None:
             branch = ref.removeprefix("refs/heads/")
     return None, branch
+
+
+def _asked_head(root: str | os.PathLike[str], branch: str | None) -> tuple[str | None, str | None]:
+    """The same as git says it; what HEAD itself names says nothing where the refs are elsewhere."""
+    told = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
+    commit = None if told is None else told.decode("ascii", "replace").strip()
+    if branch == _ELSEWHERE:
+        named = _git(root, "symbolic-ref", "--quiet", "HEAD")
+        ref = "" if named is None else named.decode("utf-8", "replace").strip()
+        branch = ref.removeprefix("refs/heads/") or None
+    return commit if commit and _COMMIT.fullmatch(commit) else None, branch
 
 
 def _ref(folder: Path, name: str) -> str | None:

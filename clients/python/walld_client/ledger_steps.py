@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 import msgspec
 from walld_client import artifacts, audit, entries
 from walld_client.audit import Present, RepairStep, Report
+from walld_client.damaged import told
 from walld_client.errors import Refused, Unavailable
 from walld_client.given import Beginning, Ident, as_declared
 from walld_client.limits import TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
 from walld_client.requests import decode_bool, decode_json, decode_lines, decode_sessions
 from walld_client.steps import Asked, Steps
+from walld_client.views import asked_view
 from walld_client.wire import messages
 
 __all__ = ["SessionInfo", "after_posts", "audited", "delete", "plan", "sessions"]
@@ -74,11 +76,11 @@ def delete(session_id: Ident, seen: Seen = _nothing) -> Steps[bool]:
 def audited(session_id: Ident | None, present: Present, seen: Seen = _nothing) -> Steps[Report]:
     """The report of one session, or of all."""
     if session_id is not None:
-        told = {session_id: ""}
+        troubles = {session_id: ""}
     else:
-        told = {one.session_id: one.trouble for one in (yield from sessions())}
+        troubles = {one.session_id: one.trouble for one in (yield from sessions())}
     facts: dict[str, dict[str, Any]] = {}
-    for one, trouble in told.items():
+    for one, trouble in troubles.items():
         try:
             found = yield from _facts(one, seen)
         except (Refused, Unavailable):
@@ -97,8 +99,12 @@ def _with_trouble(found: dict[str, Any], trouble: str) -> dict[str, Any]:
 
 @as_declared
 def plan(session_id: Ident, present: Present, seen: Seen = _nothing) -> Steps[list[RepairStep]]:
-    """The repair of one session, what was put beside it included."""
+    """The repair of one session, what was put beside it included.
+
+    Turns whose lines are lost to damage are in no plan: that there are some is logged.
+    """
     facts = (yield from _facts(session_id, seen)) or {}
+    told(session_id, facts.get("chain_breaks") or [])
     steps = []
     for one in audit.plan_of(session_id, facts, present):
         message = one.message
@@ -121,10 +127,5 @@ def _said(session_id: str, seq: int) -> Steps[Any]:
 
 
 def _facts(session_id: str, seen: Seen) -> Steps[dict[str, Any] | None]:
-    answer = yield Asked(
-        lambda request_id: messages.Project(
-            request_id, session_id, "audit", b"{}", None, seen(session_id)
-        )
-    )
-    text = decode_json(answer)
+    text = decode_json((yield from asked_view(session_id, "audit", b"{}", seen)))
     return None if text is None else entries.read_json(text)

@@ -40,6 +40,7 @@ __all__ = [
     "TIMEOUT_SECONDS",
     "TRIM_FRAMES_MAX",
     "VERSION_BACKOFF_SECONDS",
+    "WORKSPACE_BYTES_MAX",
 ]
 
 KIB: Final = 1024
@@ -82,6 +83,8 @@ PAYLOAD_BYTES_MAX: Final = 256 * KIB
 """Longest payload of an entry; longer content of it becomes an artifact."""
 APPEND_BYTES_MAX: Final = 1 * MIB - 64 * KIB
 """What all payloads of one append hold together: they travel in one frame."""
+WORKSPACE_BYTES_MAX: Final = APPEND_BYTES_MAX
+"""What `resume_check` says of a workspace, as JSON text: it travels in one frame."""
 ARTIFACT_CHUNK_BYTES: Final = 512 * KIB
 PREVIEW_CHARS_MAX: Final = 1024
 """How much of an artifact's text stands in the event that names it."""

@@ -21,7 +21,7 @@ import msgspec
 from walld_client import process
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
-from walld_client.requests import Conversation, Recovering
+from walld_client.requests import Conversation, Late, Recovering
 
 __all__ = ["Query", "unreachable"]
 
@@ -195,7 +195,7 @@ class Query:
         if not received:
             raise _Stale("walld closed the connection before it answered")
         if time.monotonic() > deadline:
-            raise Unavailable(f"no whole answer from walld within {self._patience:.3g} s")
+            raise Late(f"no whole answer from walld within {self._patience:.3g} s")
         return received
 
     def _drop(self) -> None:

@@ -30,6 +30,7 @@ from walld_client.wire.messages import (
 __all__ = [
     "CANNOT_KNOW",
     "Conversation",
+    "Late",
     "Recovering",
     "decode_bool",
     "decode_bytes",
@@ -63,6 +64,10 @@ _sessions = msgspec.msgpack.Decoder(list[SessionFacts])
 
 class Recovering(Unavailable):
     """The daemon still reads its log. Nothing of the request was done: it may be asked again."""
+
+
+class Late(Unavailable):
+    """No answer in time, whatever keeps the daemon."""
 
 
 class Conversation:
@@ -100,7 +105,7 @@ class Conversation:
 
     def late(self, seconds: float) -> Unavailable:
         """What to raise where no answer came in time."""
-        return self.said or Unavailable(f"no answer from walld within {seconds:.3g} s")
+        return self.said or Late(f"no answer from walld within {seconds:.3g} s")
 
     def feed(self, received: bytes) -> bytes | None:
         """The answer, once it is whole.

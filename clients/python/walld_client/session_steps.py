@@ -18,7 +18,12 @@ from walld_client.appending import Appending
 from walld_client.damaged import told
 from walld_client.entries import Entry, draft
 from walld_client.errors import Refused
-from walld_client.fingerprint import fingerprint_pieces, workspace_fingerprint
+from walld_client.fingerprint import (
+    differing,
+    fingerprint_pieces,
+    is_long,
+    workspace_fingerprint,
+)
 from walld_client.given import (
     Beginning,
     Count,
@@ -34,6 +39,7 @@ from walld_client.limits import EVENTS_PAGE
 from walld_client.provider import FORMATS, in_format
 from walld_client.requests import decode_page, decode_placed, decode_view
 from walld_client.steps import Asked, Done, Steps
+from walld_client.views import asked_view
 from walld_client.wire import messages as wire
 
 __all__ = ["SessionSteps"]
@@ -128,12 +134,8 @@ class SessionSteps(Appending):
         """
         yield from self.delivered()
         text = entries.json_text(arguments)
-        session_id, seen = self.session_id, self._seen
-        answer = yield Asked(
-            lambda request_id: wire.Project(
-                request_id, session_id, name, text, None, seen(session_id), breaks=True
-            )
-        )
+        session_id = self.session_id
+        answer = yield from asked_view(session_id, name, text, self._seen, breaks=True)
         found, breaks = decode_view(answer)
         if name != "turn":  # told without reading the session
             self.breaks = told(session_id, breaks)
@@ -154,7 +156,7 @@ class SessionSteps(Appending):
         files: beside those that the session knows by now, which are hashed anew; the log gets the
         hashes that it does not have.
         """
-        known = yield from self._known_files()
+        known, _ = yield from self._known_files()
         given = [os.fspath(one) for one in files]
         found = yield Done(lambda: workspace_fingerprint(root, [*known, *given]))
         found["files"] = {
@@ -162,11 +164,13 @@ class SessionSteps(Appending):
             for path, hashed in found["files"].items()
             if path not in known or known[path] != hashed
         }
-        made = [
+        *parts, last = [
             draft("lifecycle", {"kind": "workspace_checkpoint", "fingerprint": one})
             for one in fingerprint_pieces(found)
         ]
-        return (yield from self.appended(made))[-1]
+        for one in parts:  # no request has room for all of them; the last one says that it is done
+            yield from self.appended([one])
+        return (yield from self.appended([last]))[0]
 
     def resume_check(self, workspace: PathOrDict | None = None) -> Steps[dict[str, Any] | None]:
         """May the work go on? What the gate says; None where the session was never written.
@@ -174,19 +178,30 @@ class SessionSteps(Appending):
         workspace: its root, or a fingerprint made elsewhere, to compare with what it was.
         """
         arguments: dict[str, Any] = {}
-        if isinstance(workspace, Mapping):
-            arguments["workspace"] = workspace
-        elif workspace is not None:
-            root, named = workspace, (yield from self._known_files())
-            arguments["workspace"] = yield Done(lambda: workspace_fingerprint(root, named))
+        if workspace is not None:
+            arguments["workspace"] = yield from self._compared(workspace)
         found: dict[str, Any] | None = yield from self.project("resume", **arguments)
         return found
 
-    def _known_files(self) -> Steps[dict[str, Any]]:
-        """What the log has as the hashes of files, as the gate says; no artifact is looked at."""
-        gate = yield from self.project("resume", missing_artifacts=[])
-        then = ((gate or {}).get("workspace") or {}).get("then") or {}
-        return dict(then.get("files") or ())
+    def _compared(self, workspace: PathOrDict) -> Steps[Mapping[str, Any]]:
+        """What the workspace is now, without the files that are as the log has them."""
+        if isinstance(workspace, Mapping) and not is_long(workspace):
+            return workspace
+        known, as_of = yield from self._known_files()
+        if isinstance(workspace, Mapping):
+            now = workspace
+        else:
+            root = workspace
+            now = yield Done(lambda: workspace_fingerprint(root, known))
+        return now if as_of is None else differing(now, known, as_of)
+
+    def _known_files(self) -> Steps[tuple[dict[str, Any], str | None]]:
+        """What the log has as the hashes of files, as the gate says, and up to which entry that is;
+        None of a daemon that does not say. No artifact is looked at.
+        """
+        gate = (yield from self.project("resume", missing_artifacts=[])) or {}
+        then = (gate.get("workspace") or {}).get("then") or {}
+        return dict(then.get("files") or ()), gate.get("as_of")
 
     @as_declared
     def forked(self, at: Beginning | None, new_id: Ident, whole: bool) -> Steps[SessionSteps]:

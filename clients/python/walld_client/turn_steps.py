@@ -17,7 +17,7 @@ from typing import Any
 from walld_client import artifacts, entries
 from walld_client.entries import Entry, draft
 from walld_client.errors import NotDurable, Refused, Unavailable
-from walld_client.fingerprint import file_hashes
+from walld_client.fingerprint import file_hashes, file_pieces
 from walld_client.given import FileHashes, Ident, Seconds, Sources, as_declared
 from walld_client.ids import new_entry_id, new_stream_id
 from walld_client.requests import is_passing
@@ -146,14 +146,20 @@ class TurnSteps:
     def tool_finished(
         self, call_id: Ident, result: Any = None, *, failed: bool = False, files: FileHashes = ()
     ) -> Steps[Entry]:
-        """What the call gave. files: those it wrote, which are hashed, or {path: sha256}."""
+        """What the call gave. files: those it wrote, which are hashed, or {path: sha256}.
+
+        Those that its entry has no room for are told in entries of type lifecycle before it.
+        """
         fields: dict[str, Any] = {"result": result}
         if failed:
             fields["failed"] = True
-        if isinstance(files, Mapping) and files:
-            fields["files"] = dict(files)
-        elif files:
-            fields["files"] = yield Done(lambda: file_hashes(files))
+        if files:
+            given = files if isinstance(files, Mapping) else None
+            written = (yield Done(lambda: file_hashes(files))) if given is None else dict(given)
+            *parts, fields["files"] = file_pieces(written)
+            for one in parts:
+                told = {"kind": "files_written", "fingerprint": {"part": True, "files": one}}
+                yield from self.session.append("lifecycle", told, turn=self.turn_id)
         return (yield from self._of_tool("tool_finished", call_id, fields))
 
     def observation(self, call_id: Ident, text: str) -> Steps[Entry]:

@@ -1,0 +1,88 @@
+"""Fields that no type of theirs knows, with values of any kind: kept, and no view ends over them.
+
+A type is checked for the fields that it knows, and what it does not know is kept: so whoever reads
+a payload reads what an application put there under that name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from session_log import Log
+from walld_client.wire import messages as wire
+
+from walld.daemon.forking import forked_session
+from walld.engine.entries import event_line, events_of
+from walld.sessions.events import KNOWN, Event
+from walld.sessions.imported import settled_there, untold, untold_files
+from walld.sessions.projections import PROJECTIONS, project
+from walld.sessions.state import SessionState
+
+SHA = "0" * 64
+RISK = {"tool": "t", "side_effect": "read", "resume_policy": "never-rerun"}
+LEAST: dict[str, dict[str, Any]] = {
+    "message": {"role": "user"},
+    "message_edit": {"messages": [{"role": "user", "content": "x"}]},
+    "undo": {"n": 1},
+    "label": {"target": "e1"},
+    "branch_summary": {"target": "e1", "text": "x"},
+    "setting": {"key": "k", "value": 1},
+    "model_change": {"model": "m"},
+    "compaction": {"replacement": [{"role": "user", "content": "x"}]},
+    "leaf": {"target": "e1"},
+    "forked": {"session": "s"},
+    "turn_submitted": {"message_id": "m", "content": "x"},
+    "turn_assistant_started": {"stream_id": "r"},
+    "turn_interrupted": {"reason": "x"},
+    "tool_intent": {"call_id": "c2", **RISK},
+    "tool_decision": {"call_id": "c", "verdict": "ask"},
+    "tool_approval": {"call_id": "c", "state": "asked"},
+    "tool_started": {"call_id": "c"},
+    "tool_finished": {"call_id": "c"},
+    "artifact": {"sha256": SHA, "size": 1, "media_type": "a/b"},
+    "app.x": {},
+}
+"""What each type must hold; the others nothing."""
+MORE = (
+    *("_artifact", "_foreign", "_message_id", "_turn", "_wal_stream", "_wal_seq", "tool_calls"),
+    *("tool_call_id", "tool_results", "attachments", "result", "arguments", "reasoning", "by"),
+)
+FIELDS = sorted({field.name for fields in KNOWN.values() for field in fields} | set(MORE))
+VALUES: tuple[Any, ...] = ("e1", {}, [7])
+
+
+@pytest.mark.parametrize("kind", sorted({*KNOWN, "app.x"}))
+def test_a_field_that_a_type_does_not_know_ends_no_view(kind: str) -> None:
+    taken = 0
+    for name in FIELDS:
+        for value in VALUES:
+            log = Log()
+            log.say("user", "first")
+            log.submit("t1")
+            log.add("tool_intent", {"call_id": "c", **RISK}, turn="t1")
+            turn = "t2" if kind == "turn_submitted" else "t1"
+            payload = {name: value} | LEAST.get(kind, {}) | {name: value}
+            if log.offer(kind, payload, turn=turn) is not None:
+                continue
+            taken += 1
+            _look_at(log.events, (kind, name, value))
+    assert taken > len(FIELDS), "most are kept"
+
+
+def _look_at(events: list[Event], what: object) -> None:
+    for view in PROJECTIONS:
+        try:
+            json.dumps(project(view, events, {}))
+        except Exception as error:
+            raise AssertionError(f"{view} of {what}: {error!r}") from error
+    state = SessionState()
+    for event in events:
+        state.apply(event)
+    assert SessionState.from_base(state.to_base()).last_seq == state.last_seq
+    lines = [event_line(one, json.dumps(one.payload).encode(), b"\0" * 16) for one in events]
+    project("resume", events_of(forked_session(lines, wire.Fork(1, "s", "f"), 0, 5).lines), {})
+    untold(events, events[-1].seq, events[:-1])
+    settled_there(events, events[-1].seq, events[:-1])
+    untold_files(events, events[:-1])
