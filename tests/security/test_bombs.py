@@ -243,6 +243,7 @@ while True:
 
 def test_who_claims_losses_and_sends_garbage_fills_no_log(tmp_path: Path) -> None:
     """A line was written for each on the loop: 20 MB in 5 s, and an honest ack took 4 s."""
+    since = time.monotonic()
     with Daemon(tmp_path) as own, Healthy(own) as healthy:
         hostile = subprocess.Popen(
             [sys.executable, "-c", CLAIMS_AND_GARBAGE, own.socket_path],
@@ -257,7 +258,6 @@ def test_who_claims_losses_and_sends_garbage_fills_no_log(tmp_path: Path) -> Non
                 at = time.monotonic()
                 healthy.say(".")
                 most = max(most, time.monotonic() - at)
-            seconds = time.monotonic() - begun
         finally:
             hostile.kill()
             hostile.wait()
@@ -265,11 +265,12 @@ def test_who_claims_losses_and_sends_garbage_fills_no_log(tmp_path: Path) -> Non
         print(f"\nbeside one that claims losses: at most {most * 1000:.0f} ms")
         with Peer(own, "query") as asking:
             metrics = msgspec.msgpack.decode(asking.ask(wire.Metrics(1)), type=str)
+    seconds = time.monotonic() - since
     lines = (tmp_path / "log").read_text().splitlines()
     claimed = sum("lost_acked: " in line for line in lines)
     closed = sum("closed: " in line for line in lines)
     found = re.search(r"^walld_lost_acked_total (\S+)$", metrics, re.M)
     assert found is not None
-    assert float(found[1]) > 2**32 * claimed > 0, "all are counted"
+    assert float(found[1]) >= 2**31 * claimed > 0, "all are counted"
     assert 0 < claimed <= limits.LOST_LINES_MAX * (seconds + 2)
     assert 0 < closed <= LINES_A_SECOND_MAX * (seconds + 2)
