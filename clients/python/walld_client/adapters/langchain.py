@@ -112,12 +112,12 @@ class WalldCallback(BaseCallbackHandler):
         self, serialized: Any, messages: Any, *, run_id: UUID, **about: Any
     ) -> None:
         """A chat model is asked, and told what tools gave back."""
+        self._begin(run_id, **about)
         place = self._place_of(about.get("parent_run_id"))
         for message in reversed(messages[0] if messages else ()):
             if message.type != "tool":
                 break
             self._board.settle(place, message.tool_call_id)
-        self._begin(run_id, **about)
 
     @safely
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **about: Any) -> None:
