@@ -13,10 +13,11 @@ from adapters.replay import Replay
 from adapters.trial import wants
 
 wants("langchain", "langchain-openai", "langgraph")
-agents, messages, tools, openai, memory, types = map(
+agents, middleware, messages, tools, openai, memory, types = map(
     importlib.import_module,
     (
         "langchain.agents",
+        "langchain.agents.middleware",
         "langchain_core.messages",
         "langchain_core.tools",
         "langchain_openai",
@@ -90,3 +91,36 @@ def test_a_tool_that_answers_by_a_command(
     told = [one.content for one in done["messages"] if one.type == "tool"]
     assert told == ["4 in Oslo", "4 in Rome"]
     assert calls(walld, ids[0]) == [("done", one) for one in told]
+
+
+@pytest.mark.parametrize("fails", [2, 9])
+def test_a_tool_that_is_tried_again(
+    walld: walld_client.Client, agent: Callable[..., Any], fails: int
+) -> None:
+    """What the model is told counts, and with it the reply ends; not what came before."""
+    left = {"Oslo": fails, "Rome": 0}
+
+    @tools.tool
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        left[city] -= 1
+        if left[city] >= 0:
+            raise ValueError(f"no weather of {city}")
+        return f"{city} is dry"
+
+    ids: list[str] = []
+    ends: list[str] = []
+
+    def begun(stream_id: str) -> None:
+        reply = walld.recover(stream_id=ids[0]) if ids else None
+        ends.extend([] if reply is None else [reply.status])
+        ids.append(stream_id)
+
+    again = middleware.ToolRetryMiddleware(max_retries=3, initial_delay=0.0, jitter=False)
+    config = {"callbacks": [callback(walld, "graphs", on_reply=begun)]}
+    state = agent(weather, middleware=[again]).invoke(QUESTION, config)
+    first = ("done", "Oslo is dry") if fails == 2 else ("failed", "ValueError: no weather of Oslo")
+    assert calls(walld, ids[0]) == [first, ("done", "Rome is dry")]
+    told = [one.content for one in state["messages"] if one.type == "tool"]
+    assert ("Oslo is dry" in told) == (fails == 2)
+    assert (ends, len(ids)) == (["complete"], 2)

@@ -531,3 +531,35 @@ def test_a_call_that_is_rejected_has_what_the_model_is_told(
     assert (calls[0].result, started([first])) == ("nobody in Oslo", ["call_a"])
     assert "not approved" in calls[1].result
     assert (first.status, second.status) == ("complete", "complete")
+
+
+@each_way
+@each_wire
+def test_the_end_of_a_run_that_asks_no_model_behind_a_call(
+    walld: walld_client.Client,
+    agent_of: Callable[..., Any],
+    loop: asyncio.Runner,
+    wire: str,
+    what: str,
+) -> None:
+    """No hook tells the result of a call that a guardrail rejects: with the run its reply ends all
+    the same, also where the program holds what the run gave."""
+    session = f"ended {wire} {what}"
+
+    @agents.tool_input_guardrail  # type: ignore[untyped-decorator]
+    def never(data: Any) -> Any:
+        return agents.ToolGuardrailFunctionOutput.reject_content("not this")
+
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return city
+
+    tool = agents.function_tool(weather, tool_input_guardrails=[never])
+    agent = agent_of(wire, "tool", tool).clone(tool_use_behavior="stop_on_first_tool")
+    given = loop.run(go(agent, hooks_of(walld, session), what))
+    assert given.final_output == "not this"
+    (reply,) = walld.recover_all(session)
+    calls = [one for one in reply.segments if one.kind == "tool"]
+    outcomes = [("not this", "done")] * 2 if what == "tee" else [(None, "unknown")] * 2
+    assert [(one.result, one.outcome) for one in calls] == outcomes
+    assert (reply.status, started([reply])) == ("complete", [])

@@ -17,7 +17,7 @@ import * as offline from "./offline.ts";
 import * as opaque from "./opaque.ts";
 import { repliesOf, type PartialReply } from "./partial.ts";
 import { PRODUCER } from "./producer.ts";
-import { Query, knock, type Asks } from "./query.ts";
+import { Absent, Query, knock, type Asks } from "./query.ts";
 import type { Redact } from "./redact.ts";
 import { Reply, type Info } from "./reply.ts";
 import { Session } from "./session.ts";
@@ -172,7 +172,7 @@ export class Client {
     const { connected, backlog, sent, socket } = this.stats();
     if (refusal !== undefined && !this.link.isWelcome) {
       const said = refusal instanceof Error ? refusal.message : String(refusal);
-      const why = said.startsWith("no walld") ? said : path === "" ? `no walld: ${said}` : `at ${path} ${said}`;
+      const why = refusal instanceof Absent ? said : path === "" ? `no walld: ${said}` : `at ${path} ${said}`;
       return `not recoverable: ${why}; ${backlog} events wait in memory`;
     }
     if (connected && backlog === 0) return `recoverable: walld at ${socket} has taken all ${sent} events`;

@@ -57,6 +57,9 @@ class Stale extends Unavailable {}
 /** The daemon still reads its log. Nothing of the request was done: it may be asked again. */
 class Recovering extends Unavailable {}
 
+/** Nobody listens there, and the message says so. */
+export class Absent extends Unavailable {}
+
 /** No answer came in time. */
 class Late extends Unavailable {}
 
@@ -315,7 +318,7 @@ function unreachable(path: string, error: NodeJS.ErrnoException): Unavailable {
   if (error.syscall !== "connect") {
     return new Stale(`the connection to walld at ${path} is gone: ${error.message}`, { cause: error });
   }
-  return new Unavailable(`no walld at ${path}: ${error.message} (errno ${error.errno}, ${where})`, {
+  return new Absent(`no walld at ${path}: ${error.message} (errno ${error.errno}, ${where})`, {
     cause: error,
   });
 }
@@ -323,5 +326,5 @@ function unreachable(path: string, error: NodeJS.ErrnoException): Unavailable {
 function asUnavailable(error: unknown): Error {
   if (error instanceof Unavailable) return error;
   const text = error instanceof Error ? error.message : String(error);
-  return new Unavailable(`no walld: ${text}`, { cause: error });
+  return new Absent(`no walld: ${text}`, { cause: error });
 }

@@ -13,7 +13,14 @@ import { Link } from "./link.ts";
 import { CLOSE_MS } from "./limits.ts";
 import { findSocket } from "./socketPath.ts";
 
-const links = new Map<string, { link: Link; users: number }>();
+interface Shared {
+  readonly link: Link;
+  users: number;
+  /** Events that were waited for when the event loop ran empty. */
+  eventsWaitedFor: number;
+}
+
+const links = new Map<string, Shared>();
 let isHooked = false;
 
 /** The link to `socket` (undefined: wherever it is found). The first who joins sets its bound. */
@@ -21,19 +28,30 @@ export function join(socket: string | undefined, backlogBytesMax: number): Link 
   const key = socket ?? "";
   let shared = links.get(key);
   if (shared === undefined) {
-    shared = { link: new Link(() => findSocket(socket), backlogBytesMax), users: 0 };
+    shared = { link: new Link(() => findSocket(socket), backlogBytesMax), users: 0, eventsWaitedFor: 0 };
     links.set(key, shared);
   }
   if (!isHooked) {
     isHooked = true;
-    process.once("beforeExit", () => {
-      failAll();
-      for (const { link } of links.values()) void link.flush(CLOSE_MS);
-    });
+    process.on("beforeExit", lastWords);
     process.once("exit", failAll);
   }
   shared.users += 1;
   return shared.link;
+}
+
+/**
+ * Comes again where anything has gone on behind it: the wait itself, or a program that says more then. What
+ * was waited for once is not again: a daemon that takes nothing would hold the program for ever.
+ */
+function lastWords(): void {
+  failAll();
+  for (const shared of links.values()) {
+    const { events } = shared.link.registry;
+    if (events === shared.eventsWaitedFor) continue;
+    shared.eventsWaitedFor = events;
+    void shared.link.flush(CLOSE_MS);
+  }
 }
 
 function failAll(): void {

@@ -1,14 +1,15 @@
 /**
  * A program that ends by itself right after it has spoken. Arguments: socket, session, and `exit` to
  * leave by process.exit(), `worker` to speak in two worker threads, `late` to speak once the first
- * connection has ended, `flood` to say more than a kernel takes, `ask` to ask more than it takes, too.
+ * connection has ended, `again` to do so once more when the event loop has run empty, `flood` to say more
+ * than a kernel takes, `ask` to ask more than it takes, too.
  */
 
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Worker, isMainThread, workerData } from "node:worker_threads";
 
-import { connect } from "walld-client";
+import { connect, type Reply } from "walld-client";
 
 const [socket, session, how] = process.argv.slice(2);
 
@@ -18,7 +19,7 @@ if (isMainThread && how === "worker") {
   const name = isMainThread ? session! : `${session}-${workerData as string}`;
   const client = connect(socket);
   const reply = client.reply(name);
-  if (how === "late") {
+  const lost = async (): Promise<void> => {
     let wasThere = false;
     for (;;) {
       const { connected, reconnects } = client.stats();
@@ -26,7 +27,12 @@ if (isMainThread && how === "worker") {
       wasThere ||= connected;
       await sleep(1);
     }
-  }
+  };
+  const speak = (spoken: Reply): void => {
+    for (let n = 1; n <= 1000; n += 1) spoken.token(`${n} ${how === "flood" ? "x".repeat(2000) : ""}`);
+    spoken.cancel("done");
+  };
+  if (how === "late") await lost();
   if (how === "ask") {
     await client.session(name).append("x");
     console.log("asking");
@@ -35,7 +41,7 @@ if (isMainThread && how === "worker") {
     const asked = Array.from({ length: 4 }, () => client.session(name).append("x", { text }, { timeoutMs: 300 }));
     await Promise.allSettled(asked);
   }
-  for (let n = 1; n <= 1000; n += 1) reply.token(`${n} ${how === "flood" ? "x".repeat(2000) : ""}`);
-  reply.cancel("done");
+  speak(reply);
+  if (how === "again") process.once("beforeExit", () => void lost().then(() => speak(client.reply("again"))));
   if (how === "exit") process.exit(0);
 }

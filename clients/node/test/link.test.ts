@@ -177,6 +177,17 @@ test("a program that ends while its daemon is away for a moment waits for it", a
   assert.equal(heard[1]!.at(-1)!.is, "End");
 });
 
+test("a program that says more once its event loop has run empty waits for it again", async (t) => {
+  const { path, heard } = await peer(t, (socket, word, connection) => {
+    if (connection === 1 && word.is === "End") socket.destroy();
+  });
+  const program = new Program("./brief.js", [path, "first", "again"]);
+  assert.equal(await program.ended(), 0, program.stderr);
+  const starts = heard[1]?.filter((one) => one.is === "Start") as unknown as { session_id: string }[];
+  assert.equal(starts?.at(-1)?.session_id, "again");
+  assert.equal(heard[1]!.at(-1)!.is, "End");
+});
+
 /** The memory behind all frames that a client holds. */
 function memoryOf(client: Client): number {
   const { endings, sent, outgoing, kept, waiting } = client["link"].backlog as unknown as Record<string, Iterable<Held>>;

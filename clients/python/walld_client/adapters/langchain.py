@@ -111,8 +111,13 @@ class WalldCallback(BaseCallbackHandler):
     def on_chat_model_start(
         self, serialized: Any, messages: Any, *, run_id: UUID, **about: Any
     ) -> None:
-        """A chat model is asked."""
+        """A chat model is asked, and told what tools gave back."""
         self._begin(run_id, **about)
+        place = self._place_of(about.get("parent_run_id"))
+        for message in reversed(messages[0] if messages else ()):
+            if message.type != "tool":
+                break
+            self._board.settle(place, message.tool_call_id)
 
     @safely
     def on_llm_start(self, serialized: Any, prompts: Any, *, run_id: UUID, **about: Any) -> None:
@@ -256,18 +261,22 @@ class WalldCallback(BaseCallbackHandler):
 
     @safely
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
-        """A tool has failed; or LangGraph has stopped it, to run it again: its call stays open."""
+        """A tool has failed, and may be run again (ToolRetryMiddleware); or LangGraph has stopped
+        it, to run it again: its call stays open.
+        """
         if _is_control_flow(error):
             self._leave(run_id)
             return
         text = f"{type(error).__name__}: {error}"
-        self._ended(run_id, self._tools.get(run_id, (None,))[0], text, True)
+        self._ended(run_id, self._tools.get(run_id, (None,))[0], text, True, may_change=True)
 
-    def _ended(self, run_id: UUID, call_id: str | None, result: Any, failed: bool) -> None:
+    def _ended(
+        self, run_id: UUID, call_id: str | None, result: Any, failed: bool, may_change: bool = False
+    ) -> None:
         if (place := self._places.get(run_id)) is not None:
             given, own = self._tools.get(run_id, (None, None))
             by = own if call_id == given else call_id
-            self._board.tool_result(place, by, result, failed=failed)
+            self._board.tool_result(place, by, result, failed=failed, may_change=may_change)
         self._leave(run_id)
 
     # --- runs ---

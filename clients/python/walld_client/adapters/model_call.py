@@ -8,6 +8,8 @@ A framework runs the tools itself and shows their results by call id, after the 
 the reply ends when the last of its calls has its result, or when the run they belong to ends;
 what is open then stays open, and is `unknown` to whoever reads it. The provider's finish is said
 when it comes, not then: a reply that is killed among its tools says that its text was whole.
+Where a result may change, because the tool that has failed may be run again, it has one once the
+model is told of it.
 
 Call ids are a server's and not unique (`call_0`): two users who run at once may have the same. So
 a result goes to the call that waits for it in its own run, and where runs lie in runs (`Place`) to
@@ -54,13 +56,15 @@ def safely(method: Callable[..., None]) -> Callable[..., None]:
 class _Waits:
     """A call without a result."""
 
-    __slots__ = ("given", "has_started", "name")
+    __slots__ = ("given", "has_started", "is_told", "name")
 
     def __init__(self, given: str, name: str) -> None:
         self.given = given
         """Its provider's id, which another call may have too."""
         self.name = name
         self.has_started = False
+        self.is_told = False
+        """It has a result, and another one may take its place."""
 
 
 class ModelCall:
@@ -132,8 +136,8 @@ class ModelCall:
     def tool_started(self, call_id: str, name: str | None) -> str:
         """A tool begins to run: what its call, by the provider's id, is called in the reply."""
         calls = self._calls_of(call_id, name)
-        own = next((one for one in calls if not self.waiting[one].has_started), None)
-        own = own or (calls[0] if calls else call_id)
+        calls.sort(key=lambda one: (self.waiting[one].has_started, not self.waiting[one].is_told))
+        own = calls[0] if calls else call_id
         if own in self.waiting:
             self.waiting[own].has_started = True
         self.event("tool_started", {"call_id": own, "name": call_name(name)})
@@ -177,11 +181,24 @@ class ModelCall:
         own = next(iter(self._calls_of(call_id, name)), call_id)
         if reply is not None:
             seq = reply.tool_result(result, call_id=own, failed=failed, **info)
-        if own is not None and not may_change:
+        if may_change and own in self.waiting:
+            self.waiting[own].is_told = True
+        elif own is not None and not may_change:
             self.waiting.pop(own, None)
         if self.is_over and not self.waiting:
             self.close()
         return seq
+
+    def told(self, call_id: str) -> list[str]:
+        """Calls of this id whose result may change."""
+        return [own for own in self._calls_of(call_id, None) if self.waiting[own].is_told]
+
+    def settle(self, call_id: str) -> None:
+        """Their results do not change any more."""
+        for own in self.told(call_id):
+            self.waiting.pop(own, None)
+        if self.is_over and not self.waiting:
+            self.close()
 
     def event(self, kind: str, payload: object = None) -> int:
         """As `Reply.event`."""
@@ -285,6 +302,15 @@ class Board:
                 result, call_id=call_id, name=name, failed=failed, may_change=may_change
             )
         return call is not None
+
+    def settle(self, place: Place, call_id: str) -> None:
+        """A model of this place is told a call's result: no other one takes its place any more."""
+        with self._lock:
+            found = {one: _shared(place, one.place) for one in self._waiting if one.told(call_id)}
+        depth = max(found.values(), default=0)
+        nearest = [one for one, at in found.items() if depth and at == depth]
+        if len(nearest) == 1:
+            nearest[0].settle(call_id)
 
     def _find(self, place: Place, call_id: str | None) -> ModelCall | None:
         """The one call that waits for it nearest to this place, in the same run."""

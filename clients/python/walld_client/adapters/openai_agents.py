@@ -17,8 +17,10 @@ A tool's context is another one than its model's. Its run is told by the very ob
 which Agents hands on from the answer to the tool; where a run goes on that was interrupted, by a
 copy of it, equal to the response's id; or else by the usage, which a run's contexts share.
 
-No hook tells the result of a handoff's call, of one that is rejected, or of some tools. The events
-do of a run's own, and so does what the next model is told, unless an input filter leaves it out.
+No hook tells the result of a handoff's call, of one that is rejected (by whoever approves, or by a
+guardrail), or of some tools. The events do of a run's own, and so does what the next model is told,
+unless an input filter leaves it out. Without `tee`, and where no model is asked behind it
+(`stop_on_first_tool`), such a call stays open: the reply is complete all the same.
 
 The calls of a run that was interrupted wait as long as the program holds its result or state, also
 where that was teed: either holds what the model has answered. One that is approved behind that, in
@@ -176,8 +178,12 @@ class WalldHooks(RunHooks[Any]):
         return found[0] if len(found) == 1 else None
 
     @safely
-    def _run_ended(self, run: _Run) -> None:
-        self._board.run_ended(run.key)
+    def _agent_ended(self, context: Any) -> None:
+        """Its context is another one than its model's, as a tool's is."""
+        usage = getattr(context, "usage", None)
+        found = [run for run in self._runs.values() if run.usage is usage]
+        if len(found) == 1 and not found[0].is_teed:
+            self._board.run_ended(found[0].key)
 
     @safely
     def _tool_started(self, context: Any, tool: Any) -> None:
@@ -213,9 +219,7 @@ class WalldHooks(RunHooks[Any]):
 
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
         """The run is over."""
-        run = self._runs.get(id(context))
-        if run is not None and not run.is_teed:
-            self._run_ended(run)
+        self._agent_ended(context)
 
 
 class _Run:

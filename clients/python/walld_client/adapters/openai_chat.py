@@ -27,6 +27,7 @@ from typing import Any, Final
 from walld_client.adapters.call_names import CallNames
 from walld_client.adapters.openai_chunk import Choice, Chunk, Delta, index_of
 from walld_client.adapters.wire import (
+    EXTRA,
     Failure,
     Fold,
     Sink,
@@ -109,8 +110,10 @@ class ChatFold(Fold):
             if type(choice) is Choice:
                 index, delta, reason = choice.index or 0, choice.delta, choice.finish_reason
             else:  # attributes of LiteLLM's cost 0.8 us each
-                have = held(choice).get
-                index, delta, reason = have("index") or 0, have("delta"), have("finish_reason")
+                more = getattr(choice, EXTRA, None)
+                have = held(choice) if more else vars(choice)
+                delta, reason = have.get("delta"), have.get("finish_reason")
+                index = have.get("index") or 0
             if index:
                 index = index_of(index) or 0
             if delta is not None:
@@ -138,7 +141,16 @@ class ChatFold(Fold):
         return self.is_ended or bool(self._finished and is_over and self.complaint is None)
 
     def _said(self, delta: Any, sink: Sink) -> None:
-        content, reasoning, refusal, calls, function = _parts(delta)
+        # As `_parts`, which is one call more: for nearly all chunks, from cold caches.
+        if type(delta) is Delta:
+            content, refusal, calls = delta.content, delta.refusal, delta.tool_calls
+            reasoning, function = delta.reasoning_content or delta.reasoning, delta.function_call
+        else:
+            more = getattr(delta, EXTRA, None)
+            have = held(delta) if more else vars(delta)
+            content, refusal = have.get("content"), have.get("refusal")
+            reasoning = have.get("reasoning_content") or have.get("reasoning")
+            calls, function = have.get("tool_calls"), have.get("function_call")
         if reasoning and isinstance(reasoning, str):
             sink.reasoning(reasoning)
         if content:

@@ -166,6 +166,19 @@ class Recording:
         """The next event as the SDK made it, before the program sees it."""
         if self._is_done:
             return
+        fold, reply = self.progress.fold, self.reply
+        if fold is None or reply is None:
+            self._first_item(item)
+            return
+        # As `_take`, without a further call: nearly all events come here, from cold caches.
+        try:
+            fold.take(item, reply)
+        except Exception:
+            self._passed_over()
+        if fold.is_ended or fold.failure is not None:
+            self._guarded(self._over, fold)
+
+    def _first_item(self, item: Any) -> None:
         try:
             fold = self.progress.fold or fold_for(item)
             if fold is None:
@@ -242,7 +255,7 @@ class Recording:
         fold = self.progress.fold
         return self._body.complaint or (None if fold is None else fold.complaint)
 
-    def _guarded(self, act: Callable[..., None], *args: BaseException) -> None:
+    def _guarded(self, act: Callable[..., None], *args: object) -> None:
         try:
             act(*args)
         except Exception as error:
@@ -271,12 +284,19 @@ class Recording:
         try:
             fold.take(item, self.reply)
         except Exception:
-            self._unread += 1
-            if self._unread == 1:
-                _log.warning("an event of an answer is passed over", exc_info=True)
+            self._passed_over()
+        if fold.is_ended or fold.failure is not None:
+            self._over(fold)
+
+    def _passed_over(self) -> None:
+        self._unread += 1
+        if self._unread == 1:
+            _log.warning("an event of an answer is passed over", exc_info=True)
+
+    def _over(self, fold: Fold) -> None:
         if fold.failure is not None:
             self._fail(fold.failure)
-        elif fold.is_ended:
+        else:
             self._end()
 
     def _end(self) -> None:

@@ -69,13 +69,17 @@ def tee(stream: Any, reply: ReplyBase) -> Any:
     return stream if isinstance(reply, NullMixin) else made(Tee, stream, reply)
 
 
-_OWN: Final = frozenset({"_stream", "_reply", "_items", "_texts", "_recording", "_has_begun"})
+_OWN: Final = frozenset(
+    {"_stream", "_reply", "_items", "_texts", "_recording", "_has_begun", "_hear"}
+)
 
 
 class Tee:
     """A stream and its recording; made by `made`."""
 
     _kind: ClassVar[type[Tee]]
+    _hear: Callable[[Any], None]
+    """Records an event that is read; of the kind, or else `Recording.item` itself."""
 
     def __init__(self, stream: Any, reply: ReplyBase) -> None:
         self._stream = stream
@@ -83,6 +87,8 @@ class Tee:
         self._items: Any = None
         self._texts: Any = None
         self._recording = Recording(reply)
+        if not hasattr(type(self), "_hear"):  # else it would hold itself
+            self._hear = self._recording.item
         self._has_begun = False
         self._note_end()
 
@@ -142,9 +148,6 @@ class Tee:
             self._reply.step()
         else:
             self._reply.retry("the stream before it did not come to its end", step=True)
-
-    def _hear(self, item: Any) -> None:
-        self._recording.item(item)
 
     def _ended(self) -> None:
         if self._is_current():
@@ -209,7 +212,8 @@ class _Read(Tee):
         except BaseException as error:
             self._broke(error)
             raise
-        if self._is_current():
+        # What `_is_current` says of nearly all: a call costs some us where caches are cold.
+        if (self._has_begun and not self._recording.progress.is_superseded) or self._is_current():
             self._hear(item)
         return item
 
@@ -231,7 +235,7 @@ class _AsyncRead(Tee):
         except BaseException as error:
             self._broke(error)
             raise
-        if self._is_current():
+        if (self._has_begun and not self._recording.progress.is_superseded) or self._is_current():
             self._hear(item)
         return item
 

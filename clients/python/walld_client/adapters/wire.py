@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 __all__ = [
+    "EXTRA",
     "Failure",
     "Fold",
     "Sink",
@@ -156,13 +157,17 @@ def failure_of(error: object, fallback: str) -> Failure:
     return Failure(str(message or fallback), str(kind or "provider_error"), detail)
 
 
+EXTRA: Final = "__pydantic_extra__"
+"""Where pydantic's objects hold what is not declared of them."""
+
+
 def held(value: Any) -> dict[str, Any]:
     """What an SDK's object holds, by name: for what it may or may not have.
 
     To ask pydantic's for an attribute that is missing costs 3 us, of which a chunk has several.
     """
     have = vars(value)
-    more = getattr(value, "__pydantic_extra__", None)
+    more = getattr(value, EXTRA, None)
     return {**have, **more} if more else have
 
 
