@@ -51,11 +51,9 @@ def own(data: str, disk: Disk) -> Owner:
             Reserve(disk).lend(partial(note_gone, disk, WAL_DIR))
         except OSError as error:
             what = "make room" if error.errno in NO_ROOM else "see to that"
-            text = (
-                f"{error.strerror}: that cannot be noted there, and the next start would not know; "
-            )
+            text = f"{error.strerror}: no later start would know that it is gone: {what}, "
             path = f"{QUARANTINE_DIR}/{WAL_DIR}"
-            raise OSError(error.errno, f"{text}{what}, and start again", path) from error
+            raise OSError(error.errno, f"{text}and start again", path) from error
 
     owner = Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known, lost=lost)
     if owner.trouble is not None or (ids and owner.told.log_uuid != owner.log_uuid):
