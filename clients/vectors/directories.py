@@ -27,7 +27,7 @@ Case = dict[str, Any]
 
 def directories() -> list[Case]:
     """The vectors of `directories.json`."""
-    return [*_locks(), *_damaged_locks()]
+    return [*_locks(), *_damaged_locks(), *_planted()]
 
 
 def _case(name: str, why: str, lock: bytes | None, *paths: str, kept: bool | None = None) -> Case:
@@ -79,3 +79,16 @@ def _damaged_locks() -> Iterator[Case]:
     yield _case("spaces", why, b" " * len(record), THERE)
     replaced = record[:WRITTEN_AT].replace(b"%020d" % 5, b"%020d" % 6) + record[WRITTEN_AT:]
     yield _case("of_an_owner_before", "its line is written behind a later owner", replaced, THERE)
+
+
+def _planted() -> Iterator[Case]:
+    """Numbers that no log gets to: a daemon reads none of it."""
+    for name, segment_id, before_no in (
+        ("segment_beyond_all", 2**63, 7),
+        ("batch_beyond_all", 3, 2**40),
+        ("last_batch", 3, 2**40 - 1),
+    ):
+        case = _case(name, "no number is so high", None, kept=False if name[0] == "l" else None)
+        header = pack_segment_header(SegmentHeader(LOG, segment_id, before_no, 5))
+        case["files"][f"wal/{segment_id:020d}.wal"] = header.hex()
+        yield case

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 import walld_client
-from daemon_process import DaemonProcess
+from agents.process import MakeAgent
+from daemon_process import DaemonProcess, MakeDaemon
 from damaged_directory import (
     LOG,
     UID,
@@ -27,7 +28,7 @@ from damaged_directory import (
 )
 from walld_client.wire import messages as wire
 
-from walld.cli import main, survey
+from walld.cli import fsck, main, survey
 from walld.cli.offline import find
 from walld.disk.real import RealDisk
 from walld.partials.gone import done_with
@@ -415,6 +416,41 @@ def test_every_flip_and_every_length_is_taken_without_a_lie(
         if code == 0:
             assert whole.items() <= texts(new).items(), number
         shutil.rmtree(new)
+
+
+def test_beside_a_daemon_that_writes_meanwhile_it_says_so(
+    make_daemon: MakeDaemon,
+    make_agent: MakeAgent,
+    new: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    daemon = make_daemon("--reclaim-seconds", "0").start()
+    agent = make_agent(daemon)
+    agent.do("r = client.reply('session', stream_id='stream')")
+    agent.do("r.token('before'); assert r.drain(20, level='synced')")
+    daemon.restart()  # the first segment may go as soon as nothing in it is needed
+    inspect = fsck.inspect
+
+    def inspected(*arguments: Any) -> fsck.Report:
+        report = inspect(*arguments)
+        agent.do("r.token(' and meanwhile'); assert r.drain(20, level='synced')")
+        return report
+
+    command = ["salvage", str(daemon.data), "--to", str(new)]
+    monkeypatch.setattr(fsck, "inspect", inspected)
+    assert main(command) == 1
+    assert "in doubt: the log was written to while it was read" in capsys.readouterr().out
+    assert "was written to" in (new / "quarantine" / "salvage").read_text()
+    (reply,) = find(str(new)).replies
+    assert b"".join(part.text for part in reply.segments).startswith(b"before")
+
+    monkeypatch.undo()
+    daemon.kill()
+    shutil.rmtree(new)
+    assert main(command) == 0
+    assert texts(new) == {"stream": "before and meanwhile"}
+    agent.kill()
 
 
 def test_partials_of_two_logs_are_not_taken_for_one_reply(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -311,3 +312,40 @@ def test_a_write_that_hangs_pauses_agents_and_answers_whoever_asks(
     assert missing == client.stats().dropped
     reply.end()
     client.close()
+
+
+@needs_root
+def test_a_start_that_cannot_note_that_the_log_was_replaced_says_what_to_do(
+    small_disk: DaemonProcess, make_daemon: Callable[..., DaemonProcess]
+) -> None:
+    """Nothing may name the log that was there any less before it is noted that it is gone."""
+    other, daemon = make_daemon(), small_disk
+    for one in (other, daemon):
+        one.start().restart()
+        client = walld_client.connect(one.socket_path, timeout=PATIENCE_SECONDS)
+        reply = client.reply("s")
+        reply.token("of one log")
+        assert reply.drain(PATIENCE_SECONDS, "synced")
+        one.kill()
+        client.close(0)
+    for path in daemon.segments():
+        path.unlink()
+    for path in other.segments():
+        shutil.copy(path, daemon.data / "wal")
+    (daemon.data / "reserve").unlink()
+    ballast = daemon.data / "ballast"
+    with open(ballast, "wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    lock = (daemon.data / "LOCK").read_bytes()
+    daemon.start(wait=False)
+    assert daemon.ended() == 1
+    said = daemon.log_text().splitlines()[-1]
+    assert f"{daemon.data}/quarantine/wal: " in said
+    assert "make room" in said
+    assert "Traceback" not in daemon.log_text()
+    assert (daemon.data / "LOCK").read_bytes() == lock
+    ballast.unlink()
+    daemon.start()
+    with pytest.raises(walld_client.Unavailable, match="tell of damage"):
+        daemon.reader.recover("nobody")

@@ -1,6 +1,7 @@
 """The newest segment is taken away, or cut where a batch ends: no header behind it can tell.
 
-LOCK does (`disk/owner.py`): of each segment one batch, and the last of an orderly end.
+LOCK does (`disk/owner.py`): of each segment one batch, the last that a start has made durable, and
+the last of an orderly end.
 """
 
 from __future__ import annotations
@@ -52,6 +53,26 @@ def test_the_newest_segment_is_missed_while_others_stand(
     held.kill()
     lost.kill()
     spoil(daemon.segments()[-1])
+    is_missed(daemon)
+
+
+def test_what_a_start_has_made_durable_is_missed(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """Its daemon was killed before the sync: of that segment the next one has the first word."""
+    daemon = make_daemon().start()
+    held = say(daemon, make_agent, "held")
+    daemon.restart()
+    lost = make_agent(daemon)
+    lost.do("r = client.reply('session-lost', stream_id='lost')")
+    lost.do("r.token('x'); assert r.drain(20, level='written')")
+    daemon.restart()
+    lost.do("assert r.drain(20, level='synced')")
+    daemon.kill()
+    held.kill()
+    lost.kill()
+    for segment in daemon.segments()[-2:]:
+        segment.unlink()
     is_missed(daemon)
 
 

@@ -185,7 +185,9 @@ numbers = st.one_of(
     st.integers(0, 2**32 - 1),
 )
 rows = st.tuples(
-    st.one_of(numbers, st.sampled_from([2**32, 2**64 - 1])).map(lambda number: number or 1),
+    st.one_of(numbers, st.sampled_from([2**32, layout.STREAM_NO_MAX])).map(
+        lambda number: number or 1
+    ),
     numbers,
     numbers,
     st.integers(0, 255),

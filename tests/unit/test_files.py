@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from wal_files import LOG, batch_of
 
+from walld.disk.medium import Storage
 from walld.disk.real import RealDisk, RealFile
+from walld.disk.simulated import SimulatedDisk
 from walld.wal.files import SegmentFiles, SegmentGone
 from walld.wal.layout import SEGMENT_HEADER_BYTES, segment_name
 from walld.wal.scan import LogScan
@@ -173,3 +176,35 @@ def test_an_unreadable_one_is_set_aside(files: SegmentFiles, disk: CountingDisk)
     assert not path_of(disk, 1).exists()
     assert (Path(disk.root) / "quarantine" / segment_name(1)).exists()
     assert disk.synced_dirs[-2:] == ["quarantine", "wal"], "there before it is not here"
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        lambda files: files.copy_aside(1, SEGMENT_HEADER_BYTES, 8),
+        lambda files: files.note_missing(3, 5, "missing"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_copy_whose_name_was_not_durable_yet_is_when_it_is_kept_again(
+    keep: Callable[[SegmentFiles], None], seed: int
+) -> None:
+    """The process that made it was killed between the rename and the sync of quarantine/."""
+    storage = Storage(Random(seed))
+    files = SegmentFiles(SimulatedDisk(storage), LOG)
+    for name in ("wal", "quarantine"):
+        files.disk.make_dir(name)
+    files.create(1, 0, 1)
+    files.write(1, batch_of(1, [b"words"]), 0, SEGMENT_HEADER_BYTES)
+    files.sync([1])
+    storage.fail = lambda verb, path: errno.EIO if (verb, path) == ("sync_dir", "quarantine") else 0
+    with pytest.raises(OSError, match="Input/output error"):
+        keep(files)
+    (kept,) = storage.folder("quarantine").entries
+    storage.kill()
+
+    storage.fail = lambda _verb, _path: 0
+    keep(SegmentFiles(SimulatedDisk(storage), LOG))
+    storage.cut_power()
+
+    assert list(storage.folder("quarantine").entries) == [kept]

@@ -306,3 +306,25 @@ def test_one_that_is_deleted_between_the_log_and_its_file_is_no_damage(
     code = main(["fsck", str(made.path), "--json"])
     report = json.loads(capsys.readouterr().out)
     assert (code, report["state"], report["sessions"]) == (0, "clean", [])
+
+
+def test_a_damaged_one_that_grows_meanwhile_is_looked_at_twice(
+    made: DamagedDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look reads the whole log: twenty of them for each such session would be too long."""
+    all_lines = lines(40)
+    store = LedgerStore(made.disk)
+    store.append(UID, SESSION, 1, all_lines[:5])
+    flip(events_of(made.path), len(header_line(UID, SESSION)) + len(all_lines[0]) + 20)
+    looks, scan = [], survey.scan
+
+    def grows(*given: Any) -> None:
+        scan(*given)
+        at = 5 + len(looks)
+        looks.append(given[2])
+        with events_of(made.path).open("ab") as file:
+            file.write(all_lines[at])
+
+    monkeypatch.setattr(survey, "scan", grows)
+    assert main(["fsck", str(made.path)]) == 2
+    assert looks.count("reading the log again") == 1

@@ -161,7 +161,7 @@ def test_a_later_version_is_told_from_damage() -> None:
 
 
 def test_segment_names_sort_as_ids_do() -> None:
-    ids = [1, 9, 10, 11, 99, 2**63]
+    ids = [1, 9, 10, 11, 99, layout.SEGMENT_ID_MAX]
     names = [layout.segment_name(item) for item in ids]
     assert names == sorted(names)
     assert [layout.parse_segment_name(item) for item in names] == ids

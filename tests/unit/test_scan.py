@@ -50,12 +50,12 @@ BOUNDARIES = [0, 255, 256, 65_535, 65_536, 2**32 - 1]
 @pytest.mark.parametrize(
     ("stream_no", "first_seq", "last_seq", "size"),
     [
-        *[(max(number, 1), 0, 1, 3) for number in [*BOUNDARIES, 2**32, 2**64 - 1]],
+        *[(max(number, 1), 0, 1, 3) for number in [*BOUNDARIES, 2**32, layout.STREAM_NO_MAX]],
         *[(1, number, number, 3) for number in BOUNDARIES],
         *[(1, 0, number, 3) for number in BOUNDARIES],
         *[(1, 2**32 - 1 - number, 2**32 - 1, 3) for number in BOUNDARIES],
         *[(1, 0, 1, number) for number in BOUNDARIES[:-1]],
-        (2**64 - 1, 2**31, 2**32 - 1, 65_536),
+        (layout.STREAM_NO_MAX, 2**31, 2**32 - 1, 65_536),
     ],
 )
 @pytest.mark.parametrize("company", [0, 1, 2])
@@ -186,6 +186,10 @@ def test_memory_is_one_window_whatever_the_length_says() -> None:
         (1, b"\1" + bytes(11), 1, BatchKind.RECORDS, 0b00_00_11_00),
         (1, b"\1" + bytes(11), 1, BatchKind.RECORDS, 0b00_11_00_00),
         (1, b"\1" + bytes(11), 1, BatchKind.RECORDS, 0b11_00_00_00),
+        # Numbers that nobody gets to: of a batch, in a settled row, of a stream.
+        (layout.BATCH_NO_MAX + 1, b"\1\0\0\0\0" + bytes(3), 1, BatchKind.RECORDS, 0),
+        (1, layout.settled.pack(1, 64, 1, layout.BATCH_NO_MAX + 1, 1, 0), 1, BatchKind.SETTLED, 0),
+        (1, (layout.STREAM_NO_MAX + 1).to_bytes(8, "little") + bytes(4), 1, BatchKind.RECORDS, 3),
     ],
 )
 def test_a_batch_that_contradicts_itself_is_a_hole(
@@ -211,7 +215,7 @@ def scanned_batches(raw: bytes) -> tuple[list[int], int]:
 
 def test_an_entry_of_that_size_is_read_where_the_stream_number_has_eight_bytes() -> None:
     """The counterpart of the above: the same bytes are good under a width that may be."""
-    payload = b"\1" + bytes(11)
+    payload = layout.STREAM_NO_MAX.to_bytes(8, "little") + bytes(4)
     header = BatchHeader(BatchKind.RECORDS, 0b11, 1, 0, len(payload), 1, crc32(payload))
     raw = layout.pack_batch_header(header, layout.segment_seed(LOG, 1), 64) + payload
     assert scanned_batches(raw) == ([1], 0)

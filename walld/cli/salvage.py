@@ -7,7 +7,8 @@ ever; reading it (`gather.py`); naming the damage (`fsck.py`); the account (`sal
 Every reply that is not released becomes a partial, under its own ids: a daemon that starts there
 takes the log as new and serves them like any other. What nobody can ask for goes to quarantine/.
 First of all stands there that this has not come to its end: a salvage that was killed, or found no
-room, leaves a directory whose daemon proves nothing by what is missing (P11).
+room, leaves a directory whose daemon proves nothing by what is missing (P11). So does one beside
+a daemon that wrote meanwhile: what it took is of no one instant, and that is said.
 Sessions are `session_salvage.py`'s.
 """
 
@@ -46,6 +47,10 @@ __all__ = ["run"]
 NOTE: Final = f"{QUARANTINE_DIR}/salvage"
 """What could not be taken; until the end that there is an end to come."""
 
+_WENT_ON: Final = (
+    "the log was written to while it was read: what came meanwhile is not here, and what was "
+    "released may be; stop the daemon and salvage again"
+)
 PROGRESS_REPLIES_MIN = 100
 """Each is synced with its directories: from so many on it takes long enough for a bar."""
 
@@ -56,10 +61,11 @@ def run(options: argparse.Namespace) -> int:
         disk = PatientDisk(real)
         survey.check_directory(disk)
         _check_target(options.directory, options.to)
+        before = _segments(disk)
         report = fsck.inspect(disk, options.directory)
         with RealDisk(options.to) as target:
             account = Account(options.directory, options.to)
-            _Salvage(disk, target, account).run(report)
+            _Salvage(disk, target, account).run(report, before)
     if options.json:
         print(as_json(asdict(account)))
     else:
@@ -82,6 +88,11 @@ def _check_target(directory: str, to: str) -> None:
         raise ConfigError(f"--to {to} {text}: name another place")
 
 
+def _segments(disk: Disk) -> set[tuple[str, int]]:
+    """Names and lengths: any write that adds something shows there."""
+    return {(entry.name, entry.size) for entry in survey.entries(disk, WAL_DIR)}
+
+
 class _Salvage:
     """One run, from one directory into the other."""
 
@@ -100,8 +111,10 @@ class _Salvage:
         self._has: dict[int, list[ranges.Range]] = {}
         """Stream number -> seqs that were taken, of streams that lost something."""
 
-    def run(self, report: fsck.Report) -> None:
-        """Take everything, then say what of the report is still missing."""
+    def run(self, report: fsck.Report, before: set[tuple[str, int]]) -> None:
+        """Take everything, then say what of the report is still missing. before: the segments when
+        the first look was taken.
+        """
         self._target.make_dir(QUARANTINE_DIR)
         unfinished = "salvage has not come to its end: not all that could be taken is here\n"
         self._target.replace(NOTE, unfinished.encode())
@@ -128,6 +141,7 @@ class _Salvage:
             self._account.unread.append(f"{damaged.path}: {damaged.why}")
             self._set_aside(damaged.path, damaged.why)
         doubts = [*report.notes, *([gathering.doubt] if gathering.doubt else [])]
+        doubts += [] if _segments(self._disk) == before else [_WENT_ON]
         self._account.doubts = list(dict.fromkeys(doubts))
         self._account.released_partials = gathering.released
         self._account.tombstones_doubted = gathering.tombstones_doubted

@@ -89,7 +89,8 @@ def has_lines(found: list[SessionFound], begin: Begin, first_seq: int, last_seq:
 
 def steady(disk: Disk, log: LogLines, again: Callable[[], LogLines]) -> Iterator[SessionFound]:
     """The same as `sessions`, without their lines; each that is not whole was so when it and the
-    log were looked at again, too. again: what the log has by then.
+    log were looked at again, too: what is wrong with it, not how far it has got meanwhile.
+    again: what the log has by then.
     """
     hurt: dict[str, SessionFound] = {}
     for tries in range(survey.TAIL_TRIES):
@@ -97,7 +98,7 @@ def steady(disk: Disk, log: LogLines, again: Callable[[], LogLines]) -> Iterator
         before, hurt = hurt, {}
         for found in sessions(disk, again() if tries else log, only):
             found.lines, found.from_log = [], []
-            if found.state == "clean" or found == before.get(found.path):
+            if found.state == "clean" or _same_hurt(found, before.get(found.path)):
                 yield found
             else:
                 hurt[found.path] = found
@@ -105,6 +106,20 @@ def steady(disk: Disk, log: LogLines, again: Callable[[], LogLines]) -> Iterator
             return
         time.sleep(survey.TAIL_WAIT_SECONDS)
     yield from hurt.values()
+
+
+def _same_hurt(found: SessionFound, before: SessionFound | None) -> bool:
+    """Also where a daemon has written to it between the two looks: else each would need another."""
+    if before is None:
+        return False
+    hurts = [
+        (
+            *(one.state, one.session_id, one.trouble, one.torn_bytes, one.cut),
+            *(one.breaks, one.artifacts_damaged),
+        )
+        for one in (found, before)
+    ]
+    return hurts[0] == hurts[1]
 
 
 def sessions(

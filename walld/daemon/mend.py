@@ -17,13 +17,23 @@ from walld.daemon.rejoin import Pieces
 from walld.daemon.resync import resync
 from walld.daemon.telling import Bodies, Found, FoundSegment, quarantine, told
 from walld.disk.lock_record import EPOCH_MAX, LockRecord
+from walld.errors import FormatError
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.gone import GONE_PATH, done_with
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
 from walld.wal import ranges
 from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.index import LogIndex
-from walld.wal.layout import EPOCH_STREAMS_BITS, QUARANTINE_DIR, WAL_DIR, BatchKind, Settled
+from walld.wal.layout import (
+    BATCH_NO_MAX,
+    EPOCH_STREAMS_BITS,
+    QUARANTINE_DIR,
+    SEGMENT_ID_MAX,
+    STREAM_NO_MAX,
+    WAL_DIR,
+    BatchKind,
+    Settled,
+)
 from walld.wal.scan import LogScan, list_segments
 from walld.wal.unread import start_no
 from walld.wal.verdict import RENEWED
@@ -38,6 +48,8 @@ __all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 _log = logging.getLogger("walld.mend")
 
 _NO_LOCK = LockRecord(0, b"")
+_NUMBERS_LEFT_MIN = 1 << 20
+"""Of each kind, for a start to go on."""
 
 
 @dataclass(slots=True)
@@ -106,7 +118,8 @@ def mend(
     epoch: int = 1,
     lock: LockRecord = _NO_LOCK,
 ) -> Mended:
-    """Look at everything on disk. Only for the owner of the directory; blocks, raises OSError.
+    """Look at everything on disk. Only for the owner of the directory; blocks. Raises OSError, and
+    FormatError where no numbers are left: nothing may be acknowledged that no start would read.
 
     epoch: the owner's: it is in no number that was given before. lock: as it stood before:
     where a segment was durable one must be there, and so must the batch that it names, and the
@@ -130,6 +143,8 @@ def mend(
             segment = segments[segment_id] = FoundSegment(segment_id)
         segment.batches.append((batch.batch_no, batch.offset))
     verdict = log.verdict(lock.synced_no, lock.first_no)
+    _check_left("segment", max(ids, default=0), SEGMENT_ID_MAX)
+    _check_left("batch", verdict.reserved_no, BATCH_NO_MAX)
     uncopied = damage.report(SegmentFiles(disk, log_uuid), verdict)
     unnoted = [one for one in verdict.unsettled if one not in verdict.not_kept]
     if any(name != SESSIONS_DIR for name in unnoted_dirs):
@@ -204,9 +219,18 @@ def _last_stream_no(index: LogIndex, kept: list[int], epoch: int, doubt: str | N
     here, and gives fewer than 1 << EPOCH_STREAMS_BITS.
     """
     last_no = max([index.last_no, *kept])
-    if doubt is None:
-        return last_no
-    return max(last_no, min(epoch, EPOCH_MAX) << EPOCH_STREAMS_BITS)
+    if doubt is not None:
+        last_no = max(last_no, min(epoch, EPOCH_MAX) << EPOCH_STREAMS_BITS)
+    _check_left("stream", last_no, STREAM_NO_MAX)
+    return last_no
+
+
+def _check_left(what: str, last_no: int, most: int) -> None:
+    """A daemon never gets there; a file that somebody has made may say so."""
+    if last_no > most - _NUMBERS_LEFT_MIN:
+        text = f"a {what} has the number {last_no}, and no number is left up to {most}; no walld "
+        text += "wrote that: move it out of the directory (`walld dump` shows which it is)"
+        raise FormatError(f"{WAL_DIR}/: {text}")
 
 
 def _noted_as_gone(disk: Disk, name: str) -> bool:

@@ -93,7 +93,7 @@ class Opening:
                 await self._reclaimer.rescue(mended.not_synced)
                 await writer.settle(mended.not_synced.rows())
                 await syncer.sync_all()
-            writer.settled()
+            await writer.settled()
             await writer.tell_synced()  # damage from now on is none of what a crash leaves
             writer.starved = None
             self._engine.sealing.is_shut = False

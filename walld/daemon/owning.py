@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from walld.daemon.damage import note_gone
-from walld.daemon.reserve import Reserve
+from walld.daemon.reserve import NO_ROOM, Reserve
 from walld.disk.lock_record import EPOCH_MAX
 from walld.disk.owner import Owner
-from walld.wal.layout import WAL_DIR
+from walld.wal.layout import QUARANTINE_DIR, WAL_DIR
 from walld.wal.scan import good_headers, list_segments
 from walld.wal.whose import proven_uuid
 
@@ -47,7 +47,13 @@ def own(data: str, disk: Disk) -> Owner:
 
     def lost() -> None:
         _log.error("wal/ holds another log than LOCK names: it is taken; that one is lost")
-        Reserve(disk).lend(partial(note_gone, disk, WAL_DIR))
+        try:
+            Reserve(disk).lend(partial(note_gone, disk, WAL_DIR))
+        except OSError as error:
+            what = "make room" if error.errno in NO_ROOM else "see to that"
+            text = f"{error.strerror}: no later start would know that it is gone: {what}, "
+            path = f"{QUARANTINE_DIR}/{WAL_DIR}"
+            raise OSError(error.errno, f"{text}and start again", path) from error
 
     owner = Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known, lost=lost)
     if owner.trouble is not None or (ids and owner.told.log_uuid != owner.log_uuid):

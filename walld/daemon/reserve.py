@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from walld.disk.base import Disk
 
-__all__ = ["RESERVE_NAME", "Reserve"]
+__all__ = ["NO_ROOM", "RESERVE_NAME", "Reserve"]
 
 RESERVE_NAME = "reserve"
 _PIECE_BYTES = 256 * limits.KIB
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Reserve:
@@ -69,6 +69,6 @@ class Reserve:
         try:
             job()
         except OSError as error:
-            if error.errno not in _NO_ROOM or not self.spend():
+            if error.errno not in NO_ROOM or not self.spend():
                 raise
             job()

@@ -130,10 +130,12 @@ class Writer:
         for batch in settled_batches(self._engine.sealing.next_batch, rows):
             await self.write(self._engine.sealing.adopt(batch))
 
-    def settled(self) -> None:
+    async def settled(self) -> None:
         """All of that is synced: headers and LOCK may say how far it reaches, and from where on."""
-        self._synced_no_max = None
         self._owner.first_no = self._owner.first_no or self._engine.segments.begin_without(0)
+        synced_no = self._engine.sealing.synced_no
+        await self._thread.run(lambda: self._owner.begun(synced_no))
+        self._synced_no_max = None
 
     async def roll(self) -> None:
         """End the current segment; the next batch goes to a new one."""

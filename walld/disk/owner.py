@@ -125,6 +125,13 @@ class Marks:
             self._marked_id = marked_id
             self._mark(batch_no)
 
+    def begun(self, batch_no: int) -> None:
+        """A start has made everything up to that batch durable, what was never synced before too:
+        LOCK says so before anybody is told.
+        """
+        if batch_no > self._synced_no:
+            self._mark(batch_no)
+
     def ended(self, batch_no: int) -> None:
         """The last batch of an orderly end is durable: no word of it may go unnoticed."""
         if self._marked_id > 0:

@@ -173,7 +173,7 @@ class SegmentFiles:
     def copy_aside(self, segment_id: int, offset: int, length: int) -> None:
         """Copy damaged bytes to quarantine/, once, named by where they stood."""
         name = f"{segment_id:020d}.{offset}.{length}"
-        if any(entry.name == name for entry in self.disk.list_dir(QUARANTINE_DIR)):
+        if self._is_kept(name):
             return
         self.disk.make_dir(QUARANTINE_DIR)
         file = self.disk.open(self.path(segment_id))
@@ -185,11 +185,20 @@ class SegmentFiles:
     def note_missing(self, first_no: int, last_no: int, why: str) -> None:
         """Write down in quarantine/, once, that synced batches are nowhere: no bytes say it."""
         name = f"batches-{first_no}-{last_no}"
-        if any(entry.name == name for entry in self.disk.list_dir(QUARANTINE_DIR)):
+        if self._is_kept(name):
             return
         self.disk.make_dir(QUARANTINE_DIR)
         text = f"batches {first_no} to {last_no} were synced and are lost ({why})\n"
         self.disk.replace(f"{QUARANTINE_DIR}/{name}", text.encode())
+
+    def _is_kept(self, name: str) -> bool:
+        """It is there, durably: a process that was killed, or a sync that failed, may have left its
+        name to the next power cut, and what it tells of goes once it is kept.
+        """
+        if all(entry.name != name for entry in self.disk.list_dir(QUARANTINE_DIR)):
+            return False
+        self.disk.sync_dir(QUARANTINE_DIR)
+        return True
 
     def close(self) -> None:
         """Close every file."""

@@ -27,6 +27,7 @@ __all__ = [
     "BATCH_ALIGNMENT",
     "BATCH_HEADER_BYTES",
     "BATCH_MAGIC",
+    "BATCH_NO_MAX",
     "ENTRY_BYTES",
     "ENTRY_BYTES_MAX",
     "EPOCH_STREAMS_BITS",
@@ -37,6 +38,7 @@ __all__ = [
     "SEGMENT_MAGIC",
     "SEGMENT_VERSION",
     "SETTLED_BYTES",
+    "STREAM_NO_MAX",
     "WAL_DIR",
     "BatchHeader",
     "BatchKind",
@@ -77,8 +79,13 @@ EPOCH_STREAMS_BITS = 36
 that are given while something cannot be read are of an epoch of their own, so a reply that was
 begun anew has one of a later epoch."""
 RECORDS_MAX = 0xFFFF
-SEGMENT_ID_MAX = 2**63
-"""A file with a higher number is none of ours: the next start would have no id left."""
+SEGMENT_ID_MAX = 2**63 - 1
+"""A file with a higher number is none of ours."""
+BATCH_NO_MAX = 2**40 - 1
+"""An index has 40 bits for a batch number; at 1,000 a second they last for 34 years."""
+STREAM_NO_MAX = 2**63 + 2**EPOCH_STREAMS_BITS - 1
+"""Those of the last epoch end there. What says a higher number than one of these is not ours,
+whatever its CRC says: the next start would have none left."""
 SETTLED_BYTES = 40
 
 _AGAIN = 1
@@ -247,6 +254,8 @@ def unpack_segment_header(data: bytes) -> SegmentHeader | None:
     magic, version, flags, size, log_uuid, segment_id, prev, epoch, _ = _segment.unpack(fixed)
     if magic != SEGMENT_MAGIC or version != SEGMENT_VERSION or size != SEGMENT_HEADER_BYTES:
         return None
+    if prev > BATCH_NO_MAX:
+        return None
     return SegmentHeader(log_uuid, segment_id, prev, epoch, bool(flags & _AGAIN))
 
 
@@ -330,4 +339,6 @@ def unpack_directory(header: BatchHeader, payload: memoryview) -> Columns | None
         columns.append(column)
         at = stop
     numbers, firsts, spans, sizes = columns
+    if widths & 3 > _NARROW_CODE_MAX and max(numbers, default=0) > STREAM_NO_MAX:
+        return None
     return Columns(numbers, firsts, spans, sizes, bytes(payload[at : at + records]))

@@ -25,6 +25,7 @@ from walld.wal.layout import (
     BATCH_ALIGNMENT,
     BATCH_HEADER_BYTES,
     BATCH_MAGIC,
+    BATCH_NO_MAX,
     SEGMENT_HEADER_BYTES,
     SEGMENT_VERSION,
     SETTLED_BYTES,
@@ -363,9 +364,8 @@ def good_headers(disk: Disk, ids: list[int]) -> Iterator[SegmentHeader]:
 def _header_is_possible(header: BatchHeader) -> bool:
     """No header we wrote fails this, whatever its CRC says."""
     length = BATCH_HEADER_BYTES + header.payload_bytes
-    return (
-        header.batch_no > 0 and length <= limits.BATCH_BYTES_MAX and length % BATCH_ALIGNMENT == 0
-    )
+    is_numbered = 0 < header.batch_no <= BATCH_NO_MAX
+    return is_numbered and length <= limits.BATCH_BYTES_MAX and length % BATCH_ALIGNMENT == 0
 
 
 def _checked(
@@ -375,7 +375,9 @@ def _checked(
     if len(payload) != header.payload_bytes or crc32(payload) != header.payload_crc:
         return False, None
     if header.kind == BatchKind.SETTLED:
-        return SETTLED_BYTES * header.records == header.payload_bytes, None
+        if SETTLED_BYTES * header.records != header.payload_bytes:
+            return False, None
+        return all(row[3] <= BATCH_NO_MAX for row in settled.iter_unpack(payload)), None
     if header.kind != BatchKind.RECORDS:
         return True, None
     columns = unpack_directory(header, payload)

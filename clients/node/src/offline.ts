@@ -23,6 +23,8 @@ const VERSION = 1;
 /** Bytes of a CRC-32, lowest bit first. */
 const CRC_POLYNOMIAL = 0xedb88320;
 const SEGMENT_NAME = /^[0-9]{20}\.wal$/;
+const SEGMENT_ID_MAX = (1n << 63n) - 1n;
+const BATCH_NO_MAX = (1n << 40n) - 1n;
 /** Of an older version; behind those may stand some of a later record. */
 const LOCK_BYTES_OLD = 128;
 const LOCK_BYTES = 160;
@@ -118,6 +120,7 @@ function beginsBehind(starts: [bigint, Buffer | null][], { logUuid, syncedNo, fi
     if (!isRead || start.readUInt32LE(12) !== SEGMENT_HEADER_BYTES) return false;
     if (ofLog !== logUuid || start.readBigUInt64LE(32) !== segmentId) return false;
     const beforeNo = start.readBigUInt64LE(40);
+    if (segmentId > SEGMENT_ID_MAX || beforeNo > BATCH_NO_MAX) return false;
     if (beforeNo > lastNo) lastNo = beforeNo;
   }
   return lastNo >= syncedNo && (firstNo === 0n || lastNo < firstNo);

@@ -32,6 +32,8 @@ _SEGMENT = struct.Struct("<8sHHI16sQQQI")
 _FIXED = b"walldwal", 1, _SEGMENT_HEADER_BYTES
 """What a header of this version says of itself: magic, version and length."""
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.wal")
+_SEGMENT_ID_MAX = 2**63 - 1
+_BATCH_NO_MAX = 2**40 - 1
 _LOCK_BYTES = 160
 _LOCK_BYTES_OLD = 128
 """Of an older version; behind those may stand some of a later record."""
@@ -141,6 +143,8 @@ def _begins_behind(starts: dict[str, bytes], lock: _Lock) -> bool:
         magic, version, _, size, of_log, segment_id, before_no, *_ = _SEGMENT.unpack(start[:-4])
         log_uuid = log_uuid or of_log
         if (magic, version, size) != _FIXED or of_log != log_uuid or segment_id != int(name[:20]):
+            return False
+        if segment_id > _SEGMENT_ID_MAX or before_no > _BATCH_NO_MAX:
             return False
         last_no = max(last_no, before_no)
     is_all_gone = not lock.first_no or last_no < lock.first_no
