@@ -10,7 +10,8 @@ one user wait for one another: each user has a slice, and they take turns as the
 
 Who is alone, and waits for each answer, is held to nothing: 64 that submit share their flushes, and
 in slices they did a third less. While an agent waits for its ack there is a rest behind each slice,
-not one turn: an ack takes a dozen turns, each as long as what is done between two of them.
+not one turn: an ack takes a dozen turns, each as long as what is done between two of them. Who asks
+one thing behind a pause has rested: an append of a program whose agent waits took 1.9 ms for 0.7.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ class Pace:
         self._asked = uid, now
         if now < user.until or (is_waited_for and not self._others_wait(now)):
             return
+        has_rested = now >= user.until + limits.ASKING_REST_SECONDS and not user.turn.locked()
         async with user.turn:
             # Who waited here finds a slice that another began, and takes what is left of it.
             if time.perf_counter() >= user.until:
-                if self._agents_wait():
+                if self._agents_wait() and not (is_waited_for and has_rested):
                     await anyio.sleep(limits.ASKING_REST_SECONDS)
                 else:
                     await checkpoint()
