@@ -49,7 +49,7 @@ MUTANTS = (
         "            return\n",
         "                    _log.error(what)\n            finally:\n                took = 0.0\n",
         "P8",
-        "585",
+        "2038",
     ),
     Mutant(
         "a sync that failed is tried again on the same file",
@@ -58,7 +58,7 @@ MUTANTS = (
         "                    _log.error(what)\n"
         "                    engine.commit.written(loop.now())\n",
         "P8",
-        "585",
+        "2038",
     ),
     Mutant(
         "only the current segment is synced",
@@ -98,7 +98,7 @@ MUTANTS = (
         "            self.syncing_since = None\n            engine",
         "            self.syncing_since = self._under_way = None\n            engine",
         "P8",
-        "4399",
+        "2038",
     ),
     Mutant(
         "a sync counts for batches that moved while it ran",
@@ -114,7 +114,7 @@ MUTANTS = (
         '            if waiter.level == "written" or recorded_no <= self.sealing.synced_no:\n',
         '            if waiter.level == "written" or recorded_no <= self.sealing.written_no:\n',
         "P4",
-        "211",
+        "40",
     ),
     Mutant(
         "resume of what is gone is acknowledged at once",
@@ -123,7 +123,7 @@ MUTANTS = (
         "self.since)\n",
         "            self._done_with(connection, resume)\n",
         "P4",
-        "239",
+        "1580",
     ),
     Mutant(
         "acks only to the connection that spoke last",

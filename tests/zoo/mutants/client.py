@@ -22,7 +22,7 @@ MUTANTS = (
         "stream.refused:\n",
         "                    if last > self.taken_seq(stream) and seq not in stream.refused:\n",
         "P2",
-        "1939",
+        "1046",
     ),
     Mutant(
         "client: does not resend",
@@ -30,7 +30,7 @@ MUTANTS = (
         "        everything.extend(self.sent)\n",
         "",
         "P2",
-        "1939",
+        "1046",
     ),
     Mutant(
         "client: does not resend what was on its way",
@@ -39,7 +39,7 @@ MUTANTS = (
         "frames.RESUME))\n",
         "",
         "P2",
-        "1142",
+        "190",
     ),
     Mutant(
         "client: resends the newest first",
@@ -82,7 +82,7 @@ MUTANTS = (
         "        if taken != len(frame):\n",
         "        if not taken:\n",
         "P1",
-        "1142",
+        "1838",
     ),
     Mutant(
         "client: a send that was taken in part counts as whole",
@@ -106,7 +106,7 @@ MUTANTS = (
         "        return [framing.encode(hello), *map(framing.encode, resumes)]\n",
         "        return [framing.encode(hello), *map(framing.encode, resumes[:0])]\n",
         "P2",
-        "1046",
+        "1838",
     ),
     Mutant(
         "client: does not say that a stream it resumes is released",
@@ -114,7 +114,7 @@ MUTANTS = (
         "            messages.Resume(s.start, s.held_from, s.synced, s.next_seq, s.released)\n",
         "            messages.Resume(s.start, s.held_from, s.synced, s.next_seq, False)\n",
         "P5",
-        "1046",
+        "1838",
     ),
     Mutant(
         "client: forgets a stream once its release is sent",

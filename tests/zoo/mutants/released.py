@@ -51,7 +51,7 @@ MUTANTS = (
         "            self._segments.died(was.batch_no, was.length, place.batch_no, None)\n",
         "            self._segments.died(was.batch_no, was.length, 0, None)\n",
         "G3",
-        "1385",
+        "1838",
     ),
     Mutant(
         "a carried record does not say that its Begin is in it",

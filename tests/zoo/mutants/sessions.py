@@ -32,7 +32,7 @@ MUTANTS = (
         "            except OSError as error:\n"
         '                _log.error("%s", error)\n',
         "N4",
-        "1114",
+        "127",
     ),
     Mutant(
         "sessions: an append is acknowledged before the flush",
@@ -59,7 +59,7 @@ MUTANTS = (
         "  # else it has passed on\n",
         "            if not lock.statistics().tasks_waiting:\n",
         "N1",
-        "s0",
+        "40",
     ),
     Mutant(
         "sessions: a start forgets the lines it finds in the log",
@@ -75,7 +75,7 @@ MUTANTS = (
         "    return Joined(whole, cut)\n",
         "    return Joined(kept, [])\n",
         "H2",
-        "s4167",
+        "40",
     ),
     Mutant(
         "sessions: after a start every open turn counts as lost",

@@ -13,7 +13,7 @@ MUTANTS = (
         "        engine.synced(sync.target)\n",
         "        engine.synced(engine.sealing.written_no)\n",
         "P4",
-        "1046",
+        "1838",
     ),
     Mutant(
         "headers say that what is written is synced",

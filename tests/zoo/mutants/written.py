@@ -17,7 +17,7 @@ MUTANTS = (
         "            except OSError as error:\n"
         '                _log.error("write: %s", error)\n',
         "P8",
-        "1891",
+        "1048",
     ),
     Mutant(
         "a short write is not continued",
@@ -52,7 +52,7 @@ MUTANTS = (
         "            await self._thread.run(lambda: self._files.cut(segment.segment_id, "
         "size))\n",
         "P7",
-        "1649",
+        "1048",
     ),
     Mutant(
         "a disk that was full goes on writing ends alone",
@@ -85,7 +85,7 @@ MUTANTS = (
         "                segment.first_batch = min(segment.first_batch, synced_no + 1)\n",
         "                assert segment.first_batch\n",
         "G1",
-        "4399",
+        "1838",
     ),
     Mutant(
         "a failed sync poisons the current segment alone",
@@ -93,7 +93,7 @@ MUTANTS = (
         "            if segment.last_batch > synced_no or segment is self._list[-1]:\n",
         "            if segment is self._list[-1]:\n",
         "P8",
-        "362",
+        "190",
     ),
     Mutant(
         "a column is one bit too narrow for its largest value",
@@ -133,7 +133,7 @@ MUTANTS = (
         "        await self._syncer.sync_all()\n        if",
         "        self._syncer.wake()\n        if",
         "P4",
-        "34",
+        "23",
     ),
     Mutant(
         "a batch that was written again with the others is written once more",
@@ -143,6 +143,6 @@ MUTANTS = (
         "                if sealed.batch.batch_no < self._engine.sealing.synced_no:\n"
         "                    return 0.0",
         "W1",
-        "7229",
+        "80",
     ),
 )
