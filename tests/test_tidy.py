@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -180,6 +181,12 @@ def test_every_invariant_is_named_by_a_test(label: str, module: str) -> None:
     assert any(pattern.search(path.read_text()) for path in TESTS if path != Path(__file__)), (
         f"{label} of {module}: no test says that it looks at it"
     )
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Most stand in no package: pytest would find one of them only, and end with an error."""
+    names = [path.name for path in TESTS if path.name.startswith("test_")]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 def test_every_test_of_an_sdk_is_in_a_group() -> None:

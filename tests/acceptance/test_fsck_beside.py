@@ -33,7 +33,9 @@ def test_a_log_that_is_being_written_is_clean(
     try:
         for _ in range(40):
             assert main(["fsck", str(daemon.data)]) == 0, capsys.readouterr().out
-        assert main(["salvage", str(daemon.data), "--to", str(tmp_path / "copy")]) == 0
+        capsys.readouterr()
+        assert main(["salvage", str(daemon.data), "--to", str(tmp_path / "copy")]) == 1
+        assert "in doubt: the log was written to while it was read" in capsys.readouterr().out
         assert daemon.status()["state"] == "ok"
     finally:
         done.set()
@@ -41,6 +43,7 @@ def test_a_log_that_is_being_written_is_clean(
         client.close()
         daemon.terminate()
     assert main(["fsck", str(daemon.data)]) == 0
+    assert main(["salvage", str(daemon.data), "--to", str(tmp_path / "whole")]) == 0
 
 
 def test_after_a_kill_it_is_clean_or_torn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 import tracemalloc
 import types
 import typing
@@ -36,6 +37,8 @@ def values(kind: object) -> st.SearchStrategy[object]:
     """Any value of a field's type."""
     if kind == wire.RequestId:
         return st.integers(1, 2**64 - 1)
+    if typing.get_origin(kind) is typing.Annotated:
+        return values(typing.get_args(kind)[0])
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return messages(kind)
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
@@ -57,7 +60,8 @@ def values(kind: object) -> st.SearchStrategy[object]:
 
 def messages(struct: type[msgspec.Struct]) -> st.SearchStrategy[msgspec.Struct]:
     """Any message of one type."""
-    kinds = typing.get_type_hints(struct, vars(wire), include_extras=True)
+    named = vars(wire) | vars(sys.modules[struct.__module__])
+    kinds = typing.get_type_hints(struct, named, include_extras=True)
     return st.builds(struct, **{name: values(kinds[name]) for name in struct.__struct_fields__})
 
 
