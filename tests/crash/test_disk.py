@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import walld_client
@@ -314,6 +315,17 @@ def test_a_write_that_hangs_pauses_agents_and_answers_whoever_asks(
     client.close()
 
 
+def fill_up(path: Path) -> None:
+    """No room is left, also once what was removed just now has given its blocks back."""
+    size = -1
+    while path.touch() or path.stat().st_size > size:
+        size = path.stat().st_size
+        with open(path, "ab", buffering=0) as file, suppress(OSError):
+            while file.write(bytes(4096)):
+                pass
+        os.sync()
+
+
 @needs_root
 def test_a_start_that_cannot_note_that_the_log_was_replaced_says_what_to_do(
     small_disk: DaemonProcess, make_daemon: Callable[..., DaemonProcess]
@@ -321,22 +333,23 @@ def test_a_start_that_cannot_note_that_the_log_was_replaced_says_what_to_do(
     """Nothing may name the log that was there any less before it is noted that it is gone."""
     other, daemon = make_daemon(), small_disk
     for one in (other, daemon):
-        one.start().restart()
+        one.start()
         client = walld_client.connect(one.socket_path, timeout=PATIENCE_SECONDS)
-        reply = client.reply("s")
-        reply.token("of one log")
-        assert reply.drain(PATIENCE_SECONDS, "synced")
+        for session in ("in the first segment", "in the second"):
+            reply = client.reply(session)
+            reply.token("of one log")
+            assert reply.drain(PATIENCE_SECONDS, "synced")
+            if session == "in the first segment":
+                one.restart()
         one.kill()
         client.close(0)
+    assert len(other.segments()) > 1, "one alone of another log proves nothing"
     for path in daemon.segments():
         path.unlink()
     for path in other.segments():
         shutil.copy(path, daemon.data / "wal")
     (daemon.data / "reserve").unlink()
-    ballast = daemon.data / "ballast"
-    with open(ballast, "wb", buffering=0) as file, suppress(OSError):
-        while file.write(bytes(4096)):
-            pass
+    fill_up(ballast := daemon.data / "ballast")
     lock = (daemon.data / "LOCK").read_bytes()
     daemon.start(wait=False)
     assert daemon.ended() == 1

@@ -88,11 +88,12 @@ def test_another_user_waits_for_no_slice_but_his_own() -> None:
 
 async def turns_of_a_crowd(paces: Pace) -> int:
     """How often the loop comes round while fifty connections ask one by one."""
-    turns = left = 0
+    turns = begun = 0
+    left = 50
 
     async def asking() -> None:
-        nonlocal left
-        left += 1
+        nonlocal begun, left
+        begun += 1
         for _ in range(20):
             await paces.step(USER, is_waited_for=True)
         left -= 1
@@ -100,7 +101,8 @@ async def turns_of_a_crowd(paces: Pace) -> int:
     async with anyio.create_task_group() as tasks:
         for _ in range(50):
             tasks.start_soon(asking)
-        await checkpoint()
+        while begun < 50:  # in any order, this one among them
+            await checkpoint()
         while left:
             await checkpoint()
             turns += 1
