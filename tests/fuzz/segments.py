@@ -35,6 +35,8 @@ from . import shapes
 __all__ = ["items_read", "one"]
 
 BATCH_BYTES_MAX = 2 * 1024 * 1024
+BATCH_NO_MAX = 2**40 - 1
+STREAM_NO_MAX = 2**63 + 2**36 - 1
 
 
 class Found(NamedTuple):
@@ -119,7 +121,8 @@ def simply_scanned(content: bytes, seed: int) -> Iterator[Found]:
         length = 28 + payload_bytes
         crc = crc32(head[:24], crc32(at.to_bytes(8, "little"), seed))
         good = head[:2] == b"\xfe\xb1" and crc == int.from_bytes(head[24:28], "little")
-        if not good or not number or length > BATCH_BYTES_MAX or length % 4:
+        good = good and 0 < number <= BATCH_NO_MAX
+        if not good or length > BATCH_BYTES_MAX or length % 4:
             at += 4
             continue
         if at + length > len(content):
@@ -145,6 +148,8 @@ def _directory(
         columns.append([int.from_bytes(column[n * size : (n + 1) * size], "little")
                         for n in range(count)])  # fmt: skip
     if not 0 <= len(payload) - at - sum(columns[3]) < 4:
+        return None
+    if max(columns[0], default=0) > STREAM_NO_MAX:
         return None
     return [(no, first, first + span, size, flags)
             for no, first, span, size, flags in zip(*columns, strict=True)]  # fmt: skip
