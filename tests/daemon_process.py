@@ -11,12 +11,14 @@ bytes and pytest's folders have long ones.
 from __future__ import annotations
 
 import os
+import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -225,6 +227,25 @@ class DaemonProcess:
         """Any other command of walld."""
         command = [sys.executable, "-m", "walld", *arguments]
         return subprocess.run(command, env=environment(), capture_output=True, check=False)
+
+    def on_a_terminal(self, *arguments: str) -> tuple[int, bytes]:
+        """The same on a terminal that it has for both of its outputs: exit code, what it wrote."""
+        shown, slave = pty.openpty()
+        as_it_is = termios.tcgetattr(slave)
+        as_it_is[1] &= ~termios.OPOST  # a line's end as it was written
+        termios.tcsetattr(slave, termios.TCSANOW, as_it_is)
+        command = [sys.executable, "-m", "walld", *arguments]
+        own = {**environment(), "TERM": "dumb", "NO_COLOR": "1"}
+        ran = subprocess.Popen(command, env=own, stdout=slave, stderr=slave)
+        os.close(slave)
+        told = b""
+        while True:
+            try:
+                told += os.read(shown, 65536)
+            except OSError:  # the last writer has closed it
+                break
+        os.close(shown)
+        return ran.wait(), told
 
     def recovered_json(self, session_id: str) -> bytes:
         """What `walld recover --json` prints."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import walld_client
 from agents.process import Obedient
-from daemon_process import DaemonProcess, environment, until
+from daemon_process import DaemonProcess, until
 
 HOSTILE = "chat\x1b]0;owned\x07\u202e/../é"
 SAID = "red \x1b[31m and \u202e back"
@@ -109,19 +106,9 @@ def test_events_are_the_bytes_that_are_kept(
     daemon.start()
     after = daemon.cli("session", "events", HOSTILE, "--after", "3", "--socket", daemon.socket_path)
     assert after.stdout == b"".join(piped.splitlines(keepends=True)[3:])
-    shown, slave = pty.openpty()
-    command = [sys.executable, "-m", "walld", "session", "events", HOSTILE]
-    command += ["--socket", daemon.socket_path]
-    ran = subprocess.Popen(command, env=environment(), stdout=slave)
-    os.close(slave)
-    told = b""
-    while True:
-        try:
-            told += os.read(shown, 65536)
-        except OSError:  # the last writer has closed it
-            break
-    assert ran.wait() == 0
-    os.close(shown)
+    at = ("--socket", daemon.socket_path)
+    code, told = daemon.on_a_terminal("session", "events", HOSTILE, *at)
+    assert code == 0
     assert told
     assert b"\x1b" not in told
     assert "\u202e".encode() not in told

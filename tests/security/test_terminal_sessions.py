@@ -8,15 +8,10 @@ and paths are all evil, and so is a file that is imported, and a session's file 
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
-from daemon_process import DaemonProcess, environment
+from daemon_process import DaemonProcess
 from evil_text import CONTROL, EVIL, SHOWN
 
 SESSION = f"session {EVIL}"
@@ -65,29 +60,8 @@ def evil(daemon: DaemonProcess, tmp_path: Path) -> DaemonProcess:
     return daemon
 
 
-def on_a_terminal(daemon: DaemonProcess, *words: str) -> str:
-    """What a command writes to the terminal that it has for both of its outputs."""
-    shown, slave = pty.openpty()
-    as_it_is = termios.tcgetattr(slave)
-    as_it_is[1] &= ~termios.OPOST  # a line's end as it was written
-    termios.tcsetattr(slave, termios.TCSANOW, as_it_is)
-    command = [sys.executable, "-m", "walld", *words]
-    own = {**environment(), "TERM": "dumb", "NO_COLOR": "1"}
-    ran = subprocess.Popen(command, env=own, stdout=slave, stderr=slave)
-    os.close(slave)
-    told = b""
-    while True:
-        try:
-            told += os.read(shown, 65536)
-        except OSError:  # the last writer has closed it
-            break
-    os.close(shown)
-    ran.wait()
-    return told.decode("utf-8", "surrogateescape")
-
-
 def harmless(daemon: DaemonProcess, *words: str, shows: bool = True) -> None:
-    told = on_a_terminal(daemon, *words)
+    told = daemon.on_a_terminal(*words)[1].decode("utf-8", "surrogateescape")
     assert CONTROL.findall(told) == [], (words, told)
     assert "Traceback" not in told, (words, told)
     assert not shows or SHOWN in told, (words, told)
