@@ -10,6 +10,7 @@ import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -91,13 +92,16 @@ class Peer:
 
     def __init__(self, daemon: Daemon, role: str | None, producer: bytes | None = None) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(PATIENCE_SECONDS)
+        # Python's own timeout would make connect say EAGAIN where the backlog is full (unix(7)).
+        patience = struct.pack("ll", int(PATIENCE_SECONDS), 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         self._buffer = b""
         self._decoder: msgspec.msgpack.Decoder[msgspec.Struct] = msgspec.msgpack.Decoder(
             wire.ToAgent | wire.Answer
         )
         try:
             self.socket.connect(daemon.socket_path)
+            self.socket.settimeout(PATIENCE_SECONDS)
             if role is not None:
                 self.send(wire.Hello(1, role, producer or os.urandom(16)))
                 if not isinstance(self.hear(), wire.Welcome):
