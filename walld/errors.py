@@ -3,6 +3,7 @@
     WalldError
     +-- ConfigError      a setting is malformed or out of bounds (names the key, both values)
     +-- DirectoryTaken   another daemon owns the data directory
+    |   +-- TakenOver    meanwhile: nothing is changed there any more (an OSError, too)
     +-- UnsafePath       a directory or socket somebody else could have planted
     |   +-- SharedFile   a file that has another name: never written to (an OSError, too)
     +-- FormatError      bytes on disk are not what FORMAT.md says
@@ -27,6 +28,7 @@ __all__ = [
     "ProtocolError",
     "Refusal",
     "SharedFile",
+    "TakenOver",
     "UnsafePath",
     "WalldError",
 ]
@@ -42,6 +44,10 @@ class ConfigError(WalldError):
 
 class DirectoryTaken(WalldError):
     """Another daemon holds LOCK of the data directory."""
+
+
+class TakenOver(DirectoryTaken, OSError):
+    """Another daemon has raised the epoch of a directory that was ours."""
 
 
 class UnsafePath(WalldError):

@@ -30,6 +30,7 @@ from walld.disk.lock_record import (
 from walld.disk.medium import Crashed
 from walld.disk.owner import Marks
 from walld.disk.simulated import SimulatedDisk
+from walld.errors import DirectoryTaken
 from walld.wal.scan import list_segments, newest_header
 
 from .disks import Mood, ShortDisk
@@ -72,8 +73,17 @@ class Owner(Marks):
         disk.sync_dir("")
 
     def is_owner(self) -> bool:
-        """Nobody froze it here."""
+        """Until `Watch.fence`."""
         return self._file.read_at(WRITTEN_AT, 0) == self._record[:WRITTEN_AT]
+
+    def still_is_owner(self) -> bool:
+        """The same without a verb: asked as often as one likes, crashes stand where they stood."""
+        return bytes(self._file._node.data[:WRITTEN_AT]) == self._record[:WRITTEN_AT]
+
+    async def look(self) -> None:
+        """As the background does it, without a job: seeds are the runs they were."""
+        if not self.still_is_owner():
+            raise DirectoryTaken("another daemon raised the epoch")
 
     def _write_lines(self, lines: bytes) -> None:
         if self._has_failed:
@@ -157,6 +167,7 @@ class Lives:
             storage.crash_at = storage.ops + self._random.randrange(1, 60)
             self._world.mood.takes_power = self._plan.ambush and self._murphy.random() < 0.5
         disk = ShortDisk(storage, self._plan.short_writes, self._shorts)
+        self._world.watch.begins()
         self._ending = anyio.Event()
         self._has_ended = False
         listener = None
@@ -173,13 +184,15 @@ class Lives:
                 lambda: _Worker(self._world.mood),
             )
             daemon.state._now = anyio.current_time  # type: ignore[method-assign]
+            daemon._disk._is_owner = owner.still_is_owner
+            daemon.background._look_at_epoch = owner.look
             self.daemon = daemon
             await daemon.run(self._stopped)
             self._has_ended = True
         except BaseException as error:
             if daemon is None and isinstance(error, OSError):
                 return  # it cannot use its directory now: exit 1, and the supervisor tries again
-            crashed, rest = _split(error)
+            crashed, rest = _split(error, is_fenced=self._world.watch.is_fenced)
             if not crashed:
                 raise
             if rest is not None:
@@ -243,9 +256,10 @@ class Lives:
                 await anyio.sleep(_LOOK_SECONDS)
 
 
-def _split(error: BaseException) -> tuple[bool, BaseException | None]:
-    """(a crash is in it, what else is in it)."""
+def _split(error: BaseException, *, is_fenced: bool) -> tuple[bool, BaseException | None]:
+    """(a crash is in it, what else is in it). is_fenced: so is a directory that was taken."""
+    ends = (Crashed, trio.Cancelled, *([DirectoryTaken] if is_fenced else []))
     if isinstance(error, BaseExceptionGroup):
-        crashed, rest = error.split((Crashed, trio.Cancelled))
+        crashed, rest = error.split(ends)
         return crashed is not None, rest
-    return isinstance(error, Crashed), None
+    return isinstance(error, ends), None

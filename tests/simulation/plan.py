@@ -74,6 +74,8 @@ class Plan:
     """Chance that an act is to delete a session."""
     ledger_bytes: int = 0
     """What lines may take in memory, where that is little."""
+    fences: float = 0.0
+    """Chance that another owner raises the epoch, beside a trouble."""
 
     @classmethod
     def short(cls, seed: int, profile: str) -> Plan:
@@ -179,8 +181,8 @@ class Plan:
         """And once more: some write sessions. always: also where the seed has none."""
         sessions = Random(f"sessions 441695 {self.seed}")
         if sessions.random() >= 0.15 and not always:
-            return self
-        return replace(
+            return self._with_owners()
+        found = replace(
             self,
             clerks=sessions.choice((1, 2, 3)),
             acts=sessions.choice((5, 15, 30)),
@@ -188,6 +190,14 @@ class Plan:
             deletes=sessions.choice((0.0, 0.05, 0.15)),
             ledger_bytes=sessions.choice((0, 0, 0, 4000)),
         )
+        return found._with_owners()
+
+    def _with_owners(self) -> Plan:
+        """And once more: in some another owner takes the directory. The number as above."""
+        owners = Random(f"owners 3269998 {self.seed}")
+        if owners.random() >= 0.15:
+            return self
+        return replace(self, fences=owners.choice((0.2, 0.5)))
 
     @classmethod
     def of_sessions(cls, seed: int) -> Plan:

@@ -26,6 +26,8 @@ _AMBUSHES = ("unlink", "unlink", "rename", "sync", "create", "sync_dir", "write"
 """Verbs just behind which everything ends."""
 _LOOKS = 0.4
 """Chance that somebody reads all sessions, beside a trouble."""
+_FENCED_SECONDS = 12.0
+"""A disk may hang for four, three jobs one behind the other."""
 _TOLD_TRIES = 100
 _TOLD_SECONDS = 0.005
 
@@ -59,6 +61,8 @@ class Trouble:
                     await self._world.ledger_questions.look_in()
                 if self._own.random() < self._plan.asks_own:
                     await self._world.questions.ask_own()
+                if self._world.owners.random() < self._plan.fences:
+                    await self._fence()
                 self._check_bound()
 
     async def _cause(self, kind: str) -> None:
@@ -105,6 +109,18 @@ class Trouble:
             case "stall":
                 self._world.mood.stalled_until = now + self._random.uniform(0.1, 4.0)
 
+    async def _fence(self) -> None:
+        """It stops within a second of its own, whatever it does, or does not."""
+        daemon = self._world.lives.daemon
+        if daemon is None or not daemon._ready.is_set():
+            return
+        self._world.watch.fence()
+        until = anyio.current_time() + _FENCED_SECONDS
+        while self._world.lives.daemon is daemon:
+            if anyio.current_time() > until:
+                raise Wrong(f"a daemon goes on {_FENCED_SECONDS} s after another took over (I13)")
+            await anyio.sleep(0.05)
+
     def _replace(self, agent: Agent) -> None:
         """It is killed, and another of its kind begins."""
         self._kill(agent)
@@ -131,14 +147,16 @@ class Trouble:
             await anyio.sleep(_TOLD_SECONDS)
 
     def _check_bound(self) -> None:
-        """P3: where the disk takes what it is given nothing waits beyond the bound."""
+        """P3 (I7): where the disk takes what it is given nothing waits beyond the bound."""
         daemon = self._world.lives.daemon
+        if daemon is not None:
+            self._world.watch.check_writes(daemon)
         if self._plan.hurts or daemon is None or not daemon._ready.is_set():
             return
         oldest = daemon.engine.commit.oldest
         late = 0.0 if oldest is None else anyio.current_time() - oldest
         if late > BOUND_SECONDS + 0.5:
-            raise Wrong(f"an event has waited {late:.1f} s to be written (P3)")
+            raise Wrong(f"an event has waited {late:.1f} s to be written (P3, I7)")
 
     async def cut_power(self) -> None:
         """The machine is gone, with all that ran on it."""

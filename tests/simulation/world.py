@@ -42,6 +42,7 @@ from .oracle import BOUND_SECONDS, REST_SECONDS, Oracle, Wrong
 from .plan import Plan
 from .questions import Questions
 from .trouble import Trouble
+from .watch import Watch
 
 __all__ = ["Outcome", "run"]
 
@@ -97,6 +98,8 @@ class World:
         self.tasks: anyio.abc.TaskGroup | None = None
         self.murphy = Random(f"murphy {plan.seed}")
         self.own = Random(f"own {plan.seed}")
+        self.owners = Random(f"owners {plan.seed}")
+        self.watch = Watch(self)
         self.mood = Mood(self)
         self.crash_states = CrashStates(self)
         self.storage.fail = self._failing
@@ -135,6 +138,7 @@ class World:
             tasks.cancel_scope.cancel()
 
     def _failing(self, verb: str, path: str) -> int:
+        self.watch.verb(verb, path)
         self.crash_states.before(verb)
         return self.mood.failing(verb, path)
 

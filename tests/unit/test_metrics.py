@@ -7,6 +7,7 @@ import urllib.request
 import pytest
 
 from walld.daemon.metrics import DURATION_BUCKETS, LAG_BUCKETS, Metrics
+from walld.daemon.settings import Address
 from walld.engine.counters import DISCARD_REASONS, EVENT_KINDS, Counters, Gauges
 
 NAMES = {
@@ -133,7 +134,7 @@ def test_no_gauge_is_asked_before_a_scrape(counters):
 
 
 def test_served_on_loopback_and_closed(metrics):
-    port = metrics.serve("127.0.0.1", 0)
+    port = metrics.serve(Address("127.0.0.1", 0))
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
         body = response.read().decode()
         assert response.headers["Content-Type"].startswith("text/plain; version=")

@@ -5,6 +5,7 @@ Refuses: the work itself (`keeper.py`: partials; `checkpoints.py`, `turns.py`: s
 `aftermath.py`: damage; `reclaimer.py`: room in the log), and hurry: until a partial is synced the
 segment serves it.
 
+    once a second: is the directory still ours? A daemon that writes nothing is to notice, too (W4)
     turns of the dead are interrupted; replies of turns go to their sessions
     partials nobody wants are removed; each orphan is kept, queries first
     sessions whose lines have waited are checkpointed
@@ -47,6 +48,7 @@ _PERIOD_SECONDS = 1.0
 """It is woken by what it waits for; this is for what only the clock brings."""
 _PAUSE_SECONDS = 0.02
 """Between two rounds: nothing here is urgent."""
+_EPOCH = "the epoch is read"
 _GIVE_WAY_TIMES = 50
 _RETENTION_PERIOD_SECONDS = 600.0
 
@@ -63,7 +65,9 @@ class Background:
         checkpoints: Checkpoints,
         turns: Turns,
         aftermath: Aftermath,
+        look: Callable[[], Awaitable[None]],
     ) -> None:
+        """look: DirectoryTaken where the directory is another daemon's by now."""
         self._engine = engine
         self._keeper = keeper
         self._reclaimer = reclaimer
@@ -71,6 +75,7 @@ class Background:
         self._checkpoints = checkpoints
         self._turns = turns
         self._aftermath = aftermath
+        self._look_at_epoch = look
         self._retained_at = 0.0
         self._wanted = loop.Bell()
         self._failing: dict[str, str] = {}
@@ -95,6 +100,7 @@ class Background:
 
     async def _round(self) -> None:
         for step, work in (
+            (_EPOCH, self._look),
             ("turns are interrupted", self._turns.interrupt_lost),
             ("replies go to their sessions", self._turns.settle),
             # First what goes: a reply that is kept next may have the name of one that goes.
@@ -122,6 +128,10 @@ class Background:
         else:
             if self._failing.pop(step, None) is not None:
                 _log.info("background work, %s: goes on", step)
+
+    async def _look(self) -> None:
+        await self._look_at_epoch()
+        self._not_before[_EPOCH] = loop.now() + _PERIOD_SECONDS
 
     async def _keep_orphans(self) -> None:
         orphans = self._engine.orphans

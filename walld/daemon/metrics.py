@@ -12,6 +12,7 @@ made; walld is a process of its own and nothing else in it uses the library.
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -26,9 +27,12 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from walld.daemon.scrapes import Scrapes
+from walld.daemon.settings import Address
 from walld.engine.counters import Counters, Gauges
 
 __all__ = ["DURATION_BUCKETS", "LAG_BUCKETS", "Metrics"]
+
+_log = logging.getLogger("walld")
 
 DURATION_BUCKETS: Final = tuple(0.0001 * 2**power for power in range(18))
 """0.1 ms to 13.1 s."""
@@ -176,10 +180,14 @@ class Metrics:
         """The Prometheus text format, as a scrape gets it."""
         return generate_latest(self.registry).decode()
 
-    def serve(self, host: str, port: int) -> int:
+    def serve(self, at: Address) -> int:
         """Answer scrapes, in threads of their own; returns the port. OSError where it cannot."""
         assert self._scrapes is None, "one server a registry"
-        self._scrapes = Scrapes(host, port, make_wsgi_app(self.registry))
+        try:
+            self._scrapes = Scrapes(at.host, at.port, make_wsgi_app(self.registry))
+        except OSError as error:
+            raise OSError(error.errno, f"metrics on {at}: {error.strerror}") from None
+        _log.info("metrics on %s port %d", at.host, self._scrapes.port)
         return self._scrapes.port
 
     def close(self) -> None:

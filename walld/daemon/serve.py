@@ -58,6 +58,7 @@ from walld.daemon.syncer import Syncer
 from walld.daemon.turns import Turns
 from walld.daemon.workers import ThreadWorker, Worker
 from walld.daemon.writer import Writer
+from walld.disk.owned import OwnedDisk
 from walld.disk.patient import PatientDisk, patiently
 from walld.disk.real import RealDisk
 from walld.engine.commit import GroupCommit
@@ -91,7 +92,7 @@ class Daemon:
     def __init__(
         self,
         settings: Settings,
-        disk: RealDisk,
+        bare: RealDisk,
         owner: Owner,
         listeners: list[socket.socket],
         notifier: Notifier,
@@ -104,7 +105,7 @@ class Daemon:
         )
         engine.log_uuid = owner.log_uuid
         self.notifier = notifier
-        self._disk = disk
+        self._disk = disk = OwnedDisk(bare, owner.is_owner)
         store = PartialStore(disk)
         self._files = files = SegmentFiles(disk, owner.log_uuid)
         self._worker = worker = make_worker()
@@ -156,8 +157,9 @@ class Daemon:
         self._stopping = Stopping(disk, worker, connections, notifier, syncer, opening, self._ready)
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)
         self._turns = turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
+        look = partial(worker.run, writer.check_owner)
         self.background = Background(
-            engine, keeper, self.reclaimer, reader, checkpoints, turns, aftermath
+            engine, keeper, self.reclaimer, reader, checkpoints, turns, aftermath, look
         )
         state.background = self.background
         recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
@@ -374,13 +376,9 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
         async def main() -> None:
             daemon = Daemon(settings, disk, owner, passed or bound, notifier)
             if settings.metrics is not None:
-                try:
-                    port = daemon.metrics.serve(settings.metrics.host, settings.metrics.port)
-                except OSError as error:
-                    where = f"metrics on {settings.metrics}"
-                    raise OSError(error.errno, f"{where}: {error.strerror}") from None
-                _log.info("metrics on %s port %d", settings.metrics.host, port)
-            await daemon.run(signals.wait)
+                daemon.metrics.serve(settings.metrics)
+            with loop.known():
+                await daemon.run(signals.wait)
 
         try:
             _run(settings.backend, main)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from walld.daemon.opening import Opening
     from walld.daemon.syncer import Syncer
     from walld.daemon.workers import Worker
-    from walld.disk.real import RealDisk
+    from walld.disk.base import Disk
 
 __all__ = ["Stopping"]
 
@@ -41,7 +41,7 @@ class Stopping:
 
     def __init__(
         self,
-        disk: RealDisk,
+        disk: Disk,
         thread: Worker,
         connections: Connections,
         notifier: Notifier,

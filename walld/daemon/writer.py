@@ -27,7 +27,7 @@ import anyio
 from walld import limits
 from walld.daemon import loop
 from walld.engine.segments import Segment
-from walld.errors import DirectoryTaken
+from walld.errors import DirectoryTaken, TakenOver
 from walld.wal.encode import settled_batches
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ class Writer:
                 break
             except FileExistsError:  # something else has that name: the next one
                 continue
+            except TakenOver as error:  # no trouble of the disk, which would be tried again (W4)
+                raise DirectoryTaken(f"{self._owner.path}: {error.strerror}") from None
         now = loop.now()
         self._engine.segments.add(Segment(segment_id, first_batch, now))
 

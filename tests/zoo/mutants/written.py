@@ -145,4 +145,20 @@ MUTANTS = (
         "W1",
         "80",
     ),
+    Mutant(
+        "a daemon whose directory was taken writes on",
+        DAEMON + "writer.py",
+        "        if not self._owner.is_owner():\n",
+        "        if False:\n",
+        "W4",
+        "s97",
+    ),
+    Mutant(
+        "a daemon whose directory was taken goes on with its files",
+        DISK + "owned.py",
+        "        if not self._is_owner():\n",
+        "        if False:\n",
+        "D4",
+        "s111",
+    ),
 )
