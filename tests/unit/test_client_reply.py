@@ -69,6 +69,27 @@ def test_each_call_is_its_event_and_returns_its_seq(
     ]
 
 
+@pytest.mark.parametrize("way", ["short", "long"])
+def test_a_text_is_the_same_event_by_the_short_way_and_the_long_one(
+    daemon: FakeDaemon, path: str, way: str
+) -> None:
+    """A client that redacts goes the long one alone."""
+    redact = None if way == "short" else (lambda text: text)
+    client = walld_client.connect(socket=path, redact=redact)
+    reply = client.reply("S")
+    wanted: list[wire.Event] = []
+    for text in ("", "a", "é" * 512, "x" * 1024, "x" * 1025, "é" * 512 + "x", "\ud83d", "\ude00"):
+        for call_id in ("c1", "c2", "c2"):
+            raw, seq = text.encode("utf-8", "surrogatepass"), len(wanted) + 1
+            assert reply.token(text) == seq
+            assert reply.reasoning(text) == seq + 1
+            assert reply.tool_arguments(text, call_id=call_id) == seq + 2
+            wanted += [wire.Token(1, seq, raw), wire.Reasoning(1, seq + 1, raw)]
+            wanted.append(wire.ToolArguments(1, seq + 2, call_id, raw))
+    assert said(daemon, len(wanted)) == wanted
+    client.close()
+
+
 def test_a_failure_that_is_remembered_is_said_where_the_reply_is_left(
     daemon: FakeDaemon, client: walld_client.Client
 ) -> None:

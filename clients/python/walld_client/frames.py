@@ -21,6 +21,7 @@ from walld_client.wire.exact import exact
 from walld_client.wire.messages import Event, Run
 
 __all__ = [
+    "ARGUMENTS",
     "CONTROL_TAGS",
     "DRAIN",
     "ENDING_TAGS",
@@ -37,10 +38,11 @@ __all__ = [
     "pack_token",
     "place",
     "plain_text",
+    "short_text",
     "text_prefix",
 ]
 
-START, TOKEN, REASONING, RUN, MOVE = 2, 3, 4, 5, 12
+START, TOKEN, REASONING, RUN, ARGUMENTS, MOVE = 2, 3, 4, 5, 7, 12
 APP_ERROR, END, RELEASE, RESUME, DRAIN = 14, 15, 16, 17, 18
 CONTROL_TAGS = frozenset((0, RESUME, DRAIN))
 """Of one connection, never of a stream: Hello, Resume, Drain."""
@@ -57,6 +59,8 @@ _UINT32 = 0xCE
 
 pack_token = struct.Struct(">I8sIBH").pack
 """(text bytes + 15, text_prefix, seq, 0xC5, text bytes): all of a plain text frame but its text."""
+_short_head = struct.Struct(">I8sI").pack
+_short_bin = struct.Struct(">BH").pack
 _long_token = struct.Struct(">I8sIBI").pack
 _ids = struct.Struct(">5xBxIxI").unpack_from
 _head = struct.Struct(">I2sBIBI").pack
@@ -64,9 +68,12 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=exact)
 _high_bytes = bytes(range(0x80, 0x100))
 
 
-def text_prefix(tag: int, number: int) -> bytes:
-    """The eight bytes that all plain tokens (or reasoning) of a stream share."""
-    return bytes((0x94, tag, _UINT32)) + number.to_bytes(4, "big") + bytes((_UINT32,))
+def text_prefix(tag: int, number: int, between: int = 0) -> bytes:
+    """The eight bytes that all plain tokens (or reasoning, or arguments) of a stream share.
+
+    between: fields between seq and text.
+    """
+    return bytes((0x94 + between, tag, _UINT32)) + number.to_bytes(4, "big") + bytes((_UINT32,))
 
 
 def plain_text(prefix: bytes, seq: int, text: bytes) -> bytes:
@@ -75,6 +82,13 @@ def plain_text(prefix: bytes, seq: int, text: bytes) -> bytes:
     if length <= 0xFFFF:
         return pack_token(length + 15, prefix, seq, _BIN16, length) + text
     return _long_token(length + 17, prefix, seq, 0xC6, length) + text
+
+
+def short_text(prefix: bytes, seq: int, between: bytes, text: bytes) -> bytes:
+    """A frame of a text of at most SHORT_TEXT_BYTES_MAX behind packed fields."""
+    length = len(text)
+    size = length + len(between) + 15
+    return _short_head(size, prefix, seq) + between + _short_bin(_BIN16, length) + text
 
 
 def body_of(event: Event) -> bytes:

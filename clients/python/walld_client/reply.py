@@ -7,8 +7,8 @@ A call raises ValueError or TypeError for what only a mistake in the program can
 is not one, a text that is not a str, a release before the end); never for the daemon's sake.
 
 The short way: with the connection flowing, a token is one Struct.pack, one append to the ring and
-one send(2), under the link's lock. Everything else about a token (redact, info, length, a daemon
-that is away, the chores) is decided on the long way, which the short one falls back to.
+one send(2), under the link's lock. All else (redact, info, length, a daemon that is away, the
+chores) is decided on the long way (`saying.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from walld_client.limits import NAME_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TIMEOUT_SE
 from walld_client.link import Link
 from walld_client.open_calls import OpenCalls
 from walld_client.redacting import redacted_json
-from walld_client.saying import release, say, say_text
+from walld_client.saying import release, say, say_arguments, say_reasoning, say_text
 from walld_client.stream import Stream
 from walld_client.wire import messages
 from walld_client.wire.messages import Event
@@ -145,17 +145,13 @@ class ReplyBase:
 
     def reasoning(self, text: str, **info: Any) -> int:
         """A piece of the model's reasoning: kept, never sent back to a provider."""
-        return self._text(frames.REASONING, text, info)
+        seq = 0 if info else say_reasoning(self._link, self._stream, text)
+        return seq or self._text(frames.REASONING, text, info)
 
     # --- tools ---
 
     def tool(
-        self,
-        name: str,
-        arguments: object = None,
-        *,
-        call_id: str | None = None,
-        **info: Any,
+        self, name: str, arguments: object = None, *, call_id: str | None = None, **info: Any
     ) -> int:
         """A tool call; the same `call_id` again updates it. Without one it is "<stream>:<seq>"."""
         call_id = checked_id(call_id, "call_id") if call_id else None
@@ -174,6 +170,8 @@ class ReplyBase:
 
     def tool_arguments(self, delta: str, *, call_id: str) -> int:
         """The next piece of a call's JSON arguments, as the provider streams them."""
+        if seq := say_arguments(self._link, self._stream, call_id, delta):
+            return seq
         call_id = checked_id(call_id, "call_id")
         events = [messages.ToolArguments(ID, ID, call_id, piece) for piece in self._pieces(delta)]
         return say(self._link, self._stream, events)

@@ -1,4 +1,7 @@
-"""A reply's events on their way into a link: the long way, under its lock.
+"""A reply's events on their way into a link, under its lock.
+
+The long way, and the short one of texts that come less often than tokens do (`reply.py` has that of
+tokens spelled out).
 
 Owns: seqs, the first-terminal-wins rule, and when a release is legal. Refuses: what an event
 means (`reply.py`), sockets (`connection.py`).
@@ -10,15 +13,19 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
 from walld_client import frames
+from walld_client.connection import NOSIGNAL
 from walld_client.frames import ID
+from walld_client.ids import checked_id
+from walld_client.limits import SHORT_TEXT_BYTES_MAX
 from walld_client.link import Link
 from walld_client.lock import Reentered
 from walld_client.stream import Stream
 from walld_client.wire import messages
 from walld_client.wire.messages import Event
 
-__all__ = ["release", "say", "say_text"]
+__all__ = ["release", "say", "say_arguments", "say_reasoning", "say_text"]
 
 _log = logging.getLogger("walld")
 
@@ -79,6 +86,58 @@ def say_text(
     except Reentered:
         link.deferred.append(partial(say_text, link, stream, tag, pieces, info))
     return seq
+
+
+def say_reasoning(link: Link, stream: Stream, text: object) -> int:
+    """The short way of reasoning without info. Its seq, or 0: it must go the long one."""
+    return _say_short(link, stream, stream.reasoning_prefix, b"", text)
+
+
+def say_arguments(link: Link, stream: Stream, call_id: str, delta: object) -> int:
+    """The same of a piece of a call's arguments. ValueError for what is no id."""
+    known, packed = stream.call
+    if type(call_id) is not str or call_id != known:
+        packed = msgspec.msgpack.encode(checked_id(call_id, "call_id"))
+        stream.call = call_id, packed
+    return _say_short(link, stream, stream.arguments_prefix, packed, delta)
+
+
+def _say_short(link: Link, stream: Stream, prefix: bytes, between: bytes, text: object) -> int:
+    """As `Reply.token`. between: fields in front of the text, packed."""
+    if type(text) is not str:
+        return 0
+    try:
+        payload = text.encode()
+    except UnicodeEncodeError:
+        return 0
+    if len(payload) > SHORT_TEXT_BYTES_MAX:
+        return 0
+    with link.mutex:
+        if link.held or not link.flowing or stream.careful:
+            return 0
+        link.held = True
+        try:
+            seq = stream.next_seq
+            frame = frames.short_text(prefix, seq, between, payload)
+            try:
+                stream.next_seq = seq + 1
+                link.remember(frame)
+                taken = link.send(frame, NOSIGNAL)
+            except OSError as error:
+                link.stumbled(stream, error)
+                return seq
+            if taken != len(frame):
+                link.took_part(stream, taken)
+            elif seq >= stream.chores_seq:
+                link.do_chores(stream)
+            return seq
+        except BaseException:
+            link.interrupted()
+            raise
+        finally:
+            link.held = False
+            if link.deferred:
+                link.play()
 
 
 def release(link: Link, stream: Stream) -> int:

@@ -31,10 +31,13 @@ class Stream:
     is_whole: asked where it would end clean without a word; False makes it a cancelled one.
     gone: nothing of it is sent any more (given up, refused, of the parent process, or released
     before any daemon heard of it). careful: a token must take the long way (redact, terminal,
-    gone). chores_seq: the token that does the link's chores once it is sent.
+    gone). chores_seq: the token that does the link's chores once it is sent. call: id, and that id
+    packed, of the call whose arguments came last.
     """
 
     __slots__ = (
+        "arguments_prefix",
+        "call",
         "careful",
         "chores_seq",
         "failure",
@@ -69,6 +72,8 @@ class Stream:
         self.session_id = start.session_id
         self.token_prefix = frames.text_prefix(frames.TOKEN, number)
         self.reasoning_prefix = frames.text_prefix(frames.REASONING, number)
+        self.arguments_prefix = frames.text_prefix(frames.ARGUMENTS, number, 1)
+        self.call: tuple[str | None, bytes] = None, b""
         self.careful = careful
         # Spread, so that a hundred streams in step do not do their chores all at once.
         self.chores_seq = 64 + number * 389 % CHORES_EVERY_TOKENS
