@@ -44,7 +44,7 @@ CONNECTIONS_PER_PRODUCER_MAX: Final = 32
 """Agents' connections of one: what was said on each earlier one is read before a new one."""
 REQUESTS_PER_UID_MAX: Final = 8
 """Queries of one uid that are answered at a time; the others wait their turn."""
-ASKING_SLICE_SECONDS: Final = 0.001
+ASKING_SLICE_SECONDS: Final = 0.0005
 """Requests of one uid are carried out so long before the loop has its turn."""
 ASKING_REST_SECONDS: Final = 0.001
 """And so long they wait then, while an agent waits for its ack."""
