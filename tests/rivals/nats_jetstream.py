@@ -1,15 +1,19 @@
 """NATS JetStream: a publish per event into a stream in files, acknowledged by the server.
 
-Owns: Debian's nats-server as shipped: one server, file storage, a sync every two minutes. That
-version (2.9) knows no other setting; later ones have `sync_interval: always`. The id of a message
-makes what is sent twice one message.
+Owns: a nats-server of PyPI, or Debian's, as shipped: one server, file storage, a sync every two
+minutes; and with `sync_interval: always`, which versions before 2.10 do not know. The id of a
+message makes what is sent twice one message.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,20 +21,38 @@ from typing import Any
 from .notes import Notes
 from .store import Found, RefusedError, Server, Writer, free_port
 
-__all__ = ["NatsJetstream", "why_not"]
+__all__ = ["NatsJetstream", "why_not", "why_not_always"]
 
 _STREAM = "events"
 _SECONDS = 5.0
 
 
+def _program() -> str | None:
+    """Beside this Python, where a package of PyPI brings it, or in PATH."""
+    beside = Path(sys.executable).parent / "nats-server"
+    return str(beside) if beside.exists() else shutil.which("nats-server")
+
+
 def why_not() -> str | None:
     """Why it cannot take part here; None where it can."""
-    if shutil.which("nats-server") is None:
-        return "needs nats-server (Debian: apt-get install nats-server)"
+    if _program() is None:
+        return "needs nats-server (the extra `rivals`, or Debian: apt-get install nats-server)"
     try:
         import nats  # noqa: F401
     except ImportError:
         return "needs the Python package nats-py (the extra `rivals`)"
+    return None
+
+
+def why_not_always() -> str | None:
+    """Why not with `sync_interval: always`."""
+    program, reason = _program(), why_not()
+    if reason is not None or program is None:
+        return reason
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"v(\d+)\.(\d+)", said)
+    if found is None or (int(found[1]), int(found[2])) < (2, 10):
+        return f"needs nats-server 2.10, this is {said.strip()}"
     return None
 
 
@@ -80,14 +102,15 @@ async def _connect(url: str) -> Any:
 
 
 class NatsJetstream:
-    """See the top."""
+    """See the top. setting: "as shipped" or "always"."""
 
     name = "NATS JetStream"
-    setting = "as shipped"
     acks = "ack of the server"
     has_server = True
 
-    def __init__(self, home: Path, folder: Path) -> None:
+    def __init__(self, home: Path, folder: Path, setting: str) -> None:
+        self.setting = setting
+        self._config = home / "nats.conf"
         self._folder = folder / "nats"
         self._port = free_port()
         self._server = Server(home / "nats.log")
@@ -107,8 +130,12 @@ class NatsJetstream:
 
     def start(self) -> None:
         self._folder.mkdir(exist_ok=True)
-        command = ["nats-server", "-js", "-a", "127.0.0.1", "-p", str(self._port)]
-        command += ["-sd", str(self._folder)]
+        own = {"store_dir": str(self._folder)}
+        own |= {"sync_interval": "always"} if self.setting == "always" else {}
+        self._config.write_text(f"jetstream {json.dumps(own)}\n")
+        program = _program()
+        assert program is not None
+        command = [program, "-c", str(self._config), "-a", "127.0.0.1", "-p", str(self._port)]
         self._server.start(command, self._answers)
         self._ask(self._make)
 

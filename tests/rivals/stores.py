@@ -47,7 +47,17 @@ CLASSES = (
     Entry("walld, told synced", partial(Sidecar, level="synced"), _DAMAGE),
     Entry("Redis AOF, everysec", partial(RedisAof, policy="everysec"), why_not=redis_aof.why_not),
     Entry("Redis AOF, always", partial(RedisAof, policy="always"), _POWER, redis_aof.why_not),
-    Entry("NATS JetStream, as shipped", NatsJetstream, why_not=nats_jetstream.why_not),
+    Entry(
+        "NATS JetStream, as shipped",
+        partial(NatsJetstream, setting="as shipped"),
+        why_not=nats_jetstream.why_not,
+    ),
+    Entry(
+        "NATS JetStream, always",
+        partial(NatsJetstream, setting="always"),
+        _POWER,
+        nats_jetstream.why_not_always,
+    ),
     Entry("SQLite WAL, NORMAL", partial(SqliteWal, level="NORMAL")),
     Entry("SQLite WAL, FULL", partial(SqliteWal, level="FULL"), _POWER),
     Entry("JSON lines, write", partial(Jsonl, fsync=False)),

@@ -24,6 +24,9 @@ CHANGES: dict[str, Callable[[OwnedDisk], object]] = {
     "make_dir": lambda disk: disk.make_dir("new"),
     "remove_dir": lambda disk: disk.remove_dir("dir"),
 }
+HARMLESS = {
+    *("open", "expect", "removed", "sync_dir", "list_dir", "is_removed", "free_bytes"),
+}
 
 
 @pytest.mark.parametrize("verb", CHANGES)
@@ -47,10 +50,7 @@ def test_each_verb_that_changes_something_looks_first(tmp_path: Path, verb: str)
         assert verb == "reopen" or there() != before
 
 
-def test_no_verb_is_left_out(tmp_path: Path) -> None:
-    """A new one either looks, or is named among those that change nothing."""
-    tmp_path.chmod(0o700)
-    with RealDisk(str(tmp_path)) as bare:
-        harmless = {name for name in vars(OwnedDisk(bare, lambda: True)) if name[0] != "_"}
+def test_no_verb_is_left_out() -> None:
+    """A new one either looks, or is named here among those that change nothing."""
     verbs = {name for name in vars(Disk) if name[0] != "_"}
-    assert verbs == harmless - {"root"} | CHANGES.keys()
+    assert verbs == HARMLESS | CHANGES.keys()

@@ -20,7 +20,7 @@ from walld.errors import TakenOver
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from walld.disk.base import Disk, File
+    from walld.disk.base import Disk, Entry, File
 
 __all__ = ["OwnedDisk"]
 
@@ -32,14 +32,6 @@ class OwnedDisk:
         self._disk = disk
         self._is_owner = is_owner
         self.root = disk.root
-        # These change nothing.
-        self.open = disk.open
-        self.expect = disk.expect
-        self.removed = disk.removed
-        self.sync_dir = disk.sync_dir
-        self.list_dir = disk.list_dir
-        self.is_removed = disk.is_removed
-        self.free_bytes = disk.free_bytes
 
     def _look(self, path: str) -> None:
         if not self._is_owner():
@@ -89,3 +81,33 @@ class OwnedDisk:
         """Remove an empty directory; False where it is not empty or not there."""
         self._look(path)
         return self._disk.remove_dir(path)
+
+    # --- what changes nothing ---------------------------------------------------------------------
+
+    def open(self, path: str) -> File:
+        """An existing regular file, for reading only."""
+        return self._disk.open(path)
+
+    def expect(self, name: str) -> None:
+        """A directory of the root is there from now on."""
+        self._disk.expect(name)
+
+    def removed(self) -> list[str]:
+        """Those that are expected and not there."""
+        return self._disk.removed()
+
+    def sync_dir(self, path: str) -> None:
+        """The names in it survive power loss."""
+        self._disk.sync_dir(path)
+
+    def list_dir(self, path: str) -> list[Entry]:
+        """Its entries by name."""
+        return self._disk.list_dir(path)
+
+    def is_removed(self) -> bool:
+        """Its own name does not lead to it any more."""
+        return self._disk.is_removed()
+
+    def free_bytes(self) -> int:
+        """What may still be written."""
+        return self._disk.free_bytes()
