@@ -26,7 +26,7 @@ __all__ = ["OwnedDisk"]
 
 
 class OwnedDisk:
-    """The verbs of another disk; those that change something raise TakenOver."""
+    """The verbs of another disk; TakenOver of those that change something, or ask for room."""
 
     def __init__(self, disk: Disk, is_owner: Callable[[], bool]) -> None:
         self._disk = disk
@@ -39,7 +39,6 @@ class OwnedDisk:
         self.sync_dir = disk.sync_dir
         self.list_dir = disk.list_dir
         self.is_removed = disk.is_removed
-        self.free_bytes = disk.free_bytes
 
     def _look(self, path: str) -> None:
         if not self._is_owner():
@@ -89,3 +88,8 @@ class OwnedDisk:
         """Remove an empty directory; False where it is not empty or not there."""
         self._look(path)
         return self._disk.remove_dir(path)
+
+    def free_bytes(self) -> int:
+        """What may still be written: who waits for room may do nothing else, and for ever."""
+        self._look("")
+        return self._disk.free_bytes()
