@@ -96,6 +96,18 @@ def test_one_that_is_still_starting_stops_too(tmp_path: Path) -> None:
         assert daemon.process.wait(PATIENCE_SECONDS) == 3
 
 
+def test_one_that_is_told_to_stop_with_nothing_to_write_says_so_too(tmp_path: Path) -> None:
+    """It ended as in order, though it could not say so in LOCK."""
+    with _daemon(tmp_path) as daemon:
+        with Peer(daemon, "query") as peer:
+            peer.ask(wire.List(1))  # once the log is read
+        daemon.process.send_signal(signal.SIGSTOP)
+        _raise_epoch(tmp_path)
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.process.send_signal(signal.SIGCONT)
+        assert daemon.process.wait(PATIENCE_SECONDS) == 3
+
+
 def test_one_that_nobody_speaks_to_notices_too(tmp_path: Path) -> None:
     """It went on for ever, and answered what it knew."""
     with _daemon(tmp_path) as daemon:

@@ -90,6 +90,27 @@ def test_a_text_is_the_same_event_by_the_short_way_and_the_long_one(
     client.close()
 
 
+def test_a_call_is_the_one_whose_id_is_given_whatever_class_it_is_of(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    class Folded(str):
+        """Equal in any case."""
+
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, str) and self.lower() == other.lower()
+
+        def __ne__(self, other: object) -> bool:
+            return not self == other
+
+    reply = client.reply("S")
+    for call_id in (Folded("C"), "c", Folded("C"), "C", "c"):
+        reply.tool_arguments("{", call_id=call_id)
+    assert [event.call_id for event in said(daemon, 5)] == ["C", "c", "C", "C", "c"]
+
+
 def test_a_failure_that_is_remembered_is_said_where_the_reply_is_left(
     daemon: FakeDaemon, client: walld_client.Client
 ) -> None:

@@ -23,10 +23,9 @@ CHANGES: dict[str, Callable[[OwnedDisk], object]] = {
     "link": lambda disk: disk.link("file", "new"),
     "make_dir": lambda disk: disk.make_dir("new"),
     "remove_dir": lambda disk: disk.remove_dir("dir"),
+    "free_bytes": lambda disk: disk.free_bytes(),
 }
-HARMLESS = {
-    *("open", "expect", "removed", "sync_dir", "list_dir", "is_removed", "free_bytes"),
-}
+HARMLESS = {"open", "expect", "removed", "sync_dir", "list_dir", "is_removed"}
 
 
 @pytest.mark.parametrize("verb", CHANGES)
@@ -47,7 +46,7 @@ def test_each_verb_that_changes_something_looks_first(tmp_path: Path, verb: str)
         assert disk.open("file").read_at(10, 0) == b"old"
         is_owner[0] = True
         CHANGES[verb](disk)
-        assert verb == "reopen" or there() != before
+        assert verb in ("reopen", "free_bytes") or there() != before
 
 
 def test_no_verb_is_left_out() -> None:

@@ -22,6 +22,7 @@ Invariant: a step that fails is tried again a little later, and keeps none behin
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -132,6 +133,11 @@ class Background:
     async def _look(self) -> None:
         await self._look_at_epoch()
         self._not_before[_EPOCH] = loop.now() + _PERIOD_SECONDS
+
+    async def look_last(self) -> None:
+        """For an end, which may have had nothing to write. DirectoryTaken."""
+        with suppress(OSError):  # who cannot read LOCK has not read that it is another one's
+            await self._look_at_epoch()
 
     async def _keep_orphans(self) -> None:
         orphans = self._engine.orphans

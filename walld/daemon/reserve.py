@@ -12,6 +12,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from walld import limits
+from walld.errors import TakenOver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,10 +57,12 @@ class Reserve:
         """Give the room back to the disk; False where there was none, or it cannot be had.
 
         A full disk that has become read-only besides is no reason to end: the daemon's memory may
-        hold the only copy (P8).
+        hold the only copy (P8). That the directory is another daemon's by now is one: TakenOver.
         """
         try:
             self._disk.unlink(RESERVE_NAME)
+        except TakenOver:
+            raise  # who writes to a full disk tries for ever, and looks nowhere else (W4)
         except OSError:
             return False
         return True

@@ -309,6 +309,7 @@ class Daemon:
                 await self.flusher.finish()
                 if await self._checkpoints.finish():
                     await self.flusher.finish()
+                await self.background.look_last()
                 await self._worker.run(partial(self.owner.ended, self.engine.sealing.synced_no))
         self.intake.close()
         self._files.close()

@@ -317,6 +317,8 @@ class Writer:
         try:
             if not await self._thread.run(self._reserve.make):
                 return False
+        except TakenOver:
+            raise  # as in `_open_segment`
         except OSError as error:
             self._ill(f"write of the reserve: {error.strerror or error}")
             return False

@@ -26,7 +26,7 @@ __all__ = ["OwnedDisk"]
 
 
 class OwnedDisk:
-    """The verbs of another disk; those that change something raise TakenOver."""
+    """The verbs of another disk; TakenOver of those that change something, or ask for room."""
 
     def __init__(self, disk: Disk, is_owner: Callable[[], bool]) -> None:
         self._disk = disk
@@ -82,6 +82,11 @@ class OwnedDisk:
         self._look(path)
         return self._disk.remove_dir(path)
 
+    def free_bytes(self) -> int:
+        """What may still be written: who waits for room may do nothing else, and for ever."""
+        self._look("")
+        return self._disk.free_bytes()
+
     # --- what changes nothing ---------------------------------------------------------------------
 
     def open(self, path: str) -> File:
@@ -107,7 +112,3 @@ class OwnedDisk:
     def is_removed(self) -> bool:
         """Its own name does not lead to it any more."""
         return self._disk.is_removed()
-
-    def free_bytes(self) -> int:
-        """What may still be written."""
-        return self._disk.free_bytes()

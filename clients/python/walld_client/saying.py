@@ -97,8 +97,9 @@ def say_arguments(link: Link, stream: Stream, call_id: str, delta: object) -> in
     """The same of a piece of a call's arguments. ValueError for what is no id."""
     known, packed = stream.call
     if type(call_id) is not str or call_id != known:
-        packed = msgspec.msgpack.encode(checked_id(call_id, "call_id"))
-        stream.call = call_id, packed
+        plain = checked_id(call_id, "call_id")  # a class of its own may be equal to another id
+        packed = msgspec.msgpack.encode(plain)
+        stream.call = plain, packed
     return _say_short(link, stream, stream.arguments_prefix, packed, delta)
 
 
