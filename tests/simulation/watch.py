@@ -4,9 +4,9 @@ Owns: the rules that what is left behind cannot show. Refuses: what is left (`or
 `crash_states.py`), failing a verb (`disks.py`).
 
 Invariants (numbers of the reliability brief): I13 once another owner has raised the epoch, what was
-under way in the log may end and nothing is changed any more; I15 a batch is one write, and a segment
-has no more syncs than writes. A second sync of a file whose first has failed (I11) is refused by
-the disk itself (`walld/disk/simulated.py`).
+under way in the log may end and nothing is changed any more; I15 a batch is one write, and a
+segment has no more syncs than writes. A second sync of a file whose first has failed (I11) is
+refused by the disk itself (`walld/disk/simulated.py`).
 """
 
 from __future__ import annotations
