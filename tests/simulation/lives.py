@@ -258,8 +258,8 @@ class Lives:
 
 def _split(error: BaseException, *, is_fenced: bool) -> tuple[bool, BaseException | None]:
     """(a crash is in it, what else is in it). is_fenced: so is a directory that was taken."""
-    ends = (Crashed, trio.Cancelled, *([DirectoryTaken] if is_fenced else []))
+    ends = (Crashed, DirectoryTaken) if is_fenced else (Crashed,)
     if isinstance(error, BaseExceptionGroup):
-        crashed, rest = error.split(ends)
+        crashed, rest = error.split((*ends, trio.Cancelled))
         return crashed is not None, rest
     return isinstance(error, ends), None

@@ -35,10 +35,10 @@ def test_a_token_packed_by_hand_is_a_token(length: int, number: int) -> None:
 @pytest.mark.parametrize("call_id", ["c", "c" * 31, "c" * 32, "ü" * 200, "c" * 1024])
 def test_arguments_packed_by_hand_are_arguments(length: int, call_id: str) -> None:
     text, packed = b"x" * length, msgspec.msgpack.encode(call_id)
-    frame = frames.short_text(frames.text_prefix(frames.ARGUMENTS, 3, 1), 7, packed, text)
+    frame = frames.short_arguments(frames.text_prefix(frames.ARGUMENTS, 3, 1), 7, packed, text)
+    event = wire.ToolArguments(frames.ID, frames.ID, call_id, text)
+    assert frame == frames.place(frames.body_of(event), 3, 7)
     assert decoded(frame) == wire.ToolArguments(3, 7, call_id, text)
-    frame = frames.short_text(frames.text_prefix(frames.REASONING, 3), 7, b"", text)
-    assert decoded(frame) == wire.Reasoning(3, 7, text)
 
 
 EVENTS: list[wire.Event] = [

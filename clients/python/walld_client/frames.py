@@ -38,7 +38,7 @@ __all__ = [
     "pack_token",
     "place",
     "plain_text",
-    "short_text",
+    "short_arguments",
     "text_prefix",
 ]
 
@@ -54,13 +54,15 @@ ID = 0xFFFFFFFF
 makes msgspec reserve five bytes for each."""
 
 TOKEN_OVERHEAD_BYTES = 19
+_BIN8 = 0xC4
 _BIN16 = 0xC5
 _UINT32 = 0xCE
 
 pack_token = struct.Struct(">I8sIBH").pack
 """(text bytes + 15, text_prefix, seq, 0xC5, text bytes): all of a plain text frame but its text."""
 _short_head = struct.Struct(">I8sI").pack
-_short_bin = struct.Struct(">BH").pack
+_bin8 = struct.Struct(">BB").pack
+_bin16 = struct.Struct(">BH").pack
 _long_token = struct.Struct(">I8sIBI").pack
 _ids = struct.Struct(">5xBxIxI").unpack_from
 _head = struct.Struct(">I2sBIBI").pack
@@ -84,11 +86,14 @@ def plain_text(prefix: bytes, seq: int, text: bytes) -> bytes:
     return _long_token(length + 17, prefix, seq, 0xC6, length) + text
 
 
-def short_text(prefix: bytes, seq: int, between: bytes, text: bytes) -> bytes:
-    """A frame of a text of at most SHORT_TEXT_BYTES_MAX behind packed fields."""
-    length = len(text)
-    size = length + len(between) + 15
-    return _short_head(size, prefix, seq) + between + _short_bin(_BIN16, length) + text
+def short_arguments(prefix: bytes, seq: int, call_id: bytes, delta: bytes) -> bytes:
+    """A frame of at most SHORT_TEXT_BYTES_MAX of a call's arguments. call_id: packed.
+
+    The very bytes that msgspec makes of it.
+    """
+    length = len(delta)
+    packed = call_id + (_bin8(_BIN8, length) if length < 256 else _bin16(_BIN16, length)) + delta
+    return _short_head(len(packed) + 12, prefix, seq) + packed
 
 
 def body_of(event: Event) -> bytes:

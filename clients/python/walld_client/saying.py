@@ -90,7 +90,7 @@ def say_text(
 
 def say_reasoning(link: Link, stream: Stream, text: object) -> int:
     """The short way of reasoning without info. Its seq, or 0: it must go the long one."""
-    return _say_short(link, stream, stream.reasoning_prefix, b"", text)
+    return _say_short(link, stream, None, text)
 
 
 def say_arguments(link: Link, stream: Stream, call_id: str, delta: object) -> int:
@@ -100,11 +100,11 @@ def say_arguments(link: Link, stream: Stream, call_id: str, delta: object) -> in
         plain = checked_id(call_id, "call_id")  # a class of its own may be equal to another id
         packed = msgspec.msgpack.encode(plain)
         stream.call = plain, packed
-    return _say_short(link, stream, stream.arguments_prefix, packed, delta)
+    return _say_short(link, stream, packed, delta)
 
 
-def _say_short(link: Link, stream: Stream, prefix: bytes, between: bytes, text: object) -> int:
-    """As `Reply.token`. between: fields in front of the text, packed."""
+def _say_short(link: Link, stream: Stream, call_id: bytes | None, text: object) -> int:
+    """As `Reply.token`. call_id: packed, of a call whose arguments it is; None: it is reasoning."""
     if type(text) is not str:
         return 0
     try:
@@ -119,7 +119,10 @@ def _say_short(link: Link, stream: Stream, prefix: bytes, between: bytes, text: 
         link.held = True
         try:
             seq = stream.next_seq
-            frame = frames.short_text(prefix, seq, between, payload)
+            if call_id is None:
+                frame = frames.plain_text(stream.reasoning_prefix, seq, payload)
+            else:
+                frame = frames.short_arguments(stream.arguments_prefix, seq, call_id, payload)
             try:
                 stream.next_seq = seq + 1
                 link.remember(frame)
