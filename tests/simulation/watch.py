@@ -35,7 +35,8 @@ class Watch:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._is_whole = not world.plan.short_writes
+        self._is_whole = not (world.plan.short_writes or world.plan.tight)
+        """Each write takes all that it is given: also the last that a full disk takes."""
         self._is_sound = not (world.plan.hurts or world.plan.ambush)
         self._batches = -1
         self._unsynced: dict[str, int] = {}
