@@ -15,7 +15,6 @@ from functools import partial
 
 import msgspec
 from walld_client import frames
-from walld_client.connection import NOSIGNAL
 from walld_client.frames import ID
 from walld_client.ids import checked_id
 from walld_client.limits import SHORT_TEXT_BYTES_MAX
@@ -114,34 +113,16 @@ def _say_short(link: Link, stream: Stream, call_id: bytes | None, text: object) 
     if len(payload) > SHORT_TEXT_BYTES_MAX:
         return 0
     with link.mutex:
-        if link.held or not link.flowing or stream.careful:
+        if link.held or stream.careful:
             return 0
-        link.held = True
-        try:
+        with link:
             seq = stream.next_seq
             if call_id is None:
                 frame = frames.plain_text(stream.reasoning_prefix, seq, payload)
             else:
                 frame = frames.short_arguments(stream.arguments_prefix, seq, call_id, payload)
-            try:
-                stream.next_seq = seq + 1
-                link.remember(frame)
-                taken = link.send(frame, NOSIGNAL)
-            except OSError as error:
-                link.stumbled(stream, error)
-                return seq
-            if taken != len(frame):
-                link.took_part(stream, taken)
-            elif seq >= stream.chores_seq:
-                link.do_chores(stream)
-            return seq
-        except BaseException:
-            link.interrupted()
-            raise
-        finally:
-            link.held = False
-            if link.deferred:
-                link.play()
+            link.give(stream, frame)
+    return seq
 
 
 def release(link: Link, stream: Stream) -> int:
