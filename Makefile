@@ -24,7 +24,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-adapters bench-adapters check format search sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
+.PHONY: help demo test soak test-node test-adapters bench-adapters check format search sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
 	bench-publish clean
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b'
 	@echo 'make zoo     planted bugs, each of which make sim would find; ONLY=word for some'
 	@echo 'make fuzz    a minute of any bytes for each reader of bytes; TARGET=frames for one, frames:5000 for so many, FUZZ_SECONDS=n'
+	@echo 'make soak    one daemon for an hour, under load, with faults on; SOAK_SECONDS=86400 for a day'
 	@echo 'make kernel  power cuts, kills, failing calls and disks of the real kernel; wants root and 30 minutes; SHARE=10 for 3'
 	@echo 'make test-nfs  walld on an NFS server of its own, in a virtual machine: outage, full, second writer, removal; root, 10 minutes'
 	@echo 'make rivals  what is lost when: faults against walld, Redis, NATS, SQLite, JSON lines; COUNT=n, ONLY=text'
@@ -128,6 +129,10 @@ kernel: $(VENV)/tools
 		PYTHONPATH=tests $(BIN)/python -m kernel.$$name $$full --count $$(( count * $(SHARE) / 100 )) \
 			|| failed="$$failed $$name"; \
 	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+# One daemon all that time, under load, with faults; what has grown by its end fails it.
+soak: $(VENV)/tools
+	PYTHONPATH=tests $(BIN)/python -m kernel.soak --count $(or $(SOAK_SECONDS),3600) --seed $(or $(SEED),1)
 
 # Wants root, QEMU and a Debian mirror: installs what is missing where it can, else says so and passes.
 test-nfs: $(VENV)/tools

@@ -30,7 +30,7 @@ from .load import Habits
 from .loop import Loop, options
 from .spoiled import spoil as spoil_by_name
 
-__all__ = ["main", "run"]
+__all__ = ["cut", "fill", "main", "run"]
 
 _CALL_SECONDS_MAX: Final = 2.0
 """What a busy machine may keep a call waiting; the stall is longer."""
@@ -55,7 +55,7 @@ def _full(loop: Loop, spoil: Spoil, seed: int, folder: Path) -> None:
             life.until_listens()
             life.until(lambda: life.daemon.status()["state"] != "recovering", "a start")
             ballast = root / "ballast"
-            _fill(ballast, leave=random.randrange(200_000))
+            fill(ballast, leave=random.randrange(200_000))
             agent = life.spawn(_HABITS)
             life.spawn(_HABITS)
             life.until(
@@ -85,7 +85,7 @@ def _little_room(kind: str, megabytes: int) -> Iterator[Path]:
             yield mount.path
 
 
-def _fill(path: Path, leave: int) -> None:
+def fill(path: Path, leave: int) -> None:
     """Take all room but so many bytes."""
     with path.open("ab", buffering=0) as file, suppress(OSError):
         while True:
@@ -112,7 +112,7 @@ def _failing(kind: str, loop: Loop, spoil: Spoil, seed: int, folder: Path) -> No
             agent = life.spawn(habits)
             life.until(agent.board.is_told, "a first ack")
             for _ in range(5):  # what was trimmed is given back bit by bit
-                _fill(store / "ballast", leave=0)
+                fill(store / "ballast", leave=0)
                 time.sleep(0.02)
             failed = False
             while not failed and len(life.agents) < 5:  # some of it may still find room
@@ -124,7 +124,7 @@ def _failing(kind: str, loop: Loop, spoil: Spoil, seed: int, folder: Path) -> No
             life.until_finished()
             loop.tally.did(f"{'syncs that failed' if failed else 'nothing'} on {kind}")
             _never_waited(life)
-            life.end(partial(_cut, mount))
+            life.end(partial(cut, mount))
 
 
 def _in_trouble(life: Life) -> bool:
@@ -135,7 +135,8 @@ def _in_trouble_or_finished(life: Life, board: Board) -> bool:
     return _in_trouble(life) or board.is_finished
 
 
-def _cut(mount: mounts.LoopMount) -> None:
+def cut(mount: mounts.LoopMount) -> None:
+    """The power; then it is mounted again."""
     mount.cut_power()
     mount.unmount()
     mount.mount()
@@ -164,7 +165,7 @@ def _stalled(loop: Loop, spoil: Spoil, seed: int, folder: Path) -> None:
             life.until_finished()
             loop.tally.did(f"stalls of {_STALL_SECONDS:.0f} s")
             _never_waited(life)
-            life.end(partial(_cut, mount))
+            life.end(partial(cut, mount))
 
 
 def _never_waited(life: Life) -> None:

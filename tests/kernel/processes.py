@@ -1,7 +1,7 @@
 """Daemons and agents as processes: forked from here in milliseconds, or a daemon run as users do.
 
 Owns: starting them, killing them by their pid, and that none outlives its parent. Refuses: what
-they do (`load.py`, `walld/`).
+they do (`load.py`, `converse.py`, `walld/`).
 
 A forked daemon is `walld serve` from its settings on: all of it, with its threads and its socket,
 only without the 60 ms in which Python starts. Forking needs a parent without threads, so nothing
@@ -38,9 +38,10 @@ from walld.daemon.serve import serve
 from walld.daemon.settings import load
 
 from .board import Board
+from .converse import converse
 from .load import Habits, stream
 
-__all__ = ["PATIENCE_SECONDS", "Agent", "Daemon", "ForkedDaemon", "RealDaemon"]
+__all__ = ["PATIENCE_SECONDS", "Agent", "Application", "Daemon", "ForkedDaemon", "RealDaemon"]
 
 PATIENCE_SECONDS: Final = 30.0
 """How long something broken may keep a loop waiting; nothing passes by it."""
@@ -124,6 +125,21 @@ class Agent(_Forked):
         """The client did what it must, and nothing but SIGKILL has ended it."""
         assert not self.board.failed, f"a call gave what it must not; see {self.log}"
         assert self.code in (None, -signal.SIGKILL), f"exit {self.code}; see {self.log}"
+
+
+class Application(_Forked):
+    """An application that holds sessions."""
+
+    def __init__(self, folder: Path, socket_path: str, name: str, seed: int) -> None:
+        self.name = name
+        self.board = board = Board()
+        self.log = folder / "applications.log"
+        super().__init__(lambda: converse(socket_path, name, seed, board), self.log)
+
+    def check(self) -> None:
+        """Nothing but SIGKILL has ended it: it read what it had said."""
+        alive = self.is_alive()
+        assert alive or self.code == -signal.SIGKILL, f"exit {self.code}; see {self.log}"
 
 
 class Daemon:

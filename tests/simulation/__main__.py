@@ -5,7 +5,8 @@
     python -m simulation --seed 1324           one, with its plan; s1324: with sessions
     python -m simulation --sweep               a crash at every disk verb of a short run
     python -m simulation --pairs 10            a second one in the next life, at every pair of verbs
-                                               of a shorter run (here: at each tenth pair)
+                                               of a shorter run (here: at each tenth pair;
+                                               10:3: at the third, the 13th ...)
 
 `make sim SEED=1324` is the second. Exit 1 where a seed failed.
 """
@@ -39,7 +40,7 @@ def sweep_plans() -> Iterator[Plan]:
                 yield replace(short, crash_at=at, power=power)
 
 
-def pair_plans(every: int) -> Iterator[Plan]:
+def pair_plans(every: int, first_at: int) -> Iterator[Plan]:
     """A crash at every pair of verbs, the second in the start after the first, or later."""
     count = 0
     for seed, profile in enumerate(PROFILES):
@@ -49,7 +50,7 @@ def pair_plans(every: int) -> Iterator[Plan]:
                 first = replace(tiny, crash_at=at, power=power)
                 for again in range(1, world.run(first).disk_ops - at + 1):
                     count += 1
-                    if count % every == 0:
+                    if count % every == first_at % every:
                         yield replace(first, crash_again=again)
 
 
@@ -120,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sessions", metavar="FIRST..LAST")
     parser.add_argument("--seed", metavar="N")
     parser.add_argument("--sweep", action="store_true")
-    parser.add_argument("--pairs", type=int, metavar="EVERY")
+    parser.add_argument("--pairs", metavar="EVERY[:FROM]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     if options.seed is not None:
@@ -136,7 +137,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.sweep:
         plans += sweep_plans()
     if options.pairs:
-        plans += pair_plans(options.pairs)
+        every, _, first_at = options.pairs.partition(":")
+        plans += pair_plans(int(every), int(first_at or 0))
     return _many(plans, options.jobs)
 
 
