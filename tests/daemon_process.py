@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import pytest
 import walld_client
 from walld_client.partial import from_recovered
 from walld_client.wire import messages as wire
@@ -41,7 +40,6 @@ __all__ = [
     "DaemonProcess",
     "MakeDaemon",
     "environment",
-    "needs_strace",
     "until",
     "walld",
 ]
@@ -52,10 +50,6 @@ PATIENCE_SECONDS = 30.0
 """Only how long something broken may keep a test waiting; no test passes by it."""
 
 Value = TypeVar("Value")
-
-needs_strace = pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is not installed: no fault can be injected"
-)
 
 
 def until(

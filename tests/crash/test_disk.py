@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import walld_client
 from agents.process import Obedient
-from daemon_process import PATIENCE_SECONDS, DaemonProcess, needs_strace, until
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, until
+from strace import needs_strace
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 

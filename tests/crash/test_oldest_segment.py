@@ -16,7 +16,8 @@ import pytest
 import walld_client
 from agents.process import MakeAgent
 from crash.test_newest_segment import is_missed, say
-from daemon_process import DaemonProcess, MakeDaemon, needs_strace, until
+from daemon_process import DaemonProcess, MakeDaemon, until
+from strace import needs_strace
 
 from walld.disk.lock_record import WRITTEN_AT, parse_lock
 

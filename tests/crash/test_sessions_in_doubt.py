@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import walld_client
 from agents.process import MakeAgent, Obedient
-from daemon_process import DaemonProcess, MakeDaemon, needs_strace, until
+from daemon_process import DaemonProcess, MakeDaemon, until
+from strace import needs_strace
 
 from walld.disk.real import RealDisk
 from walld.wal.scan import ScannedBatch, SegmentScan

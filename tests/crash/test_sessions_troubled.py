@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import walld_client
-from daemon_process import PATIENCE_SECONDS, DaemonProcess, MakeDaemon, needs_strace, until
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, MakeDaemon, until
+from strace import needs_strace
 from walld_client.wire import messages as wire
 from wire_peer import Peer
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess, MakeDaemon, needs_strace, until, walld
+from daemon_process import DaemonProcess, MakeDaemon, until, walld
+from strace import needs_strace
 
 SECRET = "a secret that was released"
 

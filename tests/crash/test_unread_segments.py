@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from agents.process import MakeAgent
 from crash.test_newest_segment import is_missed, say
-from daemon_process import DaemonProcess, MakeDaemon, needs_strace, until
+from daemon_process import DaemonProcess, MakeDaemon, until
+from strace import needs_strace
 
 
 def unread_once(daemon: DaemonProcess, make_agent: MakeAgent, *, held: bool) -> Path:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import walld_client
 from agents.process import MakeAgent
-from daemon_process import DaemonProcess, MakeDaemon, needs_strace, until, walld
+from daemon_process import DaemonProcess, MakeDaemon, until, walld
+from strace import needs_strace
 from walld_client import offline
 
 KEPT = ("one", "two", "three")

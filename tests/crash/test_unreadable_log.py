@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import walld_client
 from agents.process import MakeAgent, Obedient
-from daemon_process import MakeDaemon, needs_strace, until
+from daemon_process import MakeDaemon, until
+from strace import needs_strace
 
 COUNT = 30
 

@@ -34,6 +34,7 @@ SCENARIOS: Final = {
     "quiet-v3": "the same on v3",
     "outage": "the server is away for ten seconds",
     "full": "the server's disk is full, and has room again",
+    "failing": "the server's device fails, and COMMIT with it",
     "second": "a second writer by another mount is refused",
     "takeover": "a daemon that was suspended is fenced by the next one",
     "removed": "segments removed and replaced on the server",

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Export", "FarMachine", "Way", "call", "mounted", "serve"]
+__all__ = ["Export", "FarMachine", "OwnExport", "Way", "call", "mounted", "serve"]
 
 _CALL_SECONDS_MAX: Final = 90.0
 LEASE_SECONDS: Final = 10
@@ -56,23 +56,35 @@ def serve() -> None:
 
 
 class Export:
-    """An ext4 file system of its own behind an export; `path` is the server's side of it."""
+    """A file system of the server's that clients may mount; `path` is the server's side of it."""
 
-    def __init__(self, name: str, megabytes: int) -> None:
-        self.path = Path("/srv") / name
-        self._image = Path("/srv") / f"{name}.image"
-        with self._image.open("wb") as file:
-            file.truncate(megabytes << 20)
-        call("mkfs.ext4", "-qF", "-m", "0", str(self._image))
-        self.path.mkdir()
-        call("mount", "-o", "loop", str(self._image), str(self.path))
+    def __init__(self, path: Path) -> None:
+        self.path = path
         how = f"rw,sync,no_root_squash,no_subtree_check,fsid={next(_numbers)}"
         call("exportfs", "-o", how, f"*:{self.path}")
 
     def close(self) -> None:
-        """Nobody can reach it any more, and its room is free again."""
+        """Nobody can reach it any more."""
         call("exportfs", "-u", f"*:{self.path}", check=False)
         call("exportfs", "-f", check=False)
+
+
+class OwnExport(Export):
+    """An ext4 that is made for it."""
+
+    def __init__(self, name: str, megabytes: int) -> None:
+        self._image = Path("/srv") / f"{name}.image"
+        with self._image.open("wb") as file:
+            file.truncate(megabytes << 20)
+        call("mkfs.ext4", "-qF", "-m", "0", str(self._image))
+        path = Path("/srv") / name
+        path.mkdir()
+        call("mount", "-o", "loop", str(self._image), str(path))
+        super().__init__(path)
+
+    def close(self) -> None:
+        """The same, and its room is free again."""
+        super().close()
         call("umount", "-l", str(self.path), check=False)
         self._image.unlink()
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from . import full, killed, outage, quiet, removed, second, takeover, tried
+from . import failing, full, killed, outage, quiet, removed, second, takeover, tried
 from .exports import serve
 from .machine import MARK
 
@@ -28,6 +28,7 @@ _SCENARIOS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "quiet-v3": partial(quiet.run, "quiet-v3", "vers=3,hard,nolock"),
     "outage": outage.run,
     "full": full.run,
+    "failing": failing.run,
     "second": second.run,
     "takeover": takeover.run,
     "removed": removed.run,

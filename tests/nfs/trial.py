@@ -22,7 +22,7 @@ from kernel.processes import Daemon, RealDaemon
 from walld_client.wire import messages as wire
 
 from .agents import END, RELEASE, Pace, PacedAgent
-from .exports import Export, Way, mounted
+from .exports import Export, OwnExport, Way, mounted
 
 __all__ = ["HARD", "PATIENCE_SECONDS", "Trial", "staged"]
 
@@ -157,14 +157,21 @@ class Trial:
 
 @contextmanager
 def staged(
-    name: str, megabytes: int = 96, options: str = HARD, way: Way | None = None
+    name: str,
+    megabytes: int = 96,
+    options: str = HARD,
+    way: Way | None = None,
+    export: Export | None = None,
 ) -> Iterator[Trial]:
-    """A stage. A daemon that asserts or has a traceback is wrong whatever else holds."""
+    """A stage. A daemon that asserts or has a traceback is wrong whatever else holds.
+
+    export: where it is not to have one of its own.
+    """
     folder = Path("/run") / name
     folder.mkdir()
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        export = Export(name, megabytes)
+        export = export or OwnExport(name, megabytes)
         stack.callback(export.close)
         mount = stack.enter_context(mounted(export, options, way))
         trial = Trial(name, export, mount, folder)

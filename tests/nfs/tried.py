@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from daemon_process import environment
 
-from .exports import Export, mounted
+from .exports import OwnExport, mounted
 
 __all__ = ["run"]
 
@@ -24,7 +24,7 @@ _SECONDS_MAX: Final = 180.0
 
 def run() -> list[str]:
     """Its figures."""
-    export = Export("tried", 64)
+    export = OwnExport("tried", 64)
     figures = []
     try:
         for options, code_wanted, synced in (
