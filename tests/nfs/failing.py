@@ -10,6 +10,7 @@ dropped at the server before the last look.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from contextlib import ExitStack
@@ -68,7 +69,7 @@ def _run(trial: Trial, device: mounts.LoopMount, ballast: Path) -> None:
     talker.reins.wish = END
     trial.until(lambda: talker.board.is_finished, "an agent that ends")
     trial.end(daemon)
-    device.sync()
+    os.sync()  # syncfs(2) would tell of what has failed before
     _DROP_CACHES.write_text("3\n")
     trial.check_stored("synced")
     trial.figures.append("the same again from the device, the server's pages dropped")
