@@ -10,7 +10,8 @@ largest first.
     nothing     a round trip to a process that blocks | to one with walld's event loop |
                 raw frames to walld | recover() of the client
     long reply  the same, the answer as long as a reply of 10,000 tokens is on the wire
-    submit      a write and an fdatasync | and a round trip | raw frames to walld | submit()
+    submit      a write and an fdatasync | and a round trip | to an event loop that hands them to a
+                thread | raw frames to walld | submit()
     restart     the log's bytes read | and their CRC-32 | walld's scan of them, in this process
 
 Bulk ingest has its wall in `ingest.py`.
@@ -42,6 +43,7 @@ from bench.recover import read, speak, timed
 from bench.restart import make_log
 from bench.run import Run
 from bench.table import Figure
+from walld.daemon.workers import ThreadWorker
 from walld.disk.owner import Owner
 from walld.disk.real import RealDisk
 from walld.wal.scan import LogScan
@@ -59,32 +61,45 @@ _LOG_MB = 64
 
 
 def echo(descriptor: str, how: str, length: str) -> None:
-    """In a process of its own: so many bytes for whatever comes. how: "blocks" or "loop"."""
+    """In a process of its own: so many bytes for whatever comes.
+
+    how: "blocks", "loop", or the path of a file that has what comes, synced, before it is answered.
+    """
     other = socket.socket(fileno=int(descriptor))
     answer = bytes(int(length))
     other.sendall(b"!")
     if how == "blocks":
         while other.recv(1 << 16):
             other.sendall(answer)
-    else:
-        anyio.run(_echo, other, answer, backend="asyncio", backend_options={"use_uvloop": True})
+        return
+    kept = None if how == "loop" else os.open(how, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    uvloop = {"use_uvloop": True}
+    anyio.run(_echo, other, answer, kept, backend="asyncio", backend_options=uvloop)
 
 
-async def _echo(other: socket.socket, answer: bytes) -> None:
+async def _echo(other: socket.socket, answer: bytes, kept: int | None) -> None:
     other.setblocking(False)
+    thread = ThreadWorker()
     while True:
         try:
-            if not other.recv(1 << 16):
+            if not (received := other.recv(1 << 16)):
                 return
         except BlockingIOError:
             await anyio.wait_readable(other)
             continue
+        if kept is not None:
+            await thread.run(partial(_keep, kept, received))
         sent = 0
         while sent < len(answer):
             try:
                 sent += other.send(answer[sent:])
             except BlockingIOError:
                 await anyio.wait_writable(other)
+
+
+def _keep(file: int, data: bytes) -> None:
+    os.write(file, data)
+    os.fdatasync(file)
 
 
 @contextmanager
@@ -106,12 +121,14 @@ def _answering(run: Run, how: str, length: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _echoing(run: Run, how: str, length: int) -> Iterator[Callable[[], None]]:
-    """A round trip: 64 bytes there, so many back."""
+def _echoing(
+    run: Run, how: str, length: int, asked: bytes = bytes(64)
+) -> Iterator[Callable[[], None]]:
+    """A round trip: what is asked there, so many bytes back."""
     with _answering(run, how, length) as own:
 
         def there_and_back() -> None:
-            own.sendall(bytes(64))
+            own.sendall(asked)
             left = length
             while left:
                 left -= len(own.recv(1 << 18))
@@ -215,7 +232,11 @@ def _submit(run: Run) -> list[Figure]:
             os.write(file, line)
             os.fdatasync(file)
 
-        with _echoing(run, "blocks", 64) as there_and_back:
+        kept = str(run.folder / "kept")
+        with (
+            _echoing(run, "blocks", 64) as there_and_back,
+            _echoing(run, kept, 64, line) as through_a_thread,
+        ):
 
             def both() -> None:
                 written()
@@ -230,6 +251,7 @@ def _submit(run: Run) -> list[Figure]:
             rungs: _Rungs = {
                 "a write and an fdatasync": written,
                 "and a round trip": both,
+                "to an event loop that hands them to a thread": through_a_thread,
                 "raw frames to walld": raw_submit,
                 "submit()": partial(session.submit, _CONTENT),
             }

@@ -150,14 +150,23 @@ class LogWriter:
         self._id = 0
 
     def segment(
-        self, segment_id: int | None = None, next_no: int | None = None, *, again: bool = False
+        self,
+        segment_id: int | None = None,
+        next_no: int | None = None,
+        *,
+        again: bool = False,
+        epoch: int = 1,
     ) -> int:
         """Open the next segment; its first batch will be `next_no`."""
         self._id = segment_id or self._id + 1
         self.next_no = next_no or self.next_no
-        header = SegmentHeader(LOG, self._id, self.next_no - 1, 1, again)
+        header = SegmentHeader(LOG, self._id, self.next_no - 1, epoch, again)
         self.files[self._id] = bytearray(pack_segment_header(header))
         return self._id
+
+    def go_back(self, segment_id: int, next_no: int) -> None:
+        """What is written next goes to the end of that one: its owner is not the newest."""
+        self._id, self.next_no = segment_id, next_no
 
     def put(self, batch: Batch, synced_no: int) -> Place:
         """Write a sealed batch."""

@@ -31,7 +31,8 @@ from walld.disk.medium import Crashed
 from walld.disk.owner import Marks
 from walld.disk.simulated import SimulatedDisk
 from walld.errors import DirectoryTaken
-from walld.wal.scan import list_segments, newest_header
+from walld.wal.headers import good_headers
+from walld.wal.scan import list_segments
 
 from .disks import Mood, ShortDisk
 from .oracle import REST_SECONDS
@@ -50,7 +51,7 @@ class Owner(Marks):
 
     def __init__(self, disk: SimulatedDisk) -> None:
         ids = list_segments(disk)
-        newest = newest_header(disk, ids)
+        newest = next(good_headers(disk, ids), None)
         self.path = LOCK_NAME
         self._disk = disk
         self._has_failed = False

@@ -27,6 +27,7 @@ from walld.engine.kept import Kept, KeptFacts
 from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
 from walld.wal.files import SegmentFiles
+from walld.wal.headers import good_headers
 from walld.wal.layout import (
     BATCH_HEADER_BYTES,
     EPOCH_STREAMS_BITS,
@@ -37,7 +38,7 @@ from walld.wal.layout import (
     segment_name,
 )
 from walld.wal.records import Happened, encode_item, join_items
-from walld.wal.scan import LogScan, good_headers
+from walld.wal.scan import LogScan
 from walld.wal.verdict import CORRUPT, RENEWED, TORN, Damage, SegmentFacts, Verdict
 
 START = wire.Start(1, 0, "r", "s")

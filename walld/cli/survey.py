@@ -30,13 +30,14 @@ from walld.partials.gone import GONE_PATH, read_gone
 from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
 from walld.replies.parts import ended_later, in_parts
 from walld.wal.files import SegmentFiles
+from walld.wal.headers import good_headers
 from walld.wal.layout import (
     QUARANTINE_DIR,
     WAL_DIR,
     segment_name,
 )
 from walld.wal.records import Begin, decode_body
-from walld.wal.scan import LogScan, SegmentScan, good_headers, list_segments, not_segments
+from walld.wal.scan import LogScan, list_segments, not_segments
 from walld.wal.whose import proven_uuid
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def _wait_for_tail(disk: Disk, log: LogScan) -> None:
         except OSError:
             return
         try:
-            again = SegmentScan(file, facts.segment_id, log.log_uuid)
+            again = log.scan(file, facts.segment_id)
             for _ in again:
                 pass
         finally:

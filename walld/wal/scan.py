@@ -21,6 +21,7 @@ from zlib import crc32
 
 from walld import limits
 from walld.wal import ranges
+from walld.wal.headers import counted, good_headers
 from walld.wal.layout import (
     BATCH_ALIGNMENT,
     BATCH_HEADER_BYTES,
@@ -33,7 +34,6 @@ from walld.wal.layout import (
     BatchHeader,
     BatchKind,
     Columns,
-    SegmentHeader,
     Settled,
     entry_bytes,
     parse_segment_name,
@@ -58,9 +58,7 @@ __all__ = [
     "Record",
     "ScannedBatch",
     "SegmentScan",
-    "good_headers",
     "list_segments",
-    "newest_header",
     "not_segments",
     "whole_batch",
 ]
@@ -116,13 +114,21 @@ class SegmentScan:
     """One segment, once through. Iterate it to the end; then `facts` holds what was found.
 
     log_uuid: of the log it must belong to, None to take the header's word. With it, a segment whose
-    header is damaged is read all the same.
+    header is damaged is read all the same. counted_no: from a batch with a higher number on nothing
+    counts (`headers.py`).
     """
 
-    def __init__(self, file: File, segment_id: int, log_uuid: bytes | None = None) -> None:
+    def __init__(
+        self,
+        file: File,
+        segment_id: int,
+        log_uuid: bytes | None = None,
+        counted_no: int = BATCH_NO_MAX,
+    ) -> None:
         self.facts = SegmentFacts(segment_id)
         self._file = file
         self._log_uuid = log_uuid
+        self._counted_no = counted_no
         self._seed = 0
         self._window = b""
         self._window_at = 0
@@ -179,6 +185,9 @@ class SegmentScan:
             found = self._search(position + BATCH_ALIGNMENT)
             self._hole(position, found - position, "header")
             return None, found
+        if header.batch_no > self._counted_no:
+            self._hole(position, self.facts.size - position, "fenced")
+            return None, self.facts.size
         self.facts.synced_no = max(self.facts.synced_no, header.synced_no)
         length = BATCH_HEADER_BYTES + header.payload_bytes
         if position + length > self.facts.size:
@@ -256,20 +265,22 @@ class SegmentScan:
 class LogScan:
     """All segments of a log, oldest first. Iterate it to the end, then ask `verdict`.
 
-    Gives (segment id, batch) for every good batch, the first copy of a number only. Pure reading:
-    it takes no lock, and may run beside the daemon that writes the log.
+    Gives (segment id, batch) for every good batch that counts, the first copy of a number only.
+    Pure reading: it takes no lock, and may run beside the daemon that writes the log.
     """
 
     def __init__(self, disk: Disk, log_uuid: bytes | None = None) -> None:
         self.segments: list[SegmentFacts] = []
         self._disk = disk
         self.log_uuid = log_uuid
+        self._counted: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[tuple[int, ScannedBatch]]:
         ids = list_segments(self._disk)
-        if self.log_uuid is None:
-            newest = newest_header(self._disk, ids)
-            self.log_uuid = None if newest is None else newest.log_uuid
+        headers = list(good_headers(self._disk, ids))
+        if self.log_uuid is None and headers:
+            self.log_uuid = headers[0].log_uuid
+        self._counted = counted(one for one in headers if one.log_uuid == self.log_uuid)
         seen: list[ranges.Range] = []
         for segment_id in ids:
             for batch in self._segment(segment_id):
@@ -281,6 +292,11 @@ class LogScan:
     def verdict(self, attested_no: int = 0, first_no: int = 0) -> Verdict:
         """What the holes mean. LOCK calls attested_no synced, and first_no the first there is."""
         return judge(self.segments, attested_no, first_no)
+
+    def scan(self, file: File, segment_id: int) -> SegmentScan:
+        """That of one segment of this log, as far as it counts."""
+        counted_no = self._counted.get(segment_id, BATCH_NO_MAX)
+        return SegmentScan(file, segment_id, self.log_uuid, counted_no)
 
     def _segment(self, segment_id: int) -> Iterator[ScannedBatch]:
         path = f"{WAL_DIR}/{segment_name(segment_id)}"
@@ -294,7 +310,7 @@ class LogScan:
             facts = SegmentFacts(segment_id, holes=[Hole(0, 0, 0, "unreadable")])
             self.segments.append(facts)
             return
-        scan = SegmentScan(file, segment_id, self.log_uuid)
+        scan = self.scan(file, segment_id)
         self.segments.append(scan.facts)
         try:
             yield from scan
@@ -337,28 +353,6 @@ def whole_batch(file: File, seed: int, offset: int) -> bytes | None:
     payload = file.read_at(header.payload_bytes, offset + BATCH_HEADER_BYTES)
     is_good = len(payload) == header.payload_bytes and crc32(payload) == header.payload_crc
     return head + payload if is_good else None
-
-
-def newest_header(disk: Disk, ids: list[int]) -> SegmentHeader | None:
-    """The header of the newest segment that has a good one: which log this is."""
-    return next(good_headers(disk, ids), None)
-
-
-def good_headers(disk: Disk, ids: list[int]) -> Iterator[SegmentHeader]:
-    """The headers that verify, newest first."""
-    for segment_id in reversed(ids):
-        try:
-            file = disk.open(f"{WAL_DIR}/{segment_name(segment_id)}")
-        except OSError:
-            continue
-        try:
-            header = unpack_segment_header(file.read_at(SEGMENT_HEADER_BYTES, 0))
-        except OSError:
-            continue
-        finally:
-            file.close()
-        if header is not None and header.segment_id == segment_id:
-            yield header
 
 
 def _header_is_possible(header: BatchHeader) -> bool:

@@ -59,6 +59,7 @@ Reason = Literal[
     "version",  # a whole segment header of a version this walld does not read
     "foreign",  # a segment of another log, or under another segment's name
     "missing",  # numbers that stand in no segment and no hole
+    "fenced",  # what an owner wrote that had been replaced: its numbers are the next one's
 ]
 TORN, CORRUPT, STRANDED, RENEWED, LEAPT = 1, 2, 3, 4, 5
 """Verdicts of `layout.Settled` rows."""
@@ -195,14 +196,11 @@ class Verdict:
 
     def late_rows(self) -> list[Settled]:
         """What `rows` has left out, to be written down once that is no reason any more."""
-        late = (item for item in self.unsettled if item not in self.not_kept)
-        return [self._row(item, CORRUPT) for item in late]
+        return [self._row(one, CORRUPT) for one in self.unsettled if one not in self.not_kept]
 
     def _row(self, item: Damage, verdict: int) -> Settled:
-        about = self.missed.get(item)
-        if about is not None:
-            return about
-        return Settled(item.segment_id, item.offset, item.first_no, item.last_no, verdict)
+        row = Settled(item.segment_id, item.offset, item.first_no, item.last_no, verdict)
+        return self.missed.get(item, row)
 
 
 def judge(segments: Sequence[SegmentFacts], attested_no: int = 0, first_no: int = 0) -> Verdict:
@@ -316,6 +314,9 @@ class _Judge:
         if hole.reason == "header" and hole.next_no and hole.length <= BATCH_HEADER_BYTES:
             hole = replace(hole, reason="empty")
         place = Damage(segment_id, hole.offset, hole.length, 0, 0, hole.reason)
+        if hole.reason == "fenced":
+            self.verdict.superseded.append(place)
+            return []
         if hole.reason in KEPT:
             unread = ranges.without([(first, last)] if first <= last else [], self._good)
             self.verdict.unread = ranges.merged([*self.verdict.unread, *unread])
@@ -357,8 +358,7 @@ class _Judge:
         if not next_no:
             # A segment that begins at an earlier number holds the same batches written again.
             newer = (start_no(facts) for facts in self._segments[index + 1 :])
-            found = (number for number in newer if number > previous_no)
-            next_no = next(found, self._last_no + 1)
+            next_no = next((one for one in newer if one > previous_no), self._last_no + 1)
         return previous_no + 1, next_no - 1
 
     def _is_again(self, index: int, number: int) -> bool:
