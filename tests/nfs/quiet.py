@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from .agents import HUSH, Pace, PacedAgent, named
+from .agents import HUSH, TALK, Pace, PacedAgent, named
 from .mountstats import Operation, difference, reading
 from .trial import Trial, staged
 
@@ -56,8 +56,10 @@ def _hush(trial: Trial, agent: PacedAgent) -> None:
 
 def _measure(trial: Trial, title: str, agent: PacedAgent) -> None:
     daemon = trial.daemons[0]
+    _hush(trial, agent)  # what it has said by now is no part of this
     before, counted = reading(trial.mount), trial.metrics(daemon)
     first = len(agent.reins.times())
+    agent.reins.wish = TALK
     time.sleep(_SECONDS)
     agent.reins.wish = HUSH
     trial.until(lambda: agent.reins.is_quiet and agent.is_all_synced, "all of it synced")

@@ -277,7 +277,8 @@ class LogScan:
 
     def __iter__(self) -> Iterator[tuple[int, ScannedBatch]]:
         ids = list_segments(self._disk)
-        headers = list(good_headers(self._disk, ids))
+        several = len(ids) > 1 or self.log_uuid is None
+        headers = list(good_headers(self._disk, ids)) if several else []
         if self.log_uuid is None and headers:
             self.log_uuid = headers[0].log_uuid
         self._counted = counted(one for one in headers if one.log_uuid == self.log_uuid)
