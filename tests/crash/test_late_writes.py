@@ -1,0 +1,51 @@
+"""What an owner wrote comes to its segment when another daemon has taken the directory over (I13).
+
+So it does from a machine that was suspended: its kernel writes back to the file server what it
+held. Here its bytes are put where they would have come to.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from agents.process import MakeAgent
+from crash.test_newest_segment import say
+from daemon_process import MakeDaemon
+
+
+def test_it_takes_nothing_from_the_next_owner(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    old, following = make_daemon().start(), make_daemon()
+    say(old, make_agent, "early")  # who lives, so that its segment stays
+    shutil.copytree(old.data, following.data)
+    late = say(old, make_agent, "late")
+    late.do("client.session('late').submit('x').turn_id")
+    (segment,) = old.segments()
+    written = segment.read_bytes()
+    old.kill()
+    late.kill()
+
+    following.start()
+    held = say(following, make_agent, "held")
+    held.do("client.session('held').submit('mine').turn_id")
+    found, *_ = following.segments()
+    assert written.startswith(found.read_bytes()), "as the next owner found it"
+    found.write_bytes(written)
+    held.kill()
+    following.kill()
+    for command in (("fsck",), ("recover", "session-held", "--data")):
+        done = following.cli(*command, str(following.data))
+        assert done.returncode in (0, 1) if command == ("fsck",) else done.returncode == 0, done
+    for _ in range(2):
+        following.start()
+        for name in ("early", "held"):
+            reply = following.reader.recover(f"session-{name}")
+            assert reply is not None
+            assert (reply.text, reply.gaps) == ("0 1 2 ", [])
+        assert following.reader.recover("session-late") is None
+        messages = following.reader.session("held").messages()
+        assert [one["content"] for one in messages or []] == ["mine"]
+        assert following.reader.session("late").messages() is None
+        following.kill()
