@@ -125,6 +125,8 @@ LEDGER_FAILING_BYTES_MAX: Final = 512 * KIB
 """Of one session whose file cannot be written: the rest is for those whose files can."""
 LEDGER_PAYLOAD_BYTES_MAX: Final = 256 * KIB
 """Payload of one entry of a session: what is longer is an artifact."""
+LEDGER_LINE_BYTES_MAX: Final = 1 * MIB
+"""A line with it, all ids and their escapes: what is longer in a session's file is no line."""
 LEDGER_DEPTH_MAX: Final = 200
 """Lists and objects in each other in a payload: every view must be able to tell it again."""
 LEDGER_ENTRIES_MAX: Final = 1000
@@ -163,6 +165,7 @@ ARTIFACT_UPLOADS_PER_UID_MAX: Final = 16
 assert TEXT_BYTES_MAX < FRAME_BYTES_MAX < BATCH_BYTES_MAX // 2 + 1, "a frame must fit a batch"
 assert BATCH_BYTES_CUT < BATCH_BYTES_MAX < UNSYNCED_BYTES_MAX < QUEUE_BYTES_MAX
 assert BATCH_BYTES_MAX < SEGMENT_BYTES_MAX
+assert 2 * LEDGER_PAYLOAD_BYTES_MAX < LEDGER_LINE_BYTES_MAX <= BATCH_BYTES_MAX
 assert SEGMENTS_MAX < PEERS_RESERVE_FDS
 assert LINGER_MS_MAX * 2 <= FLUSH_BOUND_MS_MAX
 assert BUSY_READ_BYTES < READ_BYTES_MAX

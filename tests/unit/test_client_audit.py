@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -192,6 +194,40 @@ def test_of_one_session_or_all(client: Coloured, daemon: FakeDaemon) -> None:
     assert (asked[0].session_id, asked[0].content) == ("A", "said in t1")
     with pytest.raises(TypeError):
         client.audit("A", present="t1")
+
+
+async def saved(_turn: audit.AuditedTurn) -> bool:
+    return True
+
+
+async def not_saved(turn: audit.AuditedTurn) -> bool:
+    await asyncio.sleep(0)
+    return not turn
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_answers_has_to_say_yes_or_no(client: Coloured, daemon: FakeDaemon) -> None:
+    """Anything else counted as yes: an async function, a word, a row of a table."""
+    ledger = FakeLedger(daemon)
+    ledger.views["audit"] = facts(turn(state="completed"))
+    client.session("A").append("a")
+    calls = (client.audit, client.repair_plan)
+    for answer, told in (("no", "str 'no'"), (0, "int 0"), ([], r"list \[\]")):
+        for call in calls:
+            with pytest.raises(TypeError, match=f"answers must be True, False or None, got {told}"):
+                call("A", present=lambda turn, answer=answer: answer)
+    if client.loop is None:
+        for call in calls:
+            with pytest.raises(TypeError, match="or None without being awaited"):
+                call("A", present=not_saved)
+    else:
+        assert client.audit("A", present=saved).overall == "ok"
+        assert client.audit("A", present=not_saved).overall == "warn"
+        (step,) = client.repair_plan("A", present=not_saved)
+        assert step.op == "materialise_user_message"
+    with pytest.raises(TypeError, match="or None without being awaited"):
+        audit.report_of({"A": facts(turn())}, saved)
+    gc.collect()
 
 
 def test_a_plan_holds_what_was_put_beside_the_session(client: Coloured, daemon: FakeDaemon) -> None:

@@ -15,7 +15,7 @@ from walld_client.fingerprint import file_hashes, fingerprint_pieces, workspace_
 from walld_client.limits import PAYLOAD_BYTES_MAX
 
 from walld.sessions.events import Event
-from walld.sessions.workspace import fingerprint_then
+from walld.sessions.workspace import compare, fingerprint_then
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
 
@@ -258,3 +258,34 @@ def test_one_of_many_files_is_several_that_come_to_the_same() -> None:
         for seq, one in enumerate(pieces, 1)
     ]
     assert fingerprint_then(events) == found | {"files": files}
+
+
+@needs_git
+def test_a_mode_and_a_kind_are_changes_too(tree: Path) -> None:
+    """Of files whose bytes differ from the commit already."""
+    (tree / "a").write_text("dirty")
+    (tree / "run").write_text("#!/bin/sh")
+    (tree / "run").chmod(0o755)
+    (tree / "link").symlink_to("a")
+    then = workspace_fingerprint(tree)
+    assert then["kinds"] == {"run": "executable", "link": "link"}
+    assert compare(then, workspace_fingerprint(tree), has_written=False).verdict == "same"
+    (tree / "a").chmod(0o755)
+    (tree / "run").chmod(0o644)
+    (tree / "link").unlink()
+    (tree / "link").write_text("a")
+    now = workspace_fingerprint(tree)
+    assert now["changes"] == then["changes"]
+    found = compare(then, now, has_written=False)
+    assert (found.verdict, found.changed) == ("changed", ["file a", "file link", "file run"])
+    assert compare(then, now, has_written=True).verdict == "unknown"
+
+
+@needs_git
+def test_a_fingerprint_of_before_there_were_kinds_still_fits(tree: Path) -> None:
+    (tree / "run").write_text("#!/bin/sh")
+    (tree / "run").chmod(0o755)
+    now = workspace_fingerprint(tree)
+    before = {name: value for name, value in now.items() if name != "kinds"}
+    assert compare(before, now, has_written=False).verdict == "same"
+    assert compare(now, before, has_written=False).verdict == "same"

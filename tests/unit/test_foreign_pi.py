@@ -249,3 +249,27 @@ def test_an_entry_whose_parent_is_not_above_it_is_named(parent: str) -> None:
     assert imported.orphans == ["a"]
     assert imported.reasons == {}
     assert path_of(imported, "c")[-3:] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("version", "shown"),
+    [
+        (4.0, "4.0"),
+        ("4", '"4"'),
+        ("3", '"3"'),
+        (2.5, "2.5"),
+        (0, "0"),
+        (-1, "-1"),
+        (True, "true"),
+        ([3], r"\[3\]"),
+        ("9" * 99, '"9{39}\\.\\.\\.'),
+    ],
+)
+def test_a_version_that_is_none_of_the_known_is_refused_by_its_name(version, shown):
+    with pytest.raises(FormatError, match=f"line 1: version of a pi session: got {shown}, limit 3"):
+        pi.read(lines({**header(), "version": version}))
+
+
+def test_a_version_as_another_program_writes_the_number():
+    assert pi.read(lines({**header(), "version": 3.0})).version == 3
+    assert pi.read(lines({**header(), "version": None})).version == 1

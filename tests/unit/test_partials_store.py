@@ -79,6 +79,15 @@ def test_what_is_written_is_read(disk: RealDisk) -> None:
     ]
 
 
+def test_one_that_is_longer_than_it_says_is_damaged_before_it_is_read(disk: RealDisk) -> None:
+    store = PartialStore(disk)
+    store.write(1000, "session", "stream", FACTS, b"body")
+    (path,) = (Path(disk.root, name) for name in files(disk) if name.endswith("/stream"))
+    os.truncate(path, 1 << 40)
+    with pytest.raises(FormatError, match="length at offset 112 is 1099511627776"):
+        store.read(1000, "session", "stream")
+
+
 def test_any_id_is_a_file_of_its_own(disk: RealDisk) -> None:
     store = PartialStore(disk)
     for session in ODD_IDS:

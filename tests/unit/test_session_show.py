@@ -201,3 +201,19 @@ def test_what_is_attached_to_a_message_is_named() -> None:
     assert [line.strip() for line in shown(log)][1:] == [
         *("user", "q", "+ p\\x1b.png, 9 bytes", "+ a.pdf", '+ {"url": "x"}', "+ 1"),
     ]
+
+
+@pytest.mark.parametrize("width", [20, 30, 57, 80, 120])
+@pytest.mark.parametrize("letter", ["o", "o ", "\N{CJK UNIFIED IDEOGRAPH-6F22}"])
+def test_an_outcome_of_any_length_fits_the_terminal(width: int, letter: str) -> None:
+    long = letter * 120
+    call = {"id": "c", "function": {"name": long, "arguments": long}, "outcome": long}
+    log = Log()
+    log.add("message", {"role": "assistant", "content": "x", "tool_calls": [call]})
+    call = {"id": "d", "function": {"name": "bash", "arguments": "{}"}, "outcome": "done"}
+    log.add("message", {"role": "assistant", "content": "x", "tool_calls": [call]})
+    views = json.loads(json.dumps([transcript(log.events), tree(log.events)]))
+    drawn = render_show(views[0], "s", width=width, colour=False, tree=views[1])
+    lines = drawn.split("\n")
+    assert max(map(columns, lines)) <= max(width, 30)
+    assert any(line.strip() == "-> bash({})  done" for line in lines)

@@ -17,6 +17,7 @@ from walld_client.wire import messages as wire
 
 from walld.daemon.checkpoints import Checkpoints
 from walld.disk.real import RealDisk
+from walld.ledger.store import LedgerStore
 from walld.wal.layout import segment_name
 
 
@@ -125,5 +126,31 @@ def test_no_seq_is_given_twice_by_two_starts_that_leap(
         for _ in range(2):
             async with lives.one() as virtual:
                 assert await told(virtual) == list(zip(seqs, range(1, 7), strict=True))
+
+    run(main)
+
+
+def test_a_bug_met_by_the_listing_does_not_end_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again later, and sessions are written all the while."""
+    lives, tries = Lives(tmp_path, monkeypatch), list[int]()
+    whole = LedgerStore.tree
+
+    def failing(store: LedgerStore) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise MemoryError("planted")
+        return whole(store)
+
+    async def main() -> None:
+        async with lives.one():
+            pass
+        monkeypatch.setattr(LedgerStore, "tree", failing)
+        async with lives.one() as virtual:
+            await noted(virtual, 1)
+            await anyio.sleep(200)
+            assert await told(virtual) == [(1, 1)]
+            assert len(tries) == 2
 
     run(main)

@@ -51,6 +51,8 @@ _WENT_ON: Final = (
     "the log was written to while it was read: what came meanwhile is not here, and what was "
     "released may be; stop the daemon and salvage again"
 )
+_CONTENT_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of a file that is copied as it is: a disk can make one a TiB long."""
 PROGRESS_REPLIES_MIN = 100
 """Each is synced with its directories: from so many on it takes long enough for a bar."""
 
@@ -308,7 +310,10 @@ class _Salvage:
         try:
             file = self._disk.open(path)
             try:
-                return file.read_at(file.size(), 0)
+                if file.size() <= _CONTENT_BYTES_MAX:
+                    return file.read_at(_CONTENT_BYTES_MAX, 0)
+                self._account.unread.append(f"{path}: {file.size()} bytes: copy it yourself")
+                return None
             finally:
                 file.close()
         except OSError as error:

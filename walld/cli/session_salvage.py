@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from walld.cli.log_lines import LogLines
 from walld.cli.session_survey import SessionFound, sessions
@@ -25,6 +25,8 @@ from walld.ledger.names import ARTIFACTS_DIR, REPAIRED_FILE, SESSIONS_DIR, sessi
 from walld.ledger.snapshot import SnapshotStore
 
 __all__ = ["SessionSalvage", "TakenSession"]
+
+_COPIED_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -116,7 +118,11 @@ class SessionSalvage:
         try:
             file = self._disk.open(path)
             try:
-                self._target.replace(path, file.read_at(file.size(), 0))
+                content = file.read_at(_COPIED_BYTES_MAX + 1, 0)
+                if len(content) > _COPIED_BYTES_MAX:
+                    self.unread.append(f"{path}: {file.size()} bytes, which walld never made it")
+                else:
+                    self._target.replace(path, content)
             finally:
                 file.close()
         except FileNotFoundError:

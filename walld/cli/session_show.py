@@ -221,7 +221,7 @@ def _message(page: Page, said: Mapping[str, Any], told: set[Any], is_noted: bool
         function = call.get("function")
         named = function if isinstance(function, Mapping) else call
         arguments = cell(named.get("arguments", named.get("input")))
-        outcome = cell(call.get("outcome"))
+        outcome = cut(cell(call.get("outcome")), page.width // 2)
         line = f"-> {cell(named.get('name')) or '?'}({arguments})"
         line = cut(line, page.width - 4 - columns(outcome) - 2)
         told_of_it = page.paint(_STATES.get(outcome, "yellow"), outcome)

@@ -343,6 +343,9 @@ class Checkpoints:
             if not self._list_at:
                 _log.error("sessions of before cannot be listed: %s", error)
             self._list_at = loop.now() + limits.CHECKPOINT_SECONDS
+        except Exception:
+            _log.exception("a bug: sessions of before cannot be listed")
+            self._list_at = loop.now() + limits.CHECKPOINT_SECONDS
 
     async def _list_older(self) -> None:
         failed: list[str] = []

@@ -151,7 +151,7 @@ class SessionFiles:
             self._store.keep_damaged(uid, session_id, also_end=also_end)
         except FileNotFoundError:
             pass
-        except OSError as error:
+        except (OSError, FormatError) as error:
             _log.error("its damaged bytes are not in quarantine: %s", error)
 
     def proven(self, uid: int, session_id: str) -> int:

@@ -10,6 +10,7 @@ what hangs on a label hangs on what the label hangs on.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -22,13 +23,14 @@ from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
 __all__ = ["VERSION_MAX", "read"]
 
 VERSION_MAX: Final = 3
+_SHOWN_MAX: Final = 40
 _PLACE: Final = ("type", "id", "parentId", "timestamp")
 _KEPT_LINE: Final = "firstKeptEntryIndex"
 """In version 1 an index of the lines that could be read; after its migration a line number."""
 
 
 def read(lines: Iterable[str | bytes]) -> Imported:
-    """A session. Raises FormatError for a version that is newer than VERSION_MAX."""
+    """A session. Raises FormatError for a version that is newer than VERSION_MAX, or none."""
     found = parsed(lines)
     version = _version(found)
     for migrate in (_from_1_to_2, _from_2_to_3)[version - 1 :]:
@@ -45,18 +47,23 @@ def read(lines: Iterable[str | bytes]) -> Imported:
 def _version(lines: list[Line]) -> int:
     for line in lines:
         if line.value is not None and line.value.get("type") == "session":
-            version = line.value.get("version", 1)
-            if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            version = line.value.get("version")
+            if version is None:
                 return 1
-            if version > VERSION_MAX:
-                raise FormatError(
-                    f"line {line.number}: version of a pi session: got {version}, limit"
-                    f" {VERSION_MAX}; a newer walld may read it"
-                )
-            return version
+            if not isinstance(version, bool) and version in range(1, VERSION_MAX + 1):
+                return int(version)  # to pi 3.0 is 3
+            raise FormatError(
+                f"line {line.number}: version of a pi session: got {_shown(version)}, limit"
+                f" {VERSION_MAX}; a newer walld may read it"
+            )
     # Without its header only the shape of the entries tells.
     tree = any(line.value is not None and "parentId" in line.value for line in lines)
     return VERSION_MAX if tree else 1
+
+
+def _shown(version: object) -> str:
+    text = json.dumps(version)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def _from_1_to_2(lines: list[Line]) -> list[Line]:

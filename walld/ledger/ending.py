@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Final
 
 from walld.ledger.line import chain_of, chain_text
 from walld.ledger.scan import Break, pieces
+from walld.limits import LEDGER_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from walld.disk.base import File
     from walld.ledger.scan import Found
 
@@ -27,6 +30,8 @@ __all__ = ["claimed_seq", "end_break", "end_seam"]
 
 _LINE_BYTES_MIN: Final = 125
 _CLAIMED_MAX: Final = 100_000
+_READ_BYTES_MAX: Final = 8 * LEDGER_LINE_BYTES_MAX
+"""Of a longer end so much is read at the front, and as much at the back."""
 _glance = re.compile(rb'\{"seq":([1-9][0-9]{0,18}),"id":"')
 
 
@@ -37,14 +42,24 @@ def claimed_seq(file: File, start: int, size: int, last_seq: int) -> int:
     more than there is room for: a seq that can be read there may be damaged too.
     """
     most = min(max(1, (size - start) // _LINE_BYTES_MIN), _CLAIMED_MAX)
-    count, read, is_damage = 0, 0, False
-    for offset, piece in pieces(file, start, size):
-        is_damage |= piece.endswith(b"\n")
-        count += offset > 0  # the first of a file is its header
+    count, read = 0, 0
+    is_damage = size - start > LEDGER_LINE_BYTES_MAX  # no write of one line is as long
+    begins = True  # what is longer than a line comes in parts
+    for offset, piece in _ends(file, start, size):
+        count += begins and offset > 0  # the first of a file is its header
+        begins = piece.endswith(b"\n")
+        is_damage |= begins
         found = _glance.match(piece)
         if found is not None and int(found[1]) <= last_seq + most:
             read = max(read, int(found[1]))
     return max(last_seq + min(max(count, 1), most), read) if is_damage else last_seq
+
+
+def _ends(file: File, start: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """The pieces of [start, size), of a long one those at its two ends."""
+    cut = min(size, start + _READ_BYTES_MAX)
+    yield from pieces(file, start, cut)
+    yield from pieces(file, max(cut, size - _READ_BYTES_MAX), size)
 
 
 def end_break(size: int, end: Found, after: int, until: int) -> Break | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from walld.disk.base import LINK_REFUSED
+from walld.errors import FormatError
 from walld.ledger.names import temporary
 from walld.wal.layout import QUARANTINE_DIR
 
@@ -17,9 +19,20 @@ if TYPE_CHECKING:
 
     from walld.disk.base import Disk, File
 
-__all__ = ["blocks_of", "erase_kept", "keep_bytes", "write_anew", "write_whole"]
+__all__ = [
+    "KEPT_BYTES_MAX",
+    "blocks_of",
+    "erase_kept",
+    "keep_bytes",
+    "keep_file",
+    "keep_part",
+    "write_anew",
+    "write_whole",
+]
 
 _BLOCK_BYTES: Final = 1024 * 1024
+KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What is longer is not copied to quarantine: its file gets a second name there (`keep_file`)."""
 
 
 def write_whole(file: File, content: bytes, offset: int) -> None:
@@ -85,6 +98,44 @@ def keep_bytes(
     note = f"from: {path}\noffset: {offset}\nbytes: {len(damaged)}\nreason: {reason}\n"
     disk.replace(f"{kept}.note", note.encode("utf-8", "backslashreplace"))
     disk.replace(kept, damaged)
+    return kept
+
+
+def keep_part(disk: Disk, file: File, start: int, end: int, reason: str) -> bool:
+    """The bytes [start, end) go to quarantine. False: with the whole file, which stays as it is."""
+    length = end - start
+    if length > KEPT_BYTES_MAX:
+        keep_file(disk, file.path, reason)
+        return False
+    keep_bytes(disk, file.path, start, file.read_at(length, start), reason)
+    return True
+
+
+def keep_file(disk: Disk, path: str, reason: str) -> str:
+    """A second name of a whole file in quarantine, durably: for damage too long to be copied.
+
+    Whoever goes on with the session writes a new file. FormatError where there are no such names.
+    """
+    disk.make_dir(QUARANTINE_DIR)
+    taken = {entry.name for entry in disk.list_dir(QUARANTINE_DIR)}
+    base = f"{path.replace('/', '+')}.whole"
+    name, copy = base, 1
+    while name in taken:
+        copy += 1
+        name = f"{base}.{copy}"
+    kept = f"{QUARANTINE_DIR}/{name}"
+    note = f"from: {path}\nthe whole file\nreason: {reason}\n"
+    disk.replace(f"{kept}.note", note.encode("utf-8", "backslashreplace"))
+    try:
+        disk.link(path, kept)
+    except OSError as error:
+        if error.errno not in LINK_REFUSED:
+            raise
+        raise FormatError(
+            f"{path}: more than {KEPT_BYTES_MAX} bytes in it are no line, and this file system "
+            "gives it no second name in quarantine/: nothing was written; move the file away"
+        ) from None
+    disk.sync_dir(QUARANTINE_DIR)
     return kept
 
 

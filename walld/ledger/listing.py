@@ -81,6 +81,9 @@ def session_rows(disk: Disk) -> Iterator[SessionRow]:
                 continue
             except OSError as error:
                 yield _unread(uid, name, f"{folder}/{EVENTS_FILE} cannot be read: {error.strerror}")
+            except Exception as error:  # a bug met by one session costs no other
+                bug = f"{type(error).__name__}: {error}"
+                yield _unread(uid, name, f"{folder}/{EVENTS_FILE} cannot be read, a bug: {bug}")
 
 
 def _text(name: str) -> str:

@@ -24,14 +24,14 @@ __all__ = ["Place", "check_follows", "find_place", "whole_header"]
 class Place(NamedTuple):
     """The bytes [start, end) of a file of `size` bytes give way to `content`.
 
-    lost: those of them that content does not bring back; to be kept before they go.
+    is_lost: content does not bring all of them back; they are to be kept before they go.
     """
 
     start: int
     end: int
     size: int
     content: bytes
-    lost: bytes
+    is_lost: bool
 
     @property
     def fits(self) -> bool:
@@ -53,18 +53,22 @@ def find_place(
     if found_header is None and last is None:
         if not allow_gap:
             check_follows(file.path, Found(0, 0, header), first_seq, lines[0])
-        there = file.read_at(size, 0)
         content = header + b"".join(lines)
-        return Place(0, size, size, content, b"" if content.startswith(there) else there)
+        return Place(0, size, size, content, _is_lost(file, 0, size, content))
     start = _start(file, size, found_header, last, first_seq, lines[0], allow_gap)
     content = b"".join(lines)
     there = file.read_at(min(len(content), size - start), start)
     end = start + len(there)
     if content.startswith(there) and (end == size or _goes_on(file, end, size, lines[-1])):
-        return Place(start, end, size, content, b"")
+        return Place(start, end, size, content, is_lost=False)
     end = _compare(file, start, size, first_seq, lines)
-    lost = file.read_at(end - start, start)
-    return Place(start, end, size, content, b"" if content.startswith(lost) else lost)
+    return Place(start, end, size, content, _is_lost(file, start, end, content))
+
+
+def _is_lost(file: File, start: int, end: int, content: bytes) -> bool:
+    """Something of [start, end), which can be of any length, is not what content begins with."""
+    length = end - start
+    return length > len(content) or not content.startswith(file.read_at(length, start))
 
 
 def whole_header(file: File, header: bytes) -> bytes | None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from walld.ledger.files import blocks_of, keep_bytes, write_anew
+from walld.errors import FormatError
+from walld.ledger.files import KEPT_BYTES_MAX, blocks_of, keep_bytes, keep_file, write_anew
 from walld.ledger.names import REPAIRED_FILE
 from walld.ledger.place import whole_header
 from walld.ledger.scan import lines_between
@@ -57,6 +58,8 @@ class Leap(NamedTuple):
 
 
 _LEAPT: Final = "leapt"
+_NOTES_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of `repaired`, some 100,000 notes: what stands behind is not read."""
 _decode = msgspec.json.Decoder(_Note).decode
 
 
@@ -90,7 +93,11 @@ def note_leap(disk: Disk, path: str, leap: Leap) -> None:
 
 
 def keep_holes(disk: Disk, path: str, header: bytes, *, also_end: bool) -> int:
-    """Copy what is no line to quarantine, once. Returns places."""
+    """Copy what is no line to quarantine, once. Returns places.
+
+    FormatError behind all others where one is too long: it stays in the file, and nowhere else.
+    """
+    long = []
     file = disk.open(path)
     try:
         size = file.size()
@@ -98,10 +105,16 @@ def keep_holes(disk: Disk, path: str, header: bytes, *, also_end: bool) -> int:
         if holes and not also_end and holes[-1][1] == size:
             holes.pop()
         for start, end in holes:
+            if end - start > KEPT_BYTES_MAX:
+                long.append(f"{end - start} at {start}")
+                continue
             damaged = file.read_at(end - start, start)
             keep_bytes(disk, path, start, damaged, "damaged: found by a reading", again=False)
     finally:
         file.close()
+    if long:
+        most = f"at most {KEPT_BYTES_MAX} at a place are copied"
+        raise FormatError(f"{path}: bytes that are no line: {', '.join(long)}; {most}")
     return len(holes)
 
 
@@ -113,7 +126,9 @@ def repair_file(disk: Disk, path: str, header: bytes, breaks: list[Break]) -> No
         found_header = whole_header(file, header) or b""
         holes = list(_holes(file, len(found_header), size))
         kept = []
-        for start, end in holes:
+        if any(end - start > KEPT_BYTES_MAX for start, end in holes):
+            kept.append(keep_file(disk, path, "damaged: a repair wrote a new one"))
+        for start, end in holes if not kept else ():
             damaged = file.read_at(end - start, start)
             kept.append(keep_bytes(disk, path, start, damaged, "damaged: taken out by a repair"))
         _note(disk, _notes_path(path), breaks, kept)
@@ -154,6 +169,11 @@ def _add(disk: Disk, path: str, notes: list[_Note]) -> None:
     lines = b"".join(msgspec.json.encode(note) + b"\n" for note in notes)
     if lines:
         before = _read(disk, path)
+        if len(before) > _NOTES_BYTES_MAX:
+            raise FormatError(
+                f"{path} is longer than {_NOTES_BYTES_MAX} bytes, which walld never made it: "
+                "move it away"
+            )
         disk.make_dir(path.rpartition("/")[0])
         disk.replace(path, before + (b"" if before[-1:] in (b"", b"\n") else b"\n") + lines)
 
@@ -170,7 +190,7 @@ def _read(disk: Disk, path: str) -> bytes:
     except FileNotFoundError:
         return b""
     try:
-        return file.read_at(file.size(), 0)
+        return file.read_at(_NOTES_BYTES_MAX + 1, 0)
     finally:
         file.close()
 

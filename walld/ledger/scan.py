@@ -8,14 +8,19 @@ Invariants
   is missing or damaged between two of them is a Break, never skipped in silence.
 - J2 Bisection believes no line it has only glanced at: reading starts behind a line that is whole
   and has the seq that was asked for, or at the beginning of the file.
+- J3 Memory and time are bounded by the lines, whatever the file is long: of a run of bytes without
+  a line, longer than _RUN_BYTES_MAX, only its two ends are read. What lies between is damage, said
+  as a break like any other. Reading from the front comes to the same last line as from the end.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walld.ledger.line import chain_of, chain_text, line_chain, line_seq
+from walld.limits import LEDGER_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +39,10 @@ __all__ = [
 ]
 
 _BLOCK_BYTES: Final = 64 * 1024
+_BACK_BYTES_MAX: Final = 1024 * 1024
+_RUN_BYTES_MAX: Final = 8 * LEDGER_LINE_BYTES_MAX
+"""Bytes without a line that are walked over. A file can have any length: one that a disk made a
+TiB of zeros of took all memory, and walking over it takes an hour (J3)."""
 _GLANCE_BYTES: Final = 2 * 1024
 """Read at a time where a line is looked for: most lines are shorter."""
 _seq = re.compile(rb'\{"(?:seq":([0-9]{1,19}),|walld":)')
@@ -87,30 +96,75 @@ def lines_between(file: File, start: int, end: int) -> Iterator[Found]:
 
     Who wants to know what was left out compares offsets.
     """
+    while True:
+        for found in _near(file, start, end):
+            yield found
+            start = found.end
+        if end - start <= _RUN_BYTES_MAX:
+            return
+        last = last_line(file, end)
+        if last is None or last.offset < start:
+            return
+        # It stands behind a long run, alone or with others before it.
+        for found in _backwards(file, last.end):
+            if found.offset < start:
+                break
+            last = found
+        start = last.offset
+
+
+def last_line(file: File, size: int) -> Found | None:
+    """The last whole line of an event before `size`, reading backwards from there.
+
+    Where there is none within reach, the last one before a long run, by bisection over offsets.
+    """
+    last = next(_backwards(file, size), None)
+    if last is not None or size <= _RUN_BYTES_MAX:
+        return last
+    low, high = 0, size
+    while high - low > _RUN_BYTES_MAX:
+        middle = (low + high) // 2
+        seen = next(_near(file, middle, min(high, middle + 2 * LEDGER_LINE_BYTES_MAX)), None)
+        if seen is None:
+            high = middle
+        else:
+            low = seen.offset
+    near = deque(_near(file, low, size), maxlen=1)
+    return near[0] if near else None
+
+
+def _near(file: File, start: int, end: int) -> Iterator[Found]:
+    """Whole lines from `start` to `end`, or to where a long run of bytes has none."""
     for offset, piece in pieces(file, start, end):
         found = _whole(offset, piece)
         if found is not None:
             yield found
+            start = found.end
+        elif offset + len(piece) - start > _RUN_BYTES_MAX:
+            return
 
 
-def last_line(file: File, size: int) -> Found | None:
-    """The last whole line of an event before `size`, reading backwards from there."""
-    window = _GLANCE_BYTES
-    while True:
-        start = max(0, size - window)
-        text = file.read_at(size - start, start)
+def _backwards(file: File, end: int) -> Iterator[Found]:
+    """Whole lines before `end`, the last one first, up to where a long run of bytes has none."""
+    start, block, until = end, _GLANCE_BYTES, end - _RUN_BYTES_MAX
+    text = b""
+    while start > max(0, until):
+        taken = min(block, start)
+        start -= taken
+        text = file.read_at(taken, start) + text
         end = len(text)
         while end > 0:
             begin = text.rfind(b"\n", 0, end - 1) + 1
-            if begin == 0 and start > 0:
+            is_long = end - begin > LEDGER_LINE_BYTES_MAX
+            if begin == 0 and start > 0 and not is_long:
                 break  # it may begin before the window
             found = _whole(start + begin, text[begin:end])
             if found is not None:
-                return found
+                yield found
+                begin, until = found.offset - start, found.offset - _RUN_BYTES_MAX
             end = begin
-        if start == 0:
-            return None
-        window *= 8
+        text = text[:end]
+        block = min(block * 8, _BACK_BYTES_MAX)
 
 
 def find_line(file: File, seq: int, size: int) -> Found | None:
@@ -215,11 +269,12 @@ def _whole(offset: int, piece: bytes) -> Found | None:
 
 
 def _line_start(file: File, at: int, high: int) -> int:
-    """Where the first line begins that does so in [at, high); -1 where none does."""
+    """Where the first line begins that does so in [at, high); -1 where none does, or none near."""
     if at == 0:
         return 0
     at -= 1
-    while at < high - 1:
+    until = min(high - 1, at + LEDGER_LINE_BYTES_MAX)
+    while at < until:
         text = file.read_at(min(_GLANCE_BYTES, high - 1 - at), at)
         cut = text.find(b"\n")
         if cut >= 0:
@@ -231,8 +286,12 @@ def _line_start(file: File, at: int, high: int) -> int:
 
 
 def pieces(file: File, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """What lies between newlines, newline included; the last may be without."""
-    held: list[bytes] = []
+    """What lies between newlines, newline included; the last may be without.
+
+    What is longer than any line comes in parts; the last of them is as long as a line can be.
+    """
+    held: deque[bytes] = deque()
+    held_bytes = 0
     offset, at = start, start
     while at < end:
         block = file.read_at(min(_BLOCK_BYTES, end - at), at)
@@ -244,9 +303,18 @@ def pieces(file: File, start: int, end: int) -> Iterator[tuple[int, bytes]]:
             held.append(block[begin:cut])
             piece = b"".join(held)
             held.clear()
+            held_bytes = 0
             yield offset, piece
             offset, begin = offset + len(piece), cut
         if begin < len(block):
             held.append(block[begin:])
+            held_bytes += len(held[-1])
+        if held_bytes > 2 * LEDGER_LINE_BYTES_MAX:
+            part = b""
+            while held_bytes - len(held[0]) >= LEDGER_LINE_BYTES_MAX:
+                held_bytes -= len(held[0])
+                part += held.popleft()
+            yield offset, part
+            offset += len(part)
     if held:
         yield offset, b"".join(held)

@@ -21,6 +21,7 @@ from zlib import crc32
 from walld.errors import SharedFile
 from walld.ledger.files import write_whole
 from walld.ledger.names import SNAPSHOT_FILE, session_dir
+from walld.limits import LEDGER_BYTES_MAX
 
 if TYPE_CHECKING:
     from walld.disk.base import Disk, File
@@ -44,6 +45,8 @@ _DUE_BYTES: Final = 32 * 1024
 """Increments are due to become part of a base above that share of it: who opens the session adds
 them one by one, and writing a base costs as many bytes as the session has entries."""
 
+_DELTA_BYTES_MAX: Final = 2 * LEDGER_BYTES_MAX
+"""The last increment, of all lines that there can be: behind that nothing is read."""
 _DEFLATED: Final = 1
 """A flag: the base is a stream of zlib (RFC 1950)."""
 _DEFLATED_BYTES_MAX: Final = 1 << 20
@@ -253,7 +256,9 @@ def _walk(file: File, size: int, deltas: list[bytes]) -> _End | None:
     if (magic, version, header_bytes) != known or flags & ~_DEFLATED or base_end > size:
         return None
     end = _End(base_end, base_end, covers_seq, covers_offset)
-    increments = file.read_at(size - base_end, base_end)
+    increments = file.read_at(
+        max(base_bytes // _DUE_SHARE, _DUE_BYTES) + _DELTA_BYTES_MAX, base_end
+    )
     at = 0
     while at + INCREMENT_BYTES <= len(increments):
         fixed = increments[at : at + _frame.size]

@@ -24,15 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from walld.errors import SharedFile
 from walld.ledger.ending import claimed_seq, end_break, end_seam
-from walld.ledger.files import blocks_of, erase_kept, keep_bytes, write_anew, write_whole
+from walld.ledger.files import blocks_of, erase_kept, keep_bytes, keep_part, write_anew, write_whole
 from walld.ledger.line import chain_of, header_line, line_seq
 from walld.ledger.listing import session_rows
-from walld.ledger.names import (
-    ARTIFACTS_DIR,
-    EVENTS_FILE,
-    SESSIONS_DIR,
-    session_dir,
-)
+from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, session_dir
 from walld.ledger.place import check_follows, find_place, whole_header
 from walld.ledger.repaired import (
     Leap,
@@ -112,8 +107,7 @@ class LedgerStore:
             return self.rewrite(uid, session_id, first_seq, lines, allow_gap=allow_gap)
         try:
             place = find_place(file, header, first_seq, lines, allow_gap=allow_gap)
-            self._keep(path, place)
-            if place.fits:
+            if self._keep(file, place) and place.fits:
                 self._overwrite(file, place)
             else:
                 self._write_anew(file, place)
@@ -142,7 +136,7 @@ class LedgerStore:
             return self._create(path, header, first_seq, lines, allow_gap)
         try:
             place = find_place(file, header, first_seq, lines, allow_gap=allow_gap)
-            self._keep(path, place)
+            self._keep(file, place)
             self._write_anew(file, place)
         finally:
             file.close()
@@ -333,16 +327,16 @@ class LedgerStore:
         self._failed.discard(path)
         return first_seq + len(lines) - 1
 
-    def _keep(self, path: str, place: Place) -> None:
-        if place.lost:
-            reason = "the torn end of a session's file, or what a power cut left of it"
-            keep_bytes(self._disk, path, place.start, place.lost, reason)
+    def _keep(self, file: File, place: Place) -> bool:
+        """False: the file itself is in quarantine, and not to be written to any more."""
+        reason = "the torn end of a session's file, or what a power cut left of it"
+        return not place.is_lost or keep_part(self._disk, file, place.start, place.end, reason)
 
     def _overwrite(self, file: File, place: Place) -> None:
         """Write and sync. A full disk costs nothing but the try; after any other error, E3."""
         size = place.size
         try:
-            if place.lost and place.end == place.size:
+            if place.is_lost and place.end == place.size:
                 size = place.start
                 file.truncate(size)
             write_whole(file, place.content, place.start)

@@ -33,6 +33,8 @@ __all__ = ["DELETE", "FORK", "FULL", "Room", "Unfinished", "UnfinishedStore"]
 DELETE: Final = "delete"
 FORK: Final = "fork"
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NOTE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of a fork that brings some 200,000 artifacts; what is longer is none of walld's."""
 _ENDS: Final = (f".{DELETE}", f".{FORK}")
 
 
@@ -133,7 +135,7 @@ class UnfinishedStore:
     def _read(self, path: str) -> Unfinished:
         file = self._disk.open(path)
         try:
-            content = file.read_at(file.size(), 0)
+            content = file.read_at(_NOTE_BYTES_MAX, 0)
         finally:
             file.close()
         text, _, crc = content.rpartition(b" ")

@@ -179,6 +179,7 @@ class PartialStore:
         path = _path(uid, session_name, stream_name)
         file = self._disk.open(path)
         try:
+            _read_header(file)  # says how long it is: a disk can make a file a TiB
             partial = unpack_partial(file.read_at(file.size(), 0), path)
         finally:
             file.close()

@@ -81,8 +81,9 @@ def resume(
 ) -> dict[str, Any]:
     """The gate. status: ok | blocked, blocked exactly where there are reasons.
 
-    workspace: {"head", "dirty", "changes", "files"} as it is now (`workspace.py`; the last two are
-    {path: sha256}), None where nobody looked; with `as_of` without the files that are as they were.
+    workspace: {"head", "dirty", "changes", "kinds", "files"} as it is now (`workspace.py`; changes
+    and files are {path: sha256}), None where nobody looked; with `as_of` without the files that are
+    as they were.
     boundary: before_intent | intended | approved | started | finished | observed | idle.
     tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never;
     intent: the id of the entry, since call ids may be counted anew; None where it is not here.

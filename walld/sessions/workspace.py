@@ -148,10 +148,14 @@ def _others(
             return [], False
         return [f"dirty (then {str(was).lower()}, now {str(is_).lower()})"], True
     named = {_from_root(name, now.get("root")) for name in then["files"]}
+    was_kind, is_kind = then.get("kinds"), now.get("kinds")
+    if not (isinstance(was_kind, dict) and isinstance(is_kind, dict)):
+        was_kind = is_kind = {}  # one of both was taken by a client that did not look at them
     differing = [
         path
         for path in sorted({*before, *after} - named)
         if before.get(path, _AS_COMMITTED) != after.get(path, _AS_COMMITTED)
+        or (path in before and path in after and was_kind.get(path) != is_kind.get(path))
     ]
     if has_written:  # the agent, or somebody else
         return [], not differing

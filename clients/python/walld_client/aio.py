@@ -19,7 +19,7 @@ from walld_client.aio_reply import Reply, settler
 from walld_client.aio_session import Session
 from walld_client.aio_steps import run
 from walld_client.aio_turn import Turn
-from walld_client.audit import Present, RepairStep, Report
+from walld_client.audit import AwaitedPresent, RepairStep, Report
 from walld_client.client import ClientBase, is_enabled
 from walld_client.errors import Unavailable
 from walld_client.given import SECONDS, Count, Path, Seconds, as_declared
@@ -112,15 +112,17 @@ class Client(ClientBase):
         """
         return await self._asked(ledger_steps.delete(session_id, self._sent))
 
-    async def audit(self, session_id: str | None = None, *, present: Present = None) -> Report:
+    async def audit(
+        self, session_id: str | None = None, *, present: AwaitedPresent = None
+    ) -> Report:
         """What the log holds against your own store; without an id, of every session.
 
         present: the turn or message ids that your store holds, or a callable that says of a turn
-        True, False, or None: cannot know.
+        True, False, or None: cannot know. It may be async.
         """
         return await self._asked(ledger_steps.audited(session_id, present, self._sent))
 
-    async def repair_plan(self, session_id: str, *, present: Present) -> list[RepairStep]:
+    async def repair_plan(self, session_id: str, *, present: AwaitedPresent) -> list[RepairStep]:
         """Steps for your own store, in order; one whose `key` was done before is passed over."""
         return await self._asked(ledger_steps.plan(session_id, present, self._sent))
 

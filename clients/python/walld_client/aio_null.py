@@ -14,7 +14,7 @@ import msgspec
 from walld_client.aio import Client, Reply
 from walld_client.aio_pool import AsyncPool
 from walld_client.aio_session import Session
-from walld_client.audit import Present, RepairStep, Report, report_of
+from walld_client.audit import AwaitedPresent, RepairStep, Report, report_of
 from walld_client.ids import checked_id
 from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
@@ -107,10 +107,12 @@ class AsyncNullClient(Client):
         checked_id(session_id, "session_id")
         return False
 
-    async def audit(self, session_id: str | None = None, *, present: Present = None) -> Report:
+    async def audit(
+        self, session_id: str | None = None, *, present: AwaitedPresent = None
+    ) -> Report:
         return report_of({}, present)
 
-    async def repair_plan(self, session_id: str, *, present: Present) -> list[RepairStep]:
+    async def repair_plan(self, session_id: str, *, present: AwaitedPresent) -> list[RepairStep]:
         checked_id(session_id, "session_id")
         return []
 

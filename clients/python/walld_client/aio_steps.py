@@ -13,7 +13,7 @@ from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from walld_client.given import as_declared
-from walld_client.steps import Asked, Steps
+from walld_client.steps import Answered, Asked, Steps
 
 __all__ = ["AsyncAsks", "Awaited", "awaited", "run"]
 
@@ -53,6 +53,8 @@ async def run(query: AsyncAsks, steps: Steps[T]) -> T:
             try:
                 if isinstance(step, Asked):
                     came = await query.ask(step.make, step.timeout, again=step.again)
+                elif isinstance(step, Answered):
+                    came = await step.value
                 else:
                     came = await asyncio.to_thread(step.done)
             except Exception as error:

@@ -10,7 +10,8 @@ repair puts back what the user said and a visible mark where work was cut off; n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -18,10 +19,12 @@ from walld_client.given import Kind, as_declared, checked_list, wrong
 
 __all__ = [
     "AuditedTurn",
+    "AwaitedPresent",
     "Finding",
     "Present",
     "RepairStep",
     "Report",
+    "checked_answer",
     "findings_of",
     "plan_of",
     "presence",
@@ -76,11 +79,13 @@ def _present(value: Any, name: str) -> Any:
     return frozenset(checked_list(list(value), name, "ids", str))
 
 
-Present = Annotated[
-    Collection[str] | Callable[[AuditedTurn], bool | None] | None,
-    Kind((), "ids or a callable", _present, is_optional=True),
-]
+_KIND = Kind((), "ids or a callable", _present, is_optional=True)
+Present = Annotated[Collection[str] | Callable[[AuditedTurn], bool | None] | None, _KIND]
 """Turn or message ids that the application's store holds, or who answers for one turn."""
+AwaitedPresent = Annotated[
+    Collection[str] | Callable[[AuditedTurn], bool | Awaitable[bool | None] | None] | None, _KIND
+]
+"""The same where an event loop can await the answer."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,17 +168,31 @@ def _call_id(call: str | Mapping[str, Any]) -> str:
     return call if isinstance(call, str) else str(call["call_id"])
 
 
-def presence(present: Present) -> Callable[[AuditedTurn], bool | None]:
+def presence(present: AwaitedPresent) -> Callable[[AuditedTurn], bool | None]:
     """Who answers whether the application's store holds a turn's message."""
     if present is None:
         return lambda turn: None
     if callable(present):
-        return present
+        return lambda turn: checked_answer(present(turn))
     ids = frozenset(present)
     return lambda turn: turn.turn_id in ids or turn.message_id in ids
 
 
-def findings_of(session_id: str, facts: Mapping[str, Any], present: Present) -> list[Finding]:
+def checked_answer(answer: object) -> bool | None:
+    """What a program's own `present` said. Anything else would count as yes, and be called ok."""
+    if answer is None or isinstance(answer, bool):
+        return answer
+    wanted = "True, False or None"
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()  # nobody will await it
+        wanted += " without being awaited (walld_client.aio awaits it)"
+    raise wrong("what present answers", wanted, answer)
+
+
+def findings_of(
+    session_id: str, facts: Mapping[str, Any], present: AwaitedPresent
+) -> list[Finding]:
     """All there is to say of one session."""
     asked = presence(present)
     found: list[Finding] = []
@@ -195,7 +214,7 @@ def findings_of(session_id: str, facts: Mapping[str, Any], present: Present) -> 
 
 
 @as_declared
-def report_of(facts: Mapping[str, Mapping[str, Any]], present: Present) -> Report:
+def report_of(facts: Mapping[str, Mapping[str, Any]], present: AwaitedPresent) -> Report:
     """The report of sessions, by the facts of each."""
     findings: list[Finding] = []
     collisions: dict[str, int] = {}
@@ -215,7 +234,7 @@ def report_of(facts: Mapping[str, Mapping[str, Any]], present: Present) -> Repor
     )
 
 
-def plan_of(session_id: str, facts: Mapping[str, Any], present: Present) -> list[RepairStep]:
+def plan_of(session_id: str, facts: Mapping[str, Any], present: AwaitedPresent) -> list[RepairStep]:
     """The steps that bring the application's store up to the log, in the log's order."""
     asked = presence(present)
     done = frozenset() if present is None or callable(present) else frozenset(present)

@@ -7,7 +7,8 @@ Refuses: comparing (the resume gate of the daemon does), anything that changes a
 What cannot be known is None, never a guess: a file that is not there or cannot be read has no
 hash, and without git nobody says whether the tree is dirty. Where it is, `changes` has every file
 that git lists, with its hash; nothing at all where one of them cannot be known or they are too
-many, for half of them would look like all.
+many, for half of them would look like all. What a hash of bytes does not say, that a file is a link
+or may be run, stands beside them in `kinds`: one that was taken before there were any still fits.
 """
 
 from __future__ import annotations
@@ -58,21 +59,24 @@ def workspace_fingerprint(
 
     files: {path: sha256 in hex, or None}, paths as they were named; a relative one is looked for
     below `root`. changes: the same of what git lists, by path from `root`, None for a file that is
-    gone; None at all where nothing differs or nobody can say.
+    gone; None at all where nothing differs or nobody can say. Where there are changes: kinds, which
+    of them are a "link" or an "executable".
     """
     folder = _git_folder(Path(root))
     head, branch = (None, None) if folder is None else _head(folder)
     if folder is not None and head is None:
         head, branch = _asked_head(root, branch)
     listed = None if folder is None else _listed(root)
-    return {
+    changes, kinds = (_changes(root, listed) if listed else None) or (None, None)
+    found = {
         "root": os.path.realpath(root) if folder is not None else None,
         "head": head,
         "branch": branch,
         "dirty": None if listed is None else bool(listed),
-        "changes": _changes(root, listed) if listed else None,
+        "changes": changes,
         "files": file_hashes(files, root),
     }
+    return found if kinds is None else found | {"kinds": kinds}
 
 
 def fingerprint_pieces(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -222,14 +226,17 @@ def _listed(root: str | os.PathLike[str]) -> list[bytes] | None:
     return found
 
 
-def _changes(root: str | os.PathLike[str], listed: list[bytes]) -> dict[str, str | None] | None:
-    """The hash of each file that is listed; None where one cannot be known."""
+def _changes(
+    root: str | os.PathLike[str], listed: list[bytes]
+) -> tuple[dict[str, str | None], dict[str, str]] | None:
+    """The hash of each file that is listed, and its kind; None where one cannot be known."""
     if len(listed) > _CHANGES_MAX or sum(map(len, listed)) > _NAMES_BYTES_MAX:
         return None
     told = _git(root, "rev-parse", "--show-toplevel")
     if told is None:
         return None
     found: dict[str, str | None] = {}
+    kinds: dict[str, str] = {}
     left = _CHANGES_BYTES_MAX
     for name in listed:
         path = os.path.join(told.removesuffix(b"\n"), name)
@@ -244,12 +251,15 @@ def _changes(root: str | os.PathLike[str], listed: list[bytes]) -> dict[str, str
         left -= facts.st_size
         if stat.S_ISLNK(facts.st_mode):
             found[named] = sha256(os.readlink(path)).hexdigest()
+            kinds[named] = "link"
         else:
             hashed = _hash(os.fsdecode(path)) if left >= 0 else None
             if hashed is None:
                 return None
             found[named] = hashed
-    return found
+            if facts.st_mode & stat.S_IXUSR:  # all of its mode that git knows
+                kinds[named] = "executable"
+    return found, kinds
 
 
 def _git(root: str | os.PathLike[str], *words: str) -> bytes | None:

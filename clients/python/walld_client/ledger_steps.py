@@ -6,19 +6,20 @@ of an audit (`audit.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from walld_client import artifacts, audit, entries
-from walld_client.audit import Present, RepairStep, Report
+from walld_client.audit import AwaitedPresent, RepairStep, Report
 from walld_client.damaged import told
 from walld_client.errors import Refused, Unavailable
 from walld_client.given import Beginning, Ident, as_declared
 from walld_client.limits import TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
 from walld_client.requests import decode_bool, decode_json, decode_lines, decode_sessions
-from walld_client.steps import Asked, Steps
+from walld_client.steps import Answered, Asked, Steps
 from walld_client.views import asked_view
 from walld_client.wire import messages
 
@@ -73,7 +74,9 @@ def delete(session_id: Ident, seen: Seen = _nothing) -> Steps[bool]:
 
 
 @as_declared
-def audited(session_id: Ident | None, present: Present, seen: Seen = _nothing) -> Steps[Report]:
+def audited(
+    session_id: Ident | None, present: AwaitedPresent, seen: Seen = _nothing
+) -> Steps[Report]:
     """The report of one session, or of all."""
     if session_id is not None:
         troubles = {session_id: ""}
@@ -89,7 +92,23 @@ def audited(session_id: Ident | None, present: Present, seen: Seen = _nothing) -
             found = None
         if found is not None or trouble:
             facts[one] = _with_trouble(found or {}, trouble)
-    return audit.report_of(facts, present)
+    return audit.report_of(facts, (yield from _answered(facts, present)))
+
+
+def _answered(
+    facts: Mapping[str, Mapping[str, Any]], present: AwaitedPresent
+) -> Steps[AwaitedPresent]:
+    """What the program says of each turn, before anything is judged by it."""
+    if not callable(present):
+        return present
+    answers: dict[tuple[str, str], bool | None] = {}
+    for session_id, one in facts.items():
+        for turn in audit.turns_of(session_id, one):
+            answer = present(turn)
+            if inspect.isawaitable(answer):
+                answer = yield Answered(answer, audit.checked_answer)
+            answers[session_id, turn.turn_id] = audit.checked_answer(answer)
+    return lambda turn: answers[turn.session_id, turn.turn_id]
 
 
 def _with_trouble(found: dict[str, Any], trouble: str) -> dict[str, Any]:
@@ -98,7 +117,9 @@ def _with_trouble(found: dict[str, Any], trouble: str) -> dict[str, Any]:
 
 
 @as_declared
-def plan(session_id: Ident, present: Present, seen: Seen = _nothing) -> Steps[list[RepairStep]]:
+def plan(
+    session_id: Ident, present: AwaitedPresent, seen: Seen = _nothing
+) -> Steps[list[RepairStep]]:
     """The repair of one session, what was put beside it included.
 
     Turns whose lines are lost to damage are in no plan: that there are some is logged.
@@ -106,7 +127,8 @@ def plan(session_id: Ident, present: Present, seen: Seen = _nothing) -> Steps[li
     facts = (yield from _facts(session_id, seen)) or {}
     told(session_id, facts.get("chain_breaks") or [])
     steps = []
-    for one in audit.plan_of(session_id, facts, present):
+    answered = yield from _answered({session_id: facts}, present)
+    for one in audit.plan_of(session_id, facts, answered):
         message = one.message
         if message["role"] == "user" and message["content"] is None and one.submitted_seq:
             said = yield from _said(session_id, one.submitted_seq)

@@ -10,14 +10,14 @@ that blocks or is awaited; its signature and its text are those of the function.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
 from walld_client.given import as_declared
 
-__all__ = ["Asked", "Asks", "Blocking", "Done", "Steps", "blocking", "run", "within"]
+__all__ = ["Answered", "Asked", "Asks", "Blocking", "Done", "Steps", "blocking", "run", "within"]
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -51,8 +51,20 @@ class Done(NamedTuple):
         return self.work() if self.timeout is None else self.work(self.timeout)
 
 
-Steps = Generator[Asked | Done, Any, T]
-"""Yields what is to be asked or done, is sent what came of it, returns a T."""
+class Answered(NamedTuple):
+    """What a program's own callable gave, to be awaited. refuse: says that nobody can."""
+
+    value: Awaitable[Any]
+    refuse: Callable[[Any], Any]
+    timeout: None = None
+
+    def done(self) -> Any:
+        """Without an event loop: an error."""
+        return self.refuse(self.value)
+
+
+Steps = Generator[Asked | Done | Answered, Any, T]
+"""Yields what is to be asked, done or awaited, is sent what came of it, returns a T."""
 
 
 class Asks(Protocol):
