@@ -40,7 +40,7 @@ MUTANTS = (
         "    if not check_body(stream_no, body):\n",
         "    if len(body) < BODY_CRC_BYTES:\n",
         "P9",
-        "187",
+        "380",
     ),
     Mutant(
         "what is missing above W is called corrupt",
