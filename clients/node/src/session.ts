@@ -12,9 +12,10 @@ import { isPassing, NotDurable, Refused, Unavailable } from "./errors.ts";
 import { checkGiven, checkNamed, type Kinds } from "./given.ts";
 import { newEntryId } from "./ids.ts";
 import { APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX, SUBMIT_MS } from "./limits.ts";
+import { namesOf } from "./names.ts";
 import * as opaque from "./opaque.ts";
 import type { AskOptions, Asks } from "./query.ts";
-import { redactedTexts, type Redact } from "./redact.ts";
+import { redactedPayload, type Redact } from "./redact.ts";
 import type { Info, Reply } from "./reply.ts";
 import type { ReplyOptions } from "./client.ts";
 import { Turn } from "./turn.ts";
@@ -237,7 +238,7 @@ export class Session {
     checkGiven(options, OF_AN_ENTRY);
     const { id, key, once = false } = options;
     const json = opaque.jsonText(payload); // halves of characters are escapes in it
-    const text = Buffer.from(this.redact ? redactedTexts(json, this.redact) : json);
+    const text = Buffer.from(this.redact ? redactedPayload(json, this.redact, namesOf(type)) : json);
     if (text.length > PAYLOAD_BYTES_MAX) {
       throw new RangeError(
         `payload of '${type}' is ${text.length} bytes of JSON, limit ${PAYLOAD_BYTES_MAX}: keep the ` +

@@ -5,7 +5,9 @@ import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import type { PartialReply } from "walld-client";
+import { connect, type PartialReply } from "walld-client";
+
+import { NAMES } from "#dist/names.js";
 
 import { Daemon, PACKAGE } from "./daemon.js";
 
@@ -116,4 +118,30 @@ test("what the Python client streamed, both clients read alike", async (t) => {
   assert.equal(told.owner_alive, false);
   assert.deepEqual(like(told, inItsWords(reply)), told);
   assert.deepEqual(reply.meta, { model: "m", big: 2n ** 63n, at: 1_790_000_000_123 });
+});
+
+test("both clients keep the same names from redact", async (t) => {
+  const daemon = await Daemon.started(t);
+  const sorted = (table: Record<string, string[]>) =>
+    Object.fromEntries(Object.entries(table).map(([type, paths]) => [type, [...paths].sort()]));
+  const theirs = python("import json; from walld_client.names import NAMES; print(json.dumps(NAMES))");
+  assert.deepEqual(sorted(NAMES), sorted(JSON.parse(theirs) as typeof NAMES));
+  const entries = [
+    { type: "message", payload: { role: "x", content: ["x", { type: "x", id: "x", text: "x" }], name: "x" } },
+    { type: "message", payload: { role: "x", tool_calls: [{ id: "x", function: { name: "x", arguments: "x" } }, "x"] } },
+    { type: "message_edit", payload: { messages: [{ role: "x", note: { role: "x" } }, { content: "x", role: "x" }] } },
+    { type: "setting", payload: { key: "x", value: { key: ["x", { "[]": "x" }] } } },
+    { type: "app.x", payload: { role: "x", a: [[{ _artifact: { sha256: "x", preview: "x" }, sha256: "x" }]], __proto__: "x" } },
+    { type: "lifecycle", payload: { kind: "x", fingerprint: { files: { "[]": null, "*": null }, head: "x", note: "x" } } },
+  ];
+  const client = connect(daemon.socket, { redact: (text) => text + "*" });
+  t.after(() => client.close());
+  await client.session("ours").appendMany(entries);
+  const says = "import json, sys, walld_client\n" +
+    "client = walld_client.connect(sys.argv[1], redact=lambda text: text + '*')\n" +
+    "client.session('theirs').append_many(json.loads(sys.argv[2])); client.close()";
+  python(says, daemon.socket, JSON.stringify(entries));
+  const payloads = async (id: string) => (await client.session(id).events()).map((one) => one["payload"]);
+  assert.deepEqual(await payloads("ours"), await payloads("theirs"));
+  assert.deepEqual((await payloads("ours"))[0], { role: "x", content: ["x*", { type: "x", id: "x", text: "x*" }], name: "x*" });
 });

@@ -15,6 +15,7 @@ from walld_client.errors import Refused, Unavailable
 from walld_client.given import Count, Dict, Dicts, Ident, Name, Seq, Source, checked_list
 from walld_client.ids import checked_id
 from walld_client.limits import PAYLOAD_BYTES_MAX, TIMEOUT_SECONDS
+from walld_client.names import names_of
 from walld_client.outbox import Outbox, delivered
 from walld_client.redacting import redacted
 from walld_client.requests import decode_placed
@@ -287,7 +288,7 @@ class Appending:
             payload = one.payload
             entries.check_said(one.type, payload)
             if self._redact is not None:
-                payload = redacted(payload, self._redact)
+                payload = redacted(payload, self._redact, names_of(one.type))
             text = yield from artifacts.fitted(self.session_id, payload, one.type, bytes_max)
             travelling.append(entries.as_entry(one, text))
         return travelling
