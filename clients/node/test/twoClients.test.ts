@@ -120,6 +120,33 @@ test("what the Python client streamed, both clients read alike", async (t) => {
   assert.deepEqual(reply.meta, { model: "m", big: 2n ** 63n, at: 1_790_000_000_123 });
 });
 
+test("a message that one client submitted is the first turn to the other, in whatever form", async (t) => {
+  const daemon = await Daemon.started(t);
+  const submits = `
+import json, sys, walld_client
+session = walld_client.connect(sys.argv[1]).session(sys.argv[2])
+content, length = json.loads(sys.stdin.read())
+print(session.submit(content, message_id="m", a="y" * length).turn_id)
+`;
+  const told = (id: string, content: unknown, length: number) => {
+    const input = JSON.stringify([content, length]);
+    const done = spawnSync(PYTHON, ["-c", submits, daemon.socket, id], { encoding: "utf8", input });
+    assert.equal(done.status, 0, done.stderr);
+    return done.stdout.trim();
+  };
+  const half = (length: number) => "half \ud83d, " + "\u00fc".repeat(length);
+  const contents = { text: half(126_000), blocks: [{ type: "text", text: "x".repeat(250_000) }, 1.5, null] };
+  for (const [name, content] of Object.entries(contents)) {
+    const session = daemon.client().session(name);
+    const theirs = told(name, content, 0); // an artifact there, by its length
+    assert.equal((await session.submit(content, { messageId: "m" })).turnId, theirs);
+    await assert.rejects(session.submit("other", { messageId: "m" }), /message_id_taken/);
+    const own = daemon.client().session(`${name}-own`);
+    const ours = await own.submit(content, { messageId: "m" });
+    for (const length of [0, 100_000]) assert.equal(told(own.sessionId, content, length), ours.turnId);
+  }
+});
+
 test("both clients keep the same names from redact", async (t) => {
   const daemon = await Daemon.started(t);
   const sorted = (table: Record<string, string[]>) =>
