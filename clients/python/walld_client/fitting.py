@@ -17,7 +17,12 @@ from typing import Any
 
 from walld_client import opaque, wtf8
 from walld_client.entries import json_text
-from walld_client.limits import APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX, PREVIEW_CHARS_MAX
+from walld_client.limits import (
+    APPEND_BYTES_MAX,
+    CONTENT_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    PREVIEW_CHARS_MAX,
+)
 
 __all__ = ["CALLS", "JSON", "OF_A_CALL", "fit", "held_of", "named_in", "preview_of", "shares"]
 
@@ -39,7 +44,9 @@ def fit(
     and may give way.
     """
     text, beside = json_text(payload), list[bytes]()
-    is_due = len(text) > _OWN_BYTES_MAX and len(json_text(payload.get(own or ""))) > _OWN_BYTES_MAX
+    is_due = (
+        len(text) > CONTENT_BYTES_MAX and len(json_text(payload.get(own or ""))) > CONTENT_BYTES_MAX
+    )
     if len(text) <= bytes_max and not is_due:
         return text, beside
     payload = _loose(payload)
@@ -105,8 +112,6 @@ _KEPT = {
     "lifecycle": ("fingerprint",),
 }
 """What is of no use but as it is: who reads it compares it, or looks into it."""
-_OWN_BYTES_MAX = PAYLOAD_BYTES_MAX - 16 * 1024
-"""The rest has room for names, and for what stands for a long `meta`."""
 _LONG = 4 * PREVIEW_CHARS_MAX
 """Shorter than that, what would stand for a field is no shorter."""
 
