@@ -44,9 +44,7 @@ def fit(
     and may give way.
     """
     text, beside = json_text(payload), list[bytes]()
-    is_due = (
-        len(text) > CONTENT_BYTES_MAX and len(json_text(payload.get(own or ""))) > CONTENT_BYTES_MAX
-    )
+    is_due = own is not None and len(text) > CONTENT_BYTES_MAX and _is_due(payload.get(own))
     if len(text) <= bytes_max and not is_due:
         return text, beside
     payload = _loose(payload)
@@ -67,6 +65,10 @@ def fit(
         beside.append(held)
         text = json_text(payload)
     return text, beside
+
+
+def _is_due(value: object) -> bool:
+    return len(json_text(value)) > CONTENT_BYTES_MAX and named_in(value) is None
 
 
 def shares(payloads: list[dict[str, Any]], type: str) -> int:  # noqa: A002
