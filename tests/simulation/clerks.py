@@ -24,7 +24,8 @@ from walld_client.limits import SUBMIT_SECONDS, TIMEOUT_SECONDS
 from walld_client.requests import Conversation, decode_bool, decode_placed
 from walld_client.session_steps import SessionSteps
 from walld_client.steps import Asked, Steps
-from walld_client.turn_steps import TurnSteps, submit
+from walld_client.submitting import submit
+from walld_client.turn_steps import TurnSteps
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 

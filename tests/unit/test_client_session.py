@@ -14,6 +14,7 @@ import walld_client
 from colours import Coloured, connect
 from fake_daemon import FakeDaemon
 from fake_ledger import FakeLedger
+from walld_client.entries import json_text
 from walld_client.limits import EVENTS_PAGE, PAYLOAD_BYTES_MAX
 from walld_client.wire import messages as wire
 
@@ -228,6 +229,7 @@ def test_half_an_emoji_survives(client: Coloured, ledger: FakeLedger) -> None:
     session.message("user", HIGH, other=[1 << 70, float("nan"), {1: object}])
     sent = ledger.asked[0].entries[0].payload
     assert b"\\ud83d" in sent
+    assert json_text({"\u00fc": "\\" + HIGH + "\u00fc"}) == b'{"\xc3\xbc":"\\\\\\ud83d\xc3\xbc"}'
     assert b"\n" not in sent
     (message,) = session.messages()
     assert message["content"] == HIGH

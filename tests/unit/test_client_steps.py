@@ -16,7 +16,7 @@ from walld_client.limits import ARTIFACT_CHUNK_BYTES
 from walld_client.query import Query
 from walld_client.session_steps import SessionSteps
 from walld_client.steps import Asked, Done, Steps
-from walld_client.turn_steps import submit
+from walld_client.submitting import submit
 from walld_client.wire import messages as wire
 
 PIECES = 40

@@ -80,6 +80,19 @@ def test_the_same_message_is_the_first_turn(client: Coloured, ledger: FakeLedger
         session.submit("hello", message_id="m3")
 
 
+def test_the_form_of_content_follows_from_it_alone(client: Coloured, ledger: FakeLedger) -> None:
+    for number, (content, meta) in enumerate(
+        [(2_000, 300_000), (230_000, 300_000), (230_000, 0), (250_000, 0), (250_000, 300_000)]
+    ):
+        client.session("S").submit("x" * content, message_id=f"m{number}", a="y" * meta)
+    told = [payload for _, payload in payloads(ledger)]
+    assert ["_artifact" in one["content"] for one in told] == [False, False, False, True, True]
+    assert ["_artifact" in one["meta"] for one in told if "meta" in one] == [
+        *(True, True),
+        *(False, False, True),
+    ]
+
+
 def test_equal_messages_are_two_turns(client: Coloured, ledger: FakeLedger) -> None:
     session = client.session("S")
     one, two = session.submit("hello"), session.submit("hello")

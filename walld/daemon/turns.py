@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
-from walld_client.artifacts import fit
+from walld_client.fitting import fit
 from walld_client.partial import from_recovered
 from walld_client.wire import messages as wire
 

@@ -33,7 +33,7 @@ export interface ConnectOptions {
   timeoutMs?: number;
   /** What is held until it is known synced. */
   backlogBytesMax?: number;
-  /** Changes every text before it leaves the process; what it throws is thrown by the call. */
+  /** Changes every text but ids and names before it leaves the process; what it throws is thrown by the call. */
   redact?: Redact;
 }
 

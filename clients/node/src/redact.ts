@@ -1,16 +1,20 @@
 /**
  * `redact`: what a text becomes before it leaves the process.
  *
- * Owns: giving it every text of a value. Refuses: which values those are (`reply.ts`, `session.ts`).
+ * Owns: giving it every text of a value. Refuses: which values those are (`reply.ts`, `session.ts`), which
+ * texts of an entry are names (`names.ts`).
  */
 
 import { REASON_BYTES_MAX } from "./limits.ts";
+import { NONE, isName, underKey, underList, type Names } from "./names.ts";
 import * as opaque from "./opaque.ts";
 
 export type Redact = (text: string) => string;
 
 /** A text in JSON, and the colon behind it if it is a key. */
 const LITERAL = /"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?/g;
+/** The same, and where a list or an object begins and ends. */
+const MARK = /"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?|[[\]{}]/g;
 
 /**
  * `value` with every text in it changed by `redact`; keys stay. It is out of what JSON has, or
@@ -38,13 +42,39 @@ export function redactedJson(text: string, redact: Redact): string {
 }
 
 /** JSON, each text in it changed; keys stay, and numbers as they are written. However deep it nests. */
-export function redactedTexts(json: string, redact: Redact): string {
-  return json.replace(LITERAL, (literal, colon?: string) => {
-    if (colon !== undefined) return literal;
-    const text = JSON.parse(literal) as string;
-    const said = redact(text);
-    return said === text ? literal : JSON.stringify(said);
+function redactedTexts(json: string, redact: Redact): string {
+  return json.replace(LITERAL, (literal, colon?: string) =>
+    colon === undefined ? changed(literal, redact) : literal,
+  );
+}
+
+/** The same of the payload of an entry: what it names stays. */
+export function redactedPayload(json: string, redact: Redact, names: Names): string {
+  const around: { names: Names; isList: boolean }[] = [];
+  let next = names; // of the value that comes
+  return json.replace(MARK, (mark, colon?: string) => {
+    if (mark === "{" || mark === "[") {
+      around.push({ names: next, isList: mark === "[" });
+      next = mark === "[" ? underList(next) : NONE;
+      return mark;
+    }
+    if (mark === "}" || mark === "]") {
+      around.pop();
+      const within = around.at(-1);
+      next = within?.isList ? underList(within.names) : NONE;
+      return mark;
+    }
+    if (colon === undefined) return isName(next) ? mark : changed(mark, redact);
+    const key = JSON.parse(mark.slice(0, mark.length - colon.length)) as string;
+    next = underKey(key, around.at(-1)!.names);
+    return mark;
   });
+}
+
+function changed(literal: string, redact: Redact): string {
+  const text = JSON.parse(literal) as string;
+  const said = redact(text);
+  return said === text ? literal : JSON.stringify(said);
 }
 
 /** Why something ended, in a length that fits; without it where `redact` fails: it ends. */

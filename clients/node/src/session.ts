@@ -6,19 +6,22 @@
  * the session is read back with `messages()` as the `_artifact` that names it.
  */
 
+import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 
 import { isPassing, NotDurable, Refused, Unavailable } from "./errors.ts";
 import { checkGiven, checkNamed, type Kinds } from "./given.ts";
 import { newEntryId } from "./ids.ts";
 import { APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX, SUBMIT_MS } from "./limits.ts";
+import { namesOf } from "./names.ts";
 import * as opaque from "./opaque.ts";
 import type { AskOptions, Asks } from "./query.ts";
-import { redactedTexts, type Redact } from "./redact.ts";
+import { redactedPayload, type Redact } from "./redact.ts";
 import type { Info, Reply } from "./reply.ts";
 import type { ReplyOptions } from "./client.ts";
 import { Turn } from "./turn.ts";
 import { decodeAnswer, type Fields } from "./wire/codec.ts";
+import * as wtf8 from "./wtf8.ts";
 
 /** Where an entry stands in its session. isNew: false where it was there already. */
 export interface Entry {
@@ -151,11 +154,10 @@ export class Session {
     };
     const how = { id: turnId, turn: turnId, key: messageId, once: true };
     const entry = this.entryOf("turn_submitted", payload, how);
+    const sent = JSON.parse(textOf(entry["payload"] as Uint8Array)) as Info;
     try {
-      const [placed] = await this.place([entry], { synced: true, timeoutMs });
-      if (!placed!.isNew) {
-        return await this.first(placed!, messageId, textOf(entry["payload"] as Uint8Array));
-      }
+      const placed = await this.placeSubmitted(entry, messageId, sent, timeoutMs);
+      if (!placed.isNew) return await this.first(placed, messageId, sent);
     } catch (error) {
       if (!isPassing(error)) throw error;
       const waitedMs = Math.round(performance.now() - began);
@@ -237,7 +239,7 @@ export class Session {
     checkGiven(options, OF_AN_ENTRY);
     const { id, key, once = false } = options;
     const json = opaque.jsonText(payload); // halves of characters are escapes in it
-    const text = Buffer.from(this.redact ? redactedTexts(json, this.redact) : json);
+    const text = Buffer.from(this.redact ? redactedPayload(json, this.redact, namesOf(type)) : json);
     if (text.length > PAYLOAD_BYTES_MAX) {
       throw new RangeError(
         `payload of '${type}' is ${text.length} bytes of JSON, limit ${PAYLOAD_BYTES_MAX}: keep the ` +
@@ -290,8 +292,33 @@ export class Session {
     return placed.map((one) => ({ id: one.id, seq: one.seq, isNew: one.is_new }));
   }
 
+  /**
+   * What is submitted, in the form that the first of its message has where that is another one: to the daemon
+   * an artifact, as the Python client makes of long content, is another content than what it stands for.
+   */
+  private async placeSubmitted(
+    entry: Fields,
+    messageId: string,
+    sent: Info,
+    timeoutMs: number,
+  ): Promise<Entry> {
+    const began = performance.now();
+    try {
+      return (await this.place([entry], { synced: true, timeoutMs }))[0]!;
+    } catch (error) {
+      if (!(error instanceof Refused) || error.code !== "message_id_taken") throw error;
+      const found = await this.project("find", { type: "turn_submitted", key: messageId });
+      const known = (found ?? []) as { payload: Info }[];
+      const first = known.find(({ payload }) => payload["message_id"] === messageId && !payload["retry_of"]);
+      if (first === undefined || !isSame(sent["content"], first.payload["content"])) throw error;
+      const payload = Buffer.from(JSON.stringify({ ...sent, content: first.payload["content"] }));
+      const leftMs = Math.max(timeoutMs - (performance.now() - began), 1);
+      return (await this.place([{ ...entry, payload }], { synced: true, timeoutMs: leftMs }))[0]!;
+    }
+  }
+
   /** The turn that took this message id before. Refused where its content is another. */
-  private async first(entry: Entry, messageId: string, sent: string): Promise<Turn> {
+  private async first(entry: Entry, messageId: string, sent: Info): Promise<Turn> {
     const [line] = (await this.lines(entry.seq - 1, 1)).map(eventOf);
     if (line?.["seq"] !== entry.seq) {
       const limit = "a message that is there: submit it anew, with another messageId";
@@ -299,8 +326,7 @@ export class Session {
       throw new Refused("lost_entry", messageId, limit, text);
     }
     const kept = (line?.["payload"] ?? {}) as Record<string, unknown>;
-    const content = (JSON.parse(sent) as Record<string, unknown>)["content"];
-    if (line?.["type"] !== "turn_submitted" || !isDeepStrictEqual(kept["content"], content)) {
+    if (line?.["type"] !== "turn_submitted" || !isSame(sent["content"], kept["content"])) {
       throw new Refused(
         "message_id_taken",
         messageId,
@@ -326,6 +352,16 @@ interface TurnFacts {
   message_id?: string;
   stream_ids?: string[];
   state: string;
+}
+
+/** Is content what an entry has as `known`, itself or by the artifact that stands for it? */
+function isSame(content: unknown, known: unknown): boolean {
+  if (isDeepStrictEqual(content, known)) return true;
+  const named = (known as { _artifact?: { sha256?: unknown; media_type?: unknown } } | null)?._artifact;
+  const isText = typeof content === "string";
+  if (named?.media_type !== (isText ? "text/plain; charset=utf-8" : "application/json")) return false;
+  const held = isText ? wtf8.encode(content) : JSON.stringify(content);
+  return createHash("sha256").update(held).digest("hex") === named.sha256;
 }
 
 function eventOf(line: Uint8Array): Record<string, unknown> {

@@ -135,6 +135,22 @@ test("redact sees every text of a payload", async (t) => {
   assert.deepEqual((await client.session("s").messages())![0]!["content"], { parts: ["a ***", 1, null] });
 });
 
+test("redact sees no id: two messages are two, an edit is of its own message", async (t) => {
+  const client = connect(shared.socket, { redact: (text) => text.replace(/\S+@\S+/g, "[mail]") });
+  t.after(() => client.close());
+  const session = client.session("mails");
+  const first = await session.submit("from me@host", { messageId: "<1@host>", streamId: "r@host" });
+  const second = await session.submit("another", { messageId: "<2@host>" });
+  assert.notEqual(second.turnId, first.turnId);
+  assert.equal((await session.submit("from me@host", { messageId: "<1@host>" })).turnId, first.turnId);
+  assert.equal((await first.reply()).streamId, "r@host");
+  await session.message("assistant", "an answer", { id: "a@host" });
+  await session.append("message_edit", { target: "a@host", message: { role: "assistant", content: "you@host" } });
+  const told = (await session.messages())!.map((one) => one["content"]);
+  assert.deepEqual(told, ["from [mail]", "another", "[mail]"]);
+  assert.equal((await session.turn({ streamId: "r@host" })).turnId, first.turnId);
+});
+
 test("redact changes texts and nothing else: dates, bytes, loops", async (t) => {
   const loop: Record<string, unknown> = { text: "secret" };
   loop["self"] = loop;

@@ -5,7 +5,9 @@ import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import type { PartialReply } from "walld-client";
+import { connect, type PartialReply } from "walld-client";
+
+import { NAMES } from "#dist/names.js";
 
 import { Daemon, PACKAGE } from "./daemon.js";
 
@@ -116,4 +118,57 @@ test("what the Python client streamed, both clients read alike", async (t) => {
   assert.equal(told.owner_alive, false);
   assert.deepEqual(like(told, inItsWords(reply)), told);
   assert.deepEqual(reply.meta, { model: "m", big: 2n ** 63n, at: 1_790_000_000_123 });
+});
+
+test("a message that one client submitted is the first turn to the other, in whatever form", async (t) => {
+  const daemon = await Daemon.started(t);
+  const submits = `
+import json, sys, walld_client
+session = walld_client.connect(sys.argv[1]).session(sys.argv[2])
+content, length = json.loads(sys.stdin.read())
+print(session.submit(content, message_id="m", a="y" * length).turn_id)
+`;
+  const told = (id: string, content: unknown, length: number) => {
+    const input = JSON.stringify([content, length]);
+    const done = spawnSync(PYTHON, ["-c", submits, daemon.socket, id], { encoding: "utf8", input });
+    assert.equal(done.status, 0, done.stderr);
+    return done.stdout.trim();
+  };
+  const half = (length: number) => "half \ud83d, " + "\u00fc".repeat(length);
+  const contents = { text: half(126_000), blocks: [{ type: "text", text: "x".repeat(250_000) }, 1.5, null] };
+  for (const [name, content] of Object.entries(contents)) {
+    const session = daemon.client().session(name);
+    const theirs = told(name, content, 0); // an artifact there, by its length
+    assert.equal((await session.submit(content, { messageId: "m" })).turnId, theirs);
+    await assert.rejects(session.submit("other", { messageId: "m" }), /message_id_taken/);
+    const own = daemon.client().session(`${name}-own`);
+    const ours = await own.submit(content, { messageId: "m" });
+    for (const length of [0, 100_000]) assert.equal(told(own.sessionId, content, length), ours.turnId);
+  }
+});
+
+test("both clients keep the same names from redact", async (t) => {
+  const daemon = await Daemon.started(t);
+  const sorted = (table: Record<string, string[]>) =>
+    Object.fromEntries(Object.entries(table).map(([type, paths]) => [type, [...paths].sort()]));
+  const theirs = python("import json; from walld_client.names import NAMES; print(json.dumps(NAMES))");
+  assert.deepEqual(sorted(NAMES), sorted(JSON.parse(theirs) as typeof NAMES));
+  const entries = [
+    { type: "message", payload: { role: "x", content: ["x", { type: "x", id: "x", text: "x" }], name: "x" } },
+    { type: "message", payload: { role: "x", tool_calls: [{ id: "x", function: { name: "x", arguments: "x" } }, "x"] } },
+    { type: "message_edit", payload: { messages: [{ role: "x", note: { role: "x" } }, { content: "x", role: "x" }] } },
+    { type: "setting", payload: { key: "x", value: { key: ["x", { "[]": "x" }] } } },
+    { type: "app.x", payload: { role: "x", a: [[{ _artifact: { sha256: "x", preview: "x" }, sha256: "x" }]], __proto__: "x" } },
+    { type: "lifecycle", payload: { kind: "x", fingerprint: { files: { "[]": null, "*": null }, head: "x", note: "x" } } },
+  ];
+  const client = connect(daemon.socket, { redact: (text) => text + "*" });
+  t.after(() => client.close());
+  await client.session("ours").appendMany(entries);
+  const says = "import json, sys, walld_client\n" +
+    "client = walld_client.connect(sys.argv[1], redact=lambda text: text + '*')\n" +
+    "client.session('theirs').append_many(json.loads(sys.argv[2])); client.close()";
+  python(says, daemon.socket, JSON.stringify(entries));
+  const payloads = async (id: string) => (await client.session(id).events()).map((one) => one["payload"]);
+  assert.deepEqual(await payloads("ours"), await payloads("theirs"));
+  assert.deepEqual((await payloads("ours"))[0], { role: "x", content: ["x*", { type: "x", id: "x", text: "x*" }], name: "x*" });
 });

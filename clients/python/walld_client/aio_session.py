@@ -1,6 +1,6 @@
 """A session in an asyncio program.
 
-Owns: the methods that are awaited. Refuses: what they do (`session_steps.py`, `turn_steps.py`).
+Owns: the methods that are awaited. Refuses: what they do (`session_steps.py`, `submitting.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from walld_client.aio_turn import Turn
 from walld_client.given import Beginning, Ident, Seconds, Sources
 from walld_client.limits import SUBMIT_SECONDS
 from walld_client.session_steps import SessionSteps
-from walld_client.turn_steps import TurnSteps, find_turn, submit
+from walld_client.submitting import submit
+from walld_client.turn_steps import TurnSteps, find_turn
 
 __all__ = ["Session"]
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from walld_client import artifacts, entries
+from walld_client import artifacts, entries, fitting
 from walld_client.entries import Artifact, Draft, Entry, draft
 from walld_client.errors import Refused, Unavailable
 from walld_client.given import Count, Dict, Dicts, Ident, Name, Seq, Source, checked_list
 from walld_client.ids import checked_id
 from walld_client.limits import PAYLOAD_BYTES_MAX, TIMEOUT_SECONDS
+from walld_client.names import names_of
 from walld_client.outbox import Outbox, delivered
 from walld_client.redacting import redacted
 from walld_client.requests import decode_placed
@@ -259,7 +260,7 @@ class Appending:
             draft(type, {field: piece} | ({"append": True} if at else {}))
             for at, piece in enumerate(entries.in_pieces(messages))
         ]
-        made = yield from self.made(drafts, artifacts.shares([one.payload for one in drafts], type))
+        made = yield from self.made(drafts, fitting.shares([one.payload for one in drafts], type))
         return (yield from self.placed(made, synced=False))[-1]
 
     def appended(
@@ -284,13 +285,18 @@ class Appending:
         """Drafts as they travel, what is too long put beside the session."""
         travelling = []
         for one in drafts:
-            payload = one.payload
-            entries.check_said(one.type, payload)
-            if self._redact is not None:
-                payload = redacted(payload, self._redact)
+            payload = self.told(one)
             text = yield from artifacts.fitted(self.session_id, payload, one.type, bytes_max)
             travelling.append(entries.as_entry(one, text))
         return travelling
+
+    def told(self, one: Draft) -> dict[str, Any]:
+        """The payload of a draft as `redact` leaves it."""
+        entries.check_said(one.type, one.payload)
+        if self._redact is None:
+            return one.payload
+        told: dict[str, Any] = redacted(one.payload, self._redact, names_of(one.type))
+        return told
 
     def placed(
         self,

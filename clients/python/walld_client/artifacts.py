@@ -1,12 +1,7 @@
 """Bytes that are too many for an event: put beside the session, named by their SHA-256.
 
-Owns: uploading in pieces, reading back, and what takes the place of content that is too long.
-Refuses: where they are kept (the daemon's), sockets.
-
-A payload above the limit gives up its longest field to an artifact until it fits; the field then
-holds {"_artifact": {sha256, size, media_type, preview}}. A field that is a text to whoever reads
-the event (what was observed, a summary, a reason) stays one, its beginning, and `_artifact` stands
-beside it. Ids and names give nothing up.
+Owns: uploading in pieces, reading back. Refuses: what takes their place in a payload
+(`fitting.py`), where they are kept (the daemon's), sockets.
 """
 
 from __future__ import annotations
@@ -16,34 +11,31 @@ import os
 import re
 import reprlib
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from walld_client import opaque, wtf8
-from walld_client.entries import json_text, read_json
+from walld_client import wtf8
+from walld_client.entries import read_json
 from walld_client.errors import Refused, Unavailable
+from walld_client.fitting import CALLS, JSON, OF_A_CALL, fit, held_of, named_in, preview_of
 from walld_client.given import Source
 from walld_client.limits import (
-    APPEND_BYTES_MAX,
     ARTIFACT_CHUNK_BYTES,
     PAYLOAD_BYTES_MAX,
-    PREVIEW_CHARS_MAX,
 )
 from walld_client.requests import decode_bool, decode_bytes
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages
 
-__all__ = ["fit", "fitted", "read", "resolved", "resolved_turns", "shares", "upload"]
+__all__ = ["fitted", "is_same", "read", "resolved", "resolved_turns", "upload"]
 
 _K = TypeVar("_K")
 _OFFSET_TRIES = 16
 _DIGEST = re.compile("[0-9a-f]{64}")
 _LOST = ("artifact_missing", "artifact_changed")
-_JSON = "application/json"
-_TEXT = "text/plain; charset=utf-8"
 
 
 class _Pieces(Protocol):
@@ -119,8 +111,8 @@ def upload(
     described: dict[str, Any] = {"sha256": made.digest.hex(), "size": made.size, "media_type": kind}
     if name is not None:
         described["name"] = wtf8.scrub(name)
-    if kind.startswith("text/") or kind == _JSON:
-        described["preview"] = _preview((yield Done(lambda: made.piece(0))))
+    if kind.startswith("text/") or kind == JSON:
+        described["preview"] = preview_of((yield Done(lambda: made.piece(0))))
     return described
 
 
@@ -133,65 +125,38 @@ def read(session_id: str, digest: str) -> Steps[bytes]:
     return decode_bytes(answer)
 
 
-def fit(
-    payload: dict[str, Any],
-    type: str = "",  # noqa: A002
-    bytes_max: int = PAYLOAD_BYTES_MAX,
-) -> tuple[bytes, list[bytes]]:
-    """The payload as JSON text that fits an entry, and what is to be put beside the session for it.
-
-    ValueError where nothing of a payload that is too long is long itself and may give way.
-    """
-    text, beside = json_text(payload), list[bytes]()
-    if len(text) <= bytes_max:
-        return text, beside
-    payload = _loose(payload)
-    while len(text) > bytes_max:
-        holder, name = _longest(payload, type)
-        value = holder[name]
-        is_text = holder is payload and _TEXTS.get(type) == name and isinstance(value, str)
-        held = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else None
-        kind = _JSON if held is None else _TEXT
-        held = json_text(value) if held is None else held
-        is_done = "_artifact" in payload if is_text else _named(value) is not None
-        if len(held) < _LONG or is_done:
-            raise ValueError(_too_long(payload, type, len(text), name, len(held)))
-        digest = sha256(held).hexdigest()
-        described = {"sha256": digest, "size": len(held), "media_type": kind}
-        described["preview"] = _preview(held)
-        named = {"_artifact": described}
-        holder |= {name: described["preview"], **named} if is_text else {name: named}
-        beside.append(held)
-        text = json_text(payload)
-    return text, beside
-
-
-def shares(payloads: list[dict[str, Any]], type: str) -> int:  # noqa: A002
-    """How long each of these may be, that all fit one request: shorter than an entry may be where
-    that alone makes them fit, by what can give way.
-    """
-    if sum(len(json_text(payload)) for payload in payloads) <= APPEND_BYTES_MAX:
-        return PAYLOAD_BYTES_MAX
-    share = min(PAYLOAD_BYTES_MAX, APPEND_BYTES_MAX // len(payloads))
-    try:
-        for payload in payloads:
-            fit(payload, type, share)
-    except ValueError:
-        return PAYLOAD_BYTES_MAX
-    return share
-
-
 def fitted(
     session_id: str,
     payload: dict[str, Any],
     type: str,  # noqa: A002
     bytes_max: int = PAYLOAD_BYTES_MAX,
+    own: str | None = None,
+    kept: str | None = None,
 ) -> Steps[bytes]:
     """The payload as JSON text that fits an entry; what is too long of it is put beside it."""
-    text, beside = fit(payload, type, bytes_max)
+    text, beside = fit(payload, type, bytes_max, own, kept)
     for held in beside:
         yield from _put(session_id, _Held(held))
     return text
+
+
+def is_same(session_id: str, content: Any, known: Any) -> Steps[bool]:
+    """Is it what an entry has as `known`, itself or by the artifact that stands for it?
+
+    content: as JSON has it. Only JSON is read, which says the same value in many ways.
+    """
+    named = None if content == known else named_in(known)
+    if named is None:
+        return bool(content == known)
+    held, kind = held_of(content)
+    if named.get("media_type") != kind:
+        return False
+    if named.get("sha256") == sha256(held).hexdigest():
+        return True
+    found = {"content": known}
+    if kind == JSON:
+        yield from _resolve(session_id, found, found)
+    return bool(found["content"] == content)
 
 
 def resolved(session_id: str, message: dict[str, Any]) -> Steps[dict[str, Any]]:
@@ -201,13 +166,13 @@ def resolved(session_id: str, message: dict[str, Any]) -> Steps[dict[str, Any]]:
     not: the message says so in `_artifact_lost` and keeps what names it.
     """
     message = dict(message)
-    lost = yield from _resolve(session_id, message, ("content", *_CALLS))
-    for name in _CALLS:
+    lost = yield from _resolve(session_id, message, ("content", *CALLS))
+    for name in CALLS:
         if isinstance(calls := message.get(name), list):
             message[name] = [dict(one) if isinstance(one, dict) else one for one in calls]
             for call in message[name]:
                 if isinstance(call, dict):
-                    lost = (yield from _resolve(session_id, call, _OF_A_CALL)) or lost
+                    lost = (yield from _resolve(session_id, call, OF_A_CALL)) or lost
     return message | {"_artifact_lost": lost} if lost else message
 
 
@@ -220,7 +185,7 @@ def resolved_turns(session_id: str, turns: list[dict[str, Any]]) -> Steps[list[d
             observed = dict(enumerate(tool.get("observations") or ()))
             lost = yield from _resolve(session_id, observed, tuple(observed))
             tool["observations"] = list(observed.values())
-            lost = (yield from _resolve(session_id, tool, _OF_A_CALL)) or lost
+            lost = (yield from _resolve(session_id, tool, OF_A_CALL)) or lost
             if lost:
                 tool["_artifact_lost"] = lost
     return turns
@@ -230,7 +195,7 @@ def _resolve(session_id: str, holder: dict[_K, Any], names: Iterable[_K]) -> Ste
     """Fields that an artifact stands for get what it holds. Returns why one is lost."""
     lost = None
     for name in names:
-        named = _named(holder.get(name))
+        named = named_in(holder.get(name))
         digest = None if named is None else named.get("sha256")
         if named is None or not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
             continue
@@ -242,7 +207,7 @@ def _resolve(session_id: str, holder: dict[_K, Any], names: Iterable[_K]) -> Ste
             lost = refused.code
             continue
         with suppress(ValueError):  # no JSON, though it was called that
-            is_json = named.get("media_type") == _JSON
+            is_json = named.get("media_type") == JSON
             holder[name] = read_json(held) if is_json else wtf8.decode(held)
     return lost
 
@@ -274,108 +239,3 @@ def _put(session_id: str, source: _Pieces) -> Steps[None]:
             return
         if offset >= source.size:
             raise Unavailable(f"walld took all {offset} bytes of an artifact and has it not whole")
-
-
-_MESSAGES = frozenset(("messages", "replacement"))
-_CALLS = ("tool_calls", "tool_results")
-_OF_A_CALL = ("arguments", "result")
-_TEXTS = {
-    "observation": "text",
-    "branch_summary": "text",
-    "compaction": "summary",
-    "turn_interrupted": "reason",
-}
-_KEPT = {
-    "message": ("role",),
-    "message_edit": ("target",),
-    "label": ("target", "text"),
-    "branch_summary": ("target",),
-    "setting": ("key",),
-    "model_change": ("model",),
-    "compaction": ("first_kept",),
-    "leaf": ("target", "name"),
-    "turn_submitted": ("message_id", "attachments", "model", "retry_of", "stream_id"),
-    "turn_assistant_started": ("stream_id",),
-    "tool_intent": ("call_id", "tool"),
-    "tool_decision": ("call_id", "verdict"),
-    "tool_finished": ("call_id", "files"),
-    "observation": ("call_id",),
-    "artifact": ("sha256", "media_type"),
-    "lifecycle": ("fingerprint",),
-}
-"""What is of no use but as it is: who reads it compares it, or looks into it."""
-_LONG = 4 * PREVIEW_CHARS_MAX
-"""Shorter than that, what would stand for a field is no shorter."""
-
-
-def _loose(payload: dict[str, Any]) -> dict[str, Any]:
-    """A copy whose `_places` may be changed."""
-    copy = dict(payload)
-    for name, value in payload.items():
-        if name == "message" and isinstance(value, dict):
-            copy[name] = dict(value)
-        elif name in (*_MESSAGES, *_CALLS) and isinstance(value, list):
-            copy[name] = [dict(one) if isinstance(one, dict) else one for one in value]
-    return copy
-
-
-def _too_long(payload: dict[str, Any], type: str, size: int, name: str, length: int) -> str:  # noqa: A002
-    """Why it does not fit: a field that is kept as it is, or none that is long."""
-    said = f"the payload is {size} bytes, limit {PAYLOAD_BYTES_MAX}, and "
-    kept = {one: len(json_text(payload[one])) for one in _KEPT.get(type, ()) if one in payload}
-    longest = max(kept, key=kept.__getitem__, default=None)
-    if longest is not None and kept[longest] > length:
-        return f"{said}{longest} of {type}, which no artifact can stand for, is {kept[longest]}"
-    return f"{said}no field of it is long ({name!r} is {length}): put it into an artifact"
-
-
-def _longest(payload: dict[str, Any], type: str) -> tuple[dict[str, Any], str]:  # noqa: A002
-    """The place that is to give way: within a call rather than all calls, which folds look at."""
-
-    def length(place: tuple[dict[str, Any], str]) -> int:
-        return len(json_text(place[0][place[1]]))
-
-    kept = (*_KEPT.get(type, ()), *(("_artifact",) if type in _TEXTS else ()))
-    found = _places(payload)
-    places = [(one, name) for one, name in found if one is not payload or name not in kept]
-    # Nothing at all may give way: then nothing is long.
-    holder, name = max(places, key=length, default=({"payload": None}, "payload"))
-    calls = holder[name] if name in _CALLS and holder is payload else None
-    if isinstance(calls, list):
-        within = [
-            (call, field)
-            for call in calls
-            if isinstance(call, dict)
-            for field in _OF_A_CALL
-            if field in call and _named(call[field]) is None
-        ]
-        inner = max(within, key=length, default=None)
-        if inner is not None and length(inner) >= _LONG:
-            return inner
-    return holder, name
-
-
-def _places(payload: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Where an artifact may stand: fields, and those of messages, which folds look into."""
-    for name, value in payload.items():
-        if name == "message" and isinstance(value, dict):
-            yield from ((value, inner) for inner in value)
-        elif name in _MESSAGES and isinstance(value, list):
-            for one in value:
-                if isinstance(one, dict):
-                    yield from ((one, inner) for inner in one)
-        else:
-            yield payload, name
-
-
-def _named(value: object) -> Mapping[str, Any] | None:
-    """What names the artifact that stands for a value, or None."""
-    if isinstance(value, dict) and len(value) == 1:
-        named = value.get("_artifact")
-        return named if isinstance(named, dict) else None
-    return None
-
-
-def _preview(start: bytes) -> str:
-    text = wtf8.decode(opaque.cut(start, 4 * PREVIEW_CHARS_MAX))
-    return wtf8.scrub(text)[:PREVIEW_CHARS_MAX]

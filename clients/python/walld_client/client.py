@@ -337,8 +337,9 @@ def connect(
     $XDG_RUNTIME_DIR/walld/walld.sock, /run/walld/walld.sock and a private folder of this user in
     the temporary directory. data: the data directory (else WALLD_DATA), for answers without a
     daemon. timeout: what a request waits. backlog_bytes_max: what is held until it is known
-    synced. redact: changes every text before it leaves the process; a secret split over two
-    tokens is its author's problem unless it buffers. What it raises is raised by the call.
+    synced. redact: changes every text but ids and names before it leaves the process; a secret
+    split over two tokens is its author's problem unless it buffers. What it raises is raised by
+    the call.
     """
     if not is_enabled():
         from walld_client.null import NullClient

@@ -160,7 +160,8 @@ def json_text(value: object) -> bytes:
     except Exception:  # a lone surrogate, a key that is no str, a loop: take it apart
         try:
             plain = taken_apart(lambda trail: _plain(value, 0, trail))
-            return json.dumps(plain, separators=(",", ":")).encode()
+            text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+            return text.encode("utf-8", "backslashreplace")  # \ud83d, as JSON has it too
         except RecursionError:
             text = f"nests far too deep to be JSON text: an entry has {_DEPTH_MAX} levels at most"
             raise ValueError(f"a {type(value).__name__} {text}") from None

@@ -19,6 +19,7 @@ __all__ = [
     "CHORES_EVERY_OTHERS",
     "CHORES_EVERY_TOKENS",
     "CLOSE_SECONDS",
+    "CONTENT_BYTES_MAX",
     "ENDED_STREAMS_MAX",
     "EVENTS_PAGE",
     "FOLD_AFTER_EVENTS",
@@ -81,6 +82,10 @@ SEEN_MAX: Final = 256
 
 PAYLOAD_BYTES_MAX: Final = 256 * KIB
 """Longest payload of an entry; longer content of it becomes an artifact."""
+CONTENT_BYTES_MAX: Final = 240 * KIB
+"""Longest content of a submitted message that stands in its payload: the rest of that has room for
+names, and for what stands for a long `meta`.
+"""
 APPEND_BYTES_MAX: Final = 1 * MIB - 64 * KIB
 """What all payloads of one append hold together: they travel in one frame."""
 WORKSPACE_BYTES_MAX: Final = APPEND_BYTES_MAX

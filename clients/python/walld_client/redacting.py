@@ -1,7 +1,8 @@
 """`redact`: what a text becomes before it leaves the process.
 
 Owns: giving it every text of a value, and saying what is wrong with what it gives back. Refuses:
-which values those are (`reply.py`, `endings.py`, `appending.py`).
+which values those are (`reply.py`, `endings.py`, `appending.py`), which texts of an entry are names
+(`names.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from uuid import UUID
 
 from walld_client import opaque
 from walld_client.loops import Trail, taken_apart
+from walld_client.names import ARTIFACT, NAMED, Names
 from walld_client.wire.exact import exact
 
 __all__ = ["Redact", "checked", "redacted", "redacted_json"]
@@ -24,6 +26,8 @@ Redact = Callable[[str], str]
 _DEPTH_MAX = 200
 _LITERAL = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
 """A text in JSON, and the colon behind it if it is a key."""
+_NO_KEYS = (NAMED, "[]", "*")
+_NONE: Names = {}
 _PARTS = (Mapping, list, tuple, set, frozenset)
 _NO_TEXT = (int, float, bytes, bytearray, memoryview, date, time, timedelta, Decimal, UUID)
 
@@ -43,36 +47,47 @@ def checked(redact: Redact | None) -> Redact | None:
     return call
 
 
-def redacted(value: Any, redact: Redact) -> Any:
+def redacted(value: Any, redact: Redact, names: Names | None = None) -> Any:
     """`value` with every text in it changed by `redact`; keys stay.
 
     Also what an object of another class is sent as: its fields, or its repr. What nests deeper
-    than an entry may is its class.
+    than an entry may is its class. names: of a session's entry, the texts in it that stay.
     """
-    return taken_apart(lambda trail: _redacted(value, redact, 0, trail))
+    return taken_apart(lambda trail: _redacted(value, redact, 0, trail, names))
 
 
-def _redacted(value: Any, redact: Redact, depth: int, trail: Trail) -> Any:
+def _redacted(value: Any, redact: Redact, depth: int, trail: Trail, names: Names | None) -> Any:
     if isinstance(value, str):
-        return redact(exact(value))
+        return exact(value) if names and NAMED in names else redact(exact(value))
     if value is None or isinstance(value, _NO_TEXT):
         return value
     if not isinstance(value, _PARTS):
-        return _redacted(opaque.builtin(value), redact, depth + 1, trail)
+        return _redacted(opaque.builtin(value), redact, depth + 1, trail, names)
     if depth >= _DEPTH_MAX or not trail.enters(value):
         return opaque.kind_of(value)
     try:
         if isinstance(value, Mapping):  # loops, for in Python 3.11 a comprehension is a call more
             fields = {}
             for key, one in value.items():
-                fields[key] = _redacted(one, redact, depth + 1, trail)
+                inner = None if names is None else _under(key, names)
+                fields[key] = _redacted(one, redact, depth + 1, trail, inner)
             return fields
+        inner = None if names is None else names.get("[]", _NONE)
         listed = []
         for one in value:
-            listed.append(_redacted(one, redact, depth + 1, trail))  # noqa: PERF401
+            listed.append(_redacted(one, redact, depth + 1, trail, inner))  # noqa: PERF401
         return listed
     finally:
         trail.leaves(value)
+
+
+def _under(key: object, names: Names) -> Names:
+    """The names in what a key has."""
+    if key == "_artifact":
+        return ARTIFACT
+    if not isinstance(key, str) or key in _NO_KEYS:
+        return names.get("*", _NONE)
+    return names.get(key) or names.get("*", _NONE)
 
 
 def redacted_json(text: str, redact: Redact) -> str:

@@ -1,6 +1,6 @@
 """A session in a program without an event loop.
 
-Owns: the methods that wait. Refuses: what they do (`session_steps.py`, `turn_steps.py`).
+Owns: the methods that wait. Refuses: what they do (`session_steps.py`, `submitting.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from walld_client.limits import SUBMIT_SECONDS
 from walld_client.reply import Reply
 from walld_client.session_steps import SessionSteps
 from walld_client.steps import Asks, Blocking, blocking, run
+from walld_client.submitting import submit
 from walld_client.turn import Turn
-from walld_client.turn_steps import TurnSteps, find_turn, submit
+from walld_client.turn_steps import TurnSteps, find_turn
 
 __all__ = ["Session"]
 

@@ -1,7 +1,8 @@
 """One turn's calls, as steps: from the message that was submitted to its end.
 
-Owns: submitting, finding a turn again, and the events of its work and its tools. Refuses: what is
-legal (the daemon says), a turn's reply (`turn.py` and `aio_turn.py` open it), sockets.
+Owns: finding a turn again, and the events of its work and its tools. Refuses: submitting
+(`submitting.py`), what is legal (the daemon says), a turn's reply (`turn.py` and `aio_turn.py` open
+it), sockets.
 
 `state` is what this object knows: it moves with the calls made here, and is looked up anew by
 `session.turn()`.
@@ -10,21 +11,19 @@ legal (the daemon says), a turn's reply (`turn.py` and `aio_turn.py` open it), s
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from walld_client import artifacts, entries
 from walld_client.entries import Entry, draft
-from walld_client.errors import NotDurable, Refused, Unavailable
+from walld_client.errors import Refused, Unavailable
 from walld_client.fingerprint import file_hashes, file_pieces
-from walld_client.given import FileHashes, Ident, Seconds, Sources, as_declared
+from walld_client.given import FileHashes, Ident, as_declared
 from walld_client.ids import new_entry_id, new_stream_id
 from walld_client.requests import is_passing
 from walld_client.session_steps import SessionSteps
-from walld_client.steps import Done, Steps, within
+from walld_client.steps import Done, Steps
 
-__all__ = ["APPROVALS", "RESUME_POLICIES", "SIDE_EFFECTS", "TurnSteps", "find_turn", "submit"]
+__all__ = ["APPROVALS", "RESUME_POLICIES", "SIDE_EFFECTS", "TurnSteps", "find_turn"]
 
 SIDE_EFFECTS = ("none", "read", "workspace-write", "external-write")
 RESUME_POLICIES = (
@@ -37,7 +36,6 @@ APPROVALS = ("asked", "granted", "denied")
 _log = logging.getLogger("walld")
 _BEFORE_A_REPLY = ("submitted", "worker_started")
 _ENDS = ("completed", "interrupted")
-_SHOWN_CHARS_MAX = 200
 
 
 class TurnSteps:
@@ -193,76 +191,6 @@ class TurnSteps:
 
 
 @as_declared
-def submit(
-    session: SessionSteps,
-    content: Any,
-    *,
-    message_id: Ident | None,
-    retry_of: Ident | None,
-    stream_id: Ident | None,
-    attachments: Sources,
-    model: str | None,
-    timeout: Seconds,
-    meta: dict[str, Any],
-) -> Steps[TurnSteps]:
-    """The user's message, synced before this returns. Its turn, or the first one of that id."""
-    began = time.monotonic()
-    turn_id = new_entry_id()
-    told = new_entry_id() if message_id is None else message_id
-    payload: dict[str, Any] = {"message_id": told, "content": content}
-    if stream_id is not None:
-        payload["stream_id"] = stream_id
-    if model is not None:
-        payload["model"] = model
-    if meta:
-        payload["meta"] = meta
-    steps = _submit(session, turn_id, payload, retry_of, message_id is None, attachments)
-    try:
-        return (yield from within(timeout, steps))
-    except (Unavailable, Refused) as error:
-        if not is_passing(error):
-            raise
-        waited = time.monotonic() - began
-        is_retry = retry_of is not None
-        raise NotDurable(
-            session.session_id, turn_id, told, waited, str(error), is_retry=is_retry
-        ) from error
-
-
-def _submit(
-    session: SessionSteps,
-    turn_id: str,
-    payload: dict[str, Any],
-    retry_of: str | None,
-    is_drawn: bool,
-    attachments: Sources,
-) -> Steps[TurnSteps]:
-    """is_drawn: the message id is nobody's, so a retry takes that of its turn."""
-    told = payload["message_id"]
-    retried: dict[str, Any] = {}
-    if retry_of is not None:
-        retried = yield from _submitted(session, retry_of)
-        if is_drawn:
-            payload["message_id"] = retried["message_id"]
-        payload["retry_of"] = retry_of
-    described = yield from _attached(session, attachments)
-    described = described or retried.get("attachments") or []
-    if described:
-        payload["attachments"] = described
-    key = None if retry_of is not None else told
-    one = draft("turn_submitted", payload, id=turn_id, turn=turn_id, key=key, once=True)
-    made = yield from session.made([one])
-    if "content" in retried:
-        _check_same(retry_of, retried, entries.read_json(made[0].payload))
-    (entry,) = yield from session.placed(made, synced=True)
-    if entry.is_new:
-        stream_id = payload.get("stream_id")
-        streams = [] if stream_id is None else [stream_id]
-        return TurnSteps(session, turn_id, payload["message_id"], streams)
-    return (yield from _first(session, entry, told, entries.read_json(made[0].payload)))
-
-
-@as_declared
 def find_turn(
     session: SessionSteps, turn_id: Ident | None, stream_id: Ident | None
 ) -> Steps[TurnSteps]:
@@ -278,73 +206,6 @@ def find_turn(
         turn_id if turn_id is not None else f"stream {stream_id}",
         f"a turn of session {session.session_id}",
     )
-
-
-def _first(
-    session: SessionSteps, entry: Entry, message_id: str, sent: dict[str, Any]
-) -> Steps[TurnSteps]:
-    """The turn that took this message id before. Refused where its content is another."""
-    line = yield from _line(session, entry.seq, f"message_id {message_id}")
-    kept = line.get("payload") or {}
-    if line.get("type") != "turn_submitted" or kept.get("content") != sent["content"]:
-        raise Refused(
-            "message_id_taken",
-            message_id,
-            f"the content it was first submitted with (entry {entry.id}, seq {entry.seq})",
-        )
-    return (yield from find_turn(session, line.get("turn") or entry.id, None))
-
-
-def _submitted(session: SessionSteps, turn_id: str) -> Steps[dict[str, Any]]:
-    """What was submitted as that turn. Refused where there is none."""
-    facts = yield from session.turn_facts(turn_id, None)
-    if facts is None:
-        limit = f"a turn of session {session.session_id}"
-        raise Refused("unknown_turn", f"retry_of {turn_id}", limit)
-    if "submitted_seq" not in facts:  # switched off
-        return dict(facts)
-    line = yield from _line(session, facts["submitted_seq"], f"retry_of {turn_id}")
-    return dict(line["payload"]) | {"message_id": facts["message_id"]}
-
-
-def _line(session: SessionSteps, seq: int, named: str) -> Steps[dict[str, Any]]:
-    """The entry that submitted it: a message that is lost is not known to be the same."""
-    try:
-        return (yield from session.line(seq))
-    except Refused as error:
-        if error.code != "lost_entry":
-            raise
-        limit = "a message that is there: submit it anew, with another message_id and no retry_of"
-        text = f"the message (entry {seq}) was lost to damage, or deleted with its session"
-        raise Refused("lost_entry", named, limit, text) from None
-
-
-def _check_same(retry_of: str | None, retried: Mapping[str, Any], sent: Mapping[str, Any]) -> None:
-    """A retry is of the same message: another one would be seen nowhere."""
-    for name in ("message_id", "content", "attachments"):
-        got, limit = sent.get(name), retried.get(name)
-        if (got or None) != (limit or None):
-            text = f"{name} of turn {retry_of}, its retry_of"
-            raise Refused("message_id_taken", _shown(got), f"{_shown(limit)}, {text}")
-
-
-def _shown(value: Any) -> str:
-    return entries.json_text(value).decode()[:_SHOWN_CHARS_MAX]
-
-
-def _attached(
-    session: SessionSteps,
-    attachments: Sources,
-) -> Steps[list[Any]]:
-    """Bytes and files become artifacts; a dict is the application's own description."""
-    described: list[Any] = []
-    for one in attachments:
-        if isinstance(one, Mapping):
-            described.append(dict(one))
-        else:
-            put = yield from artifacts.upload(session.session_id, one)
-            described.append({"_artifact": put})
-    return described
 
 
 def _check(name: str, given: str, allowed: tuple[str, ...]) -> None:
