@@ -107,6 +107,9 @@ def test_a_stale_writer_is_told_where_the_session_is(daemon: DaemonProcess) -> N
         session.append("app.x", {}, expected_seq=1)
     assert (refused.value.code, refused.value.got, refused.value.limit) == ("stale", "1", "2")
     assert len(session.events()) == 2
+    with pytest.raises(walld_client.Refused, match="stale"):
+        session.append_many([], expected_seq=1)
+    assert session.append_many([], expected_seq=2) == []
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ export class Session {
     options: Pick<AppendOptions, "expectedSeq" | "synced" | "timeoutMs"> = {},
   ): Promise<Entry[]> {
     checkNamed(entries, "entries", "list");
-    if (entries.length === 0) return [];
+    if (entries.length === 0 && options.expectedSeq === undefined) return [];
     return this.place(
       entries.map(({ type, payload = {}, ...one }) => this.entryOf(type, payload, one)),
       options,

@@ -73,6 +73,7 @@ test("entries: in order, once where asked, all or none", async () => {
   ]);
   assert.deepEqual(many.map((one) => one.seq), [second.seq + 1, second.seq + 2]);
   assert.deepEqual(await session.appendMany([]), []);
+  await assert.rejects(session.appendMany([], { expectedSeq: 999 }), /stale/);
   await assert.rejects(session.append("late", {}, { expectedSeq: 1 }), (error) => {
     return error instanceof Refused && error.code === "stale" && error.limit === String(many[1]!.seq);
   });

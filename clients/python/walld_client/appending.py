@@ -108,7 +108,7 @@ class Appending:
                 drafts.append(draft(**fields))
             except (TypeError, ValueError) as error:
                 raise type(error)(f"entries[{at}]: {error}") from None
-        if not drafts:
+        if not drafts and expected_seq is None:
             return []
         return (yield from self.appended(drafts, synced=synced, expected_seq=expected_seq))
 
