@@ -154,6 +154,53 @@ def test_a_session_that_is_open_goes_on_where_it_was(kept: DaemonProcess) -> Non
     assert gate["status"] == "blocked"
 
 
+def a_file(path: Path) -> None:
+    path.write_bytes(b"kept")
+
+
+def a_link(path: Path) -> None:
+    path.symlink_to("/nowhere")
+
+
+@pytest.mark.parametrize("put", [a_file, a_link, os.mkfifo])
+def test_what_stands_in_the_place_of_sessions_is_moved_away(
+    make_daemon: MakeDaemon, put: Callable[[Path], None]
+) -> None:
+    """Also at a first start: who put a link there may have meant the sessions behind it."""
+    daemon = make_daemon()
+    daemon.data.mkdir(mode=0o700, exist_ok=True)
+    put(daemon.data / "sessions")
+    for seq_min in (1, 2):
+        daemon.start()
+        is_not_told(daemon.reader.session("never").events)
+        assert daemon.reader.session("S").append("note", {"n": 1}).seq >= seq_min
+        assert daemon.reader.recover("none") is None, "no reply was in there"
+        assert (daemon.status()["state"], daemon.status()["trouble"]) == ("ok", None)
+        assert daemon.terminate() == 0
+    kept = {path.name for path in (daemon.data / "quarantine").iterdir()}
+    assert kept == {"sessions", "sessions+not-a-directory"}
+    (daemon.data / "quarantine" / "sessions").unlink()
+    daemon.start()
+    assert daemon.reader.session("never").events() == []
+
+
+@pytest.mark.parametrize("name", ["partials", "sessions"])
+def test_what_is_put_in_the_place_of_one_beneath_a_daemon_is_moved_away(
+    kept: DaemonProcess, name: str
+) -> None:
+    kept.start()
+    (kept.data / name).rename(kept.data.with_suffix(".away"))
+    (kept.data / name).symlink_to(kept.data.with_suffix(".away"))
+    until((kept.data / "quarantine" / name).exists, "a note")
+    until(lambda: not (kept.data / name).is_symlink(), "a directory")
+    if name == "sessions":
+        is_not_told(kept.reader.session("T").events)
+        assert kept.reader.session("S").append("note", {"n": 2}).seq > 1
+    else:
+        is_not_told(kept.reader.recover, "session-lost")
+    until(lambda: kept.status()["trouble"] is None, "that nothing is wrong")
+
+
 def test_what_was_in_them_may_be_removed_on_purpose(kept: DaemonProcess) -> None:
     for name in ("partials", "sessions"):
         for path in (kept.data / name).iterdir():

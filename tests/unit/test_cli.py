@@ -286,15 +286,43 @@ def test_python_without_asserts_is_refused():
     assert "python -O" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["recover chat --resolve", "status", "fsck .", "config"])
-def test_with_standard_output_closed_nothing_is_done(command):
-    """`walld recover --resolve >&-` would remove what nobody has seen."""
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("recover chat --resolve", 1),
+        ("status", 1),
+        ("config", 1),
+        ("fsck .", 66),
+        ("salvage . --to new", 66),
+        ("audit chat", 66),
+    ],
+)
+def test_with_standard_output_closed_nothing_is_done(command, code):
+    """`walld recover --resolve >&-` would remove what nobody has seen; 1 of `fsck` is "torn"."""
     closed = (
         "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     )
     done = run_apart("-c", closed, "-m", "walld", *command.split())
-    assert done.returncode == 1
+    assert done.returncode == code
     assert done.stderr == "walld: standard output is closed: nothing can be printed; not run\n"
+
+
+@pytest.mark.parametrize(("command", "code"), [("fsck", 66), ("config", 1)])
+def test_a_reader_that_went_away_is_no_answer(tmp_path, command, code):
+    """`walld fsck DIR --json | head -c 1`, under pipefail: 1 is "torn" there."""
+    DamagedDirectory(tmp_path / "data").close()
+    command = [command, str(tmp_path / "data")] if command == "fsck" else [command]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "walld", *command],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        timeout=30,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (code, b"")
 
 
 @pytest.mark.parametrize("command", [["fsck"], ["salvage", "--to", "new"]])

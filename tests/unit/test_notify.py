@@ -1,6 +1,7 @@
 """sd_notify and LISTEN_FDS, against real sockets."""
 
 import os
+import resource
 import secrets
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import textwrap
 import pytest
 
 from walld.daemon.notify import Notifier, listen_fds
+from walld.errors import ConfigError
 
 
 @pytest.fixture
@@ -93,6 +95,28 @@ def test_a_manager_that_does_not_read_never_blocks(manager):
 )
 def test_watchdog_interval(env, seconds):
     assert Notifier.from_environment(env, os.getpid()).watchdog_seconds == seconds
+    assert env == {}
+
+
+@pytest.mark.parametrize("usec", ["9" * 400, "9" * 5000, str(2**64)])
+def test_a_watchdog_interval_beyond_all_is_not_used(usec, caplog):
+    env = {"WATCHDOG_USEC": usec}
+    assert Notifier.from_environment(env, os.getpid()).watchdog_seconds is None
+    (line,) = caplog.messages
+    assert line.startswith("WATCHDOG_USEC ")
+    assert usec[:20] in line or len(usec) > 1000
+    assert line.endswith("is above 31536000000000000: not used")
+
+
+@pytest.mark.parametrize("count", ["99999999999", "9" * 400, "9" * 5000])
+def test_more_fds_than_there_can_be_are_refused_by_both_numbers(count):
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 3
+    env = {"LISTEN_FDS": count, "LISTEN_PID": str(os.getpid())}
+    with pytest.raises(
+        ConfigError, match=rf"LISTEN_FDS is \d+.*can have {most} of them"
+    ) as refused:
+        listen_fds(env, os.getpid())
+    assert len(str(refused.value)) < 200
     assert env == {}
 
 

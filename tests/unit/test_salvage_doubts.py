@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -248,3 +249,32 @@ def test_one_that_was_cut_short_anywhere_proves_nothing(
             found = find(str(new))
             assert found.doubts or len(found.replies) == 2
     raise AssertionError("it never ended")
+
+
+def test_what_found_no_room_says_what_to_do_and_so_does_who_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not removed: of a disk that dies it may be all that anybody reads of it again."""
+    made = two_replies(DamagedDirectory(tmp_path / "old"))
+    made.close()
+    command = ["salvage", str(made.path), "--to", str(tmp_path / "new")]
+
+    def full(_disk: RealDisk, path: str, data: bytes) -> None:
+        if path.startswith("partials/"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        replace(_disk, path, data)
+
+    replace = RealDisk.replace
+    with monkeypatch.context() as patch:
+        patch.setattr(RealDisk, "replace", full)
+        assert main(command) == 66
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert f"{tmp_path / 'new'} holds what a salvage took that did not come to its end" in error
+    assert "remove it to begin anew" in error
+    assert main(command) == 64
+    assert "remove it to begin anew, or name another place" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "new")
+    assert main(command) == 0
+    assert main(command) == 64
+    assert "remove it" not in capsys.readouterr().err, "this one is whole"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,45 @@ def test_every_class_has_a_verdict_and_a_reason(
         "read without waiting",
         "lock",
     }
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("when", ["*", "*/torn-*"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_nothing_stays_behind_where_a_signal_ends_it(
+    tmp_path: Path, number: signal.Signals, when: str
+) -> None:
+    command = [sys.executable, "-m", "walld", "selftest", str(tmp_path), "--seconds", "8"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(when)):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        children = children_of(running.pid)
+        running.send_signal(number)
+        said = running.communicate(timeout=60)
+    assert (running.returncode, said) == (128 + number, (b"", b""))
+    assert list(tmp_path.iterdir()) == []
+    assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    """nohup(1)."""
+    code = (
+        "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
+        "from walld.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "selftest", str(tmp_path), "--seconds", "1", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        while not list(tmp_path.iterdir()) and running.poll() is None:
+            time.sleep(0.001)
+        running.send_signal(signal.SIGHUP)
+        said, _ = running.communicate(timeout=60)
+    assert running.returncode in (0, 1)
+    assert json.loads(said)["kills"]["kills"] >= 1
 
 
 def test_the_table_for_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,3 +117,18 @@ def test_gauges_and_line_agree(tmp_path: Path) -> None:
                 assert "walld_streams_live 1.0" in exposition
 
     run(main)
+
+
+def test_sessions_of_which_none_is_served_are_a_trouble(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            state, sessions = virtual.daemon.state, virtual.daemon.state.sessions
+            assert sessions is not None
+            sessions.unread_notes = OSError(errno.EIO, "planted", "sessions")
+            assert state.word == "degraded"
+            assert "no session is served" in str(state.trouble)
+            assert "planted: 'sessions'" in str(state.trouble)
+            sessions.unread_notes = None
+            assert (state.word, state.trouble) == ("ok", None)
+
+    run(main)

@@ -48,6 +48,7 @@ def run(argv: Sequence[str] | None) -> int:
         options = parse(argv)
     except SystemExit as exit_:  # argparse: --help is 0, wrong usage is 64
         return exit_.code if isinstance(exit_.code, int) else USAGE
+    cannot = NO_INPUT if options.command in _ONE_IS_AN_ANSWER else CANNOT
     # A terminal that cannot show a character gets its escape instead of a traceback.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -55,20 +56,20 @@ def run(argv: Sequence[str] | None) -> int:
     if sys.stdout is None and options.command != "serve":
         # `recover --resolve >&-` would remove what nobody has seen.
         complain("standard output is closed: nothing can be printed; not run")
-        return CANNOT
+        return cannot
     try:
         command = importlib.import_module(f"walld.cli.{options.command.replace('-', '_')}")
         code: int = command.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # `walld dump | head`; what is left has no reader
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CANNOT
+        return cannot
     except ConfigError as error:
         complain(str(error))
         return USAGE
     except (WalldError, ClientError, OSError) as error:
         complain(str(error))
-        return NO_INPUT if options.command in _ONE_IS_AN_ANSWER else CANNOT
+        return cannot
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -33,7 +34,7 @@ from walld.daemon.damage import is_spoiled
 from walld.disk.base import Disk
 from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
-from walld.errors import ConfigError, FormatError
+from walld.errors import ConfigError, FormatError, WalldError
 from walld.escape import escaped_line
 from walld.partials.names import name_aside
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
@@ -47,6 +48,7 @@ __all__ = ["run"]
 NOTE: Final = f"{QUARANTINE_DIR}/salvage"
 """What could not be taken; until the end that there is an end to come."""
 
+_UNFINISHED: Final = b"salvage has not come to its end: not all that could be taken is here\n"
 _WENT_ON: Final = (
     "the log was written to while it was read: what came meanwhile is not here, and what was "
     "released may be; stop the daemon and salvage again"
@@ -67,7 +69,13 @@ def run(options: argparse.Namespace) -> int:
         report = fsck.inspect(disk, options.directory)
         with RealDisk(options.to) as target:
             account = Account(options.directory, options.to)
-            _Salvage(disk, target, account).run(report, before)
+            try:
+                _Salvage(disk, target, account).run(report, before)
+            except OSError as error:
+                if not os.listdir(options.to):
+                    raise
+                # Not removed: of a disk that dies it may be all that anybody reads of it again.
+                raise WalldError(f"{error}; {_left(options.to)}") from error
     if options.json:
         print(as_json(asdict(account)))
     else:
@@ -87,7 +95,21 @@ def _check_target(directory: str, to: str) -> None:
         return
     if names:
         text = f"holds {len(names)} entries, it must hold 0 or not exist"
+        if _is_unfinished(to):
+            text += f"; {_left(to)}"
+            raise ConfigError(f"--to {to} {text}, or name another place")
         raise ConfigError(f"--to {to} {text}: name another place")
+
+
+def _left(to: str) -> str:
+    """What to do about a salvage that came to no end."""
+    return f"{to} holds what a salvage took that did not come to its end: remove it to begin anew"
+
+
+def _is_unfinished(to: str) -> bool:
+    with suppress(OSError), open(os.path.join(to, NOTE), "rb") as note:
+        return note.read(len(_UNFINISHED)) == _UNFINISHED
+    return False
 
 
 def _segments(disk: Disk) -> set[tuple[str, int]]:
@@ -118,8 +140,7 @@ class _Salvage:
         the first look was taken.
         """
         self._target.make_dir(QUARANTINE_DIR)
-        unfinished = "salvage has not come to its end: not all that could be taken is here\n"
-        self._target.replace(NOTE, unfinished.encode())
+        self._target.replace(NOTE, _UNFINISHED)
         for name in (WAL_DIR, PARTIALS_DIR):
             self._target.make_dir(name)
         hurt = {lost.stream_no for one in report.damage for lost in one.lost}

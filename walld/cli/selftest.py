@@ -1,10 +1,12 @@
 """`walld selftest`: which durability classes can this directory's mount honour?
 
 Owns: the order of the probes within a bounded time, what they mean for the classes sent, written
-and synced, and the table. Exit 0 all three are honoured, 1 not. Refuses: promising what cannot be
-seen from here: whether a device keeps what it acknowledges shows when power is lost, not before.
+and synced, and the table. Exit 0 all three are honoured, 1 not, 128 and the signal that ended it.
+Refuses: promising what cannot be seen from here: whether a device keeps what it acknowledges shows
+when power is lost, not before.
 
-Everything is tried in a folder of its own inside the directory, which is removed again.
+Everything is tried in a folder of its own inside the directory, which is removed again, also where
+a signal ends it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from dataclasses import asdict, dataclass, field
 import walld_client
 
 from walld.cli import probes
+from walld.cli.ended import Ended, ending, held, opened
 from walld.cli.mounts import Mount, Opinion, mount_of, opinion
 from walld.cli.probes import Latency, Probe
 from walld.cli.progress import Progress
@@ -72,20 +75,11 @@ def run(options: argparse.Namespace) -> int:
     seen = opinion(mount)
     report.mount = _mount_facts(mount)
     report.notes += seen.notes
-    begun = time.monotonic()
     try:
-        folder = tempfile.mkdtemp(prefix="walld-selftest-", dir=options.directory)
-    except OSError as error:
-        os.stat(options.directory)  # not there at all is a mistake, not a finding
-        report.probes.append(Probe("write", False, f"nothing can be made there: {error}"))
-    else:
-        try:
-            with Progress("probing", options.seconds) as bar:
-                _try_all(report, folder, begun, options.seconds, bar)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        if os.path.lexists(folder):
-            report.notes.append(f"{folder} could not be removed: remove it")
+        with ending():
+            _try(report, options)
+    except Ended as end:
+        return end.code
     report.client = walld_client.check()
     _judge(report, seen)
     if options.json:
@@ -95,6 +89,25 @@ def run(options: argparse.Namespace) -> int:
             print(line)
     is_good = all(one.verdict == "yes" for one in report.classes.values())
     return DONE if is_good else CANNOT
+
+
+def _try(report: Report, options: argparse.Namespace) -> None:
+    """All that is tried, in a folder that goes again, also where a signal ends it."""
+    begun = time.monotonic()
+    with held() as before:
+        try:
+            folder = tempfile.mkdtemp(prefix="walld-selftest-", dir=options.directory)
+        except OSError as error:
+            os.stat(options.directory)  # not there at all is a mistake, not a finding
+            report.probes.append(Probe("write", False, f"nothing can be made there: {error}"))
+            return
+        try:
+            with opened(before), Progress("probing", options.seconds) as bar:
+                _try_all(report, folder, begun, options.seconds, bar)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            if os.path.lexists(folder):
+                report.notes.append(f"{folder} could not be removed: remove it")
 
 
 def _mount_facts(mount: Mount | None) -> dict[str, object]:

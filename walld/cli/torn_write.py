@@ -19,6 +19,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from walld.cli.ended import held, opened
 from walld.disk.real import RealDisk
 from walld.wal.encode import Batch, BatchBuilder
 from walld.wal.files import SegmentFiles
@@ -96,17 +97,24 @@ def kill_writers(folder: str, until: float) -> Kills:
 def _one(root: str, rng: random.Random, seen: Kills) -> None:
     code = "import sys; from walld.cli.torn_write import append; append(sys.argv[1])"
     path = os.pathsep.join(part for part in sys.path if part)
-    with subprocess.Popen(
-        [sys.executable, "-c", code, root],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-    ) as child:
+    # A writer that was begun is killed, whatever ends this: it would go on in a folder that goes.
+    with (
+        held() as before,
+        subprocess.Popen(
+            [sys.executable, "-c", code, root],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        ) as child,
+    ):
         assert child.stdout is not None
         assert child.stderr is not None
-        first = child.stdout.read(_NUMBER_BYTES)
-        time.sleep(rng.uniform(0, KILL_AFTER_SECONDS_MAX))
-        child.send_signal(signal.SIGKILL)
+        try:
+            with opened(before):
+                first = child.stdout.read(_NUMBER_BYTES)
+                time.sleep(rng.uniform(0, KILL_AFTER_SECONDS_MAX))
+        finally:
+            child.send_signal(signal.SIGKILL)
         said = first + child.stdout.read()
         complaint = child.stderr.read().decode("utf-8", "backslashreplace").strip()
         child.wait()

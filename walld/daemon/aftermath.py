@@ -182,7 +182,7 @@ class Aftermath:
 
     async def _look(self) -> None:
         """Did somebody remove a directory beneath this daemon? Said at once; noted, then made."""
-        for name in await self._thread.run(self._files.disk.removed):
+        for name in await self._thread.run(partial(damage.missed, self._files.disk)):
             if name in self._unnoted_dirs:
                 continue
             _log.error("%s/ was removed: whatever stood there is lost", name)
@@ -245,7 +245,7 @@ class Aftermath:
         while self._unnoted_dirs:
             name, disk = self._unnoted_dirs[-1], self._files.disk
             damage.note_gone(disk, name)
-            disk.make_dir(name)  # not before: a start would not miss it then
+            damage.make_dirs(disk, self._unnoted_dirs[:-1])  # not before: no start would miss it
             self._unnoted_dirs.pop()
         while self._unnoted:
             damage.keep(self._files, self._unnoted[-1])

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "coverage_of",
     "dirs_gone",
+    "displaced",
     "gap_word",
     "is_cut",
     "is_spoiled",
@@ -48,6 +49,7 @@ __all__ = [
     "log_is_gone",
     "lost_to_power",
     "make_dirs",
+    "missed",
     "note_gone",
     "put_by",
     "report",
@@ -156,22 +158,30 @@ def dirs_gone(disk: Disk, *, had_dirs: bool) -> list[str]:
     return [name for name in (PARTIALS_DIR, SESSIONS_DIR) if had_dirs and name not in names]
 
 
+def displaced(disk: Disk) -> list[str]:
+    """Directories in whose place something else stands: a file, a link to where they are now."""
+    kinds = {entry.name: entry.kind for entry in disk.list_dir("")}
+    return [name for name in (PARTIALS_DIR, SESSIONS_DIR) if kinds.get(name, "dir") != "dir"]
+
+
+def missed(disk: Disk) -> list[str]:
+    """Directories that were removed beneath a daemon, or something else was put in their place."""
+    return sorted({*disk.removed(), *displaced(disk)})
+
+
 def make_dirs(disk: Disk, but: Container[str] = ()) -> None:
-    """The directories there must be, durably, `but` some. What stands in the place of one of a log
-    is kept, in quarantine/. OSError.
+    """The directories there must be, durably, `but` some. What stands in the place of one is kept,
+    in quarantine/. OSError.
 
     It was a directory once, or somebody's mistake: no reason not to start (P9).
     """
     kinds = _make_quarantine(disk)
-    names = [WAL_DIR, PARTIALS_DIR]
-    for name in names:
+    for name in (WAL_DIR, PARTIALS_DIR, SESSIONS_DIR):
+        if name != WAL_DIR and name in but:
+            continue
         if kinds.get(name, "dir") != "dir":
             _put_aside(disk, name, name)
-    if kinds.get(SESSIONS_DIR, "dir") == "dir":  # else each session says what is wrong with it
-        names.append(SESSIONS_DIR)
-    for name in names:
-        if name == WAL_DIR or name not in but:
-            disk.make_dir(name)
+        disk.make_dir(name)
 
 
 def _make_quarantine(disk: Disk) -> dict[str, str]:
@@ -191,7 +201,10 @@ def _make_quarantine(disk: Disk) -> dict[str, str]:
 def _put_aside(disk: Disk, path: str, name: str) -> None:
     """What stands in the place of a directory."""
     _log.error("%s: is no directory; moved to %s/", name, QUARANTINE_DIR)
-    disk.rename(path, f"{QUARANTINE_DIR}/not-a-directory.{name}")
+    aside = f"not-a-directory.{name}"
+    if name == SESSIONS_DIR:  # it speaks against no reply; of sessions the note does
+        aside = f"{SESSIONS_DIR}+not-a-directory"
+    disk.rename(path, f"{QUARANTINE_DIR}/{aside}")
     disk.sync_dir(QUARANTINE_DIR)
     disk.sync_dir("")
 

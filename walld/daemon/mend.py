@@ -126,6 +126,8 @@ def mend(
     directories that it says were there.
     """
     gone_dirs = damage.dirs_gone(disk, had_dirs=lock.had_dirs)
+    # Of partials/ what is moved to quarantine/ says it.
+    gone_dirs += [name for name in damage.displaced(disk) if name == SESSIONS_DIR]
     if damage.log_is_gone(disk, log_uuid, had_log=lock.had_log):
         gone_dirs.append(WAL_DIR)
     unnoted_dirs = [name for name in gone_dirs if not _noted_as_gone(disk, name)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
 import stat
 from collections.abc import MutableMapping
@@ -24,6 +25,10 @@ __all__ = ["Notifier", "listen_fds"]
 
 LISTEN_FD_FIRST: Final = 3
 STATUS_CHARACTERS_MAX: Final = 500
+WATCHDOG_USEC_MAX: Final = 1000 * 365 * 86_400 * 1_000_000
+"""A thousand years: no more than every event loop can sleep."""
+_DIGITS_MAX: Final = 1000
+_SHOWN_MAX: Final = 40
 
 _log = logging.getLogger("walld.notify")
 
@@ -54,10 +59,14 @@ class Notifier:
     def from_environment(cls, env: MutableMapping[str, str], pid: int) -> Notifier:
         """Reads and removes NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID."""
         address = env.pop("NOTIFY_SOCKET", None)
-        usec = env.pop("WATCHDOG_USEC", "")
+        usec = _number(env.pop("WATCHDOG_USEC", ""))
         watched = env.pop("WATCHDOG_PID", "")
-        wanted = usec.isdecimal() and int(usec) > 0 and watched in ("", str(pid))
-        return cls(address, int(usec) / 1e6 if wanted else None)
+        if watched not in ("", str(pid)) or not usec:
+            return cls(address)
+        if usec > WATCHDOG_USEC_MAX:
+            _log.warning("WATCHDOG_USEC %s is above %d: not used", _shown(usec), WATCHDOG_USEC_MAX)
+            return cls(address)
+        return cls(address, usec / 1e6)
 
     def ready(self, status: str) -> None:
         """Agents can connect."""
@@ -110,18 +119,37 @@ def listen_fds(env: MutableMapping[str, str], pid: int) -> list[int]:
     block. Raises ConfigError for a descriptor that is anything else: to ignore it would leave
     agents waiting at a socket nobody serves.
     """
-    count = env.pop("LISTEN_FDS", "")
+    count = _number(env.pop("LISTEN_FDS", ""))
     for_pid = env.pop("LISTEN_PID", "")
     names = env.pop("LISTEN_FDNAMES", "").split(":")
-    if not count.isdecimal() or for_pid != str(pid):
+    if count is None or for_pid != str(pid):
         return []
-    fds = list(range(LISTEN_FD_FIRST, LISTEN_FD_FIRST + int(count)))
-    for position, fd in enumerate(fds):
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - LISTEN_FD_FIRST
+    if count > most >= 0:  # no limit is -1
+        raise ConfigError(
+            f"LISTEN_FDS is {_shown(count)}, and this process can have {most} of them: "
+            "it is the number of sockets that the service manager has opened"
+        )
+    fds = []
+    for position, fd in enumerate(range(LISTEN_FD_FIRST, LISTEN_FD_FIRST + count)):
         name = names[position] if position < len(names) and names[position] else "unnamed"
         _check_listening(fd, name)
         os.set_inheritable(fd, False)
         os.set_blocking(fd, False)
+        fds.append(fd)
     return fds
+
+
+def _number(text: str) -> int | None:
+    """None where it is no number; one that is too long to be read is beyond every bound."""
+    if not text.isdecimal():
+        return None
+    return int(text) if len(text) <= _DIGITS_MAX else 10**_DIGITS_MAX
+
+
+def _shown(number: int) -> str:
+    text = str(number)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def _check_listening(fd: int, name: str) -> None:

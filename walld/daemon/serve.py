@@ -161,7 +161,7 @@ class Daemon:
         self.background = Background(
             engine, keeper, self.reclaimer, reader, checkpoints, turns, aftermath, look
         )
-        state.background = self.background
+        state.background, state.sessions = self.background, sessions
         recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
         asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
         self.requests = Requests(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from walld.daemon.background import Background
     from walld.daemon.connections import Connections
     from walld.daemon.mend import Mended
+    from walld.daemon.sessions import Sessions
     from walld.daemon.settings import Settings
     from walld.daemon.syncer import Syncer
     from walld.daemon.writer import Writer
@@ -47,6 +48,7 @@ class State:
         self.writer: Writer | None = None
         self.syncer: Syncer | None = None
         self.background: Background | None = None
+        self.sessions: Sessions | None = None
 
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
@@ -83,10 +85,15 @@ class State:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong, in words: with the disk, or with what is done in the background."""
-        if self.disk_trouble is not None or self.background is None:
+        """What is wrong, in words: with the disk, with what is done in the background, or with what
+        no session is served without.
+        """
+        if self.disk_trouble is not None or self.background is None or self.sessions is None:
             return self.disk_trouble
-        return self.background.trouble
+        unread = self.sessions.unread_notes
+        if self.background.trouble is not None or unread is None:
+            return self.background.trouble
+        return f"no session is served: what is left of deletes and forks cannot be read: {unread}"
 
     @property
     def disk_trouble(self) -> str | None:
