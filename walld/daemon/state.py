@@ -83,10 +83,10 @@ class State:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong, in words: with the disk, or with what is done in the background."""
+        """What is wrong, in words: with the disk, what is done in the background, or LOCK."""
         if self.disk_trouble is not None or self.background is None:
             return self.disk_trouble
-        return self.background.trouble
+        return self.background.trouble or self._owner.damage
 
     @property
     def disk_trouble(self) -> str | None:
