@@ -16,6 +16,8 @@ from daemon_process import environment
 from walld_client.wire import messages as wire
 from wire_peer import PATIENCE_SECONDS, Daemon, Peer
 
+from walld.disk.lock_record import LOCK_NAME, lock_record, parse_lock
+
 _AGENT = """
 import sys, time, walld_client
 client = walld_client.connect(socket=sys.argv[1])
@@ -44,9 +46,9 @@ def _daemon(home: Path) -> Iterator[Daemon]:
 def _raise_epoch(home: Path) -> bytes:
     """What a new owner does first, where the lock of the old one no longer holds (NFS)."""
     lock = home / "data/LOCK"
-    record = lock.read_bytes()
-    raised = record.replace(b"1\nlog", b"2\nlog")
-    assert raised != record
+    told = parse_lock(lock.read_bytes(), LOCK_NAME)
+    assert told is not None
+    raised = lock_record(told._replace(epoch=told.epoch + 1))
     with lock.open("r+b") as file:
         file.write(raised)
     return raised

@@ -27,7 +27,7 @@ from virtual_daemon import (
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.disk.lock_record import LOCK_BYTES
+from walld.disk.lock_record import LOCK_BYTES, LOCK_NAME, lock_record, parse_lock
 from walld.disk.real import RealDisk
 from walld.errors import DirectoryTaken
 from walld.wal.headers import good_headers
@@ -258,8 +258,9 @@ def test_who_is_no_longer_the_owner_acknowledges_nothing(tmp_path: Path) -> None
                 agent.send(START, *tokens(1, 10))
                 await agent.drain("synced")
                 with (home.data / "LOCK").open("r+b") as lock:
-                    record = lock.read(LOCK_BYTES).replace(b"1\nlog", b"2\nlog")
-                    os.pwrite(lock.fileno(), record, 0)
+                    told = parse_lock(lock.read(LOCK_BYTES), LOCK_NAME)
+                    assert told is not None
+                    os.pwrite(lock.fileno(), lock_record(told._replace(epoch=2)), 0)
                 agent.send(*tokens(11, 20), wire.Drain(2, "written"))
                 await virtual.ended.wait()
                 heard.extend(agent.heard())

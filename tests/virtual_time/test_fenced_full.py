@@ -10,17 +10,17 @@ import pytest
 from virtual_daemon import Home, Peer, Virtual, run, tokens, until
 from walld_client.wire import messages as wire
 
+from walld.disk.lock_record import LOCK_NAME, lock_record, parse_lock
 from walld.disk.real import RealDisk
 from walld.errors import DirectoryTaken
 
 
 def _raise_epoch(home: Home) -> None:
     lock = home.data / "LOCK"
-    record = lock.read_bytes()
-    head, line, rest = record.partition(b"\nlog")
-    raised = b"%020d" % (int(head[-20:]) + 1)
+    told = parse_lock(lock.read_bytes(), LOCK_NAME)
+    assert told is not None
     with lock.open("r+b") as file:
-        file.write(head[:-20] + raised + line + rest)
+        file.write(lock_record(told._replace(epoch=told.epoch + 1)))
 
 
 async def _leave_torn(home: Home) -> None:

@@ -115,7 +115,7 @@ def lock(root: str) -> Probe:
             pass
         else:
             return Probe(name, False, "a second owner of the same directory was let in")
-        if not owner.is_owner():
+        if not owner.reads_back():
             return Probe(name, False, "what was written into LOCK does not stand there")
         code = _try_lock(path)
         if code != 7:

@@ -85,14 +85,14 @@ class State:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong, in words: with the disk, with what is done in the background, or with what
-        no session is served without.
+        """What is wrong, in words: with the disk, what is done in the background, LOCK, or what no
+        session is served without.
         """
         if self.disk_trouble is not None or self.background is None or self.sessions is None:
             return self.disk_trouble
-        unread = self.sessions.unread_notes
-        if self.background.trouble is not None or unread is None:
-            return self.background.trouble
+        trouble, unread = self.background.trouble or self._owner.damage, self.sessions.unread_notes
+        if trouble is not None or unread is None:
+            return trouble
         return f"no session is served: what is left of deletes and forks cannot be read: {unread}"
 
     @property

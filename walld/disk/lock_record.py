@@ -21,6 +21,7 @@ __all__ = [
     "LockRecord",
     "believes_segments",
     "is_lost",
+    "is_raised",
     "lock_record",
     "parse_lock",
     "trouble_of",
@@ -39,6 +40,8 @@ _LOCK = re.compile(
     rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
     rb"(written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?(directories\n)?)?"
 )
+_HEAD = re.compile(rb"walld [0-9]+\nepoch ([0-9]{1,20})\nlog [0-9a-f]{32}\n")
+"""As an owner of any version, and of any log, writes it."""
 
 
 class LockRecord(NamedTuple):
@@ -95,6 +98,15 @@ def parse_lock(raw: bytes, path: str) -> LockRecord | None:
         text = f"a LOCK of version {int(version[1])}, this walld reads 1: run the one that wrote it"
         raise FormatError(f"{path}: {text}, or remove LOCK where none did")
     return None
+
+
+def is_raised(raw: bytes, epoch: int) -> bool:
+    """A later owner than that of this epoch wrote it, of the same log or of another one.
+
+    No damage but that of an epoch's digit looks like it, and an older record put back does not.
+    """
+    found = _HEAD.match(raw)
+    return found is not None and epoch < int(found[1]) < EPOCH_MAX
 
 
 def trouble_of(raw: bytes) -> str | None:

@@ -9,16 +9,19 @@ LOCK for a leftover of a crash, and starts a second daemon, would have two.
 
 A new owner raises the epoch before it scans. An owner reads it again after each write and sync and
 before it acknowledges: a daemon that was frozen, lost its lock to the lifting of its NFS lease and
-thaws, sees another epoch and stops (DESIGN section 6).
+thaws, sees a later epoch and stops (DESIGN section 6). Anything else that stands there is damage,
+for which nobody stops: what is in memory alone would go along (P8).
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import mmap
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -30,6 +33,7 @@ from walld.disk.lock_record import (
     LockRecord,
     believes_segments,
     is_lost,
+    is_raised,
     lock_record,
     parse_lock,
     trouble_of,
@@ -39,6 +43,7 @@ from walld.errors import DirectoryTaken, FormatError
 
 __all__ = ["Marks", "Owner", "holding"]
 
+_log = logging.getLogger("walld")
 _NO_DEVICE = 0
 """Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs."""
 _NO_ID = 2**64
@@ -105,6 +110,8 @@ class Marks:
     log_uuid: bytes
     first_no: int
     """The first batch that must be there; 0 where LOCK did not say, until a start knows."""
+    damage: str | None = None
+    """What is wrong with LOCK, and stays so until the next start."""
 
     def __init__(self, told: LockRecord) -> None:
         """told: what LOCK says from now on; epoch and log are the owner's."""
@@ -210,6 +217,8 @@ class Owner(Marks):
             record = lock_record(own)
             self._own = record[:WRITTEN_AT]
             """Stands in LOCK while it is ours; what follows may change, also while it is read."""
+            self._lines_there = record[WRITTEN_AT:]
+            self._writing = threading.Lock()
             patiently(lambda: self._write(record))  # each try writes it, and syncs what it wrote
             self._direct = self._opened_direct()
             patiently(lambda: _sync_dir(root))
@@ -232,8 +241,10 @@ class Owner(Marks):
         """
         if not self.is_owner():
             return
-        self._put_lines(lines)
-        os.fsync(self._fd)
+        with self._writing:
+            self._put_lines(lines)
+            os.fsync(self._fd)
+            self._lines_there = lines
 
     def _put_lines(self, lines: bytes) -> None:
         if self._direct >= 0:
@@ -252,7 +263,62 @@ class Owner(Marks):
         Where another machine may be the one that did, its file server is asked: from its own cache
         a client reads what it wrote there itself, however long ago it has lost the lock.
         """
+        return self.reads_back() or self._is_damaged()
+
+    def reads_back(self) -> bool:
+        """What it wrote stands there."""
         return self._read_back().startswith(self._own)
+
+    def _is_damaged(self) -> bool:
+        """What stands there is no later owner's: said once, and written anew where that can be.
+
+        A next owner that is just writing may be read half written: it has not read the log yet, so
+        what was written before this look is there for it, and the next look sees it whole.
+        """
+        with self._writing:
+            raw = self._read_back()
+            if raw.startswith(self._own):
+                return True  # by another thread meanwhile
+            is_alone = self._is_alone()
+            if is_raised(raw, self.epoch) and not (is_alone and self._is_digit(raw)):
+                return False
+            why = "another machine may be writing it: a restart writes it anew"
+            if is_alone:
+                try:
+                    self._write(self._own + self._lines_there)
+                except OSError as error:
+                    why = f"cannot be written anew: {error.strerror}"
+                else:
+                    _log.error("%s: was damaged beneath this daemon; written anew", self.path)
+                    self.damage = None
+                    return True
+            damage = f"{LOCK_NAME} was damaged beneath this daemon, and {why}"
+            if damage != self.damage:
+                _log.error("%s: was damaged beneath this daemon, and %s", self.path, why)
+            self.damage = damage
+            return True
+
+    def _is_alone(self) -> bool:
+        """Nobody else can be writing LOCK: it is on a disk of this machine, and ours.
+
+        On a file server it may be another one's at any time, also between a look and a write, which
+        would take its epoch back: there a record that is not ours is never written over.
+        """
+        if os.major(os.fstat(self._fd).st_dev) == _NO_DEVICE:
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held already, or it says so
+        except OSError:
+            return False
+        return True
+
+    def _is_digit(self, raw: bytes) -> bool:
+        """It is an epoch's digit that is damaged: the CRC of the lines is of ours, a later owner
+        writes its own. Only where nobody else can have written: a frozen owner's lines may stand
+        behind a later one's epoch.
+        """
+        lines = self._lines_there
+        return b"synced " in lines and raw[WRITTEN_AT:] == lines
 
     def _read_back(self) -> bytes:
         if self._direct < 0:
