@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from walld_client.wire import messages as wire
 
-from walld.cli.survey import check_directory, done_with, first_no, log_of
+from walld.cli.survey import check_directory, done_with, log_of, told_first
 from walld.daemon import peers
 from walld.daemon.damage import (
     coverage_of,
@@ -30,6 +30,7 @@ from walld.daemon.damage import (
     is_spoiled,
     kept_aside,
     log_is_gone,
+    log_may_be_gone,
     lost_to_power,
     tails_lost,
 )
@@ -145,9 +146,14 @@ class _Reading:
         lock = log_of(self._disk)
         if log_is_gone(self._disk, lock.log_uuid, had_log=lock.had_log):
             self._doubts.append(f"{WAL_DIR}/ holds no log, and there was one")
+        elif lock.trouble is not None and lock.unread is None and log_may_be_gone(self._disk):
+            self._doubts.append(
+                f"{WAL_DIR}/ holds no log, and LOCK, which would tell of one, is lost"
+            )
         if PARTIALS_DIR in dirs_gone(self._disk, had_dirs=lock.had_dirs):
             self._doubts.append(f"{PARTIALS_DIR}/ is gone, and was there")
         self._doubts += [lock.lost] if lock.lost is not None else []
+        self._doubts += [lock.unread] if lock.unread is not None else []
         scan = LogScan(self._disk, lock.log_uuid)
         for _, batch in scan:
             for record in batch.records:
@@ -161,7 +167,13 @@ class _Reading:
                     if record.flags & Flag.BEGIN:
                         stream.opening = body
         self._doubts += [f"{path}: is no segment" for path in not_segments(self._disk)]
-        verdict = scan.verdict(lock.synced_no, first_no(self._disk, scan.log_uuid))
+        first_no = 0
+        if lock.unread is None:
+            try:
+                first_no = told_first(self._disk, scan.log_uuid)
+            except (OSError, FormatError) as error:
+                self._doubts.append(f"LOCK cannot be read again: {error}")
+        verdict = scan.verdict(lock.synced_no, first_no)
         self._gap_word = gap_word(verdict, met_damage=has_copies(self._disk))
         self._verdict = verdict
         self._lost_to_power = lost_to_power(self._disk, scan.segments, verdict)

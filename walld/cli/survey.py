@@ -63,6 +63,7 @@ __all__ = [
     "log_of",
     "partials",
     "scan",
+    "told_first",
 ]
 
 PROGRESS_BYTES_MIN = 64 * 1024 * 1024
@@ -78,6 +79,7 @@ class Lock:
     had_log: it says that a segment was durable once; synced_no: and a batch, as it is read;
     had_dirs: and directories.
     lost: what is said where the log that it names is gone, and another one in its place.
+    unread: why what it says is not known, though it is there.
     """
 
     log_uuid: bytes | None
@@ -87,6 +89,7 @@ class Lock:
     synced_no: int = 0
     lost: str | None = None
     had_dirs: bool = False
+    unread: str | None = None
 
 
 @dataclass(slots=True)
@@ -150,9 +153,10 @@ def log_of(disk: Disk) -> Lock:
     except FileNotFoundError:
         return Lock(told, "there is no LOCK")
     except OSError as error:
-        return Lock(told, f"LOCK cannot be read: {error.strerror}", "corrupt")
+        trouble = f"LOCK cannot be read: {error.strerror}"
+        return Lock(told, trouble, "corrupt", unread=trouble)
     except FormatError as error:
-        return Lock(told, str(error), "corrupt")
+        return Lock(told, str(error), "corrupt", unread=str(error))
     if found is None:
         return Lock(told, trouble, "torn")
     verdict: Literal["clean", "torn"] = "clean" if trouble is None else "torn"
@@ -176,8 +180,16 @@ def first_no(disk: Disk, log_uuid: bytes | None) -> int:
     Asked behind a scan: beside a daemon a segment may go at any time, and LOCK says so before.
     """
     try:
-        found = parse_lock(_raw_lock(disk), LOCK_NAME)
+        return told_first(disk, log_uuid)
     except (OSError, FormatError):
+        return 0
+
+
+def told_first(disk: Disk, log_uuid: bytes | None) -> int:
+    """The same for who must know that it was read: OSError, FormatError; 0 where no LOCK is."""
+    try:
+        found = parse_lock(_raw_lock(disk), LOCK_NAME)
+    except FileNotFoundError:
         return 0
     return found.first_no if found is not None and found.log_uuid == log_uuid else 0
 

@@ -17,6 +17,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from walld.daemon.reserve import RESERVE_NAME
+from walld.disk.lock_record import LOCK_NAME
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.store import PARTIALS_DIR
 from walld.wal.doubtful import doubtful_at
@@ -24,7 +26,7 @@ from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.losses import Coverage
 from walld.wal.ranges import merged
-from walld.wal.scan import LogScan, not_segments
+from walld.wal.scan import LogScan, list_segments, not_segments
 from walld.wal.verdict import CORRUPT, TORN
 from walld.wal.whose import is_there
 
@@ -47,6 +49,7 @@ __all__ = [
     "keep",
     "kept_aside",
     "log_is_gone",
+    "log_may_be_gone",
     "lost_to_power",
     "make_dirs",
     "missed",
@@ -147,6 +150,18 @@ def log_is_gone(disk: Disk, log_uuid: bytes | None, *, had_log: bool) -> bool:
     if kinds.get(WAL_DIR) != "dir":
         return had_log or PARTIALS_DIR in kinds
     return had_log and (log_uuid is None or not is_there(disk, log_uuid))
+
+
+def log_may_be_gone(disk: Disk) -> bool:
+    """No segment is there, and walld was: where LOCK does not say either that none was durable yet,
+    "nothing there" is not proven.
+
+    A first start makes LOCK durable before any directory. What `walld salvage` has made, or a copy,
+    has no LOCK, nor the reserve that a daemon has.
+    """
+    names = {entry.name for entry in disk.list_dir("")}
+    made = PARTIALS_DIR if LOCK_NAME in names else RESERVE_NAME
+    return made in names and not list_segments(disk)
 
 
 def dirs_gone(disk: Disk, *, had_dirs: bool) -> list[str]:

@@ -11,7 +11,7 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
-from walld.daemon.damage import note_gone
+from walld.daemon.damage import log_may_be_gone, note_gone
 from walld.daemon.reserve import NO_ROOM, Reserve
 from walld.disk.lock_record import EPOCH_MAX
 from walld.disk.owner import Owner
@@ -32,6 +32,7 @@ def own(data: str, disk: Disk) -> Owner:
     """Take the data directory. A log that is gone begins anew: its numbers do, so its name must.
 
     That another log was here is noted first; where that cannot be, LOCK goes on naming it: OSError.
+    Where LOCK is lost with all segments it says from then on that there was one.
     The epoch goes beyond all there were, LOCK and the newest headers lost or not: no daemon begins
     a segment with an id below its own.
     """
@@ -56,7 +57,10 @@ def own(data: str, disk: Disk) -> Owner:
             path = f"{QUARANTINE_DIR}/{WAL_DIR}"
             raise OSError(error.errno, f"{text}and start again", path) from error
 
-    owner = Owner(data, log_uuid, epoch=epoch, is_new=not ids, known=known, lost=lost)
+    was_here = log_may_be_gone(disk)
+    owner = Owner(
+        data, log_uuid, epoch=epoch, is_new=not ids, known=known, lost=lost, was_here=was_here
+    )
     if owner.trouble is not None or (ids and owner.told.log_uuid != owner.log_uuid):
         trouble = owner.trouble or "LOCK names another log than its segments do"
         _log.warning("%s; it is written anew, by what the segments say", trouble)

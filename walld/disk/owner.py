@@ -183,13 +183,15 @@ class Owner(Marks):
         is_new: bool = False,
         known: Sequence[bytes] = (),
         lost: Callable[[], None] = lambda: None,
+        was_here: bool = False,
     ) -> None:
         """Take the directory. `log_uuid` names the log where LOCK does not, or `is_new` says so.
 
         known: the logs its segments say they are of, one each; see `believes_segments`. epoch: the
         highest the log itself tells of. LOCK is written in place (it is flocked), so power lost at
         its making can leave anything in it; what it cannot say the segments do. lost: called where
-        those are of another log, before nothing names the one that LOCK did any more.
+        those are of another log, before nothing names the one that LOCK did any more. was_here: a
+        log may have been, so that a LOCK which is not whole counts as one that told of it.
         Raises DirectoryTaken, FormatError, OSError.
         """
         self.path = os.path.join(root, LOCK_NAME)
@@ -204,6 +206,8 @@ class Owner(Marks):
             raw = patiently(lambda: os.pread(self._fd, LOCK_BYTES, 0))
             told = parse_lock(raw, self.path) or LockRecord(0, log_uuid)
             self.trouble = trouble_of(raw) if raw else None  # it was never written
+            if was_here and (self.trouble is not None or not raw):
+                told = told._replace(had_log=True)
             epoch = max(epoch, told.epoch if told.epoch < EPOCH_MAX else 0) + 1
             is_other = is_new or believes_segments(told.log_uuid, known)
             if is_other and not is_new and is_lost(told, log_uuid):
