@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from walld.daemon.damage import log_may_be_gone, note_gone
@@ -59,7 +60,14 @@ def own(data: str, disk: Disk) -> Owner:
 
     was_here = log_may_be_gone(disk)
     owner = Owner(
-        data, log_uuid, epoch=epoch, is_new=not ids, known=known, lost=lost, was_here=was_here
+        data,
+        log_uuid,
+        epoch=epoch,
+        is_new=not ids,
+        known=known,
+        lost=lost,
+        was_here=was_here,
+        writing=Lock(),
     )
     if owner.trouble is not None or (ids and owner.told.log_uuid != owner.log_uuid):
         trouble = owner.trouble or "LOCK names another log than its segments do"

@@ -21,9 +21,8 @@ import logging
 import mmap
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from walld.disk.lock_record import (
     EPOCH_MAX,
@@ -184,6 +183,7 @@ class Owner(Marks):
         known: Sequence[bytes] = (),
         lost: Callable[[], None] = lambda: None,
         was_here: bool = False,
+        writing: AbstractContextManager[object] | None = None,
     ) -> None:
         """Take the directory. `log_uuid` names the log where LOCK does not, or `is_new` says so.
 
@@ -191,7 +191,8 @@ class Owner(Marks):
         highest the log itself tells of. LOCK is written in place (it is flocked), so power lost at
         its making can leave anything in it; what it cannot say the segments do. lost: called where
         those are of another log, before nothing names the one that LOCK did any more. was_here: a
-        log may have been, so that a LOCK which is not whole counts as one that told of it.
+        log may have been, so that a LOCK which is not whole counts as one that told of it. writing:
+        a lock, for whoever has several threads that look.
         Raises DirectoryTaken, FormatError, OSError.
         """
         self.path = os.path.join(root, LOCK_NAME)
@@ -222,7 +223,7 @@ class Owner(Marks):
             self._own = record[:WRITTEN_AT]
             """Stands in LOCK while it is ours; what follows may change, also while it is read."""
             self._lines_there = record[WRITTEN_AT:]
-            self._writing = threading.Lock()
+            self._writing = nullcontext() if writing is None else writing
             patiently(lambda: self._write(record))  # each try writes it, and syncs what it wrote
             self._direct = self._opened_direct()
             patiently(lambda: _sync_dir(root))
