@@ -106,7 +106,7 @@ MUTANTS = (
         "        return [framing.encode(hello), *map(framing.encode, resumes)]\n",
         "        return [framing.encode(hello), *map(framing.encode, resumes[:0])]\n",
         "P2",
-        "1838",
+        "1046",
     ),
     Mutant(
         "client: does not say that a stream it resumes is released",

@@ -43,7 +43,7 @@ MUTANTS = (
         "        if oldest.live_bytes or oldest.unlink_after > synced_no:\n",
         "        if oldest.live_bytes:\n",
         "G3",
-        "127",
+        "1891",
     ),
     Mutant(
         "a segment goes before the carried copies are synced",

@@ -13,7 +13,7 @@ MUTANTS = (
         "            found = self._search(position + BATCH_ALIGNMENT)\n",
         "            found = self.facts.size\n",
         "C3",
-        "177",
+        "267",
     ),
     Mutant(
         "the CRC of a payload is not checked",

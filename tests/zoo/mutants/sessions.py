@@ -75,7 +75,7 @@ MUTANTS = (
         "    return Joined(whole, cut)\n",
         "    return Joined(kept, [])\n",
         "H2",
-        "20",
+        "263",
     ),
     Mutant(
         "sessions: after a start every open turn counts as lost",

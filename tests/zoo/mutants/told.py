@@ -58,7 +58,7 @@ MUTANTS = (
         '        self.status = "complete" if event.clean else "cancelled"\n',
         '        self.status = "complete"\n',
         "I3",
-        "223",
+        "1891",
     ),
     Mutant(
         "the finish of an end is not kept",
@@ -66,7 +66,7 @@ MUTANTS = (
         "            self.finish_reason = event.finish_reason\n",
         "            pass\n",
         "I3",
-        "223",
+        "1891",
     ),
     Mutant(
         "a reply whose process is there is called crashed",

@@ -85,7 +85,7 @@ MUTANTS = (
         "                segment.first_batch = min(segment.first_batch, synced_no + 1)\n",
         "                assert segment.first_batch\n",
         "G1",
-        "1838",
+        "113",
     ),
     Mutant(
         "a failed sync poisons the current segment alone",
@@ -93,7 +93,7 @@ MUTANTS = (
         "            if segment.last_batch > synced_no or segment is self._list[-1]:\n",
         "            if segment is self._list[-1]:\n",
         "P8",
-        "190",
+        "1838",
     ),
     Mutant(
         "a column is one bit too narrow for its largest value",
