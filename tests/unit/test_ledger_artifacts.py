@@ -139,6 +139,9 @@ def test_what_went_with_its_session_is_sent_again_from_the_beginning(
         store.forget(UID, f"s{at}")
     assert store.deleted(UID, SESSION) == set()
     assert store.deleted(UID, "s9") == {other.hex()}
+    for at in range(9):  # sent again, they are remembered no more
+        store.put(UID, f"s{at}", other, 1, 0, b"z")
+    assert len(store._deleted) == 1
 
 
 def test_what_was_begun_first_makes_room(disk: RealDisk, store: ArtifactStore) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,3 +177,18 @@ def test_what_is_put_beside_is_what_redact_left(path: str, ledger: FakeLedger) -
     assert HIDDEN.encode() in held
     named = event["payload"]["content"]["_artifact"]
     assert ("S", bytes.fromhex(named["sha256"])) in ledger.artifacts
+
+
+def test_of_a_fingerprint_everything_is_a_name(tmp_path: Path) -> None:
+    """Whatever a client comes to look at: redacted, an unchanged tree would be called changed."""
+    script = tmp_path / "run.sh"
+    script.write_text("then")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        who = ["-c", "user.name=x", "-c", "user.email=x@x"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True)
+    script.write_text("now")
+    script.chmod(0o755)
+    taken = walld_client.workspace_fingerprint(tmp_path, [script])
+    assert taken["kinds"]
+    told = redacted({"kind": "k", "fingerprint": taken}, hidden, names_of("lifecycle"))
+    assert told["fingerprint"] == taken

@@ -331,9 +331,10 @@ class _Salvage:
         try:
             file = self._disk.open(path)
             try:
-                if file.size() <= _CONTENT_BYTES_MAX:
-                    return file.read_at(_CONTENT_BYTES_MAX, 0)
-                self._account.unread.append(f"{path}: {file.size()} bytes: copy it yourself")
+                size = file.size()
+                if size <= _CONTENT_BYTES_MAX:
+                    return file.read_at(size, 0)
+                self._account.unread.append(f"{path}: {size} bytes: copy it yourself")
                 return None
             finally:
                 file.close()

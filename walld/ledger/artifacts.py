@@ -216,6 +216,8 @@ class ArtifactStore:
         folder, _, name = path.rpartition("/")
         if (gone := self._deleted.get(f"{folder}/")) is not None:
             gone.discard(name)
+            if not gone:  # what has no name is in no count of them
+                del self._deleted[f"{folder}/"]
 
     def _begin(self, uid: int, path: str, size: int) -> _Upload:
         uploads = self._uploads[uid]

@@ -190,7 +190,7 @@ def _read(disk: Disk, path: str) -> bytes:
     except FileNotFoundError:
         return b""
     try:
-        return file.read_at(_NOTES_BYTES_MAX + 1, 0)
+        return file.read_at(min(file.size(), _NOTES_BYTES_MAX + 1), 0)
     finally:
         file.close()
 

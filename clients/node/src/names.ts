@@ -64,7 +64,7 @@ export const NAMES: Record<string, string[]> = {
   artifact: ["sha256", "media_type"],
   verification: [],
   budget: [],
-  lifecycle: ["kind", ...within("fingerprint", ["root", "head", "branch", "changes.*", "files.*"])],
+  lifecycle: ["kind", ...within("fingerprint", ["root", "head", "branch", "changes.*", "kinds.*", "files.*"])],
 };
 
 function within(place: string, paths: string[]): string[] {

@@ -85,7 +85,10 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "budget": (),
     "lifecycle": (
         "kind",
-        *(f"fingerprint.{name}" for name in ("root", "head", "branch", "changes.*", "files.*")),
+        *(
+            f"fingerprint.{name}"
+            for name in ("root", "head", "branch", "changes.*", "kinds.*", "files.*")
+        ),
     ),
 }
 """Type -> paths to names: `[]` is each part of a list, `*` what each key has. Types that are not
