@@ -257,6 +257,7 @@ def _about_sessions() -> Vectors:
     )
     yield "get_artifact", wire.GetArtifact(26, "chat-7", hashed), None
     yield "get_artifact_of_another", wire.GetArtifact(27, "chat-7", hashed, 0), None
+    yield "attest", wire.Attest(30, "chat-7", LOG + bytes(24)), None
 
 
 def _answers() -> Vectors:
@@ -268,6 +269,7 @@ def _answers() -> Vectors:
     yield "error_of_a_request", wire.Error("recovering", "ask again", id=3), None
     placed = msgspec.msgpack.encode([wire.Placed(1, "e-1"), wire.Placed(7, "t-0", is_new=False)])
     yield "answer_placed", wire.Answer(12, placed), None
+    yield "answer_with_a_receipt", wire.Answer(12, placed, receipt=LOG + bytes(24)), None
     facts = [wire.SessionFacts("chat-7", 1000, 7, 1_790_000_000_123, 2**32)]
     yield "answer_sessions", wire.Answer(18, msgspec.msgpack.encode(facts)), None
     yield "answer_never_written", wire.Answer(14, b"\xc0"), None

@@ -21,6 +21,7 @@ from walld_client import ledger_steps, process
 from walld_client.entries import draft
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import SUBMIT_SECONDS, TIMEOUT_SECONDS
+from walld_client.receipts import Receipts
 from walld_client.requests import Conversation, decode_bool, decode_placed
 from walld_client.session_steps import SessionSteps
 from walld_client.steps import Asked, Steps
@@ -59,7 +60,8 @@ class Clerk(Agent):
         self._books = world.books
         self._path = world.socket_path
         self._connection: socket.socket | None = None
-        self._conversation = Conversation()
+        self._receipts = Receipts()
+        self._conversation = Conversation(self._receipts)
         self._made = 0
 
     async def write(self, random: Random) -> None:
@@ -314,7 +316,7 @@ class Clerk(Agent):
         try:
             with self.entered():
                 self.kernel.bound(peer)
-                self._conversation = Conversation()
+                self._conversation = Conversation(self._receipts)
                 hello = self._conversation.hello()
                 assert process.producer()
             peer.connect(self._path)

@@ -264,8 +264,8 @@ def test_a_revived_stream_that_had_ended_may_be_released(world: World, agent: Co
 
 def test_attested_is_the_highest_that_was_told(world: World) -> None:
     for number in (3, 9, 4):
-        world.engine.attest(number)
-    assert world.engine.attested_no == 9
+        world.engine.attested.attest(number)
+    assert world.engine.attested.missing == 9
 
 
 # --- what is let go -----------------------------------------------------------------------------

@@ -275,7 +275,7 @@ class Intake:
         connection.producer = registry.producer(connection.uid, hello.producer)
         connection.producer.connections.append(connection)
         if hello.log == self._engine.log_uuid:
-            self._engine.attest(hello.synced_no)
+            self._engine.attested.attest(hello.synced_no, self._engine.sealing.reached_no)
         if rest:
             self._engine.feed.take(connection, rest, at_ms)
             self._took()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from walld.daemon.callers import Caller
     from walld.daemon.connections import Connections
     from walld.daemon.recovery import Recovery
-    from walld.daemon.session_requests import SessionRequests
+    from walld.daemon.session_requests import SessionRequests, Taken
     from walld.engine.engine import Engine
     from walld.engine.peer import Connection
 
@@ -56,7 +56,7 @@ _IN_TURN = (
 """What takes turns. Not what waits for the disk; not what must be answered meanwhile."""
 _WHOLE = (wire.GetArtifact, wire.PutArtifact)
 """What may read an artifact from end to end, whatever is asked: one at a time of each user."""
-_CHANGES = (wire.Append, wire.Delete, wire.Fork, wire.PutArtifact, wire.Resolve)
+_CHANGES = (wire.Append, wire.Attest, wire.Delete, wire.Fork, wire.PutArtifact, wire.Resolve)
 """Done also where nobody hears the answer."""
 _READ_BYTES = 64 * 1024
 _FIRST_READ_BYTES = 8 * 1024
@@ -195,7 +195,7 @@ class Requests:
 
     async def _answer_all(self, caller: Caller, bodies: list[bytes]) -> None:
         """Requests that came together, in their order."""
-        taken: list[tuple[wire.Append, list[wire.Placed]]] = []
+        taken: list[tuple[wire.Append, Taken]] = []
         for at, body in enumerate(bodies, 1):
             caller.is_done = False  # it is read, and the loop may have its turn before it is taken
             waited_for = at == 1 and not caller.goes_on
@@ -237,9 +237,7 @@ class Requests:
             raise ProtocolError("not_hello", "Hello came twice", "Hello", "a request")
         return request
 
-    async def _answer_taken(
-        self, caller: Caller, taken: list[tuple[wire.Append, list[wire.Placed]]]
-    ) -> None:
+    async def _answer_taken(self, caller: Caller, taken: list[tuple[wire.Append, Taken]]) -> None:
         """Appends whose entries are in their places: they wait for the disk together."""
         if not taken:
             return
@@ -251,9 +249,11 @@ class Requests:
             caller.is_deaf |= caller.gone_at is not None
         if caller.is_deaf:
             return
-        for request, placed in taken:
+        for request, (placed, last_seq) in taken:
             named = partial(self._sessions.named, placed=placed)
-            await self._say(caller, request.id, await self._outcome(caller, request, named))
+            answer = await self._outcome(caller, request, named)
+            receipt = self._sessions.receipts.of(request, last_seq)
+            await self._say(caller, request.id, answer, receipt)
 
     async def _refuse(self, caller: Caller, request: wire.Append, why: wire.Error) -> None:
         """One in order that is to be asked again: what was sent behind it must not come before it.
@@ -317,7 +317,9 @@ class Requests:
             _log.exception("request %s failed", type(request).__name__)
             return _bug(request.id)
 
-    async def _say(self, caller: Caller, request_id: int, answer: object) -> None:
+    async def _say(
+        self, caller: Caller, request_id: int, answer: object, receipt: bytes = b""
+    ) -> None:
         if caller.is_deaf:
             return
         if isinstance(answer, wire.Error):
@@ -334,7 +336,8 @@ class Requests:
         with self._held.hold(caller.connection.uid, len(payload)) as held:
             for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
                 stop = start + limits.ANSWER_CHUNK_BYTES
-                chunk = wire.Answer(request_id, payload[start:stop], last=stop >= len(payload))
+                piece, is_last = payload[start:stop], stop >= len(payload)
+                chunk = wire.Answer(request_id, piece, is_last, receipt if is_last else b"")
                 await self._tell(caller, encode(chunk), held)
 
     # --- about the daemon -------------------------------------------------------------------------

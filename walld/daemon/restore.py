@@ -44,6 +44,7 @@ def restore(
     sealing.written_no = sealing.synced_no = verdict.reserved_no
     sealing.told_synced_no = verdict.synced_no
     sealing.reached_no = verdict.reserved_no
+    engine.attested.found_no = verdict.last_batch_no
     sealing.next_batch = verdict.reserved_no + 1
     _segments(engine, mended, now)
     partials = _kept(engine, mended)

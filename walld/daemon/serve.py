@@ -103,7 +103,7 @@ class Daemon:
         self.engine = engine = Engine(
             GroupCommit(settings.flush_bound_ms, settings.flush_linger_ms)
         )
-        engine.log_uuid = owner.log_uuid
+        engine.log_uuid, engine.epoch = owner.log_uuid, owner.epoch
         self.notifier = notifier
         self._disk = disk = OwnedDisk(bare, owner.is_owner)
         store = PartialStore(disk)
@@ -277,10 +277,8 @@ class Daemon:
         while True:
             await anyio.sleep(_TICK_SECONDS)
             await self.intake.tick()
-            while self.engine.lost:
-                _log.critical(
-                    "lost_acked: uid %d, stream %s, seqs %d to %d", *self.engine.lost.pop()
-                )
+            for lost in self.engine.attested.told():
+                _log.critical("lost_acked: uid %d, %s %s, seqs %d to %d", *lost)
             trouble = self.state.disk_trouble
             if (trouble is None) != (hung is None) and self.writer.trouble is None:
                 _log.error("disk: %s", trouble or f"answers again; it was: {hung}")

@@ -13,7 +13,7 @@ import json
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import anyio
 import msgspec
@@ -21,9 +21,11 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon import loop
+from walld.daemon.artifact_requests import ArtifactRequests
 from walld.daemon.finding import Finding
 from walld.daemon.forking import forked_session
-from walld.engine.entries import events_of, line_event
+from walld.daemon.receipts import Receipts
+from walld.engine.entries import check_id, events_of, line_event
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.audit import named_artifacts
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.peer import Connection
 
-__all__ = ["SessionRequests"]
+__all__ = ["SessionRequests", "Taken"]
 
 _log = logging.getLogger("walld.requests")
 _WithBreaks: TypeAlias = "tuple[list[bytes] | bytes | None, bytes]"
@@ -54,6 +56,13 @@ _WRITTEN_SECONDS = 1.5
 """A reader waits so long for lines that the daemon made; a disk that takes none keeps nobody."""
 _WITH_DAMAGE = ("audit", "resume", "state")
 """Views that say where the session's file is damaged (P9)."""
+
+
+class Taken(NamedTuple):
+    """Where the entries of an append stand, and the last of their session then."""
+
+    placed: list[wire.Placed]
+    last_seq: int
 
 
 class SessionRequests:
@@ -76,6 +85,8 @@ class SessionRequests:
         self._keeper = keeper
         self._files = files
         self._finding = Finding(sessions, files.views)
+        self._artifacts = ArtifactRequests(files, recovery)
+        self.receipts = Receipts(engine, sessions, wall_ms)
         self._wall_ms = wall_ms
         self._views: dict[int, anyio.Lock] = {}
         """By uid of the peer."""
@@ -85,8 +96,8 @@ class SessionRequests:
             wire.Sessions: self._list,
             wire.Delete: self._delete,
             wire.Fork: self._fork,
-            wire.PutArtifact: self._put,
-            wire.GetArtifact: self._get,
+            **self.receipts.answers,
+            **self._artifacts.answers,
         }
 
     # --- writing --------------------------------------------------------------------------------
@@ -95,31 +106,31 @@ class SessionRequests:
         """Set once these appends, which are taken, are where each of them waits for."""
         return self._sessions.reached(max((one.level for one in requests), key=_LEVELS.index))
 
-    async def take(self, connection: Connection, request: wire.Append) -> list[wire.Placed]:
+    async def take(self, connection: Connection, request: wire.Append) -> Taken:
         """Put the entries of an append in their places, which nobody may be told yet."""
         if request.level not in _LEVELS:
             levels = ", ".join(_LEVELS)
             raise Refusal("bad_level", "there is no such level", request.level[:40], levels)
-        _check_id("session_id", request.session_id)
+        check_id("session_id", request.session_id)
         count = len(request.entries)
         if count > limits.LEDGER_ENTRIES_MAX:
             text = "more entries than are taken at once"
             raise Refusal("entries_count", text, count, limits.LEDGER_ENTRIES_MAX)
         for entry in request.entries:
-            _check_id("id", entry.id)
+            check_id("id", entry.id)
             for name in ("parent", "turn", "cause", "correlation", "key"):
                 if (ident := getattr(entry, name)) is not None:
-                    _check_id(name, ident)
+                    check_id(name, ident)
         uid = connection.uid
         await self._recovery.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
         ledger = await self._sessions.open(uid, request.session_id, create=True)
         assert ledger is not None
-        await self._sessions.check_there(request, ledger)
+        await self._artifacts.check_there(request, ledger)
         until = loop.now() + _ROOM_SECONDS
         while True:
             now = loop.now()
-            self._sessions.check_sent(request, uid)  # in the step of the append: no delete between
+            self._artifacts.check_sent(request, uid)  # in the step of the append: no delete between
             try:
                 placed = self._engine.ledgers.append(
                     ledger,
@@ -137,7 +148,7 @@ class SessionRequests:
             await anyio.sleep(_ROOM_PAUSE_SECONDS)  # a checkpoint is on its way, and makes room
             ledger = await self._sessions.open(uid, request.session_id, create=True)
             assert ledger is not None
-        return placed
+        return Taken(placed, ledger.last_seq)
 
     async def named(
         self, connection: Connection, request: wire.Append, placed: list[wire.Placed]
@@ -163,7 +174,7 @@ class SessionRequests:
 
     async def _fork(self, connection: Connection, request: wire.Fork) -> list[wire.Placed]:
         uid = connection.uid
-        _check_id("new_id", request.new_id)
+        check_id("new_id", request.new_id)
         await self._recovery.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
         with self._sessions.founding.source(uid, request.session_id) as source:
@@ -204,6 +215,7 @@ class SessionRequests:
                 await self._keeper.resolve_partial(uid, session, name)
             there = True
         there |= await self._sessions.delete(uid, session_id)
+        self.receipts.deleted(uid, session_id)
         if not there:
             self._sessions.check_known(session_id)
         return there
@@ -300,7 +312,9 @@ class SessionRequests:
             looks = request.name == "audit"
             if looks or (request.name == "resume" and "missing_artifacts" not in arguments):
                 for one in await files.views.run(partial(named_artifacts, events)):
-                    missing += await files.thread.run(partial(self._missing, uid, request, one))
+                    missing += await files.thread.run(
+                        partial(self._artifacts.missing, uid, request.session_id, one)
+                    )
                 if missing and source.is_gone:  # they went with it
                     return await self._view(uid, request, arguments)
                 if not looks:
@@ -325,20 +339,6 @@ class SessionRequests:
 
         return await files.views.run(job), found
 
-    def _missing(
-        self, uid: int, request: wire.Project, named: dict[str, Any]
-    ) -> list[dict[str, Any]]:
-        """An artifact that an entry names, where it is not there as it was. For the thread."""
-        try:
-            self._files.artifacts.read(uid, request.session_id, bytes.fromhex(named["sha256"]))
-        except FileNotFoundError:
-            return [named | {"why": "missing"}]
-        except FormatError:
-            return [named | {"why": "changed"}]
-        except OSError as error:  # a bad sector is no reason to say nothing of the rest
-            return [named | {"why": f"unreadable: {error.strerror}"}]
-        return []
-
     async def _list(
         self, connection: Connection, request: wire.Sessions
     ) -> list[wire.SessionFacts]:
@@ -347,45 +347,6 @@ class SessionRequests:
         if not found:
             self._sessions.check_known(request.prefix)
         return found
-
-    # --- artifacts ------------------------------------------------------------------------------
-
-    async def _put(self, connection: Connection, request: wire.PutArtifact) -> bool:
-        _check_id("session_id", request.session_id)
-        job = partial(
-            self._files.artifacts.put,
-            connection.uid,
-            request.session_id,
-            request.sha256,
-            request.size,
-            request.offset,
-            request.chunk,
-        )
-        try:
-            return await self._files.thread.run(job)
-        except ProtocolError as error:
-            raise Refusal(error.code, error.message, error.got, error.limit) from None
-
-    async def _get(self, connection: Connection, request: wire.GetArtifact) -> bytes:
-        uid = self._recovery.uid_of(connection, request.uid)
-        job = partial(self._files.artifacts.read, uid, request.session_id, request.sha256)
-        name = request.sha256.hex()
-        try:
-            return await self._files.thread.run(job)
-        except FileNotFoundError:
-            text = "there is no such artifact"
-            raise Refusal("artifact_missing", text, name, "an artifact of the session") from None
-        except ProtocolError as error:
-            raise Refusal(error.code, error.message, error.got, error.limit) from None
-        except FormatError as error:
-            raise Refusal("artifact_changed", str(error), name, "the bytes of that hash") from None
-
-
-def _check_id(name: str, ident: str) -> None:
-    length = len(ident.encode("utf-8", "surrogatepass"))
-    if not 1 <= length <= limits.ID_BYTES_MAX:
-        text = f"{name} is empty or too long"
-        raise Refusal("id_length", text, f"{length} bytes", f"1..{limits.ID_BYTES_MAX}")
 
 
 def _told(answer: list[bytes] | bytes | None, found: Lines | None) -> _WithBreaks:

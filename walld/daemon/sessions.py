@@ -8,10 +8,9 @@ deleting it. Refuses: what an entry means (`engine/ledgers.py`, `sessions/`), th
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,13 +25,13 @@ from walld.engine.entries import line_event
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import line_seq
+from walld.ledger.scan import Break
 from walld.ledger.unfinished import DELETE, FULL, Unfinished
-from walld.sessions.artifacts import artifacts_of
 from walld.sessions.state import SessionState
 from walld.wal import records
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     from walld.daemon.flusher import Flusher
     from walld.daemon.forking import Forked
@@ -43,13 +42,14 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.peer import Process
     from walld.ledger.artifacts import ArtifactStore
+    from walld.ledger.pending import Pending
+    from walld.ledger.repaired import Leap
     from walld.ledger.snapshot import SnapshotStore
     from walld.ledger.store import LedgerStore
 
 __all__ = ["Files", "Sessions", "wall_ms"]
 
 _log = logging.getLogger("walld.sessions")
-_DELETED = "an artifact that it names is not there, or went with its session: send it again"
 
 
 class Files(NamedTuple):
@@ -180,6 +180,7 @@ class Sessions:
         if ledger is not None and ledger.state is None:
             ledger = await self.open(uid, session_id)
         pending = [] if ledger is None else list(ledger.pending)
+        leaps = [] if ledger is None else list(ledger.leaps)
         if not pending and not await self.exists(uid, session_id):
             return None
         fear = ledger.fear if ledger is not None else None
@@ -192,7 +193,10 @@ class Sessions:
             return await self.lines(uid, session_id, after, limit)  # deleted meanwhile, or closed
         last = line_seq(found.lines[-1]) if found.lines else after
         lines = found.lines + [one.line for one in pending if one.seq > last]
-        return found._replace(lines=lines[:limit] if limit else lines)
+        lines = lines[:limit] if limit else lines
+        last = line_seq(lines[-1]) if lines else after
+        breaks = found.breaks + _leapt(leaps, pending, after, last)
+        return found._replace(lines=lines, breaks=breaks)
 
     async def last_seq(self, uid: int, session_id: str) -> int:
         """Of its last event, 0 where there is none. Reads one line of the file at most."""
@@ -276,29 +280,6 @@ class Sessions:
         self._snapshots.remove(*note.key)
         self._store.unfinished.drop(note)
         return was_there
-
-    def check_sent(self, request: wire.Append, uid: int) -> None:
-        """No entry names what was sent before its session was deleted (A2). Refusal.
-
-        An import may: its lines came without their artifacts.
-        """
-        gone = () if request.unowned else self.artifacts.deleted(uid, request.session_id)
-        if gone and (name := next((one for one in _named(request) if one in gone), None)):
-            raise Refusal("artifact_missing", _DELETED, name, "an artifact of the session")
-
-    async def check_there(self, request: wire.Append, ledger: Ledger) -> None:
-        """No session begins with an entry that names what is not there (A2). Refusal.
-
-        A daemon that was killed knows of no delete any more. In a session that goes on somebody may
-        name again what was lost to damage.
-        """
-        if request.unowned or ledger.is_begun:
-            return
-        key = ledger.uid, ledger.session_id
-        for name in set(_named(request, has_attached=False)):
-            there = partial(self.artifacts.exists, *key, bytes.fromhex(name))
-            if not await self.thread.run(there):
-                raise Refusal("artifact_missing", _DELETED, name, "an artifact of the session")
 
     async def create(self, uid: int, session_id: str, made: Forked, source: Source) -> bool:
         """A new session, all its lines or none, durable at once. False: there is one.
@@ -387,12 +368,14 @@ class Sessions:
                 ledgers.lost(key, "agent_lost" if owner.boot_id == self._boot else "host_restart")
 
 
-def _named(request: wire.Append, *, has_attached: bool = True) -> Iterator[str]:
-    """Artifacts that its entries name; has_attached: also what an application itself describes."""
-    for entry in request.entries:
-        with suppress(ValueError, RecursionError):  # no JSON: refused as such
-            kind = entry.type if has_attached or entry.type != "turn_submitted" else ""
-            yield from (name for name, _ in artifacts_of(kind, json.loads(entry.payload)))
+def _leapt(leaps: list[Leap], pending: list[Pending], after: int, last: int) -> list[Break]:
+    """What the session has leapt over between lines that are pending: its file says so later."""
+    first = pending[0].seq if pending else last
+    return [
+        Break(0, max(leap.first_seq, after + 1), leap.last_seq, "missing")
+        for leap in leaps
+        if first < leap.first_seq and after < leap.last_seq < last
+    ]
 
 
 def wall_ms() -> int:

@@ -42,7 +42,6 @@ class State:
         self._since = time.monotonic()
         self._mended: Mended | None = None
         self._mend_seconds = 0.0
-        self._last_batch_no = 0
         self._loop_clock_ahead = 0.0
         """Loop time less time.monotonic(): a scrape's thread cannot ask the loop."""
         self.writer: Writer | None = None
@@ -53,7 +52,6 @@ class State:
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
         mended.streams.clear()
-        self._last_batch_no = mended.verdict.last_batch_no
         self._loop_clock_ahead = loop.now() - time.monotonic()
         self._mended, self._mend_seconds = mended, seconds
 
@@ -190,5 +188,5 @@ class State:
             "torn": len(verdict.torn),
             "corrupt": len(verdict.corrupt),
             "unreadable": len(verdict.unreadable),
-            "attested_missing": max(0, self._engine.attested_no - self._last_batch_no),
+            "attested_missing": self._engine.attested.missing,
         }

@@ -16,6 +16,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
+from walld.engine.attested import Attested
 from walld.engine.commit import GroupCommit, Waiter
 from walld.engine.counters import Counters
 from walld.engine.feed import Feed
@@ -53,7 +54,9 @@ class Engine:
         self.feed = Feed(self)
         self.ledgers = Ledgers(self)
         self.settling = Settling(self)
+        self.attested = Attested(self.counters)
         self.log_uuid = bytes(16)
+        self.epoch = 0
         self.disk_full = False
         self.gap_word = "dropped"
         """What missing seqs of restored streams are put down to: what the start found of damage."""
@@ -78,10 +81,6 @@ class Engine:
         self.carried_bytes = 0
         self.set_aside = 0
         """Damaged partials moved to quarantine since the start."""
-        self.attested_no = 0
-        """Highest batch a client of this log was told is synced."""
-        self.lost: list[tuple[int, str, int, int]] = []
-        """(uid, stream_id, first, last seq) acknowledged as synced and gone, some: for the log."""
 
     # --- taking in ------------------------------------------------------------------------------
 
@@ -104,8 +103,8 @@ class Engine:
             self.orphans.pop(stream.no, None)
             for first_seq, last_seq in self.damaged_seqs.pop(stream.no, ()):
                 last_seq = min(last_seq, stream.next_seq - 1, resume.synced)
-                self.count_lost(connection.uid, start.stream_id, first_seq, last_seq)
-            self.count_lost(connection.uid, start.stream_id, stream.next_seq, resume.synced)
+                self.attested.count(connection.uid, start.stream_id, first_seq, last_seq)
+            self.attested.count(connection.uid, start.stream_id, stream.next_seq, resume.synced)
             connection.dirty.add(stream)
             return
         # Released is done with, but for a turn's reply held whole, nothing of it known synced: have
@@ -122,11 +121,13 @@ class Engine:
             # its number: one that waited would be done with once a higher one began.
             kept = self.kept.facts_of(connection.uid, start.stream_id)
             if kept is not None and (connection.uid, start.stream_id) not in self.registry.by_key:
-                self.count_lost(connection.uid, start.stream_id, kept.held_seq + 1, resume.synced)
+                self.attested.count(
+                    connection.uid, start.stream_id, kept.held_seq + 1, resume.synced
+                )
                 self.rules.revive(connection, start, kept).attested(resume.synced)
             else:
                 if not resume.released:
-                    self.count_lost(connection.uid, start.stream_id, 0, resume.synced)
+                    self.attested.count(connection.uid, start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)
                 begun = producer.streams.get(start.stream)
                 if begun is not None:
@@ -151,13 +152,6 @@ class Engine:
         if stream.owner is not connection.process:
             self.registry.own(stream, connection.process)
             self.orphans.pop(stream.no, None)
-
-    def count_lost(self, uid: int, stream_id: str, first_seq: int, last_seq: int) -> None:
-        """A client was told that these are synced, and they are not here."""
-        if last_seq >= first_seq:
-            self.counters.lost_acked += last_seq - first_seq + 1
-            if len(self.lost) < limits.LOST_LINES_MAX:
-                self.lost.append((uid, stream_id, first_seq, last_seq))
 
     def drain(self, connection: Connection, drain: wire.Drain) -> None:
         """An agent asks to be told when all it sent is at a level."""
@@ -204,10 +198,6 @@ class Engine:
         self._flush_waiters.append(Waiter(level, tell, streams))
         self.commit.offered(now)
         self.commit.hurry_flush()
-
-    def attest(self, synced_no: int) -> None:
-        """A returning client was told that batches up to `synced_no` are synced."""
-        self.attested_no = max(self.attested_no, synced_no)
 
     # --- writing --------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from walld.sessions.state import SessionState
 
 __all__ = [
+    "check_id",
     "entry_event",
     "event_line",
     "events_of",
@@ -111,6 +112,14 @@ def line_event(line: bytes) -> Event:
 def events_of(lines: Iterable[bytes]) -> list[Event]:
     """Lines as events. FormatError."""
     return [line_event(line) for line in lines]
+
+
+def check_id(name: str, ident: str) -> None:
+    """Of an entry or a session, as a request names it. Refusal."""
+    length = len(ident.encode("utf-8", "surrogatepass"))
+    if not 1 <= length <= limits.ID_BYTES_MAX:
+        text = f"{name} is empty or too long"
+        raise Refusal("id_length", text, f"{length} bytes", f"1..{limits.ID_BYTES_MAX}")
 
 
 def free_id(state: SessionState, wanted: str) -> str:

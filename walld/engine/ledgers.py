@@ -29,6 +29,7 @@ from walld.engine.stream import Stream
 from walld.errors import Refusal
 from walld.ledger.line import chain_of, header_line
 from walld.ledger.pending import LEAPT, Pending
+from walld.ledger.repaired import Leap
 from walld.sessions.state import SessionState
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -36,7 +37,6 @@ from walld.wal.layout import Flag
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.peer import Process
-    from walld.ledger.repaired import Leap
     from walld.sessions.events import Event
 
 __all__ = ["LINE_KIND", "Ledger", "Ledgers", "LostTurn"]
@@ -211,6 +211,18 @@ class Ledgers:
                 if not unowned or kind in _TURN_ENDS:
                     self._advance(ledger, turn_id, kind, process)
         return placed
+
+    def leap(self, ledger: Ledger, last_seq: int) -> None:
+        """Up to there its lines are lost: the next one stands behind them, in a stream of its own.
+
+        Its meta says so: no later start may take the hole before it for a torn place (H3).
+        """
+        assert ledger.state is not None
+        unread = [] if ledger.fear is None else ledger.fear.unread
+        ledger.fear = Leap(ledger.state.last_seq + 1, last_seq, unread)
+        if ledger.stream is not None:
+            ledger.closing.append(ledger.stream)
+            ledger.stream = None
 
     def _check_room(self, ledger: Ledger, entries: list[wire.NewEntry]) -> None:
         """Memory is bounded (P10); a full disk takes what ends something alone (P7)."""

@@ -14,7 +14,7 @@ Invariants
 - A2 Who sent an artifact, or a piece of one, to a session that was deleted since is told so, and no
   entry names it there until it was sent again: an upload is never ended behind the delete that it
   began before, nor is an entry without its artifact. Known as long as this process lives; behind a
-  kill no session is begun by an entry whose artifact is not there (`Sessions.check_there`).
+  kill no session is begun by an entry whose artifact is not there (`ArtifactRequests.check_there`).
 """
 
 from __future__ import annotations

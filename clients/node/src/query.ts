@@ -13,13 +13,14 @@ import { connect, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { after } from "./after.ts";
-import { Refused, Unavailable } from "./errors.ts";
+import { Refused, Unavailable, isPassing } from "./errors.ts";
 import { BACKOFF_MS_MIN, TIMEOUT_MS } from "./limits.ts";
 import { CLIENT_NAME, PRODUCER } from "./producer.ts";
 import { Unreadable, decodeBody, type Fields } from "./wire/codec.ts";
+import { Receipts } from "./receipts.ts";
 import { takenFirst } from "./taking.ts";
 import { PROTOCOL_VERSION, Splitter, encodeFrame } from "./wire/framing.ts";
-import type { MessageName, ToQuery, WireError } from "./wire/messages.ts";
+import type { MessageName, ToQuery, WireAnswer, WireError } from "./wire/messages.ts";
 
 const TO_QUERY = ["Welcome", "Answer", "Error"] as const;
 const HELLO = {
@@ -66,6 +67,7 @@ class Late extends Unavailable {}
 export class Query implements Asks {
   private readonly locate: () => string;
   private readonly timeoutMs: number;
+  private readonly receipts = new Receipts();
   private current: Conversation | undefined;
   private opening: Promise<Conversation> | undefined;
   /** The latest limit of those who wait for `opening`. */
@@ -141,7 +143,8 @@ export class Query implements Asks {
     for (;;) {
       try {
         this.path = this.locate();
-        this.current = await Conversation.begin(this.path, () => this.openUntil);
+        this.current = await Conversation.begin(this.path, () => this.openUntil, this.receipts);
+        this.receipts.connected();
         this.wasThere = true;
         return this.current;
       } catch (error) {
@@ -167,12 +170,16 @@ export async function knock(path: string, withinMs: number): Promise<void> {
 }
 
 interface Asked {
+  sessionId: unknown;
   chunks: Uint8Array[];
   resolve: (answer: Uint8Array) => void;
   reject: (error: Error) => void;
 }
 
-/** One query connection, from Hello to its end. */
+/**
+ * One query connection, from Hello to its end. What was told of a session is shown here once, before anything
+ * is asked about it.
+ */
 class Conversation {
   /** Nothing more is asked here. */
   isOver = false;
@@ -180,9 +187,13 @@ class Conversation {
   private readonly socket: Socket;
   private readonly splitter = new Splitter();
   private readonly asked = new Map<number, Asked>();
+  private readonly receipts: Receipts;
+  /** By its id, whose receipt was shown. */
+  private readonly shown = new Map<number, string>();
   private nextId = 1;
 
-  private constructor(path: string) {
+  private constructor(path: string, receipts: Receipts) {
+    this.receipts = receipts;
     this.socket = connect({ path });
     this.socket.unref();
   }
@@ -191,9 +202,9 @@ class Conversation {
    * Connect and wait for Welcome, until a time that may move while it is waited for. It is asked for once the
    * Hello is sent: the kernel connects at once or not at all, however late a busy program hears of it.
    */
-  static begin(path: string, until: () => number): Promise<Conversation> {
+  static begin(path: string, until: () => number, receipts = new Receipts()): Promise<Conversation> {
     return new Promise((resolve, reject) => {
-      const made = new Conversation(path);
+      const made = new Conversation(path, receipts);
       let timer: NodeJS.Timeout | undefined;
       const end = (error: Error): void => {
         clearTimeout(timer);
@@ -238,6 +249,7 @@ class Conversation {
         reject(new Late(`no answer from walld within ${timeoutMs} ms`));
       });
       this.asked.set(id, {
+        sessionId: fields["session_id"],
         chunks: [],
         resolve: (answer) => {
           clearTimeout(timer);
@@ -248,8 +260,17 @@ class Conversation {
           reject(error);
         },
       });
+      this.show(fields["session_id"]);
       this.socket.write(frame);
     });
+  }
+
+  private show(sessionId: unknown): void {
+    const receipt = typeof sessionId === "string" ? this.receipts.toShow(sessionId) : undefined;
+    if (receipt === undefined) return;
+    this.shown.set(this.nextId, sessionId as string);
+    this.socket.write(encodeFrame("Attest", { id: this.nextId, session_id: sessionId, receipt }));
+    this.nextId += 1;
   }
 
   close(): void {
@@ -269,9 +290,9 @@ class Conversation {
       for (const body of this.splitter.feed(received)) {
         const word = decodeBody(body, TO_QUERY) as unknown as ToQuery;
         if (word.is === "Welcome") welcomed();
-        else if (word.is === "Answer") this.answered(word.id, word.chunk, word.last);
+        else if (word.is === "Answer") this.answered(word);
         else if (word.id === 0) end(errorOf(word));
-        else this.take(word.id)?.reject(errorOf(word));
+        else this.refused(word);
       }
     } catch (error) {
       if (!(error instanceof Unreadable)) throw error;
@@ -279,12 +300,20 @@ class Conversation {
     }
   }
 
-  private answered(id: number, chunk: Uint8Array, isLast: boolean): void {
+  private answered({ id, chunk, last, receipt }: WireAnswer): void {
     this.asked.get(id)?.chunks.push(chunk);
-    if (isLast) {
-      const one = this.take(id);
-      one?.resolve(one.chunks.length === 1 ? chunk : Buffer.concat(one.chunks));
-    }
+    if (!last) return;
+    this.shown.delete(id);
+    const one = this.take(id);
+    if (receipt.length > 0 && typeof one?.sessionId === "string") this.receipts.keep(one.sessionId, receipt);
+    one?.resolve(one.chunks.length === 1 ? chunk : Buffer.concat(one.chunks));
+  }
+
+  private refused(word: WireError): void {
+    const sessionId = this.shown.get(word.id);
+    this.shown.delete(word.id);
+    if (sessionId !== undefined && isPassing(errorOf(word))) this.receipts.notSeen(sessionId);
+    this.take(word.id)?.reject(errorOf(word));
   }
 
   private take(id: number): Asked | undefined {

@@ -1,7 +1,7 @@
 /** Sessions on a real daemon: what is submitted survives, what is appended is read back in order. */
 
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readdirSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 
@@ -57,6 +57,40 @@ test("what was submitted is there after SIGKILL of the daemon", async (t) => {
   const messages = (await client.session("kept").messages())!;
   assert.equal(messages[0]!["content"], "remember me");
   assert.equal((await client.session("kept").turn(turn.turnId)).state, "submitted");
+});
+
+test("what a daemon had said is synced and the next one does not have is a break of its session", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client();
+  const session = client.session("q");
+  const whole = client.session("lost whole");
+  for (const n of [0, 1, 2]) await session.submit(`hi ${n}`, { messageId: `m${n}` });
+  const wal = join(daemon.data, "wal");
+  const segment = join(wal, readdirSync(wal).sort().at(-1)!);
+  const before = statSync(segment).size;
+  await Promise.all([
+    session.submit("the last", { messageId: "m3" }),
+    whole.append("note", {}, { synced: true }),
+  ]);
+  await daemon.kill();
+  truncateSync(segment, before);
+  await daemon.start();
+  const [events, state, wholeEvents] = await Promise.all([
+    session.events(),
+    session.state() as Promise<{ last_seq: number }>,
+    whole.events(),
+  ]);
+  assert.deepEqual(events.map((one) => [one["type"], one["seq"]]), [
+    ["turn_submitted", 1],
+    ["turn_submitted", 2],
+    ["turn_submitted", 3],
+    ["lost", 5],
+  ]);
+  assert.deepEqual(events.at(-1)!["payload"], { first_seq: 4, last_seq: 4 });
+  assert.equal(state.last_seq, 5);
+  assert.deepEqual(wholeEvents.map((one) => [one["type"], one["seq"]]), [["lost", 2]]);
+  const status = (await client.status()) as { lost_acked: number };
+  assert.equal(status.lost_acked, 2);
 });
 
 test("entries: in order, once where asked, all or none", async () => {

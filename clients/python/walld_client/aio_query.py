@@ -20,6 +20,7 @@ from walld_client import process
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.query import unreachable
+from walld_client.receipts import Receipts
 from walld_client.requests import Conversation, Recovering
 
 __all__ = ["AsyncQuery"]
@@ -36,7 +37,8 @@ class AsyncQuery:
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._socket: socket.socket | None = None
-        self._conversation = Conversation()
+        self._receipts = Receipts()
+        self._conversation = Conversation(self._receipts)
         self._was_there = False
         process.register(self)
 
@@ -129,7 +131,7 @@ class AsyncQuery:
 
     async def _greet(self, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = await self._connected(loop)
-        self._conversation = Conversation()
+        self._conversation = Conversation(self._receipts)
         with suppress(_Stale):  # who is not let in is told why before: that is read next
             await self._send(loop, self._conversation.hello())
         while self._conversation.welcome is None:

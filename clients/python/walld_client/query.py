@@ -21,6 +21,7 @@ import msgspec
 from walld_client import process
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
+from walld_client.receipts import Receipts
 from walld_client.requests import Conversation, Late, Recovering
 
 __all__ = ["Query", "unreachable"]
@@ -37,6 +38,7 @@ class Query:
         "_conversation",
         "_lock",
         "_patience",
+        "_receipts",
         "_socket",
         "_timeout",
         "_was_there",
@@ -48,7 +50,8 @@ class Query:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._conversation = Conversation()
+        self._receipts = Receipts()
+        self._conversation = Conversation(self._receipts)
         self._patience = timeout
         self._was_there = False
         process.register(self)
@@ -155,7 +158,7 @@ class Query:
         connection = self._connected(deadline)
         self._socket = connection
         self._wait_at_most(_left(deadline))
-        self._conversation = Conversation()
+        self._conversation = Conversation(self._receipts)
         with suppress(_Stale):  # who is not let in is told why before: that is read next
             self._send(self._conversation.hello())
         while self._conversation.welcome is None:

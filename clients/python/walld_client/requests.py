@@ -12,12 +12,15 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 from walld_client import process
 from walld_client.errors import Refused, Unavailable
+from walld_client.receipts import Receipts
 from walld_client.version import CLIENT_NAME
 from walld_client.wire import framing
 from walld_client.wire.messages import (
     OF_ITS_SESSION,
     OF_THIS_MOMENT,
     Answer,
+    Attest,
+    Delete,
     Error,
     Hello,
     Placed,
@@ -71,14 +74,30 @@ class Late(Unavailable):
 
 
 class Conversation:
-    """One query connection, from Hello to its end. One request at a time."""
+    """One query connection, from Hello to its end. One request at a time.
 
-    __slots__ = ("_chunks", "_id", "_rest", "said", "welcome")
+    What was told of a session is shown here once, before anything is asked about it.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "_chunks",
+        "_deletes",
+        "_id",
+        "_receipts",
+        "_rest",
+        "_session_id",
+        "said",
+        "welcome",
+    )
+
+    def __init__(self, receipts: Receipts | None = None) -> None:
         self._rest = b""
         self._id = 0
         self._chunks: list[bytes] = []
+        self._receipts = receipts or Receipts()
+        self._receipts.connected()
+        self._session_id: str | None = None
+        self._deletes = False
         self.welcome: Welcome | None = None
         self.said: Recovering | None = None
         """What was said last, where it was that."""
@@ -90,8 +109,11 @@ class Conversation:
         )
 
     def next_id(self) -> int:
-        """The id of the next request; what arrives for an older one is passed over."""
-        self._id += 1
+        """The id of the next request; what arrives for an older one is passed over.
+
+        The one before it is that of a receipt which goes with it.
+        """
+        self._id += 2
         self._chunks.clear()
         return self._id
 
@@ -101,7 +123,20 @@ class Conversation:
         if len(frame) > framing.FRAME_BYTES_MAX:
             text = f"this {type(made).__name__} request is {len(frame)} bytes"
             raise ValueError(f"{text}, limit {framing.FRAME_BYTES_MAX}: nothing of it was sent")
-        return frame
+        self._session_id, self._deletes = getattr(made, "session_id", None), type(made) is Delete
+        receipt = None if self._session_id is None else self._receipts.to_show(self._session_id)
+        if receipt is None or self._session_id is None:
+            return frame
+        return framing.encode(Attest(self._id - 1, self._session_id, receipt)) + frame
+
+    def _kept(self, receipt: bytes) -> None:
+        """The request is answered, with a receipt or b""."""
+        if self._session_id is None:
+            return
+        if receipt:
+            self._receipts.keep(self._session_id, receipt)
+        elif self._deletes:
+            self._receipts.forget(self._session_id)
 
     def late(self, seconds: float) -> Unavailable:
         """What to raise where no answer came in time."""
@@ -134,6 +169,9 @@ class Conversation:
         if isinstance(message, Welcome):
             self.welcome = message
         elif isinstance(message, Error):
+            is_later = message.code in (*OF_THIS_MOMENT, *OF_ITS_SESSION)
+            if is_later and message.id == self._id - 1 and self._session_id is not None:
+                self._receipts.not_seen(self._session_id)
             if message.id in (0, self._id):
                 if message.code == "recovering":
                     self.said = Recovering(_cannot_know(message))
@@ -144,6 +182,7 @@ class Conversation:
             self._chunks.append(message.chunk)
             self.said = None
             if message.last:
+                self._kept(message.receipt)
                 return b"".join(self._chunks)
         return None
 

@@ -78,7 +78,8 @@ export const TAGGED = {
   Fork: [59, "id int, session_id str, new_id str, at str? = nil, whole bool = false, seen [Seen] = []"],
   PutArtifact: [60, "id int, session_id str, sha256 bin, size int, offset int, chunk bin"],
   GetArtifact: [61, "id int, session_id str, sha256 bin, uid int? = nil"],
-  Answer: [64, "id int, chunk bin, last bool = true"],
+  Attest: [62, "id int, session_id str, receipt bin"],
+  Answer: [64, 'id int, chunk bin, last bool = true, receipt bin = ""'],
 } as const;
 
 /** Arrays without a tag, inside others. */
@@ -117,8 +118,16 @@ export type ToAgent =
 /** The daemon's words to a query client. */
 export type ToQuery =
   | { is: "Welcome"; version: number }
-  | { is: "Answer"; id: number; chunk: Uint8Array; last: boolean }
+  | WireAnswer
   | WireError;
+
+export interface WireAnswer {
+  is: "Answer";
+  id: number;
+  chunk: Uint8Array;
+  last: boolean;
+  receipt: Uint8Array;
+}
 
 export interface WireError {
   is: "Error";

@@ -1,6 +1,6 @@
 """The frames of sessions: what is asked of a ledger, and what all requests are made of.
 
-Owns: tags 54 to 61, the base of every message, `RequestId` and `Seen`. Refuses: all other frames
+Owns: tags 54 to 62, the base of every message, `RequestId` and `Seen`. Refuses: all other frames
 and the unions (`messages.py`, which gives these names out as well); I/O, framing, meaning.
 """
 
@@ -14,6 +14,7 @@ __all__ = [
     "OF_ITS_SESSION",
     "OF_THIS_MOMENT",
     "Append",
+    "Attest",
     "Delete",
     "EntryList",
     "Events",
@@ -189,6 +190,17 @@ class GetArtifact(Message, tag=61, frozen=True):
     session_id: str
     sha256: bytes
     uid: int | None = None
+
+
+class Attest(Message, tag=62, frozen=True):
+    """The last receipt that an answer about this session brought. Answer: bool, something is lost.
+
+    A client sends it once a connection, before what it asks of the session.
+    """
+
+    id: RequestId
+    session_id: str
+    receipt: bytes
 
 
 class Placed(Message, frozen=True):

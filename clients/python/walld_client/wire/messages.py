@@ -18,6 +18,7 @@ from walld_client.wire.ledger_messages import (
     OF_ITS_SESSION,
     OF_THIS_MOMENT,
     Append,
+    Attest,
     Delete,
     Events,
     Fork,
@@ -41,6 +42,7 @@ __all__ = [
     "Answer",
     "AppError",
     "Append",
+    "Attest",
     "Custom",
     "Delete",
     "Drain",
@@ -434,11 +436,15 @@ class List(Message, tag=53, frozen=True):
 
 
 class Answer(Message, tag=64, frozen=True):
-    """A piece of the answer to request `id`. The pieces joined are one msgpack value."""
+    """A piece of the answer to request `id`. The pieces joined are one msgpack value.
+
+    receipt: of an Append that is synced, for Attest: the daemon's own, opaque to a client.
+    """
 
     id: int
     chunk: bytes
     last: bool = True
+    receipt: bytes = b""
 
 
 # --- a recovered reply, as it travels -------------------------------------------------------------
@@ -539,6 +545,7 @@ FromQuery = (
     | Fork
     | PutArtifact
     | GetArtifact
+    | Attest
 )
 ToAgent = Welcome | Ack | Drained | Refused | Error
 ToQuery = Welcome | Answer | Error

@@ -1,0 +1,227 @@
+"""The last batch of a log goes without a trace, and who was told that it is synced lives (M1, M2).
+
+No header behind it says that it was there, so the log alone calls it torn, and nobody knew of it. A
+session's client does: it shows its receipt to the next daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+import walld_client
+from agents.process import MakeAgent
+from colours import Coloured, connect
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, MakeDaemon, until, walld
+from walld_client.wire import messages as wire
+from wire_peer import Peer
+
+Connected = Callable[[DaemonProcess], Coloured]
+
+
+@pytest.fixture(params=["sync", "aio"])
+def connected(request: pytest.FixtureRequest) -> Iterator[Connected]:
+    clients: list[Coloured] = []
+
+    def make(daemon: DaemonProcess) -> Coloured:
+        clients.append(connect(request.param, daemon.socket_path, timeout=PATIENCE_SECONDS))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.let_go()
+
+
+def size_of(daemon: DaemonProcess) -> int:
+    """Of the newest segment."""
+    return daemon.segments()[-1].stat().st_size
+
+
+def lose_all_behind(daemon: DaemonProcess, size: int) -> None:
+    """The daemon is killed, and its log ends there: where a batch ends, as if none had followed."""
+    daemon.kill()
+    assert size < size_of(daemon)
+    os.truncate(daemon.segments()[-1], size)
+    assert walld("fsck", daemon.data).returncode in (0, 1), "the log itself knows nothing of it"
+
+
+def told(session: Coloured) -> list[str]:
+    return [one["content"] for one in session.messages()]
+
+
+def missing(session: Coloured) -> list[tuple[int, int, str]]:
+    return [(one["first_seq"], one["last_seq"], one["why"]) for one in session.inner.breaks]
+
+
+def lost_of(daemon: DaemonProcess) -> tuple[int, int]:
+    """(events that were acknowledged and are lost, batches) as the daemon counts them."""
+    status = daemon.status()
+    return status["lost_acked"], status["start"]["attested_missing"]
+
+
+def test_what_is_lost_of_a_session_is_said_from_then_on(
+    make_daemon: MakeDaemon, connected: Connected
+) -> None:
+    daemon = make_daemon().start()
+    session = connected(daemon).session("q")
+    for number in range(3):
+        session.submit(f"hi {number}", message_id=f"m{number}")
+    size = size_of(daemon)
+    session.submit("the last", message_id="m3")
+    lose_all_behind(daemon, size)
+
+    daemon.start()
+    assert told(session) == ["hi 0", "hi 1", "hi 2"]
+    assert missing(session) == [(4, 4, "missing")]
+    assert lost_of(daemon)[0] == 1
+    assert lost_of(daemon)[1] >= 1
+    until(lambda: "session q, seqs 4 to 4" in daemon.log_text(), "a line of the log")
+    gate = session.resume_check()
+    assert (gate["status"], gate["reasons"][0]["code"]) == ("blocked", "session_damaged")
+    assert "events 4 to 4" in gate["reasons"][0]["message"]
+    said = session.events()[-1]
+    assert (said["type"], said["payload"]) == ("lost", {"first_seq": 4, "last_seq": 4})
+    session.submit("the last", message_id="m3")
+    assert told(session) == ["hi 0", "hi 1", "hi 2", "the last"]
+    assert [one["seq"] for one in session.events()] == [1, 2, 3, 5, 6]
+
+    for _ in range(2):  # whoever asks, and also where nobody is there who knew
+        assert [one["content"] for one in daemon.reader.session("q").messages() or []][-1] == (
+            "the last"
+        )
+        assert missing(session) == [(4, 4, "missing")]
+        daemon.restart()
+    assert lost_of(daemon) == (0, 0), "counted where it was found"
+    daemon.terminate()
+    assert walld("fsck", daemon.data).returncode == 2
+    assert walld("session", "repair", "q", "--data", daemon.data).returncode == 0
+    assert walld("fsck", daemon.data).returncode == 0
+
+
+def test_a_session_that_is_lost_whole_is_said(
+    make_daemon: MakeDaemon, connected: Connected
+) -> None:
+    daemon = make_daemon().start()
+    client = connected(daemon)
+    client.session("before").submit("hi", message_id="m0")
+    size = size_of(daemon)
+    session = client.session("q")
+    session.append_many([{"type": "note", "payload": {"n": n}} for n in range(5)], synced=True)
+    lose_all_behind(daemon, size)
+
+    daemon.start()
+    assert session.messages() == []
+    assert missing(session) == [(1, 5, "missing")]
+    assert session.append("note", {"n": 5}).seq == 7
+    daemon.restart()
+    assert [one["seq"] for one in session.events()] == [6, 7]
+    assert missing(session) == [(1, 5, "missing")]
+    assert told(client.session("before")) == ["hi"]
+    assert client.session("before").inner.breaks == []
+
+
+def test_a_session_that_goes_on_is_not_taken_for_lost(
+    make_daemon: MakeDaemon, connected: Connected
+) -> None:
+    daemon = make_daemon().start()
+    client, other = connected(daemon), connected(daemon)
+    kept, deleted = client.session("kept"), client.session("deleted")
+    for session in (kept, deleted):
+        session.submit("hi", message_id="m0")
+    deleted.submit("ho", message_id="m1")
+    daemon.kill()
+    daemon.start()
+    assert (told(kept), kept.inner.breaks) == (["hi"], [])
+    kept.submit("hi", message_id="m0")
+    assert [one["seq"] for one in kept.events()] == [1]
+    # What others have deleted is not lost; nor what was appended to another that is called so.
+    other.delete("deleted")
+    assert deleted.messages() is None
+    daemon.restart()
+    other.session("deleted").append("note", {})
+    assert (deleted.messages(), deleted.inner.breaks) == ([], [])
+    assert lost_of(daemon) == (0, 0)
+
+
+def test_a_deleted_session_has_lost_nothing(make_daemon: MakeDaemon, connected: Connected) -> None:
+    """Though the batch that its client names is."""
+    daemon = make_daemon().start()
+    client, other = connected(daemon), connected(daemon)
+    client.session("q").submit("hi", message_id="m0")
+    size = size_of(daemon)
+    client.session("q").submit("ho", message_id="m1")
+    client.session("own").submit("ho", message_id="m1")
+    client.delete("own")
+    lose_all_behind(daemon, size)
+    daemon.start()
+    other.delete("q")
+    other.session("q").append("note", {})
+    assert client.session("q").messages() == []
+    assert client.session("q").inner.breaks == []
+    assert client.session("own").messages() is None
+    assert lost_of(daemon)[0] == 0
+
+
+def test_a_later_daemon_finds_what_the_next_one_was_not_shown(
+    make_daemon: MakeDaemon, connected: Connected
+) -> None:
+    """Its numbers are given again meanwhile: the epoch tells them apart."""
+    daemon = make_daemon().start()
+    client, other = connected(daemon), connected(daemon)
+    session = client.session("q")
+    session.submit("hi", message_id="m0")
+    size = size_of(daemon)
+    session.submit("ho", message_id="m1")
+    lose_all_behind(daemon, size)
+    daemon.start()
+    other.session("another").submit("hi", message_id="m0")
+    assert told(session) == ["hi"]
+    assert missing(session) == [(2, 2, "missing")]
+    assert lost_of(daemon)[0] == 1
+
+
+def test_who_returns_to_the_same_daemon_attests_nothing(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """It was told so by this one: no batch of it is missing (`attested_missing`)."""
+    daemon = make_daemon().start()
+    agent = make_agent(daemon)
+    agent.do("r = client.reply('s', stream_id='z')")
+    agent.do("r.token('a'); r.drain(20, level='synced')")
+    agent.do("client._link._socket.shutdown(2)")
+    agent.do("r.token('b'); r.drain(20, level='synced')")
+    assert daemon.arrived("z", 2).text == "ab"
+    assert lost_of(daemon) == (0, 0)
+
+
+def _asked(peer: Peer, request: wire.Attest) -> object:
+    peer.send(request)
+    return peer.hear()
+
+
+def test_a_receipt_that_no_daemon_gave(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon().start()
+    walld_client.connect(daemon.socket_path).session("q").submit("hi", message_id="m0")
+    with Peer(daemon, "query") as peer:
+        log = bytes.fromhex(daemon.status()["log"])
+        for receipt, field, got in (
+            (b"", "receipt is none", "0 bytes"),
+            (log + bytes(23), "receipt is none", "39 bytes"),
+            (log + bytes(8) + b"\xff" * 16, "receipt tells of more", f"seq {2**64 - 1}"),
+        ):
+            answer = _asked(peer, wire.Attest(7, "q", receipt))
+            assert isinstance(answer, wire.Error)
+            assert (answer.code, answer.got) == ("bad_argument", got)
+            assert field in answer.message
+        epoch = daemon.status()["epoch"]
+        own = log + struct.pack(">QQQ", epoch, 2**40, 2**40)
+        assert _asked(peer, wire.Attest(9, "q", own)) == wire.Answer(9, b"\xc2")
+        of_another_log = bytes(16) + struct.pack(">QQQ", 0, 2**40, 2)
+        assert _asked(peer, wire.Attest(10, "q", of_another_log)) == wire.Answer(10, b"\xc2")
+        answer = _asked(peer, wire.Attest(8, "", log + bytes(24)))
+        assert isinstance(answer, wire.Error)
+        assert answer.code == "id_length"
+    assert lost_of(daemon)[0] == 0
+    assert [one["content"] for one in daemon.reader.session("q").messages() or []] == ["hi"]
