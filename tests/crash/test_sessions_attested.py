@@ -11,7 +11,6 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
-import walld_client
 from agents.process import MakeAgent
 from colours import Coloured, connect
 from daemon_process import PATIENCE_SECONDS, DaemonProcess, MakeDaemon, until, walld
@@ -203,7 +202,7 @@ def _asked(peer: Peer, request: wire.Attest) -> object:
 
 def test_a_receipt_that_no_daemon_gave(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon().start()
-    walld_client.connect(daemon.socket_path).session("q").submit("hi", message_id="m0")
+    daemon.reader.session("q").submit("hi", message_id="m0")
     with Peer(daemon, "query") as peer:
         log = bytes.fromhex(daemon.status()["log"])
         for receipt, field, got in (

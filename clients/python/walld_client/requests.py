@@ -86,6 +86,7 @@ class Conversation:
         "_receipts",
         "_rest",
         "_session_id",
+        "_shown_id",
         "said",
         "welcome",
     )
@@ -97,7 +98,10 @@ class Conversation:
         self._receipts = receipts or Receipts()
         self._receipts.connected()
         self._session_id: str | None = None
+        """Of the request at hand."""
         self._deletes = False
+        self._shown_id = 0
+        """Of the last receipt that went with a request."""
         self.welcome: Welcome | None = None
         self.said: Recovering | None = None
         """What was said last, where it was that."""
@@ -109,11 +113,8 @@ class Conversation:
         )
 
     def next_id(self) -> int:
-        """The id of the next request; what arrives for an older one is passed over.
-
-        The one before it is that of a receipt which goes with it.
-        """
-        self._id += 2
+        """The id of the next request; what arrives for another one is passed over."""
+        self._id = max(self._id, self._shown_id) + 1
         self._chunks.clear()
         return self._id
 
@@ -127,7 +128,8 @@ class Conversation:
         receipt = None if self._session_id is None else self._receipts.to_show(self._session_id)
         if receipt is None or self._session_id is None:
             return frame
-        return framing.encode(Attest(self._id - 1, self._session_id, receipt)) + frame
+        self._shown_id = self._id + 1
+        return framing.encode(Attest(self._shown_id, self._session_id, receipt)) + frame
 
     def _kept(self, receipt: bytes) -> None:
         """The request is answered, with a receipt or b""."""
@@ -170,7 +172,7 @@ class Conversation:
             self.welcome = message
         elif isinstance(message, Error):
             is_later = message.code in (*OF_THIS_MOMENT, *OF_ITS_SESSION)
-            if is_later and message.id == self._id - 1 and self._session_id is not None:
+            if is_later and message.id == self._shown_id and self._session_id is not None:
                 self._receipts.not_seen(self._session_id)
             if message.id in (0, self._id):
                 if message.code == "recovering":
