@@ -11,6 +11,7 @@ PYTEST ?= -q
 # Most tests wait for processes, so there are more of them at a time than cores. 0: one by one.
 WORKERS ?= 4
 SEEDS ?= 0..300
+LOOKS ?= 1
 ROUNDS ?= 5
 LAWS = $(shell grep -rl '^from hypothesis' tests --include='test_*.py')
 EVERY ?= 1
@@ -36,7 +37,7 @@ help:
 	@echo 'make check   format, lint, types, import rules, spelling'
 	@echo 'make format  rewrite the files as make check wants them'
 	@echo 'make search  what holds of any input, with inputs that are new each time; ROUNDS=n'
-	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b'
+	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b, LOOKS=n'
 	@echo 'make zoo     planted bugs, each of which make sim would find; ONLY=word for some'
 	@echo 'make fuzz    a minute of any bytes for each reader of bytes; TARGET=frames for one, frames:5000 for so many, FUZZ_SECONDS=n'
 	@echo 'make soak    one daemon for an hour, under load, with faults on; SOAK_SECONDS=86400 for a day'
@@ -105,7 +106,7 @@ search: $(VENV)/tools
 		WALLD_SEARCH=1 $(BIN)/python -m pytest -q $(LAWS) || exit 1; done
 
 sim: $(VENV)/tools
-	PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --sweep)
+	PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --looks $(LOOKS) --sweep)
 	$(if $(SEED),,PYTHONPATH=tests $(BIN)/python -m simulation.rot --every $(EVERY))
 
 zoo: $(VENV)/tools

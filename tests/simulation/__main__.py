@@ -2,7 +2,9 @@
 
     python -m simulation --seeds 0..20000      the swarm
     python -m simulation --sessions 0..300     the same seeds, all of them with sessions
-    python -m simulation --seed 1324           one, with its plan; s1324: with sessions
+    python -m simulation --seed 1324           one, with its plan; s1324: with sessions;
+                                               1324x4: with four times as many crash states
+    python -m simulation --seeds 0..300 --looks 4   the same, each as 0x4
     python -m simulation --sweep               a crash at every disk verb of a short run
     python -m simulation --pairs 10            a second one in the next life, at every pair of verbs
                                                of a shorter run (here: at each tenth pair;
@@ -73,18 +75,19 @@ def command(plan: Plan) -> str:
         kind = "power" if plan.power else "kill"
         again = f"+{plan.crash_again}" if plan.crash_again else ""
         return f"make sim SEED={plan.profile}:{plan.crash_at}{again}:{kind}"
-    name = f"{plan.seed}" if plan == Plan.of(plan.seed) else f"s{plan.seed}"
-    return f"make sim SEED={name}"
+    is_plain = replace(plan, looks=1) == Plan.of(plan.seed)
+    name = f"{plan.seed}" if is_plain else f"s{plan.seed}"
+    return f"make sim SEED={name}" + (f"x{plan.looks}" if plan.looks > 1 else "")
 
 
 def parse(seed: str) -> Plan:
-    """A seed, `s` and one with sessions, `profile:verb:kill|power` of the sweep, or
-    `profile:verb+verb:...` of the pairs.
+    """A seed, `s` and one with sessions, of both with `x4` behind it: with more crash states;
+    `profile:verb:kill|power` of the sweep, or `profile:verb+verb:...` of the pairs.
     """
-    if seed.startswith("s"):
-        return Plan.of_sessions(int(seed[1:]))
     if ":" not in seed:
-        return Plan.of(int(seed))
+        name, _, looks = seed.partition("x")
+        plan = Plan.of_sessions(int(name[1:])) if name.startswith("s") else Plan.of(int(name))
+        return replace(plan, looks=int(looks or 1))
     profile, at, kind = seed.split(":")
     number, power = list(PROFILES).index(profile), kind == "power"
     first, plus, second = at.partition("+")
@@ -120,6 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", metavar="FIRST..LAST")
     parser.add_argument("--sessions", metavar="FIRST..LAST")
     parser.add_argument("--seed", metavar="N")
+    parser.add_argument("--looks", type=int, default=1, metavar="TIMES")
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--pairs", metavar="EVERY[:FROM]")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -133,7 +137,8 @@ def main(arguments: list[str] | None = None) -> int:
     for seeds, plan_of in ((options.seeds, Plan.of), (options.sessions, Plan.of_sessions)):
         if seeds is not None:
             first, _, last = seeds.partition("..")
-            plans += map(plan_of, range(int(first), int(last)))
+            found = map(plan_of, range(int(first), int(last)))
+            plans += (replace(plan, looks=options.looks) for plan in found)
     if options.sweep:
         plans += sweep_plans()
     if options.pairs:

@@ -6,7 +6,7 @@ start that is cut short and another one find there. Refuses: what is right (`ora
 
 A world has few crashes, since each costs it a life of its daemon; but between any two disk verbs
 there is a state that a crash could leave (the crash states of ALICE, OSDI 2014). All of them must
-hold what was promised by then, so some of them are looked at: a state costs a hundredth of a world.
+hold what was promised by then, so some of them are looked at: a state costs 5 ms, a world 100.
 What is read is read by the code that reads without a daemon, which must say the same before a start
 and after it; and where a daemon was killed also if power is cut behind that start, which has made
 all that it read durable. Of a start this is what it does before a new segment is opened.
@@ -85,7 +85,7 @@ class CrashStates:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = Random(f"crash states {world.plan.seed}")
-        self._chance = self._random.choice(_CHANCES)
+        self._chance = self._random.choice(_CHANCES) * world.plan.looks
         self.seen = 0
         self._sent: dict[tuple[int, str, SimulatedSocket], list[tuple[float, int]]] = {}
         """By stream and connection: how far the kernel had it, at each look."""

@@ -64,6 +64,8 @@ class Plan:
     """Share of the disk's jobs that are done at once and told of later, not done when told."""
     asks_own: float = 0.0
     """Chance that a process asks for what it has said itself, beside a trouble."""
+    looks: int = 1
+    """So many times as many crash states are looked at."""
     clerks: int = 0
     """Processes that write sessions, beside the agents."""
     acts: int = 0

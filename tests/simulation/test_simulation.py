@@ -182,6 +182,8 @@ def test_a_command_names_its_run() -> None:
     plans = [
         Plan.of(7),
         Plan.of_sessions(7),
+        replace(Plan.of_sessions(7), looks=4),
+        replace(Plan.of(7), looks=4),
         replace(Plan.short(2, "nfs"), crash_at=9, power=True),
         replace(Plan.tiny(1, "xfs"), crash_at=9, crash_again=70),
     ]
