@@ -49,3 +49,40 @@ def test_it_takes_nothing_from_the_next_owner(
         assert [one["content"] for one in messages or []] == ["mine"]
         assert following.reader.session("late").messages() is None
         following.kill()
+
+
+def test_what_the_next_owner_found_torn_stays_so(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    """A part of the batch had come to the file server by then, its header too: it has a number."""
+    old, following = make_daemon().start(), make_daemon()
+    say(old, make_agent, "early")  # who lives, so that its segment stays
+    (segment,) = old.segments()
+    before = segment.stat().st_size
+    late = make_agent(old)
+    late.do("r = client.reply('session-late', stream_id='late')")
+    late.do("r.token('late ' * 100); r.drain(20, level='synced')")
+    old.kill()
+    late.kill()
+    written = segment.read_bytes()
+    shutil.copytree(old.data, following.data)
+    found, *_ = following.segments()
+    found.write_bytes(written[: before + 100])
+
+    following.start()
+    assert following.status()["start"]["torn"] == 1
+    held = say(following, make_agent, "held")
+    found, *_ = following.segments()
+    assert written.startswith(found.read_bytes()), "as the next owner found it"
+    found.write_bytes(written)
+    held.kill()
+    following.kill()
+    for _ in range(2):
+        assert following.cli("fsck", str(following.data)).returncode in (0, 1)
+        following.start()
+        for name in ("early", "held"):
+            reply = following.reader.recover(f"session-{name}")
+            assert reply is not None
+            assert (reply.text, reply.gaps) == ("0 1 2 ", [])
+        assert following.reader.recover("session-late") is None
+        following.kill()

@@ -15,8 +15,9 @@ from daemon_process import DaemonProcess, MakeDaemon, until
 from strace import needs_strace
 
 from walld.disk.real import RealDisk
+from walld.wal.facts import SegmentFacts
 from walld.wal.scan import ScannedBatch, SegmentScan
-from walld.wal.verdict import CORRUPT, SegmentFacts
+from walld.wal.verdict import CORRUPT
 
 PAY = (
     "t = client.session('s').submit('pay', message_id='m'); t.worker_started(); "

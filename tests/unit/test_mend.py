@@ -26,6 +26,7 @@ from walld.disk.simulated import SimulatedDisk
 from walld.engine.kept import Kept, KeptFacts
 from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
+from walld.wal.facts import SegmentFacts
 from walld.wal.files import SegmentFiles
 from walld.wal.headers import good_headers
 from walld.wal.layout import (
@@ -39,7 +40,7 @@ from walld.wal.layout import (
 )
 from walld.wal.records import Happened, encode_item, join_items
 from walld.wal.scan import LogScan
-from walld.wal.verdict import CORRUPT, RENEWED, TORN, Damage, SegmentFacts, Verdict
+from walld.wal.verdict import CORRUPT, RENEWED, TORN, Damage, Verdict
 
 START = wire.Start(1, 0, "r", "s")
 

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk
     from walld.partials.store import PartialFacts
     from walld.wal.doubtful import Claim
+    from walld.wal.facts import SegmentFacts
     from walld.wal.ranges import Range
-    from walld.wal.verdict import Damage, SegmentFacts, Verdict
+    from walld.wal.verdict import Damage, Verdict
 
 __all__ = [
     "coverage_of",

@@ -108,7 +108,8 @@ class Writer:
         self._last_id = max(last_segment_id, self._owner.epoch - 1)
         while True:
             try:
-                await self._open_segment(self._engine.sealing.written_no + 1)
+                first_batch = self._engine.sealing.written_no + 1
+                await self._open_segment(first_batch, passed=verdict.passed)
                 break
             except OSError as error:
                 self._ill(f"write of a new segment: {error.strerror or error}")
@@ -144,12 +145,16 @@ class Writer:
             if not current.is_empty:
                 await self._open_segment(self._engine.sealing.written_no + 1)
 
-    async def _open_segment(self, first_batch: int, *, again: bool = False) -> None:
+    async def _open_segment(
+        self, first_batch: int, *, again: bool = False, passed: int = 0
+    ) -> None:
         """A new segment to write to. Raises OSError; the id is used up all the same."""
         epoch = self._owner.epoch
         while True:
             segment_id = self._last_id = self._last_id + 1
-            create = partial(self._files.create, segment_id, first_batch - 1, epoch, again=again)
+            create = partial(
+                self._files.create, segment_id, first_batch - 1, epoch, again=again, passed=passed
+            )
             try:
                 await self._thread.run(create)
                 break

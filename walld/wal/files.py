@@ -73,16 +73,23 @@ class SegmentFiles:
         self._files[segment_id] = patiently(partial(self.disk.open, self.path(segment_id)))
 
     def create(
-        self, segment_id: int, prev_batch_no: int, epoch: int, *, again: bool = False
+        self,
+        segment_id: int,
+        prev_batch_no: int,
+        epoch: int,
+        *,
+        again: bool = False,
+        passed: int = 0,
     ) -> None:
         """A new segment that is nothing but its header. It is not durable before `sync`.
 
-        again: after an error. Somebody may have removed the directory of segments.
+        again: after an error. Somebody may have removed the directory of segments. passed: as in
+        SegmentHeader.
         """
         if again:
             self.disk.make_dir(WAL_DIR)
         file = self.disk.create(self.path(segment_id))
-        header = SegmentHeader(self.log_uuid, segment_id, prev_batch_no, epoch, again)
+        header = SegmentHeader(self.log_uuid, segment_id, prev_batch_no, epoch, again, passed)
         try:
             self._write_all(file, pack_segment_header(header), 0)
         except OSError:

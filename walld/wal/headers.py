@@ -7,7 +7,8 @@ An owner looks at the epoch behind each write, so it acknowledges nothing of wha
 late; but the bytes are there, in a segment that the next owner had read before: from a machine that
 was suspended, whose kernel writes back to the file server what was in its page cache. They have
 the numbers that the next owner has given meanwhile. So a batch counts up to where the next owner
-began: `prev_batch_no` of its first segment, which is above all that it found or could not read.
+began: `prev_batch_no` of its first segment, which is above all that it found or could not read;
+less what it found torn there, and has called so.
 """
 
 from __future__ import annotations
@@ -61,5 +62,5 @@ def counted(headers: Iterable[SegmentHeader]) -> dict[int, int]:
             epoch, epoch_most = header.epoch, most
         found[header.segment_id] = epoch_most
         if not header.again:
-            most = min(most, header.prev_batch_no)
+            most = min(most, header.prev_batch_no - header.passed)
     return found

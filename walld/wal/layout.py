@@ -141,6 +141,8 @@ class SegmentHeader(NamedTuple):
     segments (a rewritten batch: also there).
     again: begun because a write or a sync had failed: what was not synced of older segments is
     written here again, so nothing of it need be there.
+    passed: so many numbers up to prev_batch_no were torn when its owner began. What is there of
+    them later came too late, and does not count.
     """
 
     log_uuid: bytes
@@ -148,6 +150,7 @@ class SegmentHeader(NamedTuple):
     prev_batch_no: int
     epoch: int
     again: bool = False
+    passed: int = 0
 
 
 class BatchHeader(NamedTuple):
@@ -239,7 +242,7 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
         header.segment_id,
         header.prev_batch_no,
         header.epoch,
-        0,
+        header.passed,
     )
     return fixed + _crc.pack(crc32(fixed))
 
@@ -251,12 +254,12 @@ def unpack_segment_header(data: bytes) -> SegmentHeader | None:
     fixed = bytes(data[: _segment.size])
     if crc32(fixed) != _crc.unpack_from(data, _segment.size)[0]:
         return None
-    magic, version, flags, size, log_uuid, segment_id, prev, epoch, _ = _segment.unpack(fixed)
+    magic, version, flags, size, log_uuid, segment_id, prev, epoch, passed = _segment.unpack(fixed)
     if magic != SEGMENT_MAGIC or version != SEGMENT_VERSION or size != SEGMENT_HEADER_BYTES:
         return None
     if prev > BATCH_NO_MAX:
         return None
-    return SegmentHeader(log_uuid, segment_id, prev, epoch, bool(flags & _AGAIN))
+    return SegmentHeader(log_uuid, segment_id, prev, epoch, bool(flags & _AGAIN), passed)
 
 
 def segment_version(data: bytes) -> int | None:

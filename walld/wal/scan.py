@@ -21,6 +21,7 @@ from zlib import crc32
 
 from walld import limits
 from walld.wal import ranges
+from walld.wal.facts import Hole, SegmentFacts
 from walld.wal.headers import counted, good_headers
 from walld.wal.layout import (
     BATCH_ALIGNMENT,
@@ -45,13 +46,13 @@ from walld.wal.layout import (
     unpack_directory,
     unpack_segment_header,
 )
-from walld.wal.verdict import Hole, SegmentFacts, Verdict, judge
+from walld.wal.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from walld.disk.base import Disk, File
-    from walld.wal.verdict import Reason
+    from walld.wal.facts import Reason
 
 __all__ = [
     "LogScan",

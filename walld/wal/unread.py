@@ -20,8 +20,8 @@ from walld.wal.layout import BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES, Settled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from walld.wal.facts import Hole, Reason, SegmentFacts
     from walld.wal.ranges import Range
-    from walld.wal.verdict import Hole, Reason, SegmentFacts
 
 __all__ = ["KEPT", "READ", "UNREAD", "Awaited", "base_no", "evident_no", "left", "start_no"]
 

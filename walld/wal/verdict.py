@@ -1,6 +1,6 @@
 """What a scan found, judged: torn is expected, corrupt is not (FORMAT.md, "Verdicts").
 
-Owns: the facts of a scanned segment, and the rule that tells torn from corrupt. Refuses: files, and
+Owns: the rule that tells torn from corrupt. Refuses: the facts (`facts.py`, `scan.py`), files, and
 what is done about it (renaming, quarantine, reports are the daemon's).
 
 The rule. W is the highest batch known to have been synced: batch headers carry it, and LOCK names
@@ -22,17 +22,18 @@ Invariants
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from walld import limits
 from walld.wal import ranges
+from walld.wal.facts import Hole, SegmentFacts
 from walld.wal.layout import BATCH_HEADER_BYTES, Settled
 from walld.wal.unread import KEPT, READ, UNREAD, Awaited, base_no, evident_no, start_no
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from walld.wal.layout import SegmentHeader
+    from walld.wal.facts import Reason
     from walld.wal.ranges import Range
 
 __all__ = [
@@ -41,26 +42,10 @@ __all__ = [
     "RENEWED",
     "TORN",
     "Damage",
-    "Hole",
-    "Reason",
-    "SegmentFacts",
     "Verdict",
     "judge",
 ]
 
-Reason = Literal[
-    "residue",  # a segment shorter than its header
-    "segment header",  # its CRC does not match
-    "header",  # no batch header where one had to be, up to the next that verifies
-    "empty",  # the same, of so few bytes between two batches that no record stood there
-    "payload",  # a good header, a payload that does not match it
-    "short",  # a good header, a payload that runs past the end of the file
-    "unreadable",  # the kernel gave an error three times
-    "version",  # a whole segment header of a version this walld does not read
-    "foreign",  # a segment of another log, or under another segment's name
-    "missing",  # numbers that stand in no segment and no hole
-    "fenced",  # what an owner wrote that had been replaced: its numbers are the next one's
-]
 TORN, CORRUPT, STRANDED, RENEWED, LEAPT = 1, 2, 3, 4, 5
 """Verdicts of `layout.Settled` rows."""
 SEGMENT_BATCHES_BITS = 20
@@ -71,43 +56,6 @@ _LEAP_NO_MAX = 1 << 39
 assert (limits.SEGMENT_BYTES_MAX + limits.BATCH_BYTES_MAX) >> SEGMENT_BATCHES_BITS < (
     BATCH_HEADER_BYTES
 )
-
-
-@dataclass(slots=True)
-class Hole:
-    """Bytes of a segment that no batch was read from.
-
-    batch_no: 0 where the header is lost too. previous_no, next_no: numbers of the nearest batch
-    headers before and behind it in the segment, 0 where there is none.
-    """
-
-    offset: int
-    length: int
-    batch_no: int
-    reason: Reason
-    previous_no: int = 0
-    next_no: int = 0
-
-
-@dataclass(slots=True)
-class SegmentFacts:
-    """What was found in one segment. `numbers`: its good batches (a set of `ranges`).
-
-    synced_no: the highest in any good batch header. last_no: the highest batch number in one.
-    """
-
-    segment_id: int
-    size: int = 0
-    header: SegmentHeader | None = None
-    numbers: list[Range] = field(default_factory=list)
-    holes: list[Hole] = field(default_factory=list)
-    settled: list[Settled] = field(default_factory=list)
-    apart: list[tuple[int, int, int]] = field(default_factory=list)
-    """(batch_no, offset, kind) of good batches without records of streams: no scan gives them. A
-    kind that this version does not know counts as good."""
-    synced_no: int = 0
-    first_no: int = 0
-    last_no: int = 0
 
 
 class Damage(NamedTuple):
@@ -161,6 +109,15 @@ class Verdict:
     def reserved_no(self) -> int:
         """The next number is one more."""
         return self.leap.last_no if self.leap is not None else self.last_batch_no
+
+    @property
+    def passed(self) -> int:
+        """So many numbers before the next one were torn: no batch of theirs was read."""
+        last_no = self.reserved_no
+        for item in sorted(self.torn, key=lambda one: one.last_no, reverse=True):
+            if item.last_no == last_no:
+                last_no = item.first_no - 1
+        return self.reserved_no - last_no
 
     def synced_up_to(self, number: int) -> int:
         """The highest batch that is known to have been synced with or before a later one.
