@@ -267,6 +267,26 @@ def test_a_segment_that_nothing_can_read_is_kept_and_proves_nothing(
         daemon.reader.recover("s")
 
 
+def test_with_lock_and_all_segments_gone_nobody_says_clean(
+    make_daemon: MakeDaemon, make_agent: MakeAgent
+) -> None:
+    """That a daemon has been here its reserve says, if nothing else does."""
+    daemon = make_daemon().start()
+    said(daemon, make_agent(daemon), "was here")
+    (daemon.data / "LOCK").unlink()
+    for segment in daemon.segments():
+        segment.unlink()
+    looked = daemon.cli("fsck", str(daemon.data))
+    assert (looked.returncode, b"LOCK, which would tell of one, is lost" in looked.stdout) == (
+        2,
+        True,
+    )
+    assert daemon.cli("recover", "s", "--data", str(daemon.data)).returncode == 1
+    daemon.start()
+    with pytest.raises(Unavailable):
+        daemon.reader.recover("s")
+
+
 def test_names_that_are_no_segments_keep_no_daemon_from_starting(
     make_daemon: MakeDaemon, make_agent: MakeAgent
 ) -> None:

@@ -21,7 +21,7 @@ from walld.cli.log_lines import LogLines
 from walld.cli.session_damage import sessions_told
 from walld.cli.session_survey import SessionFound
 from walld.cli.show import as_json
-from walld.daemon.damage import dirs_gone, log_is_gone
+from walld.daemon.damage import dirs_gone, log_is_gone, log_may_be_gone
 from walld.disk.base import Disk
 from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
@@ -138,6 +138,9 @@ def inspect(disk: Disk, directory: str) -> Report:
     worst.append(_WORDS.index(lock.verdict))
     if log_is_gone(disk, lock.log_uuid, had_log=lock.had_log):
         report.notes.append(f"{WAL_DIR}/ holds no log, and there was one: a new one would begin")
+        worst.append(CORRUPT)
+    elif lock.trouble is not None and lock.unread is None and log_may_be_gone(disk):
+        report.notes.append(f"{WAL_DIR}/ holds no log, and LOCK, which would tell of one, is lost")
         worst.append(CORRUPT)
     for name in dirs_gone(disk, had_dirs=lock.had_dirs):
         report.notes.append(f"{name}/ is gone, and was there: whatever stood in it is lost")
