@@ -117,4 +117,20 @@ MUTANTS = (
         "N1",
         "s2",
     ),
+    Mutant(
+        "sessions: a receipt is believed where the start has found its batch",
+        DAEMON + "receipts.py",
+        "        if not told_by_another or receipt.batch_no <= engine.attested.found_no:\n",
+        "        if not told_by_another:\n",
+        "M1",
+        "s4",
+    ),
+    Mutant(
+        "sessions: a receipt of this daemon's own is believed to be another's",
+        DAEMON + "receipts.py",
+        "receipt.epoch != engine.epoch\n",
+        "receipt.epoch >= 0\n",
+        "M1",
+        "s4",
+    ),
 )
