@@ -130,9 +130,9 @@ LEDGER_LINE_BYTES_MAX: Final = 1 * MIB
 LEDGER_DEPTH_MAX: Final = 200
 """Lists and objects in each other in a payload: every view must be able to tell it again."""
 LEDGER_ENTRIES_MAX: Final = 1000
-LEDGER_LOST_MAX: Final = 131_072
-"""Lines of a session that one receipt may say are lost: more do not fit the end of a log."""
 """Entries of one request: all are taken in one step, and agents are read behind it."""
+LEDGER_LOST_MAX: Final = 1000
+"""Seqs that are left out for one receipt, as many as a request may append."""
 CHECKPOINT_BYTES: Final = 64 * KIB
 """So many bytes of a session's lines wait for its file at most, and not longer than: """
 CHECKPOINT_SECONDS: Final = 60.0

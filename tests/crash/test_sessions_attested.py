@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -75,13 +76,15 @@ def test_what_is_lost_of_a_session_is_said_from_then_on(
     assert told(session) == ["hi 0", "hi 1", "hi 2"]
     assert missing(session) == [(4, 4, "missing")]
     assert lost_of(daemon)[0] == 1
-    assert lost_of(daemon)[1] >= 1
     until(lambda: "session q, seqs 4 to 4" in daemon.log_text(), "a line of the log")
     gate = session.resume_check()
     assert (gate["status"], gate["reasons"][0]["code"]) == ("blocked", "session_damaged")
     assert "events 4 to 4" in gate["reasons"][0]["message"]
     said = session.events()[-1]
-    assert (said["type"], said["payload"]) == ("lost", {"first_seq": 4, "last_seq": 4})
+    assert (said["type"], said["payload"]) == (
+        "lost",
+        {"first_seq": 4, "last_seq": 4, "told_seq": 4},
+    )
     session.submit("the last", message_id="m3")
     assert told(session) == ["hi 0", "hi 1", "hi 2", "the last"]
     assert [one["seq"] for one in session.events()] == [1, 2, 3, 5, 6]
@@ -145,28 +148,38 @@ def test_a_session_that_goes_on_is_not_taken_for_lost(
 
 
 def test_a_deleted_session_has_lost_nothing(make_daemon: MakeDaemon, connected: Connected) -> None:
-    """Though the batch that its client names is."""
+    """Whoever deleted it, before the loss or behind it, this daemon knowing of that or another."""
     daemon = make_daemon().start()
     client, other = connected(daemon), connected(daemon)
-    client.session("q").submit("hi", message_id="m0")
-    size = size_of(daemon)
-    client.session("q").submit("ho", message_id="m1")
-    client.session("own").submit("ho", message_id="m1")
+    for name in ("before", "begun anew", "own", "behind"):
+        client.session(name).submit("hi", message_id="m0")
+        client.session(name).submit("ho", message_id="m1")
+    other.delete("before")
+    other.delete("begun anew")
+    other.session("begun anew").append("note", {})
     client.delete("own")
+    daemon.restart()  # its file has what is told of `begun anew`
+    client.session("another").submit("hey", message_id="m9")
+    size = size_of(daemon)
+    client.session("another").submit("hi", message_id="m0")
     lose_all_behind(daemon, size)
     daemon.start()
-    other.delete("q")
-    other.session("q").append("note", {})
-    assert client.session("q").messages() == []
-    assert client.session("q").inner.breaks == []
-    assert client.session("own").messages() is None
-    assert lost_of(daemon)[0] == 0
+    other.delete("behind")
+    daemon.restart()
+    for name, messages in (("before", None), ("begun anew", []), ("own", None), ("behind", None)):
+        session = client.session(name)
+        assert (session.messages(), session.inner.breaks) == (messages, []), name
+    assert lost_of(daemon) == (0, 0)
+    assert told(another := client.session("another")) == ["hey"]
+    assert missing(another) == [(2, 2, "missing")]
+    assert lost_of(daemon) == (1, 0)
 
 
+@pytest.mark.parametrize("meanwhile", ["nothing", "append", "killed within"])
 def test_a_later_daemon_finds_what_the_next_one_was_not_shown(
-    make_daemon: MakeDaemon, connected: Connected
+    make_daemon: MakeDaemon, connected: Connected, meanwhile: str
 ) -> None:
-    """Its numbers are given again meanwhile: the epoch tells them apart."""
+    """The numbers of batches, and the seqs, are given again by then: the line is another one."""
     daemon = make_daemon().start()
     client, other = connected(daemon), connected(daemon)
     session = client.session("q")
@@ -175,10 +188,79 @@ def test_a_later_daemon_finds_what_the_next_one_was_not_shown(
     session.submit("ho", message_id="m1")
     lose_all_behind(daemon, size)
     daemon.start()
-    other.session("another").submit("hi", message_id="m0")
+    others = [] if meanwhile == "nothing" else ["of another"]
+    if others:
+        other.session("q").submit("of another", message_id="m2")
+    if meanwhile == "killed within":  # what was said of it is lost as well
+        size = size_of(daemon)
+        assert told(session) == ["hi", "of another"]
+        assert missing(session) == [(3, 3, "missing")]
+        until(lambda: size_of(daemon) > size, "what was said")
+        lose_all_behind(daemon, size)
+        daemon.start()
+    daemon.restart()
+    at = 2 + len(others)
+    for lost_acked in (1, 0):
+        assert told(session) == ["hi", *others]
+        assert missing(session) == [(at, at, "missing")]
+        assert lost_of(daemon)[0] == lost_acked
+        daemon.kill()
+        daemon.start()
+        session.submit("ho", message_id="m1")
+        others.append("ho")
+
+
+def test_several_who_lost_something_are_all_told(
+    make_daemon: MakeDaemon, connected: Connected
+) -> None:
+    """What one of them lost has the seq of what another was told; each is said once."""
+    daemon = make_daemon().start()
+    clients = [connected(daemon) for _ in range(3)]
+    clients[0].session("q").submit("hi", message_id="m0")
+    size = size_of(daemon)
+    for number, client in enumerate(clients, 1):
+        client.session("q").submit(f"ho {number}", message_id=f"m{number}")
+    lose_all_behind(daemon, size)
+    daemon.start()
+    for _ in range(2):
+        for client in clients:
+            assert told(client.session("q")) == ["hi"]
+        daemon.kill()
+        daemon.start()
+    said = [one["payload"] for one in clients[0].session("q").events()[1:]]
+    assert said == [
+        {"first_seq": 2, "last_seq": 2, "told_seq": 2},
+        {"first_seq": 4, "last_seq": 4, "told_seq": 3},
+    ]
+
+
+def test_a_full_disk_says_it_later(make_daemon: MakeDaemon, connected: Connected) -> None:
+    """And keeps nobody from reading meanwhile."""
+    daemon = make_daemon().start()
+    session = connected(daemon).session("q")
+    session.submit("hi", message_id="m0")
+    size = size_of(daemon)
+    session.submit("ho", message_id="m1")
+    lose_all_behind(daemon, size)
+    daemon.inject("write:error=ENOSPC", daemon.data / "wal")
+    daemon.inject("pwrite64:error=ENOSPC:when=6+")
+    daemon.start()
+    until(lambda: daemon.status()["state"] == "disk_full" or _said(daemon), "a full disk")
+    before = time.monotonic()
+    assert told(session) == ["hi"]
+    assert session.inner.breaks == []
+    assert time.monotonic() - before < PATIENCE_SECONDS / 2
+    daemon.kill()
+    daemon.wrapper = []
+    daemon.start()
     assert told(session) == ["hi"]
     assert missing(session) == [(2, 2, "missing")]
-    assert lost_of(daemon)[0] == 1
+
+
+def _said(daemon: DaemonProcess) -> bool:
+    """Something is written, which the disk does not take."""
+    daemon.reader.session("other").append("note", {}, wait=False)
+    return False
 
 
 def test_who_returns_to_the_same_daemon_attests_nothing(
@@ -204,23 +286,24 @@ def test_a_receipt_that_no_daemon_gave(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon().start()
     daemon.reader.session("q").submit("hi", message_id="m0")
     with Peer(daemon, "query") as peer:
-        log = bytes.fromhex(daemon.status()["log"])
         for receipt, field, got in (
             (b"", "receipt is none", "0 bytes"),
-            (log + bytes(23), "receipt is none", "39 bytes"),
-            (log + bytes(8) + b"\xff" * 16, "receipt tells of more", f"seq {2**64 - 1}"),
+            (bytes(39), "receipt is none", "39 bytes"),
+            (bytes(16) + b"\xff" * 24, "receipt has a seq", f"{2**64 - 1}"),
         ):
             answer = _asked(peer, wire.Attest(7, "q", receipt))
             assert isinstance(answer, wire.Error)
             assert (answer.code, answer.got) == ("bad_argument", got)
             assert field in answer.message
-        epoch = daemon.status()["epoch"]
-        own = log + struct.pack(">QQQ", epoch, 2**40, 2**40)
-        assert _asked(peer, wire.Attest(9, "q", own)) == wire.Answer(9, b"\xc2")
-        of_another_log = bytes(16) + struct.pack(">QQQ", 0, 2**40, 2)
-        assert _asked(peer, wire.Attest(10, "q", of_another_log)) == wire.Answer(10, b"\xc2")
-        answer = _asked(peer, wire.Attest(8, "", log + bytes(24)))
+        answer = _asked(peer, wire.Attest(8, "", bytes(40)))
         assert isinstance(answer, wire.Error)
         assert answer.code == "id_length"
-    assert lost_of(daemon)[0] == 0
-    assert [one["content"] for one in daemon.reader.session("q").messages() or []] == ["hi"]
+        assert lost_of(daemon)[0] == 0
+        # Who makes one up has a session of his own with a hole in it, of a bounded length.
+        made_up = struct.pack(">QQQ16s", 1, 0, 2**53, b"")
+        assert _asked(peer, wire.Attest(9, "q", made_up)) == wire.Answer(9, b"\xc3")
+        assert _asked(peer, wire.Attest(10, "q", made_up)) == wire.Answer(10, b"\xc2")
+    assert lost_of(daemon) == (1000, 0)
+    session = daemon.reader.session("q")
+    assert [one["content"] for one in session.messages() or []] == ["hi"]
+    assert session.append("note", {}).seq == 1003

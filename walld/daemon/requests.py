@@ -249,10 +249,9 @@ class Requests:
             caller.is_deaf |= caller.gone_at is not None
         if caller.is_deaf:
             return
-        for request, (placed, last_seq) in taken:
+        for request, (placed, receipt) in taken:
             named = partial(self._sessions.named, placed=placed)
             answer = await self._outcome(caller, request, named)
-            receipt = self._sessions.receipts.of(request, last_seq)
             await self._say(caller, request.id, answer, receipt)
 
     async def _refuse(self, caller: Caller, request: wire.Append, why: wire.Error) -> None:

@@ -59,10 +59,10 @@ _WITH_DAMAGE = ("audit", "resume", "state")
 
 
 class Taken(NamedTuple):
-    """Where the entries of an append stand, and the last of their session then."""
+    """Where the entries of an append stand. receipt: for an answer that waits for a sync."""
 
     placed: list[wire.Placed]
-    last_seq: int
+    receipt: bytes
 
 
 class SessionRequests:
@@ -86,7 +86,8 @@ class SessionRequests:
         self._files = files
         self._finding = Finding(sessions, files.views)
         self._artifacts = ArtifactRequests(files, recovery)
-        self.receipts = Receipts(engine, sessions, wall_ms)
+        receipts = Receipts(engine, sessions, files.ledgers.deleted, wall_ms)
+        self._receipt_of = receipts.of
         self._wall_ms = wall_ms
         self._views: dict[int, anyio.Lock] = {}
         """By uid of the peer."""
@@ -96,7 +97,7 @@ class SessionRequests:
             wire.Sessions: self._list,
             wire.Delete: self._delete,
             wire.Fork: self._fork,
-            **self.receipts.answers,
+            **receipts.answers,
             **self._artifacts.answers,
         }
 
@@ -148,7 +149,7 @@ class SessionRequests:
             await anyio.sleep(_ROOM_PAUSE_SECONDS)  # a checkpoint is on its way, and makes room
             ledger = await self._sessions.open(uid, request.session_id, create=True)
             assert ledger is not None
-        return Taken(placed, ledger.last_seq)
+        return Taken(placed, self._receipt_of(ledger) if request.level == "synced" else b"")
 
     async def named(
         self, connection: Connection, request: wire.Append, placed: list[wire.Placed]
@@ -215,7 +216,6 @@ class SessionRequests:
                 await self._keeper.resolve_partial(uid, session, name)
             there = True
         there |= await self._sessions.delete(uid, session_id)
-        self.receipts.deleted(uid, session_id)
         if not there:
             self._sessions.check_known(session_id)
         return there

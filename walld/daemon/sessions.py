@@ -242,6 +242,7 @@ class Sessions:
         async with self._locked(key):
             self.going[key] = InterruptedError(errno.EINTR, "not done", session_id)
             ledger = self._engine.ledgers.open.pop(key, None)  # nothing is appended from here on
+            number = self._store.deleted.begin()
             self.founding.goes(key)
             log, until_no = self._engine.log_uuid.hex(), self._engine.registry.last_no
             note = Unfinished(DELETE, uid, session_id, erase=True, log=log, until_no=until_no)
@@ -256,12 +257,13 @@ class Sessions:
                 if ledger is not None:
                     self._engine.ledgers.forget(ledger, loop.now())
                 await self.until("synced")
-                was_there = await self.thread.run(partial(self._remove, note))
+                remove = partial(self._remove, note, number, is_open=ledger is not None)
+                was_there = await self.thread.run(remove)
             except OSError as error:
                 self.going[key] = error
                 raise
             del self.going[key]
-            return was_there or ledger is not None
+            return was_there
 
     def _note_delete(self, note: Unfinished, is_open: bool) -> None:
         """For the thread. A disk that is full with its reserve spent takes no note, and a delete
@@ -274,10 +276,16 @@ class Sessions:
                 if error.errno not in FULL:
                     raise
 
-    def _remove(self, note: Unfinished) -> bool:
+    def _remove(self, note: Unfinished, number: int, *, is_open: bool) -> bool:
         self.artifacts.forget(*note.key)
-        was_there = self._store.delete(*note.key)
+        was_there = self._store.delete(*note.key) or is_open
         self._snapshots.remove(*note.key)
+        if was_there:
+            try:
+                self._store.deleted.ended(number, *note.key)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
         self._store.unfinished.drop(note)
         return was_there
 
@@ -332,6 +340,10 @@ class Sessions:
     def proven(self, uid: int, session_id: str) -> int:
         """Up to which seq its file went, as far as it or its snapshot says. For the thread."""
         return self._files.proven(uid, session_id)
+
+    def wake(self) -> None:
+        """An entry of the daemon's own was taken: it is written soon."""
+        self._flusher.wake()
 
     async def until(self, level: str, now: float | None = None) -> None:
         """Wait until all that is taken now is at `level`: "taken", "written" or "synced"."""

@@ -59,6 +59,7 @@ class Finishing:
         notes = self._files.ledgers.unfinished
         try:
             await self._run(notes.sweep)
+            await self._run(self._files.ledgers.deleted.load)
             found = await self._run(lambda: list(notes.notes()))
         except OSError as error:
             _log.error("what is left of deletes and forks cannot be read: %s", error)
@@ -98,6 +99,8 @@ class Finishing:
         """For the thread. Behind it the note speaks of the log alone."""
         if note.erase:
             self._files.ledgers.delete(*note.key)
+            deleted = self._files.ledgers.deleted
+            deleted.ended(deleted.begin(), *note.key)
             self._files.ledgers.unfinished.note(msgspec.structs.replace(note, erase=False))
             name = escaped_line(note.session_id)
             _log.info("the delete of session %s of uid %d is finished", name, note.uid)

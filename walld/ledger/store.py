@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from walld.errors import SharedFile
+from walld.ledger.deleted import Deleted
 from walld.ledger.ending import claimed_seq, end_break, end_seam
 from walld.ledger.files import blocks_of, erase_kept, keep_bytes, keep_part, write_anew, write_whole
 from walld.ledger.line import chain_of, header_line, line_seq
@@ -72,6 +73,7 @@ class LedgerStore:
     def __init__(self, disk: Disk, room: Room | None = None) -> None:
         self._disk = disk
         self.unfinished = UnfinishedStore(disk, room)
+        self.deleted = Deleted(disk)
         self._failed: set[str] = set()
         """Files that are never synced again (E3)."""
 

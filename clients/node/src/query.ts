@@ -144,7 +144,6 @@ export class Query implements Asks {
       try {
         this.path = this.locate();
         this.current = await Conversation.begin(this.path, () => this.openUntil, this.receipts);
-        this.receipts.connected();
         this.wasThere = true;
         return this.current;
       } catch (error) {
@@ -188,12 +187,15 @@ class Conversation {
   private readonly splitter = new Splitter();
   private readonly asked = new Map<number, Asked>();
   private readonly receipts: Receipts;
+  /** Of whose receipts this daemon has not seen that which there was before. */
+  private readonly unshown: Set<string>;
   /** By its id, whose receipt was shown. */
   private readonly shown = new Map<number, string>();
   private nextId = 1;
 
   private constructor(path: string, receipts: Receipts) {
     this.receipts = receipts;
+    this.unshown = receipts.sessions();
     this.socket = connect({ path });
     this.socket.unref();
   }
@@ -266,9 +268,10 @@ class Conversation {
   }
 
   private show(sessionId: unknown): void {
-    const receipt = typeof sessionId === "string" ? this.receipts.toShow(sessionId) : undefined;
+    if (typeof sessionId !== "string" || !this.unshown.delete(sessionId)) return;
+    const receipt = this.receipts.of(sessionId);
     if (receipt === undefined) return;
-    this.shown.set(this.nextId, sessionId as string);
+    this.shown.set(this.nextId, sessionId);
     this.socket.write(encodeFrame("Attest", { id: this.nextId, session_id: sessionId, receipt }));
     this.nextId += 1;
   }
@@ -312,7 +315,7 @@ class Conversation {
   private refused(word: WireError): void {
     const sessionId = this.shown.get(word.id);
     this.shown.delete(word.id);
-    if (sessionId !== undefined && isPassing(errorOf(word))) this.receipts.notSeen(sessionId);
+    if (sessionId !== undefined && isPassing(errorOf(word))) this.unshown.add(sessionId);
     this.take(word.id)?.reject(errorOf(word));
   }
 

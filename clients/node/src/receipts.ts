@@ -4,46 +4,43 @@
  * Owns: the last receipt of each session. Refuses: what one says, which the daemon alone knows; when it is
  * shown (`query.ts`).
  *
- * A batch at the end of a log can go without a trace. Who was told that it is synced lives, and knows.
+ * The end of a log can go without a trace. Who was told that it is synced lives, and knows.
  */
 
 /** Of more, those that were appended to longest ago are forgotten. */
 const SESSIONS_MAX = 4096;
+/** Receipts that begin alike are of one daemon: the greater is the later. */
+const ONE_DAEMON_BYTES = 8;
 
 /** Of one client, over all its connections. */
 export class Receipts {
-  private readonly bySession = new Map<string, Uint8Array>();
-  /** Sessions whose receipt the daemon at hand did not give, and has not seen. */
-  private unshown = new Set<string>();
+  private readonly bySession = new Map<string, Buffer>();
 
-  /** To a daemon that may be another one. */
-  connected(): void {
-    this.unshown = new Set(this.bySession.keys());
-  }
-
-  /** The newest of that session, from the daemon at hand. */
-  keep(sessionId: string, receipt: Uint8Array): void {
-    this.forget(sessionId);
-    this.bySession.set(sessionId, Uint8Array.from(receipt)); // not the buffer that it came in
+  /** The newest of that session: answers may overtake each other. */
+  keep(sessionId: string, received: Uint8Array): void {
+    const before = this.bySession.get(sessionId);
+    let receipt: Buffer = Buffer.from(received); // not the buffer that it came in
+    if (before !== undefined && isOfOneDaemon(before, receipt) && before.compare(receipt) > 0) receipt = before;
+    this.bySession.delete(sessionId);
+    this.bySession.set(sessionId, receipt);
     if (this.bySession.size <= SESSIONS_MAX) return;
     for (const oldest of this.bySession.keys()) {
-      this.forget(oldest);
+      this.bySession.delete(oldest);
       return;
     }
   }
 
-  /** What the daemon at hand is to see, once, before it is asked about that session. */
-  toShow(sessionId: string): Uint8Array | undefined {
-    return this.unshown.delete(sessionId) ? this.bySession.get(sessionId) : undefined;
+  /** Undefined: nothing of it was told, or too long ago. */
+  of(sessionId: string): Uint8Array | undefined {
+    return this.bySession.get(sessionId);
   }
 
-  /** It could not be looked at: it is shown with the next request. */
-  notSeen(sessionId: string): void {
-    if (this.bySession.has(sessionId)) this.unshown.add(sessionId);
+  /** Of which there is one. */
+  sessions(): Set<string> {
+    return new Set(this.bySession.keys());
   }
+}
 
-  private forget(sessionId: string): void {
-    this.bySession.delete(sessionId);
-    this.unshown.delete(sessionId);
-  }
+function isOfOneDaemon(one: Buffer, other: Buffer): boolean {
+  return one.subarray(0, ONE_DAEMON_BYTES).equals(other.subarray(0, ONE_DAEMON_BYTES));
 }

@@ -86,7 +86,7 @@ test("what a daemon had said is synced and the next one does not have is a break
     ["turn_submitted", 3],
     ["lost", 5],
   ]);
-  assert.deepEqual(events.at(-1)!["payload"], { first_seq: 4, last_seq: 4 });
+  assert.deepEqual(events.at(-1)!["payload"], { first_seq: 4, last_seq: 4, told_seq: 4 });
   assert.equal(state.last_seq, 5);
   assert.deepEqual(wholeEvents.map((one) => [one["type"], one["seq"]]), [["lost", 2]]);
   const status = (await client.status()) as { lost_acked: number };

@@ -27,6 +27,7 @@ from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.outbox import delivered
 from walld_client.partial import PartialReply, from_recovered
+from walld_client.receipts import Receipts
 from walld_client.requests import decode_bool, decode_replies
 from walld_client.steps import Steps
 
@@ -47,7 +48,8 @@ class Client(ClientBase):
         redact: Callable[[str], str] | None,
     ) -> None:
         super().__init__(socket, data, timeout, backlog_bytes_max, redact)
-        self._query = AsyncQuery(self._locate, timeout)
+        self._receipts = Receipts()
+        self._query = AsyncQuery(self._locate, timeout, self._receipts)
         self._pool = AsyncPool(self._query, self._new_query, timeout)
 
     def reply(
@@ -153,7 +155,7 @@ class Client(ClientBase):
         return await run(self._pool, ledger_steps.after_posts(self._outbox, steps))
 
     def _new_query(self) -> AsyncQuery:
-        return AsyncQuery(self._locate, self._timeout)
+        return AsyncQuery(self._locate, self._timeout, self._receipts)
 
     async def _replies(
         self, which: str, session_id: str | None, stream_id: str | None

@@ -31,13 +31,15 @@ _READ_BYTES = 64 * 1024
 class AsyncQuery:
     """The query connection of an asyncio client, made when it is first needed and kept."""
 
-    def __init__(self, locate: Callable[[], str], timeout: float) -> None:
+    def __init__(
+        self, locate: Callable[[], str], timeout: float, receipts: Receipts | None = None
+    ) -> None:
         self._locate = locate
         self._timeout = timeout
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._socket: socket.socket | None = None
-        self._receipts = Receipts()
+        self._receipts = receipts or Receipts()
         self._conversation = Conversation(self._receipts)
         self._was_there = False
         process.register(self)

@@ -36,6 +36,7 @@ from walld_client.outbox import Outbox, delivered
 from walld_client.partial import PartialReply, from_recovered
 from walld_client.pool import Pool
 from walld_client.query import Query
+from walld_client.receipts import Receipts
 from walld_client.redacting import checked
 from walld_client.reply import Reply
 from walld_client.requests import decode_bool, decode_replies
@@ -209,7 +210,8 @@ class Client(ClientBase):
         redact: Callable[[str], str] | None,
     ) -> None:
         super().__init__(socket, data, timeout, backlog_bytes_max, redact)
-        self._query = Query(self._locate, timeout)
+        self._receipts = Receipts()
+        self._query = Query(self._locate, timeout, self._receipts)
         self._pool = Pool(self._query, self._new_query, timeout)
 
     def reply(
@@ -308,7 +310,7 @@ class Client(ClientBase):
         return run(self._pool, ledger_steps.after_posts(self._outbox, steps))
 
     def _new_query(self) -> Query:
-        return Query(self._locate, self._timeout)
+        return Query(self._locate, self._timeout, self._receipts)
 
     def _replies(
         self, which: str, session_id: str | None, stream_id: str | None

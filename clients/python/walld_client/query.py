@@ -45,12 +45,14 @@ class Query:
         "locate",
     )
 
-    def __init__(self, locate: Callable[[], str], timeout: float) -> None:
+    def __init__(
+        self, locate: Callable[[], str], timeout: float, receipts: Receipts | None = None
+    ) -> None:
         self.locate = locate
         self._timeout = timeout
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._receipts = Receipts()
+        self._receipts = receipts or Receipts()
         self._conversation = Conversation(self._receipts)
         self._patience = timeout
         self._was_there = False

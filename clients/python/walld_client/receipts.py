@@ -3,51 +3,52 @@
 Owns: the last receipt of each session. Refuses: what one says, which the daemon alone knows; when
 it is shown (`requests.py`).
 
-A batch at the end of a log can go without a trace. Who was told that it is synced lives, and knows.
+The end of a log can go without a trace. Who was told that it is synced lives, and knows.
 """
 
 from __future__ import annotations
+
+import threading
+
+from walld_client import process
 
 __all__ = ["Receipts"]
 
 _SESSIONS_MAX = 4096
 """Of more, those that were appended to longest ago are forgotten."""
+_ONE_DAEMON_BYTES = 8
+"""Receipts that begin alike are of one daemon: the greater is the later."""
 
 
 class Receipts:
-    """Of one client, over all its connections, one after another."""
+    """Of one client, over all its connections. Safe in any thread."""
 
-    __slots__ = ("_by_session", "_unshown")
+    __slots__ = ("__weakref__", "_by_session", "_lock")
 
     def __init__(self) -> None:
         self._by_session: dict[str, bytes] = {}
-        self._unshown: set[str] = set()
-        """Sessions whose receipt the daemon at hand did not give, and has not seen."""
-
-    def connected(self) -> None:
-        """To a daemon that may be another one."""
-        self._unshown = set(self._by_session)
+        self._lock = threading.Lock()
+        process.register(self)
 
     def keep(self, session_id: str, receipt: bytes) -> None:
-        """The newest of that session, from the daemon at hand."""
-        self.forget(session_id)
-        self._by_session[session_id] = receipt
-        if len(self._by_session) > _SESSIONS_MAX:
-            self.forget(next(iter(self._by_session)))
+        """The newest of that session: answers on several connections overtake each other."""
+        with self._lock:
+            before = self._by_session.pop(session_id, b"")
+            if before[:_ONE_DAEMON_BYTES] == receipt[:_ONE_DAEMON_BYTES]:
+                receipt = max(before, receipt)
+            self._by_session[session_id] = receipt
+            if len(self._by_session) > _SESSIONS_MAX:
+                del self._by_session[next(iter(self._by_session))]
 
-    def forget(self, session_id: str) -> None:
-        """It is deleted."""
-        self._by_session.pop(session_id, None)
-        self._unshown.discard(session_id)
+    def of(self, session_id: str) -> bytes | None:
+        """None: nothing of it was told, or too long ago."""
+        return self._by_session.get(session_id)
 
-    def to_show(self, session_id: str) -> bytes | None:
-        """What the daemon at hand is to see, once, before it is asked about that session."""
-        if session_id not in self._unshown:
-            return None
-        self._unshown.remove(session_id)
-        return self._by_session[session_id]
+    def sessions(self) -> set[str]:
+        """Of which there is one."""
+        with self._lock:
+            return set(self._by_session)
 
-    def not_seen(self, session_id: str) -> None:
-        """It could not be looked at: it is shown with the next request."""
-        if session_id in self._by_session:
-            self._unshown.add(session_id)
+    def forked(self) -> None:
+        """In the child of a fork: the thread that holds the lock may not be there."""
+        self._lock = threading.Lock()

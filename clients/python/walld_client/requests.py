@@ -20,7 +20,6 @@ from walld_client.wire.messages import (
     OF_THIS_MOMENT,
     Answer,
     Attest,
-    Delete,
     Error,
     Hello,
     Placed,
@@ -81,12 +80,12 @@ class Conversation:
 
     __slots__ = (
         "_chunks",
-        "_deletes",
         "_id",
         "_receipts",
         "_rest",
         "_session_id",
         "_shown_id",
+        "_unshown",
         "said",
         "welcome",
     )
@@ -96,10 +95,10 @@ class Conversation:
         self._id = 0
         self._chunks: list[bytes] = []
         self._receipts = receipts or Receipts()
-        self._receipts.connected()
+        self._unshown = self._receipts.sessions()
+        """Of whose receipts this daemon has not seen that which there was before."""
         self._session_id: str | None = None
         """Of the request at hand."""
-        self._deletes = False
         self._shown_id = 0
         """Of the last receipt that went with a request."""
         self.welcome: Welcome | None = None
@@ -124,21 +123,15 @@ class Conversation:
         if len(frame) > framing.FRAME_BYTES_MAX:
             text = f"this {type(made).__name__} request is {len(frame)} bytes"
             raise ValueError(f"{text}, limit {framing.FRAME_BYTES_MAX}: nothing of it was sent")
-        self._session_id, self._deletes = getattr(made, "session_id", None), type(made) is Delete
-        receipt = None if self._session_id is None else self._receipts.to_show(self._session_id)
-        if receipt is None or self._session_id is None:
+        self._session_id = session_id = getattr(made, "session_id", None)
+        if session_id not in self._unshown:
+            return frame
+        self._unshown.remove(session_id)
+        receipt = self._receipts.of(session_id)
+        if receipt is None:
             return frame
         self._shown_id = self._id + 1
-        return framing.encode(Attest(self._shown_id, self._session_id, receipt)) + frame
-
-    def _kept(self, receipt: bytes) -> None:
-        """The request is answered, with a receipt or b""."""
-        if self._session_id is None:
-            return
-        if receipt:
-            self._receipts.keep(self._session_id, receipt)
-        elif self._deletes:
-            self._receipts.forget(self._session_id)
+        return framing.encode(Attest(self._shown_id, session_id, receipt)) + frame
 
     def late(self, seconds: float) -> Unavailable:
         """What to raise where no answer came in time."""
@@ -173,7 +166,7 @@ class Conversation:
         elif isinstance(message, Error):
             is_later = message.code in (*OF_THIS_MOMENT, *OF_ITS_SESSION)
             if is_later and message.id == self._shown_id and self._session_id is not None:
-                self._receipts.not_seen(self._session_id)
+                self._unshown.add(self._session_id)  # it was not looked at: with the next
             if message.id in (0, self._id):
                 if message.code == "recovering":
                     self.said = Recovering(_cannot_know(message))
@@ -184,7 +177,8 @@ class Conversation:
             self._chunks.append(message.chunk)
             self.said = None
             if message.last:
-                self._kept(message.receipt)
+                if message.receipt and self._session_id is not None:
+                    self._receipts.keep(self._session_id, message.receipt)
                 return b"".join(self._chunks)
         return None
 
