@@ -120,16 +120,8 @@ MUTANTS = (
     Mutant(
         "sessions: a line that is here is not found for a receipt",
         DAEMON + "receipts.py",
-        "        if receipt.chain == ledger.chain:\n            return True\n",
-        "        if receipt.chain == ledger.chain:\n            return False\n",
-        "M1",
-        "s4",
-    ),
-    Mutant(
-        "sessions: a receipt of a session that was deleted is believed",
-        "walld/ledger/deleted.py",
-        "        return count < max(number, self._unknown)\n",
-        "        return count < min(number, self._unknown)\n",
+        "        if ledger is None or receipt.seq > ledger.last_seq:\n",
+        "        if ledger is None or receipt.seq >= ledger.last_seq:\n",
         "M1",
         "s4",
     ),
