@@ -69,8 +69,7 @@ class BytesDisk:
 
     def open(self, path: str) -> BytesFile:
         segment_id = parse_segment_name(path.rpartition("/")[2])
-        assert segment_id is not None
-        if segment_id not in self.files:
+        if segment_id is None or segment_id not in self.files:
             raise FileNotFoundError(errno.ENOENT, "planted", path)
         errors = 1_000_000 if segment_id in self.unreadable else 0
         return BytesFile(path, bytes(self.files[segment_id]), errors)

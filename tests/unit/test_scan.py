@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import struct
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -11,6 +13,7 @@ from wal_files import LOG, BytesDisk, BytesFile, LogWriter, batch_of, small_log
 from walld import limits
 from walld.disk.base import Disk, Entry
 from walld.disk.patient import PatientDisk
+from walld.disk.real import RealDisk
 from walld.wal import layout, scan
 from walld.wal.encode import BatchBuilder, settled_batches
 from walld.wal.layout import BATCH_HEADER_BYTES, BatchHeader, BatchKind, SegmentHeader, Settled
@@ -156,6 +159,21 @@ def test_a_header_across_the_edge_of_a_window_is_found(monkeypatch: pytest.Monke
         log = one_segment(b"a" * length, b"b" * 40, b"c" * 40)
         log.flip(1, 8 * 64)
         assert sorted(log.read()[0]) == [2, 3], length
+
+
+def test_a_segment_of_any_length_is_read_as_far_as_one_can_be(tmp_path: Path) -> None:
+    """A disk made it a TiB: what is behind is one hole, and no start walks over it."""
+    log = small_log()
+    path = tmp_path / "wal" / layout.segment_name(2)
+    path.parent.mkdir()
+    path.write_bytes(bytes(log.files[2]))
+    os.truncate(path, 1 << 40)
+    with RealDisk(str(tmp_path), read_only=True) as disk:
+        segment = SegmentScan(disk.open(f"wal/{path.name}"), 2, LOG)
+        assert [batch.batch_no for batch in segment] == [4, 5, 6, 7]
+    (hole,) = segment.facts.holes
+    size = len(log.files[2])
+    assert (hole.offset, hole.length, hole.reason) == (size, (1 << 40) - size, "header")
 
 
 def test_memory_is_one_window_whatever_the_length_says() -> None:

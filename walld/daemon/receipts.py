@@ -47,7 +47,7 @@ _RECEIPT = struct.Struct(f">8sQQ{CHAIN_BYTES}s")
 _SEQ_MAX = 1 << 53
 
 
-class Receipt(NamedTuple):
+class _Receipt(NamedTuple):
     """daemon: drawn by the one that gave it. deletes: how many there had been. seq, chain: of the
     last line of the session then.
     """
@@ -105,7 +105,7 @@ class Receipts:
         self._say(ledger, receipt, key)
         return True
 
-    async def _is_told(self, uid: int, session_id: str, receipt: Receipt) -> bool:
+    async def _is_told(self, uid: int, session_id: str, receipt: _Receipt) -> bool:
         """The line is here; or a break of the session tells of it."""
         ledger = await self._sessions.open(uid, session_id)
         if ledger is None or receipt.seq > ledger.last_seq:
@@ -121,7 +121,7 @@ class Receipts:
         line = next((one for one in found.lines if line_seq(one) == receipt.seq), None)
         return line is None or chain_of(line) == receipt.chain
 
-    def _say(self, ledger: Ledger, receipt: Receipt, key: str) -> None:
+    def _say(self, ledger: Ledger, receipt: _Receipt, key: str) -> None:
         """Leave out as many seqs as are known to be lost, one at least, and say so behind them."""
         first_seq = ledger.last_seq + 1
         last_seq = max(first_seq, min(receipt.seq, first_seq + limits.LEDGER_LOST_MAX - 1))
@@ -137,11 +137,11 @@ class Receipts:
         self._sessions.wake()
 
 
-def _read(data: bytes) -> Receipt:
+def _read(data: bytes) -> _Receipt:
     if len(data) != _RECEIPT.size:
         got, limit = f"{len(data)} bytes", f"{_RECEIPT.size} bytes"
         raise Refusal("bad_argument", "receipt is none that a daemon gave", got, limit)
-    receipt = Receipt(*_RECEIPT.unpack(data))
+    receipt = _Receipt(*_RECEIPT.unpack(data))
     if receipt.seq > _SEQ_MAX:
         raise Refusal("bad_argument", "receipt has a seq that no line has", receipt.seq, _SEQ_MAX)
     return receipt

@@ -66,6 +66,7 @@ __all__ = [
 
 WINDOW_BYTES = 2 * limits.BATCH_BYTES_MAX
 assert WINDOW_BYTES % BATCH_ALIGNMENT == 0
+_LENGTH_MAX = limits.SEGMENT_BYTES_MAX + limits.BATCH_BYTES_MAX
 
 _magic = BATCH_MAGIC.to_bytes(2, "little")
 
@@ -219,8 +220,12 @@ class SegmentScan:
         return header if header is not None and _header_is_possible(header) else None
 
     def _search(self, position: int) -> int:
-        """Offset of the next header that verifies, from `position` on; the size where none does."""
-        end = self.facts.size - BATCH_HEADER_BYTES
+        """Offset of the next header that verifies, from `position` on; the size where none does.
+
+        Behind the longest segment that walld writes none is looked for: a disk can make a file a
+        TiB, and a start would read all of it.
+        """
+        end = min(self.facts.size, _LENGTH_MAX) - BATCH_HEADER_BYTES
         while position <= end and len(self._view(position, BATCH_HEADER_BYTES)):
             window, base = self._window, self._window_at
             at = window.find(_magic, position - base)
