@@ -308,7 +308,10 @@ class Conversation {
     if (!last) return;
     this.shown.delete(id);
     const one = this.take(id);
-    if (receipt.length > 0 && typeof one?.sessionId === "string") this.receipts.keep(one.sessionId, receipt);
+    const sessionId = one?.sessionId;
+    if (receipt.length > 0 && typeof sessionId === "string" && !this.unshown.has(sessionId)) {
+      this.receipts.keep(sessionId, receipt); // one that was not looked at is not lost for it
+    }
     one?.resolve(one.chunks.length === 1 ? chunk : Buffer.concat(one.chunks));
   }
 

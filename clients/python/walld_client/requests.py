@@ -133,6 +133,12 @@ class Conversation:
         self._shown_id = self._id + 1
         return framing.encode(Attest(self._shown_id, session_id, receipt)) + frame
 
+    def _keep(self, receipt: bytes) -> None:
+        """Of the request that is answered. One that was not looked at is not lost for it."""
+        session_id = self._session_id
+        if receipt and session_id is not None and session_id not in self._unshown:
+            self._receipts.keep(session_id, receipt)
+
     def late(self, seconds: float) -> Unavailable:
         """What to raise where no answer came in time."""
         return self.said or Late(f"no answer from walld within {seconds:.3g} s")
@@ -177,8 +183,7 @@ class Conversation:
             self._chunks.append(message.chunk)
             self.said = None
             if message.last:
-                if message.receipt and self._session_id is not None:
-                    self._receipts.keep(self._session_id, message.receipt)
+                self._keep(message.receipt)
                 return b"".join(self._chunks)
         return None
 
