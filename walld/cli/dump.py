@@ -24,7 +24,7 @@ from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.line import line_seq
-from walld.partials.store import PARTIALS_DIR, PartialStore, unpack_partial
+from walld.partials.store import PARTIALS_DIR, PartialStore, read_partial
 from walld.wal.layout import WAL_DIR, Flag, parse_segment_name, segment_name
 from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, check_body, decode_items
 from walld.wal.scan import ScannedBatch, SegmentScan, list_segments
@@ -186,7 +186,7 @@ def _partial(disk: Disk, name: str, path: str, named: _Named) -> Iterator[Row]:
         yield {"what": "gone", "depth": 0, "path": path}  # resolved since it was listed
         return
     try:
-        partial = unpack_partial(file.read_at(file.size(), 0), path)
+        partial = read_partial(file, path)
     except FormatError as error:
         yield {"what": "damaged", "depth": 0, "path": path, "why": str(error)}
         return

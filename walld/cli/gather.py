@@ -24,7 +24,7 @@ from walld.daemon.damage import kept_aside, tails_lost
 from walld.disk.base import Disk, File
 from walld.errors import FormatError
 from walld.partials.names import own_names, place_of
-from walld.partials.store import Partial, PartialFacts, unpack_partial
+from walld.partials.store import Partial, PartialFacts, read_partial
 from walld.replies.parts import counted_from
 from walld.wal import ranges
 from walld.wal.doubtful import doubtful_batch
@@ -184,7 +184,7 @@ class Gathering:
         """Whosever it is: `survey.partials` has looked at its names."""
         file = self._disk.open(path)
         try:
-            partial = unpack_partial(file.read_at(file.size(), 0), path)
+            partial = read_partial(file, path)
         finally:
             file.close()
         return partial, decode_items(partial.body)

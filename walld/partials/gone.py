@@ -32,6 +32,8 @@ __all__ = ["GONE_PATH", "done_with", "read_gone", "write_down"]
 _log = logging.getLogger("walld.mend")
 
 GONE_PATH = f"{PARTIALS_DIR}/.gone"
+GONE_BYTES_MAX = 16 * 1024 * 1024
+"""Some 200,000 ranges, twice. What is longer no daemon wrote: a disk can make a file a TiB."""
 _NO_LIMIT = 1 << 63
 """No daemon gives a number from there on: the next one would not fit a record."""
 _whole = re.compile(rb"(log ([0-9a-f]{32})\n(?:[0-9]{1,20} [0-9]{1,20}\n)*)crc ([0-9a-f]{8})\n")
@@ -44,7 +46,9 @@ def read_gone(disk: Disk, log_uuid: bytes | None) -> list[Range]:
     except FileNotFoundError:
         return []
     try:
-        content = file.read_at(file.size(), 0)
+        if (size := file.size()) > GONE_BYTES_MAX:
+            raise FormatError(f"it has {size} bytes, limit {GONE_BYTES_MAX}: it was damaged")
+        content = file.read_at(size, 0)
     finally:
         file.close()
     half = len(content) // 2
@@ -124,4 +128,8 @@ def _set_aside(disk: Disk, why: FormatError) -> bool:
 def _note(disk: Disk, log_uuid: bytes, numbers: Iterable[Range]) -> None:
     lines = [f"log {log_uuid.hex()}\n", *(f"{first} {last}\n" for first, last in numbers)]
     content = "".join(lines).encode()
-    disk.replace(GONE_PATH, 2 * (content + f"crc {crc32(content):08x}\n".encode()))
+    content = 2 * (content + f"crc {crc32(content):08x}\n".encode())
+    if len(content) > GONE_BYTES_MAX:  # nobody would read it
+        text = f"{len(content)} bytes, limit {GONE_BYTES_MAX}"
+        raise OSError(errno.EFBIG, text, GONE_PATH)
+    disk.replace(GONE_PATH, content)

@@ -49,6 +49,7 @@ __all__ = [
     "PartialStore",
     "Stray",
     "pack_partial",
+    "read_partial",
     "unpack_partial",
 ]
 
@@ -152,6 +153,12 @@ def unpack_partial(data: bytes, path: str) -> Partial:
     return Partial(header.uid, header.facts, body, header.place)
 
 
+def read_partial(file: File, path: str) -> Partial:
+    """Whosever it is. Its header says how long it is: a disk can make a file a TiB."""
+    _read_header(file, path)
+    return unpack_partial(file.read_at(file.size(), 0), path)
+
+
 class PartialStore:
     """The partials below one data directory."""
 
@@ -179,8 +186,7 @@ class PartialStore:
         path = _path(uid, session_name, stream_name)
         file = self._disk.open(path)
         try:
-            _read_header(file)  # says how long it is: a disk can make a file a TiB
-            partial = unpack_partial(file.read_at(file.size(), 0), path)
+            partial = read_partial(file, path)
         finally:
             file.close()
         _check_uid(path, partial.uid, uid)
@@ -206,7 +212,7 @@ class PartialStore:
         path = _path(uid, session_name, stream_name)
         file = self._disk.open(path)
         try:
-            header = _read_header(file)
+            header = _read_header(file, path)
             _check_uid(path, header.uid, uid)
             if header.place != place_of(session_name, stream_name):
                 raise misplaced(path, _own_names(file.read_at(file.size(), PARTIAL_HEADER_BYTES)))
@@ -344,8 +350,8 @@ def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
 
 
-def _read_header(file: File) -> _Header:
-    return _unpack_header(file.read_at(PARTIAL_HEADER_BYTES, 0), file.size(), file.path)
+def _read_header(file: File, path: str) -> _Header:
+    return _unpack_header(file.read_at(PARTIAL_HEADER_BYTES, 0), file.size(), path)
 
 
 def _unpack_header(data: bytes, size: int, path: str) -> _Header:
@@ -367,16 +373,8 @@ def _unpack_header(data: bytes, size: int, path: str) -> _Header:
     log_uuid, uid, stream_no, begun_at_ms, made_at_ms, first_seq, last_seq = fields
     lost_reason = reason.rstrip(b"\0").decode("ascii", "backslashreplace") or None
     gap_word = GAP_WORDS[min(gaps, len(GAP_WORDS) - 1)]
-    facts = PartialFacts(
-        log_uuid,
-        stream_no,
-        begun_at_ms,
-        made_at_ms,
-        first_seq,
-        last_seq,
-        lost_reason,
-        gap_word,
-    )
+    numbers = stream_no, begun_at_ms, made_at_ms, first_seq, last_seq
+    facts = PartialFacts(log_uuid, *numbers, lost_reason, gap_word)
     return _Header(uid, facts, place, body_bytes, body_crc)
 
 
