@@ -50,6 +50,7 @@ def judged(arguments: tuple[str, ...], out: str, error: str, shows: bool) -> Non
     for text in (out, error):
         assert CONTROL.findall(text) == [], (arguments, text)
         assert "Traceback" not in text, arguments
+        assert "a bug of walld" not in text, arguments
     assert not shows or SHOWN in out + error, (arguments, out, error)
     if "--json" in arguments and out:
         for line in out.splitlines() if arguments[0] == "dump" else [out]:

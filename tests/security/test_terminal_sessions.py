@@ -64,6 +64,7 @@ def harmless(daemon: DaemonProcess, *words: str, shows: bool = True) -> None:
     told = daemon.on_a_terminal(*words)[1].decode("utf-8", "surrogateescape")
     assert CONTROL.findall(told) == [], (words, told)
     assert "Traceback" not in told, (words, told)
+    assert "a bug of walld" not in told, (words, told)
     assert not shows or SHOWN in told, (words, told)
 
 

@@ -4,8 +4,8 @@ Owns: options, exit codes, what is printed. Refuses: deciding anything about a r
 
 Exit codes: 0 done, 1 it cannot be done or known, 3 nothing to recover (proven), 64 wrong usage or a
 bad setting, 130 interrupted. Of `fsck`: 1 torn, 2 corrupt; of `salvage`: 1 something was lost, 2
-nothing could be taken; of both: 66 there is no such directory, it cannot be read, or nothing can be
-printed.
+nothing could be taken; of both: 66 there is no such directory, it cannot be read, nothing can be
+printed, or walld itself failed.
 
 Commands are imported when they are run: `walld status` starts without what `walld serve` needs.
 """

@@ -26,7 +26,7 @@ class Progress:
         """least: below this total nothing is drawn."""
         self._what = what
         self._total = total
-        self._is_on = total > least and sys.stderr.isatty()
+        self._is_on = total > least and sys.stderr is not None and sys.stderr.isatty()
         self._drawn_at = 0.0
         self._length = 0
 

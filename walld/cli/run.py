@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from walld_client.errors import WalldError as ClientError
 
@@ -34,11 +35,13 @@ _ONE_IS_AN_ANSWER = ("audit", "fsck", "salvage")
 def complain(message: str) -> None:
     """One line on stderr, where there is one: not into what a program reads from stdout."""
     if sys.stderr is not None:
-        print(f"walld: {escaped_line(message)}", file=sys.stderr)
+        with suppress(OSError):  # nobody reads it: the exit code still says what it says
+            print(f"walld: {escaped_line(message)}", file=sys.stderr)
 
 
 def run(argv: Sequence[str] | None) -> int:
     """Parse, run, and turn what is raised into an exit code."""
+    _hold_descriptors()
     if not __debug__:
         complain(
             "python -O takes out the checks that stop walld before it writes nonsense; not run"
@@ -60,7 +63,8 @@ def run(argv: Sequence[str] | None) -> int:
     try:
         command = importlib.import_module(f"walld.cli.{options.command.replace('-', '_')}")
         code: int = command.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:  # `walld dump | head`; what is left has no reader
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return cannot
@@ -72,4 +76,35 @@ def run(argv: Sequence[str] | None) -> int:
         return cannot
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:  # Python would exit 1, which of some says what they found
+        _own_fault(error, is_daemon=options.command == "serve")
+        return cannot
     return code
+
+
+def _hold_descriptors() -> None:
+    """Of 0 to 2 those that were closed lead nowhere: what is opened next would get their numbers,
+    and whatever is written to stderr below Python would go into a file of the data directory.
+    """
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+
+
+def _own_fault(error: Exception, *, is_daemon: bool) -> None:
+    """What no command expects: a line with its place; of a daemon the whole trace in its log."""
+    if is_daemon:
+        import logging
+
+        logging.getLogger("walld").critical("a bug ended it", exc_info=error)
+        return
+    if isinstance(error, MemoryError):
+        complain("there is not enough memory")
+        return
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = f"{at.tb_frame.f_code.co_filename}, line {at.tb_lineno}" if at is not None else "?"
+    complain(f"a bug of walld, please report it: {type(error).__name__}: {error} ({where})")

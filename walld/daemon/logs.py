@@ -133,10 +133,13 @@ class _Sparing(logging.Filter):
 
 
 def configure(log_format: str, env: Mapping[str, str], stream: TextIO | None = None) -> None:
-    """Send every log line of this process to `stream` (stderr) in that format."""
+    """Send every log line of this process to `stream` (stderr) in that format.
+
+    Where stderr is closed they go nowhere: no reason not to serve.
+    """
     stream = stream or sys.stderr
-    journal = to_journal(env, stream)
-    sink = logging.StreamHandler(stream)
+    journal = stream is not None and to_journal(env, stream)
+    sink = logging.NullHandler() if stream is None else logging.StreamHandler(stream)
     sink.setFormatter(_Json(journal=journal) if log_format == "json" else _Text(journal=journal))
     root = logging.getLogger()
     for old in root.handlers[:]:
