@@ -15,6 +15,7 @@ Sessions are `session_salvage.py`'s.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import time
 from contextlib import suppress
@@ -36,7 +37,7 @@ from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
 from walld.errors import ConfigError, FormatError, WalldError
 from walld.escape import escaped_line
-from walld.partials.names import name_aside
+from walld.partials.names import fitting, name_aside
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.wal import ranges
@@ -55,6 +56,8 @@ _WENT_ON: Final = (
 )
 _CONTENT_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of a file that is copied as it is: a disk can make one a TiB long."""
+_NO_SUCH_NAME: Final = frozenset((errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL))
+"""What a file system of another kind says of a name: the next file may have one that it takes."""
 PROGRESS_REPLIES_MIN = 100
 """Each is synced with its directories: from so many on it takes long enough for a bar."""
 
@@ -291,20 +294,18 @@ class _Salvage:
         content = self._content(path)
         if content is not None:
             _, uid, _, stream_name = path.split("/")
-            self._written.setdefault((int(uid), stream_name), {})[path] = b""
             self._target.make_dir(path.rpartition("/")[0])
-            self._target.replace(path, content)
-            self._account.copied_partials.append(path)
+            if self._copy(path, path, content):
+                self._written.setdefault((int(uid), stream_name), {})[path] = b""
+                self._account.copied_partials.append(path)
 
     def _set_aside(self, path: str, why: str) -> None:
         """A damaged partial, with the note that a start would write."""
         content = self._content(path)
         if content is not None:
             kept = f"{QUARANTINE_DIR}/{name_aside(path)}"
-            note = f"from: {path}\nreason: {why}\n"
-            self._target.replace(f"{kept}.note", note.encode("utf-8", "backslashreplace"))
-            self._target.replace(kept, content)
-            self._account.quarantined.append(kept)
+            if self._copy(path, kept, content, why):
+                self._account.quarantined.append(kept)
 
     def _copy_quarantine(self) -> None:
         """What earlier starts have set aside; a name that is taken keeps what is newer."""
@@ -312,7 +313,9 @@ class _Salvage:
         taken.remove(NOTE.rpartition("/")[2])
         for entry in survey.entries(self._disk, QUARANTINE_DIR):
             path = f"{QUARANTINE_DIR}/{entry.name}"
-            if entry.name.startswith(".") or entry.name in taken:
+            is_note = entry.name.endswith(".note")
+            name = fitting(entry.name.removesuffix(".note")) + ".note" * is_note
+            if name.startswith(".") or name in taken:
                 continue
             if entry.kind != "file":  # a directory that somebody moved there, with all that it has
                 self._account.unread.append(f"{path}: is no file, and is not taken")
@@ -322,9 +325,26 @@ class _Salvage:
                 continue
             if path == NOTE:  # the old directory was made by salvage itself
                 self._before = content
-            else:
-                self._target.replace(path, content)
-            self._account.quarantined.append(path)
+                self._account.quarantined.append(path)
+                continue
+            kept = f"{QUARANTINE_DIR}/{name}"
+            why = "" if is_note or name == entry.name else "its name was too long"
+            if self._copy(path, kept, content, why):
+                self._account.quarantined.append(kept)
+
+    def _copy(self, path: str, new_path: str, content: bytes, why: str = "") -> bool:
+        """False, which is said, where the new directory has no such name. why: for a note of it."""
+        note = f"from: {path}\nreason: {why}\n".encode("utf-8", "backslashreplace")
+        try:
+            if why:
+                self._target.replace(f"{new_path}.note", note)
+            self._target.replace(new_path, content)
+        except OSError as error:
+            if error.errno not in _NO_SUCH_NAME:
+                raise
+            self._account.unread.append(f"{path}: cannot be copied: {error.strerror}")
+            return False
+        return True
 
     def _content(self, path: str) -> bytes | None:
         """None where it cannot be read, which is said."""

@@ -10,8 +10,9 @@ still has of its own. So the header, which is all that a start reads, has the ha
 
 from __future__ import annotations
 
+import os
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from walld_client.paths import path_name
 from walld_client.wire import messages as wire
@@ -24,9 +25,21 @@ if TYPE_CHECKING:
 
     from walld.wal.records import Item
 
-__all__ = ["PLACE_BYTES", "check_names", "misplaced", "name_aside", "own_names", "place_of"]
+__all__ = [
+    "PLACE_BYTES",
+    "check_names",
+    "fitting",
+    "misplaced",
+    "name_aside",
+    "own_names",
+    "place_of",
+]
 
 PLACE_BYTES = 16
+_NAME_BYTES_MAX: Final = 255 - len("..note.tmp")
+"""Of a name in quarantine/: its note, and the temporary file of that, have to fit Linux too."""
+_COPY_BYTES: Final = len(".999999")
+_HASH_DIGITS: Final = 16
 
 
 def place_of(session_name: str, stream_name: str) -> bytes:
@@ -40,12 +53,23 @@ def name_aside(path: str, taken: Container[str] = ()) -> str:
     An id may end in ".note": what is kept of it must not pass for the note about another file, nor
     the note about that be written over it.
     """
-    base = path.replace("/", "+")
+    base = fitting(path.replace("/", "+"))
     name, copy = base, 1
     while name in taken or name.endswith(".note"):
         copy += 1
         name = f"{base}.{copy}"
     return name
+
+
+def fitting(name: str) -> str:
+    """A file name as it is, or its beginning and a hash of it all where it is too long for what is
+    put behind it. walld makes none that long, but a disk may hold any.
+    """
+    raw = os.fsencode(name)
+    if len(raw) <= _NAME_BYTES_MAX - _COPY_BYTES:
+        return name
+    kept = raw[: _NAME_BYTES_MAX - _COPY_BYTES - _HASH_DIGITS - 1]
+    return f"{os.fsdecode(kept)}~{sha256(raw).hexdigest()[:_HASH_DIGITS]}"
 
 
 def check_names(path: str, items: list[Item], *, is_hurt: bool) -> None:
