@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 
 import pytest
-from damaged_directory import DamagedDirectory
+from damaged_directory import LOG, DamagedDirectory, begin, text, two_replies
 
 from walld.cli import main
 from walld.cli.offline import find
 from walld.daemon.mend import mend
 from walld.daemon.owning import own
-from walld.disk.lock_record import LOCK_NAME, parse_lock
+from walld.disk.lock_record import LOCK_NAME, LockRecord, lock_record, parse_lock
 from walld.disk.real import RealDisk, RealFile
 from walld.partials.store import PartialStore
 
@@ -32,9 +33,12 @@ def test_with_a_lock_that_is_read_nothing_is_proven(made: DamagedDirectory) -> N
     assert main(["recover", "chat", "--data", str(made.path)]) == 3
 
 
-@pytest.mark.parametrize("kind", ["fifo", "directory", "link", "version"])
-def test_one_that_is_there_and_not_read_is_a_doubt(made: DamagedDirectory, kind: str) -> None:
-    lock = made.path / LOCK_NAME
+def _reply(made: DamagedDirectory) -> None:
+    with RealDisk(str(made.path)) as made.disk:
+        made.partial(1, begin(), text(1, "x"))
+
+
+def _spoil(lock: Path, kind: str) -> None:
     raw = lock.read_bytes()
     lock.unlink()
     if kind == "fifo":
@@ -45,6 +49,11 @@ def test_one_that_is_there_and_not_read_is_a_doubt(made: DamagedDirectory, kind:
         lock.symlink_to("nowhere")
     else:
         lock.write_bytes(raw.replace(b"walld 1", b"walld 3"))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "link", "version"])
+def test_one_that_is_there_and_not_read_is_a_doubt(made: DamagedDirectory, kind: str) -> None:
+    _spoil(made.path / LOCK_NAME, kind)
     (doubt,) = find(str(made.path)).doubts
     assert LOCK_NAME in doubt
     for command in (["recover", "chat", "--data"], ["ls", "--data"]):
@@ -119,3 +128,61 @@ def test_a_first_start_that_lost_its_power_is_no_log_that_is_gone(tmp_path: Path
     tmp_path.chmod(0o700)
     (tmp_path / LOCK_NAME).write_bytes(bytes(160))
     assert _start(tmp_path) is None
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "link", "version", "right"])
+def test_salvage_of_one_that_is_not_read_is_in_doubt_and_so_is_what_it_makes(
+    made: DamagedDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+) -> None:
+    """It would have told of a segment that is gone."""
+    _reply(made)
+    lock, new = made.path / LOCK_NAME, made.path.parent / "new"
+    if kind == "right":
+        whole = RealDisk._open
+
+        def planted(disk: RealDisk, path: str, access: int) -> RealFile:
+            if path == LOCK_NAME and disk.root == str(made.path):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            return whole(disk, path, access)
+
+        monkeypatch.setattr(RealDisk, "_open", planted)
+    else:
+        _spoil(lock, kind)
+    assert main(["salvage", str(made.path), "--to", str(new)]) == 1
+    (doubt,) = [line for line in capsys.readouterr().out.splitlines() if "in doubt" in line]
+    assert LOCK_NAME in doubt
+    assert doubt.strip() in (new / "quarantine/salvage").read_text()
+    assert main(["recover", "other", "--data", str(new)]) == 1
+
+
+@pytest.mark.parametrize("command", ["fsck", "salvage"])
+def test_a_log_that_may_be_gone_with_lock_is_said_by_all(
+    made: DamagedDirectory, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    _reply(made)
+    for segment in (made.path / "wal").iterdir():
+        segment.unlink()
+    (made.path / LOCK_NAME).write_bytes(b"")
+    new = made.path.parent / "new"
+    words = [command, str(made.path), *(["--to", str(new)] if command == "salvage" else [])]
+    assert main(words) == {"fsck": 2, "salvage": 1}[command]
+    assert "wal/ holds no log, and LOCK, which would tell of one" in capsys.readouterr().out
+
+
+def test_fsck_tells_how_far_it_was_synced_as_lock_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No header behind the last batch of an orderly end says that it was."""
+    two = two_replies(DamagedDirectory(tmp_path / "data"))
+    two.close()
+    command = ["fsck", "--json", str(two.path)]
+    for synced_no, expected in ((6, 6), (3, 5)):
+        told = LockRecord(1, LOG, had_log=True, synced_no=synced_no, first_no=1)
+        (two.path / LOCK_NAME).write_bytes(lock_record(told))
+        assert main(command) == 0
+        assert json.loads(capsys.readouterr().out)["synced_batch"] == expected
+        assert main(["fsck", str(two.path)]) == 0
+        assert f"up to 6, synced up to {expected}\n" in capsys.readouterr().out

@@ -93,7 +93,10 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """All that fsck has to say. met_damage: to the log, found now or copied aside by a daemon."""
+    """All that fsck has to say. met_damage: to the log, found now or copied aside by a daemon.
+
+    synced_batch: by the log or by LOCK, which names the last one of an orderly end.
+    """
 
     directory: str
     state: str = "clean"
@@ -158,7 +161,8 @@ def inspect(disk: Disk, directory: str) -> Report:
     report.log = log.log_uuid.hex() if log.log_uuid else None
     report.segments = len(log.segments)
     report.segment_bytes = sum(facts.size for facts in log.segments)
-    report.last_batch, report.synced_batch = verdict.last_batch_no, verdict.synced_no
+    report.last_batch = verdict.last_batch_no
+    report.synced_batch = max(verdict.synced_no, lock.synced_no)
     report.settled = len(verdict.settled)
     report.damage = list(_findings(verdict))
     worst += [TORN if item.verdict == "torn" else CORRUPT for item in report.damage]

@@ -111,7 +111,9 @@ class Gathering:
         self.released: list[str] = []
         """Partials of replies that were released since."""
         self.damaged: list[survey.Damaged] = []
-        self._gone, self.doubt = survey.done_with(disk, self.log_uuid)
+        self._gone, doubt = survey.done_with(disk, self.log_uuid)
+        self.doubts = [why for why in (doubt, lock.unread) if why is not None]
+        """Why what is there may be more, or less, than there should be."""
         for found in survey.partials(disk):
             self._keep(found)
         for misplaced in [one for one in self.damaged if one.is_misplaced]:
@@ -122,7 +124,7 @@ class Gathering:
             self.released.append(self._kept.pop(no))
         self._feared = tails_lost(disk, self.log_uuid, self.verdict, self._coverage)
         lost = self.verdict.corrupt or self.verdict.unreadable or self.verdict.unread
-        self._is_whole = not (lost or self.damaged or self.doubt or kept_aside(disk))
+        self._is_whole = not (lost or self.damaged or self.doubts or kept_aside(disk))
         """What is not here never was, for all that a start would know."""
 
     def _take(self, segment_id: int, batch: ScannedBatch) -> None:

@@ -160,13 +160,14 @@ class _Salvage:
                     self._stream(found, log_uuid, gathering.gap_word(no), hurt, known_seq)
         finally:
             gathering.close()
-        self._sessions.log.judged(report.synced_batch, met_damage=report.met_damage)
+        synced_no = gathering.verdict.synced_no  # by the log alone, as a start judges its lines
+        self._sessions.log.judged(synced_no, met_damage=report.met_damage)
         self._account.sessions = self._sessions.run()
         self._account.unread += self._sessions.unread
         for damaged in gathering.damaged:
             self._account.unread.append(f"{damaged.path}: {damaged.why}")
             self._set_aside(damaged.path, damaged.why)
-        doubts = [*report.notes, *([gathering.doubt] if gathering.doubt else [])]
+        doubts = [*report.notes, *gathering.doubts]
         doubts += [] if _segments(self._disk) == before else [_WENT_ON]
         self._account.doubts = list(dict.fromkeys(doubts))
         self._account.released_partials = gathering.released
