@@ -6,6 +6,7 @@ stderr is no terminal, and where the work is small.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["Progress"]
 
 _WIDTH = 30
+_WIDTH_MIN = 5
+"""Of a bar that says more than the number behind it."""
+_COLUMNS = 80
+"""Of a terminal that does not say."""
 _PERIOD_SECONDS = 0.1
 
 
@@ -35,7 +40,7 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._length:
-            sys.stderr.write(f"\r{' ' * self._length}\r")
+            sys.stderr.write(f"\r{' ' * min(self._length, _room())}\r")
             sys.stderr.flush()
 
     def reached(self, done: float, what: str | None = None) -> None:
@@ -47,9 +52,26 @@ class Progress:
             return
         self._drawn_at = now
         self._what = what or self._what
-        share = min(done / self._total, 1.0)
-        bar = ("#" * round(share * _WIDTH)).ljust(_WIDTH, ".")
-        line = f"{self._what} [{bar}] {share:4.0%}"
-        sys.stderr.write(f"\r{line:<{self._length}}")
+        room = _room()
+        line = _line(self._what, min(done / self._total, 1.0), room)
+        sys.stderr.write(f"\r{line:<{min(self._length, room)}}")
         sys.stderr.flush()
         self._length = len(line)
+
+
+def _room() -> int:
+    """Columns that a line may have now: a longer one wraps, and would not be drawn over."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        columns = 0
+    return (columns or _COLUMNS) - 1
+
+
+def _line(what: str, share: float, room: int) -> str:
+    percent = f"{share:4.0%}"
+    width = min(_WIDTH, room - len(f"{what} [] {percent}"))
+    if width < _WIDTH_MIN:
+        return f"{what[: max(0, room - len(percent) - 1)]} {percent}"[:room]
+    bar = ("#" * round(share * width)).ljust(width, ".")
+    return f"{what} [{bar}] {percent}"
