@@ -142,8 +142,16 @@ class Life:
         """The daemon is asked for everything."""
         self.promise("written")
         replies: list[walld_client.PartialReply]
-        replies = self.until(lambda: [self.daemon.replies()], "an answer")[0]
+        replies = self.until(lambda: [self._undoubted()], "an answer")[0]
         self.check(replies)
+        return replies
+
+    def _undoubted(self) -> list[walld_client.PartialReply]:
+        """All there is. Where a doubt says that some could not be read, it is asked for again."""
+        replies = self.daemon.replies()
+        for reply in replies:
+            if reply.doubt:
+                raise OSError(reply.doubt)
         return replies
 
     def resolve(self, reply: walld_client.PartialReply) -> None:
