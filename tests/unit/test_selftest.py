@@ -45,7 +45,7 @@ def tried_here(path: Path) -> selftest.Report:
     report, begun = selftest.Report(str(path)), time.monotonic()
     heard = selftest._Heard(report, begun, Progress("probing", 1))
     trying.try_all(str(path), str(path / "probes"), begun, 0.5, begun + 60, heard)
-    selftest._what_is_missing(report, heard, 0.5, is_gone=True)
+    selftest._what_is_missing(report, heard, selftest._NO_TIME, is_gone=True)
     selftest._judge(report)
     assert list(path.iterdir()) == []
     return report

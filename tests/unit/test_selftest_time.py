@@ -72,6 +72,25 @@ def test_a_disk_that_hangs_is_told_of(frozen: Path) -> None:
     assert [note for note in report["notes"] if f"{frozen}/walld-selftest-" in note]
 
 
+def test_a_process_that_dies_is_no_lack_of_time(tmp_path: Path) -> None:
+    """As the kernel ends one where memory runs out."""
+    process = subprocess.Popen(
+        [*COMMAND, str(tmp_path), "--seconds", "60", "--json"], stdout=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("*/torn-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+    out, _, _ = ended(process, 30)
+    report = report_of(out)
+    assert report["classes"]["written"]["verdict"] == "not proven"
+    assert "its process died" in str(probes_of(report, None))
+    (folder,) = tmp_path.iterdir()
+    assert [note for note in report["notes"] if note.startswith(f"{folder} may stay")]
+
+
 def test_a_signal_ends_it_on_a_disk_that_hangs(frozen: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, str(frozen), "--seconds", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE

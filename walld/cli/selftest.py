@@ -36,6 +36,7 @@ from walld.escape import escaped_line
 __all__ = ["Report", "Result", "run"]
 
 NOT_PROVEN = "not proven"
+_NO_TIME = "no time left"
 _FAST_SYNC_US = 100
 _FAST = (
     "fdatasync takes less than 100 us at the median: the device may not flush for real, "
@@ -107,13 +108,14 @@ def _try(report: Report, options: argparse.Namespace) -> None:
                 print(f"walld: {escaped_line(_stays(folder))}", file=sys.stderr)
             raise
     heard.raise_trouble()
-    _what_is_missing(report, heard, options.seconds, is_gone)
-    if not is_gone:
+    why = "its process died" if time.monotonic() < watched.deadline else _NO_TIME
+    _what_is_missing(report, heard, why, is_gone)
+    if not is_gone or (why != _NO_TIME and not heard.is_done):
         report.notes.append(_stays(folder))
 
 
 def _stays(folder: str) -> str:
-    return f"{folder} may stay, a process that could not be ended is in it: remove it"
+    return f"{folder} may stay, as the process that made it did not end as it should: remove it"
 
 
 class _Heard:
@@ -167,7 +169,7 @@ def _mount_facts(mount: Mount | None) -> dict[str, object]:
     return facts | {"options": sorted(mount.options), "read_only": mount.is_read_only}
 
 
-def _what_is_missing(report: Report, heard: _Heard, seconds: float, is_gone: bool) -> None:
+def _what_is_missing(report: Report, heard: _Heard, why: str, is_gone: bool) -> None:
     """What was not tried to its end, as probes of which nothing is known."""
     names = {probe.name for probe in report.probes}
     if "write" in names:
@@ -176,16 +178,14 @@ def _what_is_missing(report: Report, heard: _Heard, seconds: float, is_gone: boo
     if not is_gone:
         said = f"has not returned for {after}: the disk hangs, or is that slow"
         report.probes.append(Probe(heard.step, None, said))
-    elif not heard.is_done and not (heard.step == WRITERS and report.kills):
-        said = f"no time left: it was not over after {after}"
+    elif not heard.is_done and not (why == _NO_TIME and heard.step == WRITERS and report.kills):
+        said = f"{why}: it was not over after {after}"
         report.probes.append(Probe(heard.step, None, said))
     names.add(heard.step)
     if SYNC in names and report.latency is None and heard.is_done:
         return  # a sync that failed ends it all
     tried = names | ({SYNC} if report.latency else set()) | ({WRITERS} if report.kills else set())
-    said = f"no time left within {seconds:g} s"
-    if not is_gone:
-        said = f"not tried, as `{heard.step}` has not returned"
+    said = f"not tried: {why}" if is_gone else f"not tried: `{heard.step}` has not returned"
     missing = [name for name in (*PROBES, SYNC, WRITERS) if name not in tried]
     report.probes += [Probe(name, None, said) for name in missing]
 

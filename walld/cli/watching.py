@@ -90,6 +90,9 @@ class Watched:
     def _gone(self) -> bool:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # a writer that outlived it
-        self._process.wait()
         self._told.close()
+        try:
+            self._process.wait(_KILLED_SECONDS)
+        except subprocess.TimeoutExpired:  # a file on a server that does not answer is being closed
+            return False
         return True
