@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 from kernel import mounts
 
+from walld.cli.ended import held
+from walld.cli.watching import Watched
+
 COMMAND = [sys.executable, "-m", "walld", "selftest"]
 _MARGIN_SECONDS = 8.0
 """The deadline's grace, and the starts of two processes on a busy machine."""
@@ -89,6 +92,20 @@ def test_a_process_that_dies_is_no_lack_of_time(tmp_path: Path) -> None:
     assert "its process died" in str(probes_of(report, None))
     (folder,) = tmp_path.iterdir()
     assert [note for note in report["notes"] if note.startswith(f"{folder} may stay")]
+
+
+def test_a_signal_in_the_middle_of_a_message_leaves_nothing_behind(tmp_path: Path) -> None:
+    """What is read behind such a message is none: it looked like the end of all."""
+    folder = tmp_path / "probes"
+    with held():
+        watched = Watched(str(tmp_path), str(folder), 30)
+    deadline = time.monotonic() + 30
+    while not folder.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    os.read(watched._told.fileno(), 4)
+    assert watched.end(signal.SIGTERM)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_signal_ends_it_on_a_disk_that_hangs(frozen: Path) -> None:

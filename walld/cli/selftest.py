@@ -104,7 +104,7 @@ def _try(report: Report, options: argparse.Namespace) -> None:
             with opened(before), bar:
                 is_gone = watched.follow(heard)
         except Ended as end:
-            if not watched.end(heard, end.signal):
+            if not watched.end(end.signal):
                 print(f"walld: {escaped_line(_stays(folder))}", file=sys.stderr)
             raise
     heard.raise_trouble()

@@ -64,17 +64,21 @@ class Watched:
         """Pass on what it tells, until its time is over. False: it could not be ended."""
         if self._heard(hear, self.deadline + _OF_ITSELF_SECONDS):
             return self._gone()
-        return self.end(hear, signal.SIGTERM)
+        is_gone = self.end(signal.SIGTERM)
+        self._heard(hear, time.monotonic())
+        return is_gone
 
-    def end(self, hear: Hear, number: int) -> bool:
-        """It removes its folder and ends. False: it could not, and its folder may stay."""
+    def end(self, number: int) -> bool:
+        """It removes its folder and ends. False: it could not, and its folder may stay.
+
+        Reads nothing: a signal may have fallen into the middle of a message.
+        """
         self._process.send_signal(number)
-        if self._heard(hear, time.monotonic() + _GRACE_SECONDS):
-            return self._gone()
+        if self._waited(_GRACE_SECONDS):
+            return True
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._heard(hear, time.monotonic() + _KILLED_SECONDS)
-        self._told.close()
+        self._waited(_KILLED_SECONDS)
         return False
 
     def _heard(self, hear: Hear, until: float) -> bool:
@@ -90,9 +94,11 @@ class Watched:
     def _gone(self) -> bool:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # a writer that outlived it
-        self._told.close()
+        return self._waited(_KILLED_SECONDS)  # closing a file may hang, too
+
+    def _waited(self, seconds: float) -> bool:
         try:
-            self._process.wait(_KILLED_SECONDS)
-        except subprocess.TimeoutExpired:  # a file on a server that does not answer is being closed
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
             return False
         return True
