@@ -45,9 +45,8 @@ _FULL_ON: Final = {"tmpfs": 8, "ext4": 8, "btrfs": 114}
 Spoil = Callable[[], None] | None
 
 
-def _full(loop: Loop, spoil: Spoil, seed: int, folder: Path) -> None:
+def _full(kind: str, loop: Loop, spoil: Spoil, seed: int, folder: Path) -> None:
     random = Random(f"full {seed}")
-    kind = list(_FULL_ON)[seed % len(_FULL_ON)]
     with _little_room(kind, _FULL_ON[kind]) as root:
         data = root / "data"
         life = Life(loop, seed, folder, data, small=_SMALL, spoil=spoil)
@@ -136,15 +135,20 @@ def _in_trouble_or_finished(life: Life, board: Board) -> bool:
 
 
 def cut(mount: mounts.LoopMount) -> None:
-    """The power; then it is mounted again."""
-    mount.cut_power()
+    """The power; then it is mounted again.
+
+    btrfs has no shutdown: there an unmount writes what is dirty still, and only what the kernel
+    dropped when a sync failed is gone.
+    """
+    if mount.kind in mounts.CUTTABLE:
+        mount.cut_power()
     mount.unmount()
     mount.mount()
 
 
-def _stalled(loop: Loop, spoil: Spoil, seed: int, folder: Path) -> None:
+def _stalled(kind: str, loop: Loop, spoil: Spoil, seed: int, folder: Path) -> None:
     random = Random(f"stalled {seed}")
-    with mounts.mounted(mounts.CUTTABLE[seed % 2]) as mount:
+    with mounts.mounted(kind) as mount:
         life = Life(loop, seed, folder, mount.path / "data", spoil=spoil)
         with life.lived():
             life.until_listens()
@@ -174,39 +178,48 @@ def _never_waited(life: Life) -> None:
     assert slowest < _CALL_SECONDS_MAX, f"a token took {slowest:.3f} s"
 
 
-_KINDS: Final[dict[str, Callable[[Loop, Spoil, int, Path], None]]] = {
-    "full": _full,
-    "failing on ext4": partial(_failing, "ext4"),
-    "failing on xfs": partial(_failing, "xfs"),
-    "stalled": _stalled,
+_Cycle = Callable[[str, Loop, Spoil, int, Path], None]
+_KINDS: Final[dict[str, tuple[_Cycle, str]]] = {
+    **{f"full on {kind}": (_full, kind) for kind in _FULL_ON},
+    **{f"failing on {kind}": (_failing, kind) for kind in _FAILING_MIB},
+    **{f"stalled on {kind}": (_stalled, kind) for kind in mounts.CUTTABLE},
 }
+"""What happens to the disk, and its file system."""
 _STALLED_EVERY: Final = 40
 
 
-def run(count: int, seed: int, spoil: Spoil = None, kind: str = "") -> Loop:
+def run(names: Sequence[str], count: int, seed: int, spoil: Spoil = None) -> Loop:
     """So many, in turn; a stall takes its time and has a turn now and then."""
     loop = Loop("disks")
-    names = [name for name in _KINDS if kind in name]
-    quick = [name for name in names if name != "stalled"] or names
+    slow = [name for name in names if name.startswith("stalled")]
+    quick = [name for name in names if name not in slow] or slow
     for number in range(seed, seed + count):
         name = quick[number % len(quick)]
-        if number % _STALLED_EVERY == 0 and "stalled" in names:
-            name = "stalled"
-        loop.cycle(number, partial(_KINDS[name], loop, spoil, number))
+        if number % _STALLED_EVERY == 0 and slow:
+            name = slow[number // _STALLED_EVERY % len(slow)]
+        make, kind = _KINDS[name]
+        loop.cycle(number, partial(make, kind, loop, spoil, number))
     return loop
+
+
+def _possible(names: Sequence[str]) -> list[str]:
+    """Without those whose file system cannot be mounted here, which is printed."""
+    reasons = {kind: mounts.why_not(kind) for kind in sorted({_KINDS[name][1] for name in names})}
+    for kind, reason in reasons.items():
+        if reason is not None:
+            print(f"skipped, all on {kind}: {reason}", flush=True)
+    return [name for name in names if reasons[_KINDS[name][1]] is None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     chosen = options("disks", arguments, 200)
-    for kind in mounts.CUTTABLE:
-        reason = mounts.why_not(kind)
-        if reason is not None:
-            print(f"skipped: {reason}")
-            return 0
-    return run(chosen.count, chosen.seed, spoil_by_name(chosen.spoil), chosen.kind).end(
-        chosen.count
-    )
+    names = _possible([name for name in _KINDS if chosen.kind in name])
+    if not names:
+        print("skipped: none of these can be here")
+        return 0
+    spoil = spoil_by_name(chosen.spoil)
+    return run(names, chosen.count, chosen.seed, spoil).end(chosen.count)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m kernel.errnos`: each call that changes the disk fails in each way, here and there.
+"""`python -m kernel.errnos`: each call that changes or reads the disk fails in each way.
 
     --count N    injections
     --seed S     of the first
@@ -6,7 +6,9 @@
 No hang, no death but of a start that cannot use its directory, nothing acknowledged lost; what is
 reported is what happened. EINTR comes as from a kernel that did nothing: Python tries again.
 
-write(2) is not among them: no file is written by it, only the wake-ups of the event loop.
+write(2) is not among them: no file is written by it, only the wake-ups of the event loop. Nor is
+fstat(2): sockets, pidfds and the modules that Python imports are looked at by the same call, where
+no disk fails it.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ _CALLS: Final = {
     "unlinkat": (8, ("EIO", "ESTALE", "EROFS", "EINTR")),
     "renameat": (3, ("EIO", "ENOSPC", "EDQUOT", "ESTALE", "EROFS")),
     "mkdirat": (5, ("EIO", "ENOSPC", "EDQUOT", "ESTALE", "EROFS")),
+    "pread64": (48, ("EIO", "ESTALE")),
+    "getdents64": (40, ("EIO", "ESTALE")),
 }
 """How many of each a history makes, about, and how each can fail."""
 

@@ -25,6 +25,9 @@ from .processes import PATIENCE_SECONDS, Agent, Daemon, ForkedDaemon
 
 __all__ = ["Life"]
 
+_ASKED_MAX = 10
+"""More often than a read fails in a row."""
+
 
 class Life:
     """One directory. is_lie: the kernel was made to lie, so nothing acknowledged is held to."""
@@ -142,9 +145,20 @@ class Life:
         """The daemon is asked for everything."""
         self.promise("written")
         replies: list[walld_client.PartialReply]
-        replies = self.until(lambda: [self.daemon.replies()], "an answer")[0]
+        replies = self.until(lambda: [self._undoubted()], "an answer")[0]
         self.check(replies)
         return replies
+
+    def _undoubted(self) -> list[walld_client.PartialReply]:
+        """All there is. Where a doubt says that some could not be read it is asked for again.
+
+        Not for ever: a daemon that could not read what was resolved doubts until its next start.
+        """
+        for _ in range(_ASKED_MAX - 1):
+            replies = self.daemon.replies()
+            if not any(reply.doubt for reply in replies):
+                return replies
+        return self.daemon.replies()
 
     def resolve(self, reply: walld_client.PartialReply) -> None:
         """Remove a reply of a dead agent, as its application would."""

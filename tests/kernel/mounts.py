@@ -48,6 +48,8 @@ def why_not(kind: str) -> str | None:
     """Why such a file system cannot be mounted here; None where it can."""
     if os.geteuid() != 0:
         return "only root can mount a file system"
+    if kind == "tmpfs":
+        return _why_no_tmpfs()
     if shutil.which(_MAKE[kind][0]) is None:
         return f"needs {_MAKE[kind][0]} (Debian: apt-get install {_PACKAGES[kind]})"
     try:
@@ -55,6 +57,14 @@ def why_not(kind: str) -> str | None:
             return None
     except OSError as error:
         return f"cannot mount {kind} here: {error}"
+
+
+def _why_no_tmpfs() -> str | None:
+    try:
+        with tmpfs(1024):
+            return None
+    except OSError as error:
+        return f"cannot mount tmpfs here: {error}"
 
 
 class LoopMount:

@@ -1,4 +1,4 @@
-"""`walld selftest`: on real mounts where the kernel lets us, else on lines of mountinfo."""
+"""`walld selftest`: its probes, verdicts and table, on real mounts where the kernel lets us."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from walld.cli import main, probes, selftest, torn_write
-from walld.cli.mounts import Mount, mount_of, opinion, parse_mounts
+from walld.cli import main, probes, selftest, torn_write, trying, watching
 from walld.cli.probes import Latency
+from walld.cli.progress import Progress
 from walld.disk.real import RealDisk
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import SEGMENT_HEADER_BYTES, segment_name
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-LINE = "36 35 98:0 /root {point} {options} shared:1 - {kind} source {more}"
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine gets through all of it."""
+    monkeypatch.setattr(watching, "_LEAST_SECONDS", 60.0)
 
 
 def tried(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
@@ -32,6 +38,17 @@ def tried(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert sorted(path.iterdir()) == before
     return code, report
+
+
+def tried_here(path: Path) -> selftest.Report:
+    """The same in this process, where something can be planted."""
+    report, begun = selftest.Report(str(path)), time.monotonic()
+    heard = selftest._Heard(report, begun, Progress("probing", 1))
+    trying.try_all(str(path), str(path / "probes"), begun, 0.5, begun + 60, heard)
+    selftest._what_is_missing(report, heard, selftest._NO_TIME, is_gone=True)
+    selftest._judge(report)
+    assert list(path.iterdir()) == []
+    return report
 
 
 def verdicts(report: dict[str, Any]) -> list[str]:
@@ -64,6 +81,7 @@ def test_every_class_has_a_verdict_and_a_reason(
     assert (report["kills"]["lost"], report["kills"]["corrupt"]) == (0, 0)
     assert report["latency"]["rounds"] >= probes.ROUNDS_MIN
     assert {probe["name"] for probe in report["probes"]} == {
+        "directory",
         "exclusive create",
         "space",
         "directory sync",
@@ -73,8 +91,12 @@ def test_every_class_has_a_verdict_and_a_reason(
     }
 
 
-def children_of(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def descendants_of(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(FileNotFoundError):  # ended meanwhile
+        for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            found += [int(word), *descendants_of(int(word))]
+    return found
 
 
 @pytest.mark.parametrize("when", ["*", "*/torn-*"])
@@ -88,7 +110,7 @@ def test_nothing_stays_behind_where_a_signal_ends_it(
         while not list(tmp_path.glob(when)):
             assert time.monotonic() < deadline
             time.sleep(0.001)
-        children = children_of(running.pid)
+        children = descendants_of(running.pid)
         running.send_signal(number)
         said = running.communicate(timeout=60)
     assert (running.returncode, said) == (128 + number, (b"", b""))
@@ -161,70 +183,6 @@ def test_a_directory_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["selftest", str(tmp_path), "--seconds", "soon"]) == 64
 
 
-# --- the mount ------------------------------------------------------------------------------------
-
-
-def mount(kind: str, more: str = "rw", options: str = "rw") -> Mount:
-    (found,) = parse_mounts(LINE.format(point="/", kind=kind, options=options, more=more))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("found", "synced", "word"),
-    [
-        (mount("ext4"), "yes", "ext4"),
-        (mount("ext4", "rw,nobarrier"), "no", "barriers"),
-        (mount("ext4", "rw,barrier=0"), "no", "barriers"),
-        (mount("xfs", "rw", "ro,relatime"), "no", "read-only"),
-        (mount("tmpfs"), "no", "memory"),
-        (mount("ramfs"), "no", "memory"),
-        (mount("nfs4", "rw,vers=4.2,hard"), "yes", "hard"),
-        (mount("nfs", "rw,soft,timeo=50"), "no", "soft"),
-        (mount("nfs4", "rw,softerr"), "no", "soft"),
-        (mount("nfs4", "rw,vers=4.2"), "not proven", "without `hard`"),
-        (mount("overlay", "rw,upperdir=/u"), "not proven", "below"),
-        (mount("overlay", "rw,volatile"), "no", "volatile"),
-        (mount("fuse.sshfs"), "not proven", "whoever serves it"),
-        (mount("9p"), "not proven", "whoever serves it"),
-        (None, "not proven", "does not say"),
-    ],
-)
-def test_what_a_mount_says_of_itself(found: Mount | None, synced: str, word: str) -> None:
-    seen = opinion(found)
-    assert seen.synced == synced
-    assert word in seen.why
-
-
-def test_what_cannot_be_seen_is_warned_of() -> None:
-    assert "async" in opinion(mount("nfs4", "rw,hard")).notes[0]
-    assert "upperdir" in opinion(mount("overlay")).notes[0]
-    assert "was tried on" in opinion(mount("newfs")).notes[0]
-
-
-def test_the_mount_of_a_directory_is_the_innermost_and_the_newest(tmp_path: Path) -> None:
-    inner = tmp_path / "a b"
-    (inner / "deep").mkdir(parents=True)
-    (tmp_path / "a bc").mkdir()
-    escaped = str(inner).replace(" ", "\\040")
-    lines = [
-        LINE.format(point="/", kind="ext4", options="rw", more="rw"),
-        LINE.format(point=escaped, kind="xfs", options="rw", more="rw"),
-        LINE.format(point=escaped, kind="tmpfs", options="rw", more="rw"),
-        "a line of another shape",
-    ]
-    table = tmp_path / "mountinfo"
-    table.write_text("\n".join(lines))
-    kinds = [
-        found.kind
-        for found in (
-            mount_of(str(path), str(table)) for path in (inner / "deep", tmp_path / "a bc")
-        )
-        if found is not None
-    ]
-    assert kinds == ["tmpfs", "ext4"]
-    assert mount_of(str(inner), str(tmp_path / "nowhere")) is None
-
-
 # --- the probes find what they look for -----------------------------------------------------------
 
 
@@ -259,28 +217,51 @@ def test_a_lock_that_locks_nobody_out_is_found(
 
 
 def test_directory_syncs_that_fail_are_a_no(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(_disk: RealDisk, path: str) -> None:
         if path == "names":
             raise OSError(22, "planted", path)
 
     monkeypatch.setattr(RealDisk, "sync_dir", refused)
-    code, report = tried(tmp_path, capsys)
-    assert code == 1
-    assert report["classes"]["synced"]["verdict"] == "no"
-    assert "planted" in report["classes"]["synced"]["why"]
+    synced = tried_here(tmp_path).classes["synced"]
+    assert synced.verdict == "no"
+    assert "planted" in synced.why
 
 
-def test_a_sync_that_fails_is_a_no(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def failing(_disk: RealDisk, _until: float) -> Latency:
+def test_a_sync_that_fails_is_a_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_disk: RealDisk, _until: float, _deadline: float) -> Latency:
         raise OSError(5, "planted")
 
     monkeypatch.setattr(probes, "latency", failing)
+    report = tried_here(tmp_path)
+    assert report.classes["synced"].verdict == "no"
+    assert [probe.name for probe in report.probes if not probe.is_good] == ["sync"]
+
+
+def test_descriptors_that_ran_out_prove_nothing_of_the_mount(tmp_path: Path) -> None:
+    """As under `ulimit -n 12`."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12));"
+        "from walld.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "selftest", str(tmp_path), "--seconds", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    assert verdicts(report) == ["not proven"] * 3
+    assert "Too many open files" in report["classes"]["sent"]["why"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_a_daemon_refuses_is_a_no(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path.chmod(0o777)
     code, report = tried(tmp_path, capsys)
-    assert (code, report["classes"]["synced"]["verdict"]) == (1, "no")
+    assert (code, verdicts(report)) == (1, ["no"] * 3)
+    assert "chmod go-w" in report["classes"]["sent"]["why"]
+    assert (report["probes"][0]["name"], report["probes"][0]["is_good"]) == ("directory", False)
 
 
 def test_a_write_that_was_acknowledged_and_is_gone_is_found(tmp_path: Path) -> None:

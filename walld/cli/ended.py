@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["Ended", "ending", "held", "opened"]
+__all__ = ["SIGNALS", "Ended", "ending", "held", "opened"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DIED_OF = 128
 """What a shell adds to a signal's number."""
 
@@ -28,6 +28,7 @@ class Ended(BaseException):
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
+        self.signal = number
         self.code = _DIED_OF + number
 
 
@@ -37,7 +38,7 @@ def ending() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
         yield
         return
-    taken = [one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    taken = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
 
     def end(number: int, _frame: FrameType | None) -> NoReturn:
         for one in taken:  # nothing is to cut the cleaning up
@@ -55,7 +56,7 @@ def ending() -> Iterator[None]:
 @contextmanager
 def held() -> Iterator[Iterable[int]]:
     """A signal waits until this is over, or `opened`; what was blocked before."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield before
     finally:
@@ -69,4 +70,4 @@ def opened(before: Iterable[int]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

@@ -1,7 +1,8 @@
 """What the kernel says of the mount a directory lies on, and what follows for durability.
 
-Owns: reading /proc/self/mountinfo, and which kinds and options of file systems cannot keep what
-they acknowledge. Refuses: trying anything out (`probes.py`).
+Owns: which mount that is, by the number that a descriptor of the directory has (by its path it may
+be one that a later mount covers), reading /proc/self/mountinfo, and which kinds and options of file
+systems cannot keep what they acknowledge. Refuses: trying anything out (`probes.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,18 @@ from typing import NamedTuple
 
 __all__ = ["Mount", "Opinion", "mount_of", "opinion", "parse_mounts"]
 
-MOUNTINFO = "/proc/self/mountinfo"
+_MOUNTINFO = Path("/proc/self/mountinfo")
+_FDINFO = Path("/proc/self/fdinfo")
 _IN_MEMORY = ("tmpfs", "ramfs", "rootfs", "devtmpfs")
 _NFS = ("nfs", "nfs4")
 _ELSEWHERE = ("9p", "virtiofs", "cifs", "smb3", "ceph", "glusterfs", "lustre", "afs")
 _PLAIN = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "jfs", "bcachefs", "nilfs2")
+
+_LOCAL_LOCKS = {"nolock", "local_lock=all", "local_lock=flock"}
+_LOCK_IS_LOCAL = (
+    "the lock holds on this machine alone (`nolock` or `local_lock`): a daemon on another machine "
+    "is not kept out; mount it without that"
+)
 
 
 class Mount(NamedTuple):
@@ -42,37 +50,38 @@ class Opinion(NamedTuple):
     notes: list[str]
 
 
-def parse_mounts(text: str) -> list[Mount]:
-    """The mounts of a mountinfo file, in its order; lines of another shape are left out."""
-    found = []
-    for line in text.splitlines():
-        before, dash, behind = line.partition(" - ")
-        fields, tail = before.split(" "), behind.split(" ")
-        if not dash or len(fields) < 6 or len(tail) < 3:
+def parse_mounts(table: bytes) -> dict[int, Mount]:
+    """The mounts of a mountinfo file by number; lines of another shape are left out.
+
+    Bytes, split at line feeds alone: the kernel escapes no other line separator of a path.
+    """
+    found = {}
+    for line in table.split(b"\n"):
+        before, dash, behind = line.partition(b" - ")
+        fields, tail = before.split(b" "), behind.split(b" ")
+        if not dash or len(fields) < 6 or len(tail) < 3 or not fields[0].isdigit():
             continue
-        options = {*fields[5].split(","), *tail[2].split(",")}
-        found.append(Mount(_plain(fields[4]), tail[0], _plain(tail[1]), frozenset(options)))
+        options = frozenset(os.fsdecode(fields[5] + b"," + tail[2]).split(","))
+        point, source = _plain(fields[4]), _plain(tail[1])
+        found[int(fields[0])] = Mount(point, os.fsdecode(tail[0]), source, options)
     return found
 
 
-def _plain(escaped: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), escaped)
+def _plain(escaped: bytes) -> str:
+    return os.fsdecode(re.sub(rb"\\([0-3][0-7]{2})", lambda one: bytes([int(one[1], 8)]), escaped))
 
 
-def mount_of(directory: str, mountinfo: str = MOUNTINFO) -> Mount | None:
-    """The mount that `directory` lies on; None where the kernel does not say."""
+def mount_of(directory: str) -> Mount | None:
+    """The mount that `directory` lies on; None where the kernel does not say. Raises OSError."""
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        text = Path(mountinfo).read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return None
-    path = os.path.realpath(directory)
-    best: Mount | None = None
-    for mount in parse_mounts(text):
-        inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
-        # Of two on one place the later one covers the earlier.
-        if inside and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best
+        told = re.search(rb"^mnt_id:\s*(\d+)$", (_FDINFO / str(fd)).read_bytes(), re.MULTILINE)
+        mounts = parse_mounts(_MOUNTINFO.read_bytes())
+    except FileNotFoundError:
+        return None  # no /proc
+    finally:
+        os.close(fd)
+    return None if told is None else mounts.get(int(told[1]))
 
 
 def opinion(mount: Mount | None) -> Opinion:
@@ -85,7 +94,8 @@ def opinion(mount: Mount | None) -> Opinion:
     if kind in _IN_MEMORY:
         return Opinion("no", f"{kind} is memory: nothing survives power loss", [])
     if kind in _NFS:
-        return _of_nfs(options)
+        synced, why, notes = _of_nfs(options)
+        return Opinion(synced, why, notes + [_LOCK_IS_LOCAL] * bool(options & _LOCAL_LOCKS))
     if kind == "overlay":
         if "volatile" in options:
             return Opinion("no", "overlay with `volatile`: the kernel leaves syncs out", [])

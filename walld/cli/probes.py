@@ -6,6 +6,7 @@ what follows for a durability class (`selftest.py`), and staying: the caller rem
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -16,15 +17,17 @@ from walld import limits
 from walld.disk.lock_record import LOCK_NAME
 from walld.disk.owner import Owner
 from walld.disk.real import RealDisk
-from walld.errors import DirectoryTaken
+from walld.errors import DirectoryTaken, WalldError
 
 __all__ = [
     "Latency",
     "Probe",
     "directory_sync",
     "exclusive",
+    "failed",
     "latency",
     "lock",
+    "owned",
     "read_cached",
     "rename",
     "space",
@@ -34,6 +37,8 @@ PIECE = bytes(range(256)) * 16
 ROUNDS_MAX = 500
 ROUNDS_MIN = 5
 LOCK_SECONDS_MAX = 20.0
+_OF_THIS_PROCESS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+"""Descriptors, memory and processes that ran out say nothing of a mount."""
 _TRY_LOCK = """
 import fcntl, os, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
@@ -52,6 +57,12 @@ class Probe(NamedTuple):
     said: str
 
 
+def failed(name: str, error: Exception, text: str = "") -> Probe:
+    """What an error says of the mount: nothing where this process has run out of something."""
+    is_own = isinstance(error, OSError) and error.errno in _OF_THIS_PROCESS
+    return Probe(name, None if is_own else False, f"{text}{error}")
+
+
 class Latency(NamedTuple):
     """Microseconds of 4 KiB writes and of the fdatasync behind each."""
 
@@ -62,6 +73,16 @@ class Latency(NamedTuple):
     sync_p50: float
     sync_p99: float
     sync_max: float
+
+
+def owned(directory: str) -> Probe:
+    """A daemon takes the directory itself for its own: by the rule by which it starts."""
+    name = "directory"
+    try:
+        RealDisk(directory).close()
+    except (OSError, WalldError) as error:
+        return failed(name, error)
+    return Probe(name, True, "nobody else may write there")
 
 
 def directory_sync(disk: RealDisk) -> Probe:
@@ -76,7 +97,7 @@ def directory_sync(disk: RealDisk) -> Probe:
         disk.unlink("names/new")
         disk.sync_dir("names")
     except OSError as error:
-        return Probe(name, False, f"fsync of a directory fails: {error}")
+        return failed(name, error, "fsync of a directory fails: ")
     return Probe(name, True, "a new name is synced in its directory")
 
 
@@ -94,7 +115,7 @@ def rename(disk: RealDisk) -> Probe:
         finally:
             old.close()
     except OSError as error:
-        return Probe(name, False, f"a file cannot be replaced by rename: {error}")
+        return failed(name, error, "a file cannot be replaced by rename: ")
     if seen != (b"old", b"new one"):
         return Probe(name, False, f"a rename mixed the old file and the new one: {seen}")
     return Probe(name, True, "a file is replaced as a whole")
@@ -106,26 +127,35 @@ def lock(root: str) -> Probe:
     try:
         owner = Owner(root, bytes(16))
     except (OSError, DirectoryTaken) as error:
-        return Probe(name, False, f"LOCK cannot be taken: {error}")
+        return failed(name, error, "LOCK cannot be taken: ")
     path = os.path.join(root, LOCK_NAME)
     try:
         try:
-            Owner(root, bytes(16)).close()
-        except DirectoryTaken:
-            pass
-        else:
-            return Probe(name, False, "a second owner of the same directory was let in")
-        if not owner.reads_back():
-            return Probe(name, False, "what was written into LOCK does not stand there")
-        code = _try_lock(path)
-        if code != 7:
-            return Probe(name, False, f"another process took flock on a LOCK that is held ({code})")
-    finally:
-        owner.close()
-    code = _try_lock(path)
+            trouble = _while_owned(owner, root, path)
+        finally:
+            owner.close()
+        code = 0 if trouble else _try_lock(path)
+    except OSError as error:
+        return failed(name, error)
     if code:
-        return Probe(name, False, f"flock on a LOCK that was given up is refused ({code})")
+        trouble = f"flock on a LOCK that was given up is refused ({code})"
+    if trouble:
+        return Probe(name, False, trouble)
     return Probe(name, True, "a second owner is refused, in this process and in another")
+
+
+def _while_owned(owner: Owner, root: str, path: str) -> str:
+    """What is wrong while somebody owns it; empty where nothing is."""
+    try:
+        Owner(root, bytes(16)).close()
+    except DirectoryTaken:
+        pass
+    else:
+        return "a second owner of the same directory was let in"
+    if not owner.reads_back():
+        return "what was written into LOCK does not stand there"
+    code = _try_lock(path)
+    return "" if code == 7 else f"another process took flock on a LOCK that is held ({code})"
 
 
 def _try_lock(path: str) -> int:
@@ -143,13 +173,13 @@ def exclusive(disk: RealDisk) -> Probe:
     try:
         disk.create("once").close()
     except OSError as error:
-        return Probe(name, False, f"a file cannot be made: {error}")
+        return failed(name, error, "a file cannot be made: ")
     try:
         disk.create("once").close()
     except FileExistsError:
         return Probe(name, True, "a name is made once (O_EXCL)")
     except OSError as error:
-        return Probe(name, False, f"making a name twice gives {error}")
+        return failed(name, error, "making a name twice gives ")
     return Probe(name, False, "the same name could be made twice: O_EXCL does not hold")
 
 
@@ -180,8 +210,11 @@ def read_cached(disk: RealDisk) -> Probe:
     return Probe(name, False, "the page cache gave back other bytes than were written")
 
 
-def latency(disk: RealDisk, until: float) -> Latency:
-    """Write and fdatasync, again and again, until that monotonic time. Raises OSError."""
+def latency(disk: RealDisk, until: float, deadline: float) -> Latency:
+    """Write and fdatasync, again and again, until that monotonic time. Raises OSError.
+
+    A few more where that is over, but none behind the deadline.
+    """
     writes: list[float] = []
     syncs: list[float] = []
     file = disk.create("latency")
@@ -194,7 +227,7 @@ def latency(disk: RealDisk, until: float) -> Latency:
             synced = time.perf_counter()
             writes.append((written - begun) * 1e6)
             syncs.append((synced - written) * 1e6)
-            if synced - begun > 1 and time.monotonic() > until:
+            if time.monotonic() > (until if synced - begun > 1 else deadline):
                 break
     finally:
         file.close()
