@@ -159,7 +159,7 @@ class LogWriter:
         """Open the next segment; its first batch will be `next_no`."""
         self._id = segment_id or self._id + 1
         self.next_no = next_no or self.next_no
-        header = SegmentHeader(LOG, self._id, self.next_no - 1, epoch, again)
+        header = SegmentHeader(LOG, self._id, self.next_no - 1, epoch, again=again)
         self.files[self._id] = bytearray(pack_segment_header(header))
         return self._id
 

@@ -175,32 +175,3 @@ def test_a_copy_without_lock_misses_nothing_that_went_while_it_was_made(
         found = daemon.cli("recover", f"session-{name}", "--data", str(tmp_path / "copy"))
         assert found.returncode == code
     living.kill()
-
-
-def test_a_segment_that_was_let_go_and_comes_back_says_nothing(
-    make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
-) -> None:
-    """From a copy of the directory, say, that somebody puts beside what is there (I9)."""
-    daemon = make_daemon("--reclaim-seconds", "0.2").start()
-    released = make_agent(daemon)
-    released.do("r = client.reply('s', stream_id='released')")
-    released.do("r.token('a secret'); r.drain(20, level='synced')")
-    copy = shutil.copytree(daemon.data / "wal", tmp_path / "copy")
-    released.do("r.end(); client.release('released'); r.drain(20, level='synced')")
-    old = {path.name for path in daemon.segments()}
-    for number in range(3):
-        daemon.restart()
-        agent = make_agent(daemon)
-        agent.do(f"r = client.reply('other', stream_id='{number}')")
-        agent.do("r.token('goes on'); r.drain(20, level='synced')")
-    until(lambda: not old & {path.name for path in daemon.segments()}, "the old segments' end")
-    daemon.terminate()
-    for name in old:
-        shutil.copy(copy / name, daemon.data / "wal" / name)
-    assert daemon.cli("fsck", str(daemon.data)).returncode == 0
-    assert daemon.cli("recover", "s", "--data", str(daemon.data)).returncode == 3
-    daemon.start()
-    assert daemon.reader.recover("s") is None
-    until(lambda: not old & {path.name for path in daemon.segments()}, "their end, once more")
-    assert daemon.reader.recover("other") is not None
-    assert b"a secret" not in b"".join(path.read_bytes() for path in daemon.files())

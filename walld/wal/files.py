@@ -89,7 +89,7 @@ class SegmentFiles:
         if again:
             self.disk.make_dir(WAL_DIR)
         file = self.disk.create(self.path(segment_id))
-        header = SegmentHeader(self.log_uuid, segment_id, prev_batch_no, epoch, again, passed)
+        header = SegmentHeader(self.log_uuid, segment_id, prev_batch_no, epoch, passed, again)
         try:
             self._write_all(file, pack_segment_header(header), 0)
         except OSError:

@@ -1,7 +1,7 @@
 """Headers of a log's segments: which log it is, and how far what each owner wrote counts.
 
-Owns: reading them, and from which number on and up to which the batches of an owner count. Refuses:
-what stands behind them (`scan.py`), who is owner (`disk/owner.py`).
+Owns: reading them, and up to which number the batches of an owner count. Refuses: what stands
+behind them (`scan.py`), who is owner (`disk/owner.py`).
 
 An owner looks at the epoch behind each write, so it acknowledges nothing of what it writes too
 late; but the bytes are there, in a segment that the next owner had read before: from a machine that
@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from walld.disk.lock_record import LOCK_BYTES, LOCK_NAME, parse_lock
-from walld.errors import FormatError
 from walld.wal.layout import (
     BATCH_NO_MAX,
     SEGMENT_HEADER_BYTES,
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk
     from walld.wal.layout import SegmentHeader
 
-__all__ = ["counted", "first_counted", "good_headers"]
+__all__ = ["counted", "good_headers"]
 
 
 def good_headers(disk: Disk, ids: list[int]) -> Iterator[SegmentHeader]:
@@ -49,25 +47,6 @@ def good_headers(disk: Disk, ids: list[int]) -> Iterator[SegmentHeader]:
             file.close()
         if header is not None and header.segment_id == segment_id:
             yield header
-
-
-def first_counted(disk: Disk, log_uuid: bytes | None) -> int:
-    """The lowest number of a batch that counts: LOCK was told before what is below went; else 0.
-
-    What is below and there all the same came back, with a copy of the directory or a repair of its
-    file system: every reply of it was released or is kept elsewhere.
-    """
-    try:
-        file = disk.open(LOCK_NAME)
-    except OSError:
-        return 0
-    try:
-        found = parse_lock(file.read_at(LOCK_BYTES, 0), LOCK_NAME)
-    except (OSError, FormatError):
-        return 0
-    finally:
-        file.close()
-    return found.first_no if found is not None and found.log_uuid == log_uuid else 0
 
 
 def counted(headers: Iterable[SegmentHeader]) -> dict[int, int]:

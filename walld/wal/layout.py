@@ -149,8 +149,8 @@ class SegmentHeader(NamedTuple):
     segment_id: int
     prev_batch_no: int
     epoch: int
-    again: bool = False
     passed: int = 0
+    again: bool = False
 
 
 class BatchHeader(NamedTuple):
@@ -259,7 +259,7 @@ def unpack_segment_header(data: bytes) -> SegmentHeader | None:
         return None
     if prev > BATCH_NO_MAX:
         return None
-    return SegmentHeader(log_uuid, segment_id, prev, epoch, bool(flags & _AGAIN), passed)
+    return SegmentHeader(log_uuid, segment_id, prev, epoch, passed, bool(flags & _AGAIN))
 
 
 def segment_version(data: bytes) -> int | None:

@@ -22,7 +22,7 @@ from zlib import crc32
 from walld import limits
 from walld.wal import ranges
 from walld.wal.facts import Hole, SegmentFacts
-from walld.wal.headers import counted, first_counted, good_headers
+from walld.wal.headers import counted, good_headers
 from walld.wal.layout import (
     BATCH_ALIGNMENT,
     BATCH_HEADER_BYTES,
@@ -271,8 +271,7 @@ class SegmentScan:
 class LogScan:
     """All segments of a log, oldest first. Iterate it to the end, then ask `verdict`.
 
-    Gives (segment id, batch) for every good batch that counts (`headers.py`), the first copy of a
-    number only.
+    Gives (segment id, batch) for every good batch that counts, the first copy of a number only.
     Pure reading: it takes no lock, and may run beside the daemon that writes the log.
     """
 
@@ -289,12 +288,9 @@ class LogScan:
         if self.log_uuid is None and headers:
             self.log_uuid = headers[0].log_uuid
         self._counted = counted(one for one in headers if one.log_uuid == self.log_uuid)
-        first_no = first_counted(self._disk, self.log_uuid) if several else 0
         seen: list[ranges.Range] = []
         for segment_id in ids:
             for batch in self._segment(segment_id):
-                if batch.batch_no < first_no:
-                    continue
                 if seen and batch.batch_no <= seen[-1][1] and ranges.contains(seen, batch.batch_no):
                     continue
                 ranges.add(seen, batch.batch_no)
