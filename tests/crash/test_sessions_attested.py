@@ -98,7 +98,18 @@ def test_what_is_lost_of_a_session_is_said_from_then_on(
     assert lost_of(daemon) == (0, 0), "counted where it was found"
     daemon.terminate()
     assert walld("fsck", daemon.data).returncode == 2
-    assert walld("session", "repair", "q", "--data", daemon.data).returncode == 0
+
+    def is_repaired() -> bool:
+        """A stop right behind a start may leave lines in the log; what is said then is done."""
+        done = walld("session", "repair", "q", "--data", daemon.data)
+        if done.returncode:
+            assert "start walld on it and end it" in done.stderr
+            daemon.start()
+            daemon.reader.session("q").events()
+            daemon.terminate()
+        return not done.returncode
+
+    until(is_repaired, "a repair")
     assert walld("fsck", daemon.data).returncode == 0
 
 
