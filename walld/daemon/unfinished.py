@@ -138,6 +138,7 @@ class Finishing:
         """
         notes = self._files.ledgers.unfinished
         try:
+            await self._run(self._files.ledgers.deleted.load)
             found = await self._run(lambda: list(notes.notes()))
         except OSError:
             return

@@ -29,6 +29,7 @@ _log = logging.getLogger("walld.sessions")
 _PATH: Final = f"{SESSIONS_DIR}/.deleted"
 _NEWEST_MAX: Final = 1024
 _BYTES_MAX: Final = 256 * 1024
+_COUNT_MAX: Final = 1 << 60
 
 
 class _File(msgspec.Struct):
@@ -69,6 +70,8 @@ class Deleted:
         if crc == f"{crc32(text):08x}\n".encode():
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 found = msgspec.json.decode(text, type=_File)
+        if not 0 <= found.unknown <= found.count <= _COUNT_MAX:
+            found = _DAMAGED
         if found is _DAMAGED:
             _log.error("%s does not verify: which sessions were deleted is not known", _PATH)
         self._by_name = {name: number for number, name in sorted(found.newest)}
