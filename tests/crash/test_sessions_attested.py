@@ -105,7 +105,7 @@ def test_what_is_lost_of_a_session_is_said_from_then_on(
         if done.returncode:
             assert "start walld on it and end it" in done.stderr
             daemon.start()
-            daemon.reader.session("q").events()
+            until(lambda: daemon.status()["uptime_seconds"] > 2, "the rest of the start")
             daemon.terminate()
         return not done.returncode
 

@@ -19,8 +19,8 @@ Invariants
 from __future__ import annotations
 
 import json
-import os
 import struct
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walld_client.wire import messages as wire
@@ -48,7 +48,7 @@ _SEQ_MAX = 1 << 53
 
 
 class _Receipt(NamedTuple):
-    """daemon: drawn by the one that gave it. deletes: how many there had been. seq, chain: of the
+    """daemon: names the one that gave it. deletes: how many there had been. seq, chain: of the
     last line of the session then.
     """
 
@@ -73,15 +73,22 @@ class Receipts:
         self._deleted = deleted
         self._wall_ms = wall_ms
         self._daemon = b""
-        """Drawn for the first receipt."""
+        """Made for the first receipt."""
         self.answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
             wire.Attest: self._attest
         }
 
     def of(self, ledger: Ledger) -> bytes:
         """What who appended just now is told once that is synced."""
-        self._daemon = self._daemon or os.urandom(8)
+        self._daemon = self._daemon or self._named()
         return _RECEIPT.pack(self._daemon, self._deleted.count, ledger.last_seq, ledger.chain)
+
+    def _named(self) -> bytes:
+        """As no other daemon is: of a copy of the directory that is put back the epoch comes again,
+        the time does not.
+        """
+        numbers = f"{self._engine.epoch} {self._wall_ms()}".encode()
+        return sha256(self._engine.log_uuid + numbers).digest()[:8]
 
     async def _attest(self, connection: Connection, request: wire.Attest) -> bool:
         uid, session_id = connection.uid, request.session_id

@@ -23,6 +23,7 @@ from walld.daemon import loop
 from walld.disk.patient import patiently
 from walld.errors import FormatError
 from walld.escape import escaped_line
+from walld.ledger.names import DELETED_FILE
 from walld.ledger.unfinished import DELETE, Unfinished
 from walld.wal.layout import Flag
 
@@ -58,8 +59,8 @@ class Finishing:
         """For a start, before anybody asks. A session whose rest cannot go now is not served."""
         notes = self._files.ledgers.unfinished
         try:
-            await self._run(notes.sweep)
-            await self._run(self._files.ledgers.deleted.load)
+            if DELETED_FILE in await self._run(notes.sweep):
+                await self._run(self._files.ledgers.deleted.load)
             found = await self._run(lambda: list(notes.notes()))
         except OSError as error:
             _log.error("what is left of deletes and forks cannot be read: %s", error)

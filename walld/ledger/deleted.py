@@ -18,7 +18,7 @@ from zlib import crc32
 
 import msgspec
 
-from walld.ledger.names import SESSIONS_DIR
+from walld.ledger.names import DELETED_FILE, SESSIONS_DIR
 
 if TYPE_CHECKING:
     from walld.disk.base import Disk
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Deleted"]
 
 _log = logging.getLogger("walld.sessions")
-_PATH: Final = f"{SESSIONS_DIR}/.deleted"
+_PATH: Final = f"{SESSIONS_DIR}/{DELETED_FILE}"
 _NEWEST_MAX: Final = 1024
 _BYTES_MAX: Final = 256 * 1024
 _COUNT_MAX: Final = 1 << 60

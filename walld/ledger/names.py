@@ -11,6 +11,7 @@ from walld_client.paths import path_name
 
 __all__ = [
     "ARTIFACTS_DIR",
+    "DELETED_FILE",
     "EVENTS_FILE",
     "REPAIRED_FILE",
     "SESSIONS_DIR",
@@ -25,6 +26,8 @@ EVENTS_FILE: Final = "events.jsonl"
 SNAPSHOT_FILE: Final = "snapshot"
 REPAIRED_FILE: Final = "repaired"
 ARTIFACTS_DIR: Final = "artifacts"
+DELETED_FILE: Final = ".deleted"
+"""In sessions/ itself, where no name of ours begins with a dot."""
 
 
 def session_dir(uid: int, session_id: str) -> str:

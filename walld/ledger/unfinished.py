@@ -126,11 +126,14 @@ class UnfinishedStore:
                 except FormatError as error:
                     yield error
 
-    def sweep(self) -> None:
-        """Remove notes that were never finished. For the owner's start."""
+    def sweep(self) -> set[str]:
+        """Remove notes that were never finished. For the owner's start. Names of what was there."""
+        names = set()
         for entry in self._disk.list_dir(SESSIONS_DIR):
+            names.add(entry.name)
             if entry.kind == "file" and is_temporary(entry.name):
                 self._disk.unlink(f"{SESSIONS_DIR}/{entry.name}")
+        return names
 
     def _read(self, path: str) -> Unfinished:
         file = self._disk.open(path)
