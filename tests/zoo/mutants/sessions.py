@@ -117,12 +117,4 @@ MUTANTS = (
         "N1",
         "s2",
     ),
-    Mutant(
-        "sessions: a line that is here is not found for a receipt",
-        DAEMON + "receipts.py",
-        "        if ledger is None or receipt.seq > ledger.last_seq:\n",
-        "        if ledger is None or receipt.seq >= ledger.last_seq:\n",
-        "M1",
-        "s4",
-    ),
 )
