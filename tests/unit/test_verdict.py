@@ -79,6 +79,20 @@ def test_a_tail_torn_in_its_header_is_torn_once() -> None:
     assert len(second.settled) == 1
 
 
+def test_numbers_that_were_torn_are_passed_and_no_others() -> None:
+    log = small_log()
+    assert log.read()[1].passed == 0
+    cut(log, 2, log.places[-1].offset + 40)
+    _, verdict = log.read()
+    assert (numbers(verdict.torn), verdict.reserved_no, verdict.passed) == ([(7, 7)], 7, 1)
+    log = LogWriter()
+    log.segment()
+    log.batch(b"the first")
+    cut(log, 1, log.places[-1].offset + 10)
+    _, verdict = log.read()
+    assert (verdict.reserved_no, verdict.passed) == (0, 0), "a batch without a number"
+
+
 def test_a_log_cut_between_batches_is_clean_but_for_a_client_that_knows_better() -> None:
     log = small_log()
     cut(log, 2, log.places[-2].offset)

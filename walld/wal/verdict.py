@@ -115,7 +115,7 @@ class Verdict:
         """So many numbers before the next one were torn: no batch of theirs was read."""
         last_no = self.reserved_no
         for item in sorted(self.torn, key=lambda one: one.last_no, reverse=True):
-            if item.last_no == last_no:
+            if item.first_no and item.last_no == last_no:
                 last_no = item.first_no - 1
         return self.reserved_no - last_no
 
