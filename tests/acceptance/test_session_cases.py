@@ -391,7 +391,8 @@ def test_a_session_deleted_at_its_checkpoint_stays_deleted(daemon: DaemonProcess
         assert daemon.reader.delete(session.session_id)
     time.sleep(1)
     assert daemon.reader.sessions() == []
-    assert not [path for path in (daemon.data / "sessions").rglob("*") if path.is_file()]
+    left = [path for path in (daemon.data / "sessions").rglob("*") if path.is_file()]
+    assert [path.name for path in left] == [".deleted"], "that there was one, which names nobody"
 
 
 def test_who_appends_faster_than_files_are_written_waits(daemon: DaemonProcess) -> None:

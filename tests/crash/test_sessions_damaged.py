@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -404,13 +405,15 @@ def test_a_file_that_lost_all_does_not_begin_anew(daemon: DaemonProcess, left: i
         return lines[:left]
 
     changed(daemon, spoil)
-    session = daemon.reader.session("s")
-    assert session.resume_check()["status"] == "blocked"
-    assert session.append("a").seq == 2
-    assert (1, 1, "missing") in breaks(session)
-    assert session.resume_check()["status"] == "blocked"
-    assert daemon.terminate() == 0
-    daemon.start()
-    session = daemon.reader.session("s")
-    assert (1, 1, "missing") in breaks(session)
-    assert session.resume_check()["status"] == "blocked"
+    # Of one who was told nothing: who was, knows how many there were (a receipt).
+    with closing(walld_client.connect(daemon.socket_path, timeout=30)) as stranger:
+        session = stranger.session("s")
+        assert session.resume_check()["status"] == "blocked"
+        assert session.append("a").seq == 2
+        assert (1, 1, "missing") in breaks(session)
+        assert session.resume_check()["status"] == "blocked"
+        assert daemon.terminate() == 0
+        daemon.start()
+        session = stranger.session("s")
+        assert (1, 1, "missing") in breaks(session)
+        assert session.resume_check()["status"] == "blocked"

