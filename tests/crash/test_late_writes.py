@@ -11,7 +11,16 @@ from pathlib import Path
 
 from agents.process import MakeAgent
 from crash.test_newest_segment import say
-from daemon_process import MakeDaemon
+from daemon_process import DaemonProcess, MakeDaemon
+
+
+def goes_on(daemon: DaemonProcess) -> None:
+    """Whoever is acknowledged has said what was, and of what came too late there is nothing."""
+    for name in ("early", "held"):
+        reply = daemon.reader.recover(f"session-{name}")
+        assert reply is not None
+        assert (reply.text, reply.gaps) == ("0 1 2 ", [])
+    assert daemon.reader.recover("session-late") is None
 
 
 def test_it_takes_nothing_from_the_next_owner(
@@ -40,11 +49,7 @@ def test_it_takes_nothing_from_the_next_owner(
         assert done.returncode in (0, 1) if command == ("fsck",) else done.returncode == 0, done
     for _ in range(2):
         following.start()
-        for name in ("early", "held"):
-            reply = following.reader.recover(f"session-{name}")
-            assert reply is not None
-            assert (reply.text, reply.gaps) == ("0 1 2 ", [])
-        assert following.reader.recover("session-late") is None
+        goes_on(following)
         messages = following.reader.session("held").messages()
         assert [one["content"] for one in messages or []] == ["mine"]
         assert following.reader.session("late").messages() is None
@@ -80,9 +85,5 @@ def test_what_the_next_owner_found_torn_stays_so(
     for _ in range(2):
         assert following.cli("fsck", str(following.data)).returncode in (0, 1)
         following.start()
-        for name in ("early", "held"):
-            reply = following.reader.recover(f"session-{name}")
-            assert reply is not None
-            assert (reply.text, reply.gaps) == ("0 1 2 ", [])
-        assert following.reader.recover("session-late") is None
+        goes_on(following)
         following.kill()

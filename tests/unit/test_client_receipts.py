@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import msgspec
+import pytest
+import walld_client
+import walld_client.aio
 from walld_client.receipts import Receipts
 from walld_client.requests import Conversation
 from walld_client.wire import framing
@@ -82,3 +89,14 @@ def test_the_later_of_one_daemon_is_kept_whichever_comes_first() -> None:
         receipts.keep(f"{number}", NEW)
     assert len(receipts.sessions()) == 4096
     assert receipts.of("q") is None
+
+
+@pytest.mark.parametrize("connect", [walld_client.connect, walld_client.aio.connect])
+def test_all_connections_of_a_client_show_and_keep_the_same(
+    connect: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """It has as many as it asks at a time, and whichever is free asks next."""
+    client = connect(str(tmp_path / "nobody"))
+    one, other = client._query, client._new_query()
+    one._receipts.keep("q", NEW)
+    assert other._receipts.of("q") == NEW

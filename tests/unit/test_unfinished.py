@@ -122,6 +122,8 @@ def test_a_crash_at_each_verb_and_at_each_of_the_start_behind_it(
             world.start()
             assert world.is_whole(session_id) == (what is World.fork) or not is_done
             assert world.is_whole(SESSION) or session_id == SESSION
+            if not world.is_whole(SESSION):  # so nobody is told that it is lost
+                assert world.files.ledgers.deleted.since(0, UID, SESSION)
             assert world.notes() == []
             world.files.ledgers.delete(UID, session_id)
             world.write(session_id)
