@@ -46,7 +46,7 @@ from bench.table import Figure
 from walld.daemon.workers import ThreadWorker
 from walld.disk.owner import Owner
 from walld.disk.real import RealDisk
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 
 __all__ = ["echo", "measure"]
 

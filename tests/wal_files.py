@@ -14,7 +14,8 @@ from walld.wal.layout import (
     segment_name,
     segment_seed,
 )
-from walld.wal.scan import LogScan, ScannedBatch
+from walld.wal.log_scan import LogScan
+from walld.wal.scan import ScannedBatch
 from walld.wal.verdict import Verdict
 
 LOG = bytes(range(16))

@@ -15,7 +15,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld.disk.real import RealDisk
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 
 
 def batches(daemon: DaemonProcess) -> list[tuple[Path, int, int]]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from daemon_process import ROOT, DaemonProcess, until
 
 from walld.disk.real import RealDisk
+from walld.wal.log_scan import LogScan
 from walld.wal.records import Begin, Item, Text, decode_body
-from walld.wal.scan import LogScan
 
 
 def items_in(data: Path) -> list[Item]:

@@ -16,7 +16,7 @@ from agents.process import MakeAgent, Obedient
 from daemon_process import DaemonProcess, MakeDaemon
 
 from walld.disk.real import RealDisk
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 
 
 def say(daemon: DaemonProcess, make_agent: MakeAgent, name: str) -> Obedient:

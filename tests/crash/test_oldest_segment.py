@@ -175,3 +175,58 @@ def test_a_copy_without_lock_misses_nothing_that_went_while_it_was_made(
         found = daemon.cli("recover", f"session-{name}", "--data", str(tmp_path / "copy"))
         assert found.returncode == code
     living.kill()
+
+
+def let_go(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, copy: Path
+) -> tuple[DaemonProcess, set[str]]:
+    """A directory whose first segments have left the log since it was copied; and their names."""
+    daemon = make_daemon("--reclaim-seconds", "0.2").start()
+    released = make_agent(daemon)
+    released.do("r = client.reply('s', stream_id='released')")
+    released.do("r.token('a secret'); r.drain(20, level='synced')")
+    shutil.copytree(daemon.data / "wal", copy)
+    released.do("r.end(); client.release('released'); r.drain(20, level='synced')")
+    old = {path.name for path in daemon.segments()}
+    for number in range(3):
+        daemon.restart()
+        agent = make_agent(daemon)
+        agent.do(f"r = client.reply('other', stream_id='{number}')")
+        agent.do("r.token('goes on'); r.drain(20, level='synced')")
+    until(lambda: not old & {path.name for path in daemon.segments()}, "the old segments' end")
+    daemon.terminate()
+    return daemon, old
+
+
+def test_a_segment_that_was_let_go_and_comes_back_says_nothing(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    """From a copy of the directory, say, that somebody puts beside what is there (I9)."""
+    daemon, old = let_go(make_daemon, make_agent, tmp_path / "copy")
+    for name in old:
+        shutil.copy(tmp_path / "copy" / name, daemon.data / "wal" / name)
+    found = daemon.cli("fsck", str(daemon.data))
+    assert found.returncode == 0
+    assert b"have left the log" in found.stdout
+    assert daemon.cli("recover", "s", "--data", str(daemon.data)).returncode == 3
+    daemon.start()
+    assert daemon.reader.recover("s") is None
+    until(lambda: not old & {path.name for path in daemon.segments()}, "their end, once more")
+    assert daemon.reader.recover("other") is not None
+    assert b"a secret" not in b"".join(path.read_bytes() for path in daemon.files())
+
+
+def test_an_older_log_put_under_a_newer_lock_is_read(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    """Nothing of what LOCK tells of is there: what the copy has is all there is, by any start."""
+    daemon, _ = let_go(make_daemon, make_agent, tmp_path / "copy")
+    shutil.rmtree(daemon.data / "wal")
+    shutil.copytree(tmp_path / "copy", daemon.data / "wal")
+    assert daemon.cli("fsck", str(daemon.data)).returncode == 2
+    for _ in range(3):
+        daemon.start()
+        reply = daemon.reader.recover("s")
+        assert reply is not None
+        assert reply.text == "a secret"
+        daemon.kill()

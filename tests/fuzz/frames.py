@@ -20,8 +20,8 @@ from walld import limits
 from walld.engine.illegal import CLOSING_CODES, REQUEST_CODES, explain
 from walld.engine.peer import Connection
 from walld.errors import ProtocolError
+from walld.wal.log_scan import LogScan
 from walld.wal.records import decode_body
-from walld.wal.scan import LogScan
 
 __all__ = ["one"]
 

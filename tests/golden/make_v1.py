@@ -25,6 +25,7 @@ from walld.wal.layout import (
     segment_name,
     segment_seed,
 )
+from walld.wal.log_scan import LogScan
 from walld.wal.records import (
     Begin,
     Happened,
@@ -36,7 +37,6 @@ from walld.wal.records import (
     join_items,
     pack_body,
 )
-from walld.wal.scan import LogScan
 
 V1 = Path(__file__).parent / "v1"
 LOG = bytes.fromhex("00112233445566778899aabbccddeeff")

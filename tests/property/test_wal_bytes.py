@@ -13,7 +13,8 @@ from walld import limits
 from walld.wal import layout, scan
 from walld.wal.encode import Batch, BatchBuilder
 from walld.wal.layout import SegmentHeader
-from walld.wal.scan import LogScan, SegmentScan
+from walld.wal.log_scan import LogScan
+from walld.wal.scan import SegmentScan
 from walld.wal.verdict import judge
 
 Row = tuple[int, int, int, int, bytes]

@@ -13,7 +13,8 @@ from wal_files import BytesDisk, LogWriter, batch_of
 
 from walld.wal.encode import Batch, settled_batches
 from walld.wal.layout import BATCH_HEADER_BYTES, BatchKind
-from walld.wal.scan import LogScan, ScannedBatch
+from walld.wal.log_scan import LogScan
+from walld.wal.scan import ScannedBatch
 from walld.wal.verdict import Verdict
 
 SECTOR = 512

@@ -31,7 +31,7 @@ from walld.disk.simulated import SimulatedDisk
 from walld.ledger.line import line_seq, read_line
 from walld.partials.store import PartialStore
 from walld.wal.files import has_copies
-from walld.wal.scan import LogScan, list_segments
+from walld.wal.log_scan import LogScan, list_segments
 
 from .lives import Owner
 from .oracle import KILL_SECONDS, POWER_SECONDS, Wrong

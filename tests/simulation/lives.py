@@ -32,7 +32,7 @@ from walld.disk.owner import Marks
 from walld.disk.simulated import SimulatedDisk
 from walld.errors import DirectoryTaken
 from walld.wal.headers import good_headers
-from walld.wal.scan import list_segments
+from walld.wal.log_scan import list_segments
 
 from .disks import Mood, ShortDisk
 from .oracle import REST_SECONDS

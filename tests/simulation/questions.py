@@ -19,7 +19,7 @@ from walld_client.wire.framing import encode, split
 from walld.daemon.serve import Daemon
 from walld.disk.medium import Storage
 from walld.disk.simulated import SimulatedDisk
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 
 from .oracle import BOUND_SECONDS, REST_SECONDS, Promise, Wrong
 

@@ -16,7 +16,7 @@ from walld.disk.real import RealDisk, RealFile
 from walld.disk.simulated import SimulatedDisk
 from walld.wal.files import SegmentFiles, SegmentGone
 from walld.wal.layout import SEGMENT_HEADER_BYTES, segment_name
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 
 
 class CountingDisk(RealDisk):

@@ -25,7 +25,7 @@ from walld.disk.real import RealDisk, RealFile
 from walld.partials.store import PartialFacts, PartialStore
 from walld.wal.encode import settled_batches
 from walld.wal.layout import EPOCH_STREAMS_BITS, Flag, Settled
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 from walld.wal.unread import READ, left
 from walld.wal.verdict import _LEAP_NO_MAX, LEAPT, SEGMENT_BATCHES_BITS, Verdict
 

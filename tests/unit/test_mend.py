@@ -38,8 +38,8 @@ from walld.wal.layout import (
     Settled,
     segment_name,
 )
+from walld.wal.log_scan import LogScan
 from walld.wal.records import Happened, encode_item, join_items
-from walld.wal.scan import LogScan
 from walld.wal.verdict import CORRUPT, RENEWED, TORN, Damage, Verdict
 
 START = wire.Start(1, 0, "r", "s")

@@ -21,8 +21,8 @@ from walld.engine.sealed import Sealed
 from walld.engine.segments import Segment
 from walld.engine.stream import Place, Stream
 from walld.wal.layout import ENTRY_BYTES, Flag
+from walld.wal.log_scan import LogScan, list_segments
 from walld.wal.records import Begin, Happened, Item, Owner, Text
-from walld.wal.scan import LogScan, list_segments
 
 START = wire.Start(1, 0, "r", "s")
 BEGIN = Begin(1000, b"p" * 16, 1, "r", "s", None, None, None, 5, Owner("boot", 7, 0, 0))

@@ -13,7 +13,7 @@ from walld.disk.medium import PROFILES, Storage
 from walld.disk.simulated import SimulatedDisk
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import SEGMENT_HEADER_BYTES
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 
 
 def written(medium: Storage, batches: int) -> list[int]:

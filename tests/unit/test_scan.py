@@ -17,7 +17,8 @@ from walld.disk.real import RealDisk
 from walld.wal import layout, scan
 from walld.wal.encode import BatchBuilder, settled_batches
 from walld.wal.layout import BATCH_HEADER_BYTES, BatchHeader, BatchKind, SegmentHeader, Settled
-from walld.wal.scan import LogScan, Record, SegmentScan, list_segments
+from walld.wal.log_scan import LogScan, list_segments
+from walld.wal.scan import Record, SegmentScan
 
 
 def one_segment(*bodies: bytes) -> LogWriter:

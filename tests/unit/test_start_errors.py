@@ -29,7 +29,7 @@ from walld.partials import gone
 from walld.partials.gone import done_with
 from walld.partials.store import PartialStore
 from walld.wal.layout import Flag, segment_name
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 
 Told = tuple[list[tuple[str, bytes, list[tuple[int, int, str]]]], Any]
 

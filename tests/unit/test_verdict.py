@@ -8,7 +8,7 @@ from wal_files import LOG, BytesDisk, LogWriter, batch_of, small_log
 from walld.wal.encode import settled_batches
 from walld.wal.facts import SegmentFacts
 from walld.wal.layout import BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 from walld.wal.verdict import Damage, Verdict, judge
 
 

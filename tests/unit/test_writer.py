@@ -32,7 +32,7 @@ from walld.disk.real import RealDisk
 from walld.errors import DirectoryTaken
 from walld.wal.headers import good_headers
 from walld.wal.layout import parse_segment_name
-from walld.wal.scan import LogScan, list_segments
+from walld.wal.log_scan import LogScan, list_segments
 
 START = wire.Start(1, 0, "r", "s")
 

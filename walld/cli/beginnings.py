@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from walld.cli import survey
 from walld.wal.layout import Flag
+from walld.wal.log_scan import LogScan, list_segments
 from walld.wal.losses import Coverage
-from walld.wal.scan import LogScan, list_segments
 
 if TYPE_CHECKING:
     from walld.disk.base import Disk
@@ -53,17 +53,17 @@ class Beginnings:
         return sorted(no for no, last_seq in found if kept.get(no, -1) < last_seq)
 
 
-def lost_beginnings(disk: Disk, log_uuid: bytes | None) -> list[tuple[int, Gap]]:
+def lost_beginnings(disk: Disk, log: LogScan) -> list[tuple[int, Gap]]:
     """(stream number, its missing seqs), by another look at the whole directory."""
     for _ in range(READ_TRIES):
         before = list_segments(disk)
-        log, coverage, beginnings = LogScan(disk, log_uuid), Coverage(), Beginnings()
+        log, coverage, beginnings = log.again(), Coverage(), Beginnings()
         for segment_id, batch in log:
             coverage.take(segment_id, batch)
             beginnings.take(segment_id, batch)
         kept = {}
         for found in survey.partials(disk):
-            if isinstance(found, survey.Kept) and found.facts.log_uuid == log_uuid:
+            if isinstance(found, survey.Kept) and found.facts.log_uuid == log.log_uuid:
                 kept[found.facts.stream_no] = found.facts.last_seq
         if set(list_segments(disk)) <= set(before):
             break

@@ -26,8 +26,9 @@ from walld.escape import escaped_line
 from walld.ledger.line import line_seq
 from walld.partials.store import PARTIALS_DIR, PartialStore, read_partial
 from walld.wal.layout import WAL_DIR, Flag, parse_segment_name, segment_name
+from walld.wal.log_scan import list_segments
 from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, check_body, decode_items
-from walld.wal.scan import ScannedBatch, SegmentScan, list_segments
+from walld.wal.scan import ScannedBatch, SegmentScan
 
 __all__ = ["run"]
 

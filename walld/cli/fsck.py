@@ -30,9 +30,10 @@ from walld.escape import escaped_line
 from walld.wal.doubtful import doubtful_at
 from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.layout import WAL_DIR
+from walld.wal.log_scan import LogScan
 from walld.wal.losses import Coverage, Gap
 from walld.wal.records import Begin, decode_body
-from walld.wal.scan import LogScan, ScannedBatch
+from walld.wal.scan import ScannedBatch
 from walld.wal.verdict import Damage, Verdict
 
 __all__ = [
@@ -149,7 +150,7 @@ def inspect(disk: Disk, directory: str) -> Report:
         report.notes.append(f"{name}/ is gone, and was there: whatever stood in it is lost")
         worst.append(CORRUPT)
     report.notes += [lock.lost] if lock.lost is not None else []
-    log = LogScan(disk, lock.log_uuid)
+    log = LogScan(disk, lock.log_uuid, lock.first_no)
     lines, beginnings = LogLines(), Beginnings()
 
     def take(segment_id: int, batch: ScannedBatch) -> None:
@@ -158,6 +159,9 @@ def inspect(disk: Disk, directory: str) -> Report:
 
     survey.scan(disk, log, "reading the log", take)
     verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
+    for first, last in log.left:
+        text = f"batches {first} to {last} have left the log, as LOCK says, and are not read"
+        report.notes.append(text)
     report.log = log.log_uuid.hex() if log.log_uuid else None
     report.segments = len(log.segments)
     report.segment_bytes = sum(facts.size for facts in log.segments)
@@ -168,7 +172,7 @@ def inspect(disk: Disk, directory: str) -> Report:
     worst += [TORN if item.verdict == "torn" else CORRUPT for item in report.damage]
     coverage = Coverage()
     if report.damage:
-        again = LogScan(disk, log.log_uuid)
+        again = log.again()
         survey.scan(disk, again, "what is lost", coverage.take)
     kept: dict[int, int] = {}
     begins = _read_partials(disk, report, coverage, log.log_uuid, kept)
@@ -182,7 +186,7 @@ def inspect(disk: Disk, directory: str) -> Report:
         worst.append(_WORDS.index(found.state))
     for finding in report.damage:
         _losses(disk, finding, log.log_uuid, report.sessions, coverage, names)
-    if beginnings.absent(kept) and (gone := lost_beginnings(disk, log.log_uuid)):
+    if beginnings.absent(kept) and (gone := lost_beginnings(disk, log)):
         report.damage.append(_without_beginning(gone))
         worst.append(CORRUPT)
     worst += [CORRUPT] * _beside(disk, report)
@@ -192,7 +196,7 @@ def inspect(disk: Disk, directory: str) -> Report:
 
 def _lines_now(disk: Disk, lock: survey.Lock) -> LogLines:
     """What the log has of sessions by now."""
-    log, lines = LogScan(disk, lock.log_uuid), LogLines()
+    log, lines = LogScan(disk, lock.log_uuid, lock.first_no), LogLines()
     survey.scan(disk, log, "reading the log again", lines.take)
     verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
     met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)

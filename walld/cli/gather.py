@@ -31,9 +31,10 @@ from walld.wal.doubtful import doubtful_batch
 from walld.wal.files import SegmentFiles
 from walld.wal.index import OFFSET_BITS, LogIndex
 from walld.wal.layout import segment_seed
+from walld.wal.log_scan import LogScan
 from walld.wal.losses import Coverage
 from walld.wal.records import Begin, Happened, Item, decode_body, decode_items
-from walld.wal.scan import LogScan, ScannedBatch
+from walld.wal.scan import ScannedBatch
 from walld.wal.verdict import CORRUPT, TORN, Verdict
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Gathering:
         self.tombstones_doubted = 0
         """Entries of bad batches that claim to be tombstones, and are not believed."""
         lock = survey.log_of(disk)
-        log = LogScan(disk, lock.log_uuid)
+        log = LogScan(disk, lock.log_uuid, lock.first_no)
         survey.scan(disk, log, "reading the log", self._take)
         self.log_uuid = log.log_uuid
         self.verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))

@@ -44,8 +44,8 @@ from walld.replies.parts import counted_from, ended_later, epoch_of, in_parts
 from walld.wal import ranges
 from walld.wal.files import has_copies
 from walld.wal.layout import QUARANTINE_DIR, WAL_DIR, Flag
+from walld.wal.log_scan import LogScan, list_segments, not_segments
 from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, decode_items
-from walld.wal.scan import LogScan, list_segments, not_segments
 from walld.wal.verdict import Verdict
 
 __all__ = ["Found", "find"]
@@ -124,10 +124,10 @@ class _Reading:
 
     def found(self) -> Found:
         """Segments first, then partials, then the replies they tell."""
-        log_uuid = self._read_log()
-        self._read_partials(log_uuid)
+        log = self._read_log()
+        self._read_partials(log.log_uuid)
         parts = self._join_parts()
-        self._fear_for_tails(log_uuid, parts)
+        self._fear_for_tails(log, parts)
         if kept := kept_aside(self._disk):
             # As a daemon has it: they stand against "nothing there" until somebody moves them away.
             self._doubts.append(f"{kept} files in {QUARANTINE_DIR}/ tell of damage")
@@ -142,7 +142,7 @@ class _Reading:
             replies += self._folded(self._streams[stream_no], f"stream {stream_no} of the log")
         return Found(apart + replies, self._doubts)
 
-    def _read_log(self) -> bytes | None:
+    def _read_log(self) -> LogScan:
         lock = log_of(self._disk)
         if log_is_gone(self._disk, lock.log_uuid, had_log=lock.had_log):
             self._doubts.append(f"{WAL_DIR}/ holds no log, and there was one")
@@ -154,7 +154,7 @@ class _Reading:
             self._doubts.append(f"{PARTIALS_DIR}/ is gone, and was there")
         self._doubts += [lock.lost] if lock.lost is not None else []
         self._doubts += [lock.unread] if lock.unread is not None else []
-        scan = LogScan(self._disk, lock.log_uuid)
+        scan = LogScan(self._disk, lock.log_uuid, lock.first_no)
         for _, batch in scan:
             for record in batch.records:
                 stream_no = record.stream_no
@@ -192,7 +192,7 @@ class _Reading:
             for damage in damages:
                 where = f"segment {damage.segment_id} at {damage.offset}, {damage.length} bytes"
                 self._doubts.append(f"{name}: {where} ({damage.reason})")
-        return scan.log_uuid
+        return scan
 
     def _end(self, stream_no: int, opening: bytes | None) -> None:
         """It has a tombstone, which may be all that says whose."""
@@ -265,11 +265,12 @@ class _Reading:
                     goes_on.kept = part.kept
         return parts
 
-    def _fear_for_tails(self, log_uuid: bytes | None, parts: list[list[int]]) -> None:
+    def _fear_for_tails(self, log: LogScan, parts: list[list[int]]) -> None:
         """Ends of replies that may have stood in batches that were synced and are lost."""
         if self._verdict.corrupt or self._verdict.unread:
-            coverage = coverage_of(self._disk, log_uuid, self._kept, parts, self._gone)
-            for stream_no, seq in tails_lost(self._disk, log_uuid, self._verdict, coverage).items():
+            coverage = coverage_of(log, self._kept, parts, self._gone)
+            tails = tails_lost(self._disk, log.log_uuid, self._verdict, coverage)
+            for stream_no, seq in tails.items():
                 if stream_no in self._streams:
                     self._streams[stream_no].feared_seq = seq
 

@@ -23,7 +23,7 @@ from walld.disk.real import RealDisk
 from walld.escape import escaped_line
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 
 __all__ = ["run"]
 
@@ -40,7 +40,8 @@ def run(options: argparse.Namespace) -> int:
 def _repaired(disk: Disk, uid: int, options: argparse.Namespace) -> int:
     session_id = options.session
     lines, patient = LogLines(), PatientDisk(disk)
-    log = LogScan(patient, survey.log_of(patient).log_uuid)
+    lock = survey.log_of(patient)
+    log = LogScan(patient, lock.log_uuid, lock.first_no)
     survey.scan(patient, log, "reading the log", lines.take)
     if (uid, session_id) in lines.keys():  # noqa: SIM118  it is no mapping
         text = "has lines in the log: start walld on it and end it (SIGTERM), then repair it"

@@ -36,8 +36,8 @@ from walld.wal.layout import (
     WAL_DIR,
     segment_name,
 )
+from walld.wal.log_scan import LogScan, list_segments, not_segments
 from walld.wal.records import Begin, decode_body
-from walld.wal.scan import LogScan, list_segments, not_segments
 from walld.wal.whose import proven_uuid
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Lock:
     """Which log it is. trouble: what is wrong with LOCK; a copy may have none, that is clean.
 
     had_log: it says that a segment was durable once; synced_no: and a batch, as it is read;
-    had_dirs: and directories.
+    first_no: the first that must be there; had_dirs: and directories.
     lost: what is said where the log that it names is gone, and another one in its place.
     unread: why what it says is not known, though it is there.
     """
@@ -87,6 +87,7 @@ class Lock:
     verdict: Literal["clean", "torn", "corrupt"] = "clean"
     had_log: bool = False
     synced_no: int = 0
+    first_no: int = 0
     lost: str | None = None
     had_dirs: bool = False
     unread: str | None = None
@@ -138,7 +139,8 @@ def check_directory(disk: Disk) -> None:
 
 
 def log_of(disk: Disk) -> Lock:
-    """The log's uuid, by LOCK or by its own headers: without it a damaged header hides a segment.
+    """What LOCK says; the log's uuid by its own headers where LOCK does not: without it a damaged
+    header hides a segment.
 
     LOCK carries no checksum: which of them is believed, `believes_segments` says, as for a daemon.
     """
@@ -160,14 +162,14 @@ def log_of(disk: Disk) -> Lock:
     if found is None:
         return Lock(told, trouble, "torn")
     verdict: Literal["clean", "torn"] = "clean" if trouble is None else "torn"
-    says = Lock(found.log_uuid, trouble, verdict, found.had_log, found.synced_no)
+    says = Lock(found.log_uuid, trouble, verdict, found.had_log, found.synced_no, found.first_no)
     says.had_dirs = found.had_dirs
     if told is None or found.log_uuid in known:
         return says
     text = f"LOCK names the log {found.log_uuid.hex()}, no segment does: {told.hex()}"
     says.trouble, says.verdict = text, "corrupt"
     if believes_segments(found.log_uuid, known):
-        says.log_uuid, says.synced_no = told, 0
+        says.log_uuid, says.synced_no, says.first_no = told, 0, 0
         says.lost = f"{text}: that log is lost" if is_lost(found, told) else None
     else:
         says.trouble += "; where that is the right one remove LOCK"

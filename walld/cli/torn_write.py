@@ -24,7 +24,7 @@ from walld.disk.real import RealDisk
 from walld.wal.encode import Batch, BatchBuilder
 from walld.wal.files import SegmentFiles
 from walld.wal.layout import SEGMENT_HEADER_BYTES, WAL_DIR
-from walld.wal.scan import LogScan
+from walld.wal.log_scan import LogScan
 
 __all__ = ["Kills", "append", "kill_writers"]
 

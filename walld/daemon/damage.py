@@ -24,9 +24,9 @@ from walld.partials.store import PARTIALS_DIR
 from walld.wal.doubtful import doubtful_at
 from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
+from walld.wal.log_scan import LogScan, list_segments, not_segments
 from walld.wal.losses import Coverage
 from walld.wal.ranges import merged
-from walld.wal.scan import LogScan, list_segments, not_segments
 from walld.wal.verdict import CORRUPT, TORN
 from walld.wal.whose import is_there
 
@@ -312,8 +312,7 @@ def gap_word(verdict: Verdict, *, met_damage: bool) -> str:
 
 
 def coverage_of(
-    disk: Disk,
-    log_uuid: bytes | None,
+    log: LogScan,
     partials: Iterable[PartialFacts],
     parts: Iterable[list[int]],
     done: Iterable[int],
@@ -324,10 +323,10 @@ def coverage_of(
     under a later one.
     """
     coverage = Coverage()
-    for segment_id, batch in LogScan(disk, log_uuid):
+    for segment_id, batch in log.again():
         coverage.take(segment_id, batch)
     for facts in partials:
-        if facts.log_uuid == log_uuid:
+        if facts.log_uuid == log.log_uuid:
             coverage.has(facts.stream_no, facts.first_seq, facts.last_seq)
     for no in done:
         coverage.done_with(no)
@@ -338,7 +337,7 @@ def coverage_of(
 
 def streams_lost(
     disk: Disk,
-    log_uuid: bytes,
+    log: LogScan,
     verdict: Verdict,
     partials: Iterable[PartialFacts],
     parts: Iterable[list[int]] = (),
@@ -353,10 +352,10 @@ def streams_lost(
     """
     if not (verdict.corrupt or verdict.unread):
         return {}, {}
-    coverage = coverage_of(disk, log_uuid, partials, parts, done)
+    coverage = coverage_of(log, partials, parts, done)
     found: dict[int, list[Range]] = {}
     for damage in verdict.corrupt:
-        claimed = [claim[:3] for claim in _claims(disk, log_uuid, damage)]
+        claimed = [claim[:3] for claim in _claims(disk, log.log_uuid, damage)]
         for no, missing in coverage.lost(damage.first_no, damage.last_no, claimed).items():
             found[no] = merged([*found.get(no, ()), *missing])
     for no in list(found)[:_SAID_MAX]:
@@ -364,7 +363,7 @@ def streams_lost(
         _log.error("stream %d: lost to damage of synced bytes: seqs %s", no, seqs)
     if len(found) > _SAID_MAX:
         _log.error("and of %d streams more: see `walld fsck`", len(found) - _SAID_MAX)
-    return found, tails_lost(disk, log_uuid, verdict, coverage)
+    return found, tails_lost(disk, log.log_uuid, verdict, coverage)
 
 
 def tails_lost(

@@ -34,7 +34,7 @@ from walld.wal.layout import (
     BatchKind,
     Settled,
 )
-from walld.wal.scan import LogScan, list_segments
+from walld.wal.log_scan import LogScan, list_segments
 from walld.wal.unread import start_no
 from walld.wal.verdict import RENEWED
 
@@ -137,7 +137,7 @@ def mend(
     ids = list_segments(disk)
     index = LogIndex()
     segments: dict[int, FoundSegment] = {}
-    log = LogScan(disk, log_uuid)
+    log = LogScan(disk, log_uuid, lock.first_no)
     for segment_id, batch in log:
         index.take(batch)
         segment = segments.get(segment_id)
@@ -175,7 +175,7 @@ def mend(
         )
         pieces.end(index.ended())
         replies = pieces.parts, [*pieces.dead, *(no for no, _ in pieces.buried)]
-        lost, tails = damage.streams_lost(disk, log_uuid, verdict, partials.values(), *replies)
+        lost, tails = damage.streams_lost(disk, log, verdict, partials.values(), *replies)
         pieces.put_together(tails)
     finally:
         bodies.close()

@@ -18,7 +18,7 @@ from walld.disk.lock_record import EPOCH_MAX
 from walld.disk.owner import Owner
 from walld.wal.headers import good_headers
 from walld.wal.layout import QUARANTINE_DIR, WAL_DIR
-from walld.wal.scan import list_segments
+from walld.wal.log_scan import list_segments
 from walld.wal.whose import proven_uuid
 
 if TYPE_CHECKING:

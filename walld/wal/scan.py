@@ -1,7 +1,7 @@
-"""Segments read back: good batches, and holes where none could be read.
+"""A segment read back: good batches, and holes where none could be read.
 
-Owns: walking a segment and all segments of a log, and the checks before a byte is believed.
-Refuses: what a hole means (`verdict.py`), what stands in a record (`records.py`), writing anything.
+Owns: walking a segment, and the checks before a byte is believed. Refuses: which segments there are
+(`log_scan.py`), what a hole means (`verdict.py`), what stands in a record (`records.py`), writing.
 
 Invariants
 - C1 Any bytes give batches and holes, never an exception; a length is checked against the file and
@@ -22,7 +22,6 @@ from zlib import crc32
 from walld import limits
 from walld.wal import ranges
 from walld.wal.facts import Hole, SegmentFacts
-from walld.wal.headers import counted, good_headers
 from walld.wal.layout import (
     BATCH_ALIGNMENT,
     BATCH_HEADER_BYTES,
@@ -31,14 +30,11 @@ from walld.wal.layout import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_VERSION,
     SETTLED_BYTES,
-    WAL_DIR,
     BatchHeader,
     BatchKind,
     Columns,
     Settled,
     entry_bytes,
-    parse_segment_name,
-    segment_name,
     segment_seed,
     segment_version,
     settled,
@@ -46,21 +42,17 @@ from walld.wal.layout import (
     unpack_directory,
     unpack_segment_header,
 )
-from walld.wal.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from walld.disk.base import Disk, File
+    from walld.disk.base import File
     from walld.wal.facts import Reason
 
 __all__ = [
-    "LogScan",
     "Record",
     "ScannedBatch",
     "SegmentScan",
-    "list_segments",
-    "not_segments",
     "whole_batch",
 ]
 
@@ -266,89 +258,6 @@ class SegmentScan:
     def _read(self, offset: int) -> bytes:
         length = min(WINDOW_BYTES, self.facts.size - offset)
         return self._file.read_at(length, offset)
-
-
-class LogScan:
-    """All segments of a log, oldest first. Iterate it to the end, then ask `verdict`.
-
-    Gives (segment id, batch) for every good batch that counts, the first copy of a number only.
-    Pure reading: it takes no lock, and may run beside the daemon that writes the log.
-    """
-
-    def __init__(self, disk: Disk, log_uuid: bytes | None = None) -> None:
-        self.segments: list[SegmentFacts] = []
-        self._disk = disk
-        self.log_uuid = log_uuid
-        self._counted: dict[int, int] = {}
-
-    def __iter__(self) -> Iterator[tuple[int, ScannedBatch]]:
-        ids = list_segments(self._disk)
-        several = len(ids) > 1 or self.log_uuid is None
-        headers = list(good_headers(self._disk, ids)) if several else []
-        if self.log_uuid is None and headers:
-            self.log_uuid = headers[0].log_uuid
-        self._counted = counted(one for one in headers if one.log_uuid == self.log_uuid)
-        seen: list[ranges.Range] = []
-        for segment_id in ids:
-            for batch in self._segment(segment_id):
-                if seen and batch.batch_no <= seen[-1][1] and ranges.contains(seen, batch.batch_no):
-                    continue
-                ranges.add(seen, batch.batch_no)
-                yield segment_id, batch
-
-    def verdict(self, attested_no: int = 0, first_no: int = 0) -> Verdict:
-        """What the holes mean. LOCK calls attested_no synced, and first_no the first there is."""
-        return judge(self.segments, attested_no, first_no)
-
-    def scan(self, file: File, segment_id: int) -> SegmentScan:
-        """That of one segment of this log, as far as it counts."""
-        counted_no = self._counted.get(segment_id, BATCH_NO_MAX)
-        return SegmentScan(file, segment_id, self.log_uuid, counted_no)
-
-    def _segment(self, segment_id: int) -> Iterator[ScannedBatch]:
-        path = f"{WAL_DIR}/{segment_name(segment_id)}"
-        try:
-            file = self._disk.open(path)
-        except FileNotFoundError:
-            # Gone since it was listed. The daemon unlinks oldest-first: all before it are gone too.
-            self.segments.clear()
-            return
-        except OSError:
-            facts = SegmentFacts(segment_id, holes=[Hole(0, 0, 0, "unreadable")])
-            self.segments.append(facts)
-            return
-        scan = self.scan(file, segment_id)
-        self.segments.append(scan.facts)
-        try:
-            yield from scan
-        finally:
-            file.close()
-
-
-def list_segments(disk: Disk) -> list[int]:
-    """Ids of the segments that are there, ascending. Other names in wal/ mean nothing."""
-    try:
-        entries = disk.list_dir(WAL_DIR)
-    except NotADirectoryError:  # none can be there: a start sets it aside
-        return []
-    ids = (parse_segment_name(entry.name) for entry in entries if entry.kind == "file")
-    return sorted(number for number in ids if number is not None)
-
-
-def not_segments(disk: Disk) -> list[str]:
-    """What is called like a segment, or the log, and is none, by its path: nobody reads what it
-    holds.
-    """
-    try:
-        entries = disk.list_dir(WAL_DIR)
-    except NotADirectoryError:
-        return [WAL_DIR]
-    return [
-        f"{WAL_DIR}/{entry.name}"
-        for entry in entries
-        if entry.name.endswith(".wal")
-        and (entry.kind != "file" or parse_segment_name(entry.name) is None)
-    ]
 
 
 def whole_batch(file: File, seed: int, offset: int) -> bytes | None:

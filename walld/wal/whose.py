@@ -18,7 +18,8 @@ from walld.wal.layout import (
     segment_name,
     unpack_segment_header,
 )
-from walld.wal.scan import SegmentScan, list_segments
+from walld.wal.log_scan import list_segments
+from walld.wal.scan import SegmentScan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,133 @@
+"""A log read back: all its segments, oldest first.
+
+Owns: which segments there are, and which of their batches count: the first copy of each, none that
+was written too late (`headers.py`), none that has left the log. Refuses: what is in a segment
+(`scan.py`), what a hole means (`verdict.py`), writing anything.
+
+Invariant
+- C4 What has left the log says nothing, also where it is there again (I9). LOCK says where the log
+  begins before a segment leaves it; in one that power or somebody's copy brings back are replies
+  that were released, and what is carried elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from walld.wal import ranges
+from walld.wal.facts import Hole, SegmentFacts
+from walld.wal.headers import counted, good_headers
+from walld.wal.layout import BATCH_NO_MAX, WAL_DIR, parse_segment_name, segment_name
+from walld.wal.scan import ScannedBatch, SegmentScan
+from walld.wal.verdict import Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from walld.disk.base import Disk, File
+    from walld.wal.layout import SegmentHeader
+
+__all__ = ["LogScan", "list_segments", "not_segments"]
+
+
+class LogScan:
+    """All segments of a log, oldest first. Iterate it to the end, then ask `verdict`.
+
+    Gives (segment id, batch) for every good batch that counts, the first copy of a number only.
+    Pure reading: it takes no lock, and may run beside the daemon that writes the log.
+
+    first_no: the first batch that must be there, as LOCK said before; 0 where it did not.
+    """
+
+    def __init__(self, disk: Disk, log_uuid: bytes | None = None, first_no: int = 0) -> None:
+        self.segments: list[SegmentFacts] = []
+        self.log_uuid = log_uuid
+        self.left: list[ranges.Range] = []
+        """Numbers of good batches that have left the log and are there all the same."""
+        self._disk = disk
+        self._first_no = first_no
+        self._counted: dict[int, int] = {}
+
+    def again(self) -> LogScan:
+        """Another look at it."""
+        return LogScan(self._disk, self.log_uuid, self._first_no)
+
+    def __iter__(self) -> Iterator[tuple[int, ScannedBatch]]:
+        ids = list_segments(self._disk)
+        several = len(ids) > 1 or self.log_uuid is None
+        headers = list(good_headers(self._disk, ids)) if several else []
+        if self.log_uuid is None and headers:
+            self.log_uuid = headers[0].log_uuid
+        headers = [one for one in headers if one.log_uuid == self.log_uuid]
+        self._counted = counted(headers)
+        first_no = self._first_no if self._begins_there(headers) else 0
+        seen: list[ranges.Range] = []
+        for segment_id in ids:
+            for batch in self._segment(segment_id):
+                if batch.batch_no < first_no:
+                    ranges.add(self.left, batch.batch_no)
+                    continue
+                if seen and batch.batch_no <= seen[-1][1] and ranges.contains(seen, batch.batch_no):
+                    continue
+                ranges.add(seen, batch.batch_no)
+                yield segment_id, batch
+
+    def _begins_there(self, headers: list[SegmentHeader]) -> bool:
+        """Where LOCK says. Of an older log, out of a backup that is put under it, nothing has left;
+        nor where damage took the header that begins there, and what went may be all there is.
+        """
+        return any(one.prev_batch_no + 1 == self._first_no for one in headers)
+
+    def verdict(self, attested_no: int = 0, first_no: int = 0) -> Verdict:
+        """What the holes mean. LOCK calls attested_no synced, and first_no the first there is."""
+        return judge(self.segments, attested_no, first_no)
+
+    def scan(self, file: File, segment_id: int) -> SegmentScan:
+        """That of one segment of this log, as far as it counts."""
+        counted_no = self._counted.get(segment_id, BATCH_NO_MAX)
+        return SegmentScan(file, segment_id, self.log_uuid, counted_no)
+
+    def _segment(self, segment_id: int) -> Iterator[ScannedBatch]:
+        path = f"{WAL_DIR}/{segment_name(segment_id)}"
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            # Gone since it was listed. The daemon unlinks oldest-first: all before it are gone too.
+            self.segments.clear()
+            return
+        except OSError:
+            facts = SegmentFacts(segment_id, holes=[Hole(0, 0, 0, "unreadable")])
+            self.segments.append(facts)
+            return
+        scan = self.scan(file, segment_id)
+        self.segments.append(scan.facts)
+        try:
+            yield from scan
+        finally:
+            file.close()
+
+
+def list_segments(disk: Disk) -> list[int]:
+    """Ids of the segments that are there, ascending. Other names in wal/ mean nothing."""
+    try:
+        entries = disk.list_dir(WAL_DIR)
+    except NotADirectoryError:  # none can be there: a start sets it aside
+        return []
+    ids = (parse_segment_name(entry.name) for entry in entries if entry.kind == "file")
+    return sorted(number for number in ids if number is not None)
+
+
+def not_segments(disk: Disk) -> list[str]:
+    """What is called like a segment, or the log, and is none, by its path: nobody reads what it
+    holds.
+    """
+    try:
+        entries = disk.list_dir(WAL_DIR)
+    except NotADirectoryError:
+        return [WAL_DIR]
+    return [
+        f"{WAL_DIR}/{entry.name}"
+        for entry in entries
+        if entry.name.endswith(".wal")
+        and (entry.kind != "file" or parse_segment_name(entry.name) is None)
+    ]
