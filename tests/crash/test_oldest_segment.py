@@ -201,7 +201,7 @@ def let_go(
 def test_a_segment_that_was_let_go_and_comes_back_says_nothing(
     make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
 ) -> None:
-    """From a copy of the directory, say, that somebody puts beside what is there (I9)."""
+    """From a copy of the directory, say, that somebody puts beside what is there (C4, I9)."""
     daemon, old = let_go(make_daemon, make_agent, tmp_path / "copy")
     for name in old:
         shutil.copy(tmp_path / "copy" / name, daemon.data / "wal" / name)

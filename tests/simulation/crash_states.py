@@ -129,7 +129,7 @@ class CrashStates:
         what = "power were cut" if power else "the daemon were killed"
         where = f"if {what} at {now:.4f} s (state {self.seen})"
         behind = f"{where}, after a start{'' if power else ' and a power cut'}"
-        spoiled = is_spoiled(storage)
+        spoiled = is_spoiled(storage, world.lives.untold)
         headless = _is_headless(storage)
         for one, when in ((cut, where), (found, behind)):
             if one.state == "corrupt" and not spoiled:

@@ -6,6 +6,7 @@ lock and its threads. Refuses: when it goes (`trouble.py`), what is right (`orac
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -49,7 +50,9 @@ _LOOK_SECONDS = 0.05
 class Owner(Marks):
     """The hold on a simulated directory: `Owner` on disk verbs, without a lock to wait for."""
 
-    def __init__(self, disk: SimulatedDisk) -> None:
+    def __init__(self, disk: SimulatedDisk, untold: list[int] | None = None) -> None:
+        """untold: gets each first batch that there was no room to name."""
+        self._untold = untold
         ids = list_segments(disk)
         newest = next(good_headers(disk, ids), None)
         self.path = LOCK_NAME
@@ -72,6 +75,15 @@ class Owner(Marks):
         self._file.write_at(self._record, 0)
         self._file.sync()
         disk.sync_dir("")
+
+    def begins(self, first_no: int) -> None:
+        """As it is, and noted where the disk is too full for it."""
+        try:
+            super().begins(first_no)
+        except OSError as error:
+            if error.errno == errno.ENOSPC and self._untold is not None:
+                self._untold.append(first_no)
+            raise
 
     def is_owner(self) -> bool:
         """Until `Watch.fence`."""
@@ -136,6 +148,8 @@ class Lives:
         self._shorts = Random(f"short {world.plan.seed}")
         self.daemon: Daemon | None = None
         self.starts = 0
+        self.untold: list[int] = []
+        """First batches that LOCK had no room to name, though segments before may have gone."""
         self.over = anyio.Event()
         """Nobody starts it again."""
         self._scope = anyio.CancelScope()
@@ -174,7 +188,7 @@ class Lives:
         listener = None
         daemon = None
         try:
-            owner = Owner(disk)
+            owner = Owner(disk, self.untold)
             listener = sockets.bind(self._world.socket_path, 0o600, None)
             daemon = Daemon(
                 self._world.settings,

@@ -17,8 +17,10 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
 
 from walld.daemon.serve import Daemon
+from walld.disk.lock_record import LOCK_NAME, parse_lock
 from walld.disk.medium import Storage
 from walld.disk.simulated import SimulatedDisk
+from walld.wal.layout import SEGMENT_HEADER_BYTES, unpack_segment_header
 from walld.wal.log_scan import LogScan
 
 from .oracle import BOUND_SECONDS, REST_SECONDS, Promise, Wrong
@@ -31,6 +33,7 @@ __all__ = ["Questions", "asked", "is_spoiled", "words"]
 _ERASED_SECONDS = 90.0
 _OWN_TIMES = 3
 _spoiled: Final = re.compile(r"quarantine/\d{20}\.0\.\d+").fullmatch
+_missed: Final = re.compile(r"quarantine/batches-.*").fullmatch
 _hears: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(wire.ToAgent | wire.Answer)
 
 
@@ -52,7 +55,7 @@ class Questions:
         """Nothing rotted: nothing may be called corrupt, nothing lost that was promised."""
         daemon = await self._world.lives.up()
         mended = daemon.state._mended
-        if mended is not None and mended.verdict.corrupt:
+        if mended is not None and mended.verdict.corrupt and not self.is_spoiled():
             raise Wrong(f"corrupt, and nothing rotted (I5): {mended.verdict.corrupt}")
         lost = daemon.engine.counters.lost_acked
         if lost:
@@ -131,7 +134,7 @@ class Questions:
 
     def is_spoiled(self) -> bool:
         """Of the disk as it is."""
-        return is_spoiled(self._storage)
+        return is_spoiled(self._storage, self._world.lives.untold)
 
     async def ask_all(self, cannot: tuple[str, ...] = ()) -> list[wire.Recovered]:
         """Every reply of both users. cannot: codes of errors that are raised as OSError."""
@@ -236,9 +239,20 @@ class Questions:
         return left or self._world.ledger_questions.not_erased(("wal/", "partials/"))
 
 
-def is_spoiled(storage: Storage) -> bool:
-    """Power has put garbage where a segment's header was: walld takes that for damage."""
-    return any(_spoiled(path) for path in storage.files())
+def is_spoiled(storage: Storage, untold: list[int]) -> bool:
+    """Power has put garbage where a segment's header was: walld takes that for damage. Or on a disk
+    that was too full for LOCK to say so (`Lives.untold`) a segment went, and is missed.
+    """
+    files = storage.files()
+    if any(map(_spoiled, files)):
+        return True
+    if not untold:
+        return False
+    told = parse_lock(files.get(LOCK_NAME, b""), LOCK_NAME)
+    heads = [raw[:SEGMENT_HEADER_BYTES] for path, raw in files.items() if path.startswith("wal/")]
+    begins = [one.prev_batch_no + 1 for one in map(unpack_segment_header, heads) if one is not None]
+    is_missing = told is not None and told.first_no < min(begins, default=0) <= max(untold)
+    return is_missing or any(map(_missed, files))
 
 
 def words(reply: wire.Recovered) -> Any:

@@ -18,6 +18,8 @@ from walld_client.wire import messages as wire
 from walld.cli import main
 from walld.daemon import peers
 from walld.daemon.keeper import Keeper
+from walld.disk.lock_record import LOCK_NAME, parse_lock
+from walld.disk.owner import Owner
 from walld.disk.real import RealDisk
 from walld.wal.layout import Flag
 
@@ -331,5 +333,37 @@ def test_one_that_says_nothing_more_holds_the_log_for_a_while_only(tmp_path: Pat
             await anyio.sleep(900)
             assert not aftermath.holds_segments
             assert gaps(await recovered(virtual, "s1")) == GAP
+
+    run(main_walld)
+
+
+def test_lock_is_told_once_there_is_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment went untold from a disk that was full: until then a start would miss it."""
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def first_no() -> int:
+        told = parse_lock((tmp_path / "data" / LOCK_NAME).read_bytes(), LOCK_NAME)
+        assert told is not None
+        return told.first_no
+
+    async def main_walld() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as peer:
+                peer.send(wire.Start(1, 0, "s1", "chat"))
+                await peer.drain("synced")
+            aftermath, before = virtual.daemon.reclaimer._aftermath, first_no()
+            with monkeypatch.context() as patch:
+                patch.setattr(Owner, "_put_lines", no_room)
+                with pytest.raises(OSError, match="No space left"):
+                    await aftermath.tell_first(before + 1)
+                virtual.engine.disk_full = True
+                await aftermath.tell_first(before + 1)
+                assert first_no() == before
+            virtual.engine.disk_full = False
+            await until(lambda: first_no() == before + 1)
 
     run(main_walld)

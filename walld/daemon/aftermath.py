@@ -95,6 +95,7 @@ class Aftermath:
         self._left: set[int] = set()
         self._written_down: set[int] = set()
         self._settled_no = 0
+        self._untold_no = 0
         self._hold_until = 0.0
         self._look_at = 0.0
 
@@ -150,16 +151,21 @@ class Aftermath:
         """In the background: LOCK says that the log begins there, before the oldest segment goes.
 
         OSError: it stays. But not where a file system that writes in place nowhere (btrfs) has no
-        room left for it, nor for batches: then a start will miss what went, which is better than to
-        stay full.
+        room left for it, nor for batches: until LOCK can be told a start would miss what went,
+        which is better than to stay full.
         """
-        tell = partial(self._writer.begins, batch_no)
         try:
-            await self._syncing.run(partial(self._reserve.lend, tell))
+            await self._tell(batch_no)
         except OSError as error:
             if error.errno not in _NO_ROOM or not self._engine.disk_full:
                 raise
-            _log.error("LOCK: %s; a segment goes all the same, and will be missed", error)
+            self._untold_no = batch_no
+            _log.error("LOCK: %s; a segment goes all the same, and a start would miss it", error)
+
+    async def _tell(self, batch_no: int) -> None:
+        tell = partial(self._writer.begins, batch_no)
+        await self._syncing.run(partial(self._reserve.lend, tell))
+        self._untold_no = 0
 
     async def finish(self) -> None:
         """A round of the background: whatever can be done of it now. OSError: tried again."""
@@ -168,6 +174,8 @@ class Aftermath:
             await self._look()
         if self._is_unnoted:
             await self._thread.run(partial(self._reserve.lend, self._note))
+        if self._untold_no:
+            await self._tell(self._untold_no)
         verdict, engine = self._verdict, self._engine
         if verdict is None or engine.disk_full or self._are_feared():
             return
