@@ -221,7 +221,8 @@ class Checkpoints:
             snapshots.write_base(uid, session_id, state.last_seq, tail.size, base)
 
     async def finish(self) -> bool:
-        """At the end, all being synced: what is pending goes to its file. True: there was some.
+        """At the end, all being synced: what is pending goes to its file, and what has gone there out
+        of the log. True: there was some.
 
         Each takes syncs of its own: what is left when the time is over is safe in the log.
         """
@@ -230,7 +231,7 @@ class Checkpoints:
         # A second time for what came to a session whose checkpoint was begun already.
         for _ in range(2):
             for key, ledger in list(self._engine.ledgers.open.items()):
-                if ledger.pending and key not in self._begun:
+                if (ledger.pending or ledger.closing) and key not in self._begun:
                     self._begin(key, ledger)
             had |= bool(self._begun)
             for key, begun in list(self._begun.items()):
