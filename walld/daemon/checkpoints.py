@@ -221,8 +221,8 @@ class Checkpoints:
             snapshots.write_base(uid, session_id, state.last_seq, tail.size, base)
 
     async def finish(self) -> bool:
-        """At the end, all being synced: what is pending goes to its file, and what has gone there out
-        of the log. True: there was some.
+        """At the end, all being synced: what is pending goes to its file, what is there out of the
+        log. True: there was some.
 
         Each takes syncs of its own: what is left when the time is over is safe in the log.
         """
