@@ -19,13 +19,14 @@ SHARE ?= 100
 SHELL := /bin/bash
 TARGET ?= frames segments client directory sessions
 FUZZ_SECONDS ?= 60
+SBOM ?= dist/walld.cdx.json
 # The first of these that is there and >= 3.11; `make PYTHON=...` chooses another.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 python; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; \
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-node test-adapters bench-adapters check format search sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
+.PHONY: help demo test soak test-node test-adapters bench-adapters check format search sbom sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
 	bench-publish clean
 
 help:
@@ -37,6 +38,7 @@ help:
 	@echo 'make check   format, lint, types, import rules, spelling'
 	@echo 'make format  rewrite the files as make check wants them'
 	@echo 'make search  what holds of any input, with inputs that are new each time; ROUNDS=n'
+	@echo 'make sbom    what a user installs, as CycloneDX: dist/walld.cdx.json; SBOM=path'
 	@echo 'make sim     300 seeds of trouble, a crash at each disk verb, every bit of a log flipped; SEED=n, SEEDS=a..b, LOOKS=n'
 	@echo 'make zoo     planted bugs, each of which make sim would find; ONLY=word for some'
 	@echo 'make fuzz    a minute of any bytes for each reader of bytes; TARGET=frames for one, frames:5000 for so many, FUZZ_SECONDS=n'
@@ -104,6 +106,15 @@ format: $(VENV)/tools
 search: $(VENV)/tools
 	for round in $$(seq $(ROUNDS)); do \
 		WALLD_SEARCH=1 $(BIN)/python -m pytest -q $(LAWS) || exit 1; done
+
+# Of an environment that has nothing else. Where this tree lies is nobody's business.
+sbom: $(VENV)/made
+	@rm -rf $(VENV)/sbom && mkdir -p $(VENV)/sbom '$(dir $(SBOM))'
+	@$(BIN)/python -m venv $(VENV)/sbom/tool && $(VENV)/sbom/tool/bin/python -m pip --quiet --disable-pip-version-check install 'cyclonedx-bom>=7'
+	@$(BIN)/python -m venv --without-pip $(VENV)/sbom/user
+	@$(BIN)/python -m pip --python $(VENV)/sbom/user --quiet --disable-pip-version-check install ./clients/python .
+	@rm -f $(VENV)/sbom/user/lib/python*/site-packages/*/direct_url.json
+	$(VENV)/sbom/tool/bin/cyclonedx-py environment --output-reproducible -o '$(SBOM)' $(VENV)/sbom/user
 
 sim: $(VENV)/tools
 	PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --looks $(LOOKS) --sweep)

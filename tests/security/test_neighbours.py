@@ -1,0 +1,211 @@
+"""Nobody waits for a hostile neighbour: the same acks, at the same virtual time (I16).
+
+The clock stands still while anything computes, so what is seen here is whom the daemon waits for,
+and whose turn is before whose; what computing costs the others is measured by `bench hostile`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from virtual_daemon import Home, Peer, Virtual, living, run
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+from walld_client.wire.ledger_messages import Append, NewEntry
+
+Neighbour = Callable[["Crowd"], Awaitable[None]]
+
+MOST_SECONDS = 0.050
+AGENTS, DRAINS = 8, 12
+DISK_SECONDS = 0.004
+"""Of each write and each sync, all the time."""
+
+
+class Crowd:
+    """Connections that mean no good. None of them ever reads."""
+
+    def __init__(self, virtual: Virtual) -> None:
+        self.peers: list[socket.socket] = []
+        self._path = virtual.home.socket_path
+
+    def joins(self, raw: bytes, count: int = 1) -> list[socket.socket]:
+        """So many more, which have sent that; fewer where the backlog is full."""
+        for _ in range(count):
+            peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            peer.setblocking(False)
+            try:
+                peer.connect(self._path)
+                peer.send(raw)
+            except OSError:
+                peer.close()
+            else:
+                self.peers.append(peer)
+        return self.peers
+
+    def leaves(self) -> None:
+        """All of them."""
+        for peer in self.peers:
+            peer.close()
+        self.peers.clear()
+
+
+def hello(role: str = "agent") -> bytes:
+    return encode(wire.Hello(1, role, os.urandom(16)))
+
+
+def say(peer: socket.socket, raw: bytes) -> bytes:
+    """As much as it takes at once; the rest. Who is not heard any more says nothing."""
+    try:
+        return raw[peer.send(raw) :]
+    except BlockingIOError:
+        return raw
+    except OSError:
+        return b""
+
+
+async def that_say_much_and_read_no_ack(crowd: Crowd) -> None:
+    rest = {}
+    for at, peer in enumerate(crowd.joins(hello(), 8)):
+        rest[peer] = encode(wire.Start(1, 0, f"much {at}", "hostile"))
+    said = 0
+    while True:
+        said += 20
+        more = b"".join(encode(wire.Token(1, said - n, b"x" * 500)) for n in range(19, -1, -1))
+        for peer in crowd.peers:
+            if len(rest[peer]) < 1 << 20:
+                rest[peer] += more
+            rest[peer] = say(peer, rest[peer])
+        await anyio.sleep(0.001)
+
+
+async def that_begin_and_release_without_end(crowd: Crowd) -> None:
+    (peer,), number, rest = crowd.joins(hello()), 0, b""
+    while True:
+        number += 1
+        rest += encode(wire.Start(number, 0, f"r{number}", "hostile"))
+        rest += encode(wire.End(number, 1, clean=True)) + encode(wire.Release(number, 2))
+        rest = say(peer, rest)
+        await anyio.sleep(0.0005)
+
+
+async def that_drain_without_a_pause(crowd: Crowd) -> None:
+    (peer,), number, rest = crowd.joins(hello()), 0, b""
+    while True:
+        number += 1
+        rest = say(peer, rest + encode(wire.Drain(number, "synced")))
+        await anyio.sleep(0.0005)
+
+
+async def that_send_a_byte_a_second(crowd: Crowd) -> None:
+    frame = hello()
+    crowd.joins(frame[:5], 64)
+    for at in range(5, len(frame)):
+        await anyio.sleep(1.0)
+        for peer in crowd.peers:
+            say(peer, frame[at : at + 1])
+
+
+async def that_ask_for_much_and_do_not_read(crowd: Crowd) -> None:
+    (teller,) = crowd.joins(hello())
+    say(teller, encode(wire.Start(1, 0, "long", "hostile")))
+    for seq in range(1, 9):
+        assert not say(teller, encode(wire.Token(1, seq, b"y" * 10_000)))
+        await anyio.sleep(0.001)
+    _, *askers = crowd.joins(hello("query"), 16)
+    while True:
+        for asker in askers:
+            say(asker, encode(wire.Recover(1, "all", None, "long")))
+        await anyio.sleep(0.001)
+
+
+async def that_append_without_a_pause(crowd: Crowd) -> None:
+    number = 0
+    crowd.joins(hello("query"), 4)
+    while True:
+        for at, peer in enumerate(crowd.peers):
+            number += 1
+            entry = NewEntry("note", b'{"n":1}', f"e{number}")
+            say(peer, encode(Append(number, f"hostile {at}", [entry])))
+        await anyio.sleep(0.001)
+
+
+async def that_come_and_go(crowd: Crowd) -> None:
+    while True:
+        crowd.joins(hello(), 20)
+        crowd.leaves()
+        await anyio.sleep(0.001)
+
+
+async def that_send_garbage(crowd: Crowd) -> None:
+    while True:
+        for raw in (b"\xff" * 64, b"\x00" * 64, hello() + b"\x05\x00\x00\x00\x91\xc1\xc1\xc1\xc1"):
+            crowd.joins(raw)
+        crowd.leaves()
+        await anyio.sleep(0.001)
+
+
+async def waits(home: Home, neighbour: Neighbour | None) -> list[float]:
+    """How long each drain took, in virtual seconds: of agents with a pace of their own."""
+    found: dict[tuple[int, int], float] = {}
+
+    async def honest(virtual: Virtual, at: int) -> None:
+        with Peer(virtual) as peer:
+            peer.send(wire.Start(1, 0, f"honest {at}", f"s{at}"))
+            for number in range(1, DRAINS + 1):
+                await anyio.sleep(0.037 + 0.011 * at)
+                peer.send(wire.Token(1, number, b"a word "))
+                begun = anyio.current_time()
+                await peer.drain("synced" if number % 2 else "written")
+                found[at, number] = anyio.current_time() - begun
+
+    async with living(home) as virtual:
+        virtual.worker.seconds = virtual.syncer.seconds = DISK_SECONDS
+        crowd = Crowd(virtual)
+        async with anyio.create_task_group() as hostile:
+            if neighbour is not None:
+                hostile.start_soon(neighbour, crowd)
+                await anyio.sleep(0.2)
+            async with anyio.create_task_group() as agents:
+                for at in range(AGENTS):
+                    agents.start_soon(honest, virtual, at)
+            hostile.cancel_scope.cancel()
+        crowd.leaves()
+        virtual.worker.seconds = virtual.syncer.seconds = 0.0
+    return [found[key] for key in sorted(found)]
+
+
+@pytest.mark.parametrize(
+    "neighbour",
+    [
+        that_say_much_and_read_no_ack,
+        that_begin_and_release_without_end,
+        that_drain_without_a_pause,
+        that_send_a_byte_a_second,
+        that_ask_for_much_and_do_not_read,
+        that_append_without_a_pause,
+        that_come_and_go,
+        that_send_garbage,
+    ],
+    ids=lambda neighbour: neighbour.__name__,
+)
+def test_no_ack_waits_longer_beside_neighbours(tmp_path: Path, neighbour: Neighbour) -> None:
+    """I16."""
+    taken: list[list[float]] = []
+
+    async def main() -> None:
+        for name, beside in (("alone", None), ("beside", neighbour)):
+            path = tmp_path / name
+            path.mkdir()
+            taken.append(await waits(Home(path), beside))
+
+    run(main)
+    alone, beside = taken
+    assert len(alone) == len(beside) == AGENTS * DRAINS
+    later = max(two - one for one, two in zip(alone, beside, strict=True))
+    print(f"\nalone at most {max(alone) * 1000:.0f} ms, beside at most {later * 1000:.0f} ms later")
+    assert later <= MOST_SECONDS
