@@ -26,6 +26,8 @@ HONEST = 63
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # the crowd is held by this process
 CONNECTS = min(4000, hard - 300)
+"""At a time."""
+WAVES = 5
 
 WRITES_FOR_EVER = """
 import socket, sys
@@ -149,13 +151,15 @@ def knocked(path: str) -> socket.socket:
 
 
 def test_thousands_of_connects_at_once(daemon: Daemon) -> None:
-    """Held open and silent, then closed, then again: who is there goes on, nothing is left."""
+    """20,000 in all, held open and silent, then closed, then again: who is there goes on, and
+    nothing is left.
+    """
     with Healthy(daemon) as healthy:
         healthy.say("before")
         fds, memory = descriptors(daemon), resident_bytes(daemon.process.pid)
-        for wave in range(2):
+        for wave in range(WAVES):
             crowd = []
-            for number in range(CONNECTS // 2):
+            for number in range(CONNECTS):
                 crowd.append(knocked(daemon.socket_path))
                 if number % 200 == 0:
                     healthy.say(".")

@@ -22,7 +22,7 @@ from wire_peer import Daemon, Healthy, Peer, text_of
 
 from walld import limits
 
-SLOW = 300
+SLOW = 1000
 HONEST = 8
 FRAME = encode(wire.Token(1, 1, b"never" * 100))
 
@@ -62,7 +62,7 @@ def is_told_so(peer: socket.socket) -> bool:
         said += data
 
 
-def test_hundreds_of_peers_that_send_a_byte_a_second(daemon: Daemon) -> None:
+def test_a_thousand_peers_that_send_a_byte_a_second(daemon: Daemon) -> None:
     """Agents and newcomers alike: each is closed once its frame has taken 10 s, and meanwhile
     every honest agent is answered, time and again.
     """
