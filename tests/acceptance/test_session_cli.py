@@ -215,6 +215,8 @@ def test_audit_and_repair(
     present.write_bytes(b"\xff")
     assert cli("audit", "--present", str(present))[0] == 64
     assert cli("audit", "--present", str(tmp_path / "none"))[0] == 66
+    code, _, err = cli("audit", "--present", "/dev/zero")
+    assert (code, "more than 67108864 bytes" in err) == (64, True)
     call = {"id": "c", "type": "function", "function": {"name": "rm", "arguments": "{}"}}
     daemon.reader.session(HOSTILE).message("assistant", "", tool_calls=[call])
     code, out, _ = cli("audit", HOSTILE)

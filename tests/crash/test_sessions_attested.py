@@ -180,6 +180,27 @@ def test_a_deleted_session_has_lost_nothing(make_daemon: MakeDaemon, connected: 
     assert lost_of(daemon) == (1, 0)
 
 
+def test_what_was_deleted_is_not_missed_in_what_was_salvaged(
+    make_daemon: MakeDaemon, connected: Connected, tmp_path: Path
+) -> None:
+    daemon = make_daemon().start()
+    client, other = connected(daemon), connected(daemon)
+    for name in ("deleted", "kept"):
+        client.session(name).submit("hi", message_id="m0")
+    other.delete("deleted")
+    daemon.terminate()
+    new = tmp_path / "new"
+    assert walld("salvage", daemon.data, "--to", new).returncode == 0
+    shutil.rmtree(daemon.data)
+    new.rename(daemon.data)
+    daemon.start()
+    for name, messages in (("deleted", None), ("kept", ["hi"])):
+        session = client.session(name)
+        found = session.messages()
+        assert (found and [one["content"] for one in found], session.inner.breaks) == (messages, [])
+    assert lost_of(daemon)[0] == 0
+
+
 @pytest.mark.parametrize("meanwhile", ["nothing", "append", "killed within"])
 def test_a_later_daemon_finds_what_the_next_one_was_not_shown(
     make_daemon: MakeDaemon, connected: Connected, meanwhile: str

@@ -13,7 +13,7 @@ from .conftest import LoopRun
 @pytest.fixture(autouse=True, scope="module")
 def _mountable() -> None:
     reasons = [reason for kind in mounts.CUTTABLE if (reason := mounts.why_not(kind))]
-    if reasons:
+    if len(reasons) == len(mounts.CUTTABLE):  # else the run says which of them it leaves out
         pytest.skip("; ".join(reasons))
 
 

@@ -7,6 +7,7 @@ nothing itself: `walld_client.audit` does.
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from walld_client.audit import Finding, Report
 from walld_client.ledger_steps import audited
@@ -19,6 +20,9 @@ from walld.errors import ConfigError
 from walld.escape import escaped_line
 
 __all__ = ["ids_in", "run"]
+
+PRESENT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of a file of ids: a million of them and more."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,7 +46,10 @@ def ids_in(path: str | None) -> frozenset[str] | None:
     if path is None:
         return None
     with open(path, "rb") as file:
-        content = file.read()
+        content = file.read(PRESENT_BYTES_MAX + 1)
+    if len(content) > PRESENT_BYTES_MAX:
+        text = f"more than {PRESENT_BYTES_MAX} bytes, ids are UTF-8 text, one a line"
+        raise ConfigError(f"--present {path}: {text}")
     try:
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:

@@ -21,7 +21,7 @@ from walld.disk.base import Disk
 from walld.errors import FormatError
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.line import header_line, line_seq
-from walld.ledger.names import ARTIFACTS_DIR, REPAIRED_FILE, SESSIONS_DIR, session_dir
+from walld.ledger.names import ARTIFACTS_DIR, DELETED_FILE, REPAIRED_FILE, SESSIONS_DIR, session_dir
 from walld.ledger.snapshot import SnapshotStore
 
 __all__ = ["SessionSalvage", "TakenSession"]
@@ -58,6 +58,7 @@ class SessionSalvage:
     def run(self) -> list[TakenSession]:
         """Write every session of the old directory to the new one."""
         self._target.make_dir(SESSIONS_DIR)
+        self._copy(f"{SESSIONS_DIR}/{DELETED_FILE}")
         taken = []
         for found in sessions(self._disk, self.log):
             if found.session_id is None or found.newer:
