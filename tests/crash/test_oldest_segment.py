@@ -178,21 +178,27 @@ def test_a_copy_without_lock_misses_nothing_that_went_while_it_was_made(
 
 
 def let_go(
-    make_daemon: MakeDaemon, make_agent: MakeAgent, copy: Path
+    make_daemon: MakeDaemon, make_agent: MakeAgent, copy: Path, copied_after: int = 0
 ) -> tuple[DaemonProcess, set[str]]:
-    """A directory whose first segments have left the log since it was copied; and their names."""
+    """A directory whose first segment has left the log since it was copied; and its name.
+
+    copied_after: so many restarts, each of which begins another segment.
+    """
     daemon = make_daemon("--reclaim-seconds", "0.2").start()
     released = make_agent(daemon)
     released.do("r = client.reply('s', stream_id='released')")
     released.do("r.token('a secret'); r.drain(20, level='synced')")
-    shutil.copytree(daemon.data / "wal", copy)
-    released.do("r.end(); client.release('released'); r.drain(20, level='synced')")
-    old = {path.name for path in daemon.segments()}
-    for number in range(3):
+    old = set[str]()
+    for number in range(4):
+        if number == copied_after:
+            shutil.copytree(daemon.data / "wal", copy)
+            released.do("r.end(); client.release('released'); r.drain(20, level='synced')")
+            holding = [one for one in daemon.segments() if b"a secret" in one.read_bytes()]
+            old = {path.name for path in holding}
         daemon.restart()
         agent = make_agent(daemon)
-        agent.do(f"r = client.reply('other', stream_id='{number}')")
-        agent.do("r.token('goes on'); r.drain(20, level='synced')")
+        agent.do(f"o = client.reply('other', stream_id='{number}')")
+        agent.do("o.token('goes on'); o.drain(20, level='synced')")
     until(lambda: not old & {path.name for path in daemon.segments()}, "the old segments' end")
     daemon.terminate()
     return daemon, old
@@ -220,11 +226,12 @@ def test_a_segment_that_was_let_go_and_comes_back_says_nothing(
     assert b"a secret" not in b"".join(path.read_bytes() for path in daemon.files())
 
 
+@pytest.mark.parametrize("copied_after", [0, 1, 2])
 def test_an_older_log_put_under_a_newer_lock_is_read(
-    make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
+    make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path, copied_after: int
 ) -> None:
-    """Nothing of what LOCK tells of is there: what the copy has is all there is, by any start."""
-    daemon, _ = let_go(make_daemon, make_agent, tmp_path / "copy")
+    """Not all that LOCK tells of is there: what the copy has may be all there is, by any start."""
+    daemon, _ = let_go(make_daemon, make_agent, tmp_path / "copy", copied_after)
     shutil.rmtree(daemon.data / "wal")
     shutil.copytree(tmp_path / "copy", daemon.data / "wal")
     assert daemon.cli("fsck", str(daemon.data)).returncode == 2

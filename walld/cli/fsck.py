@@ -153,7 +153,7 @@ def inspect(disk: Disk, directory: str) -> Report:
         report.notes.append(f"{name}/ is gone, and was there: whatever stood in it is lost")
         worst.append(CORRUPT)
     report.notes += [lock.lost] if lock.lost is not None else []
-    log = LogScan(disk, lock.log_uuid, lock.first_no)
+    log = LogScan(disk, lock.log_uuid, lock.first_no, lock.synced_no)
     lines, beginnings = LogLines(), Beginnings()
 
     def take(segment_id: int, batch: ScannedBatch) -> None:
@@ -197,7 +197,7 @@ def inspect(disk: Disk, directory: str) -> Report:
 
 def _lines_now(disk: Disk, lock: survey.Lock) -> LogLines:
     """What the log has of sessions by now."""
-    log, lines = LogScan(disk, lock.log_uuid, lock.first_no), LogLines()
+    log, lines = LogScan(disk, lock.log_uuid, lock.first_no, lock.synced_no), LogLines()
     survey.scan(disk, log, "reading the log again", lines.take)
     verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
     met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)

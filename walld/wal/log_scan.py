@@ -36,21 +36,29 @@ class LogScan:
     Gives (segment id, batch) for every good batch that counts, the first copy of a number only.
     Pure reading: it takes no lock, and may run beside the daemon that writes the log.
 
-    first_no: the first batch that must be there, as LOCK said before; 0 where it did not.
+    first_no, synced_no: the first batch that must be there, and one that was synced, as LOCK said
+    before; 0 where it did not.
     """
 
-    def __init__(self, disk: Disk, log_uuid: bytes | None = None, first_no: int = 0) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        log_uuid: bytes | None = None,
+        first_no: int = 0,
+        synced_no: int = 0,
+    ) -> None:
         self.segments: list[SegmentFacts] = []
         self.log_uuid = log_uuid
         self.left: list[ranges.Range] = []
         """Numbers of good batches that have left the log and are there all the same."""
         self._disk = disk
         self._first_no = first_no
+        self._synced_no = synced_no
         self._counted: dict[int, int] = {}
 
     def again(self) -> LogScan:
         """Another look at it."""
-        return LogScan(self._disk, self.log_uuid, self._first_no)
+        return LogScan(self._disk, self.log_uuid, self._first_no, self._synced_no)
 
     def __iter__(self) -> Iterator[tuple[int, ScannedBatch]]:
         ids = list_segments(self._disk)
@@ -60,7 +68,7 @@ class LogScan:
             self.log_uuid = headers[0].log_uuid
         headers = [one for one in headers if one.log_uuid == self.log_uuid]
         self._counted = counted(headers)
-        first_no = self._first_no if self._begins_there(headers) else 0
+        first_no = self._first_no if self._has_left(headers) else 0
         seen: list[ranges.Range] = []
         for segment_id in ids:
             for batch in self._segment(segment_id):
@@ -72,11 +80,20 @@ class LogScan:
                 ranges.add(seen, batch.batch_no)
                 yield segment_id, batch
 
-    def _begins_there(self, headers: list[SegmentHeader]) -> bool:
-        """Where LOCK says. Of an older log, out of a backup that is put under it, nothing has left;
-        nor where damage took the header that begins there, and what went may be all there is.
+    def _has_left(self, headers: list[SegmentHeader]) -> bool:
+        """A segment is there that begins before LOCK says, and nothing behind that is missing.
+
+        Else it may be all there is: of an older log, out of a backup that was put under this LOCK,
+        nothing has left. So then the log is read twice.
         """
-        return any(one.prev_batch_no + 1 == self._first_no for one in headers)
+        if not any(one.prev_batch_no + 1 < self._first_no for one in headers):
+            return False
+        look = LogScan(self._disk, self.log_uuid)
+        for _ in look:
+            pass
+        numbers = ranges.merged(item for facts in look.segments for item in facts.numbers)
+        synced_no = max([self._synced_no, *(facts.synced_no for facts in look.segments)])
+        return not ranges.without([(self._first_no, synced_no)], numbers)
 
     def verdict(self, attested_no: int = 0, first_no: int = 0) -> Verdict:
         """What the holes mean. LOCK calls attested_no synced, and first_no the first there is."""
