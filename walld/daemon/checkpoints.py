@@ -201,6 +201,9 @@ class Checkpoints:
             store.append(uid, session_id, first, lines, allow_gap=True)
         try:
             self._snap(uid, session_id, begun)
+        except IsADirectoryError as error:  # the lines are in their file: no reason to keep the log
+            text = "session %s has no snapshot, and is slow to open: %s; remove it"
+            _log.error(text, _named((uid, session_id)), error)
         except (OSError, FormatError):
             raise
         except Exception:

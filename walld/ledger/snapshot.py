@@ -12,6 +12,7 @@ Invariant O1: what `read` gives was written as it is, up to some increment, with
 
 from __future__ import annotations
 
+import errno
 import struct
 import zlib
 from contextlib import suppress
@@ -57,6 +58,8 @@ _header = struct.Struct("<8sHHIQQQI")  # + u32 header CRC
 _frame = struct.Struct("<QQII")  # + u32 CRC
 _crc = struct.Struct("<I")
 SNAPSHOT_HEADER_BYTES: Final = _header.size + _crc.size
+_NO_FILE: Final = (errno.EINVAL, errno.ELOOP, errno.EISDIR)
+"""Of what is called like a snapshot and is no file."""
 INCREMENT_BYTES: Final = _frame.size + _crc.size
 
 
@@ -137,6 +140,11 @@ class SnapshotStore:
         except (FileNotFoundError, SharedFile):
             self._ends.pop(path, None)
             return False
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
+            self._ends.pop(path, None)
+            return False  # a link, or a pipe: a base takes its place
         try:
             # Forgotten until it is written: a write that fails leaves what a walk has to find.
             end = self._ends.pop(path, None)
