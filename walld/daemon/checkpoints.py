@@ -202,8 +202,7 @@ class Checkpoints:
         try:
             self._snap(uid, session_id, begun)
         except IsADirectoryError as error:  # the lines are in their file: no reason to keep the log
-            text = "session %s has no snapshot, and is slow to open: %s; remove it"
-            _log.error(text, _named((uid, session_id)), error)
+            _log.error("session %s has no snapshot: %s", _named((uid, session_id)), error)
         except (OSError, FormatError):
             raise
         except Exception:
@@ -225,9 +224,7 @@ class Checkpoints:
 
     async def finish(self) -> bool:
         """At the end, all being synced: what is pending goes to its file, what is there out of the
-        log. True: there was some.
-
-        Each takes syncs of its own: what is left when the time is over is safe in the log.
+        log. True: there was some. What is left when the time is over is safe in the log.
         """
         until = loop.now() + _FINISH_SECONDS
         had = False
