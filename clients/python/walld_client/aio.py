@@ -108,7 +108,8 @@ class Client(ClientBase):
         return await self._asked(ledger_steps.sessions(prefix))
 
     async def delete(self, session_id: str) -> bool:
-        """Remove all there is of a session, replies and artifacts too. False: there was nothing.
+        """Remove all there is of a session, replies and artifacts too. False: there was nothing; or
+        the daemon was gone before it could answer, and the delete was asked for again.
 
         When it returns nothing of it can be read back; its bytes leave the disk behind that.
         """
