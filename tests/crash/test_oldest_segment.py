@@ -16,7 +16,7 @@ import pytest
 import walld_client
 from agents.process import MakeAgent
 from crash.test_newest_segment import is_missed, say
-from daemon_process import DaemonProcess, MakeDaemon, until
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, MakeDaemon, until
 from strace import needs_strace
 
 from walld.disk.lock_record import WRITTEN_AT, parse_lock
@@ -201,29 +201,58 @@ def let_go(
         agent.do("o.token('goes on'); o.drain(20, level='synced')")
     until(lambda: not old & {path.name for path in daemon.segments()}, "the old segments' end")
     daemon.terminate()
+    released.kill()
     return daemon, old
 
 
-def test_a_segment_that_was_let_go_and_comes_back_says_nothing(
+def test_a_segment_that_was_let_go_and_comes_back_is_read(
     make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
 ) -> None:
-    """From a copy of the directory, say, that somebody puts beside what is there (C4, I9)."""
+    """Out of a copy that somebody puts beside what is there: it may be all there is."""
     daemon, old = let_go(make_daemon, make_agent, tmp_path / "copy")
     for name in old:
         shutil.copy(tmp_path / "copy" / name, daemon.data / "wal" / name)
-    found = daemon.cli("fsck", str(daemon.data))
-    assert found.returncode == 0
-    assert b"  left: batches 1 to " in found.stdout
-    done = daemon.cli("salvage", str(daemon.data), "--to", str(tmp_path / "new"))
-    assert done.returncode == 0, done.stdout
-    files = [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
-    assert b"a secret" not in b"".join(path.read_bytes() for path in files)
-    assert daemon.cli("recover", "s", "--data", str(daemon.data)).returncode == 3
+    assert daemon.cli("fsck", str(daemon.data)).returncode == 0
+    assert b"a secret" in daemon.cli("recover", "s", "--data", str(daemon.data)).stdout
     daemon.start()
-    assert daemon.reader.recover("s") is None
-    until(lambda: not old & {path.name for path in daemon.segments()}, "their end, once more")
     assert daemon.reader.recover("other") is not None
+    client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
+    assert client.resolve("released")
+    assert client.recover("s") is None
+    client.close()
+    until(lambda: not old & {path.name for path in daemon.segments()}, "their end, once more")
+    daemon.terminate()
     assert b"a secret" not in b"".join(path.read_bytes() for path in daemon.files())
+
+
+def test_a_copy_that_lacks_what_was_carried_since_is_read(
+    make_daemon: MakeDaemon, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    """It has each batch that LOCK names, which is one a segment."""
+    daemon = make_daemon("--reclaim-seconds", "0.5").start()
+    dying = say(daemon, make_agent, "dying")
+    held = make_agent(daemon)
+    held.do("r = client.reply('held', stream_id='held')")
+    held.do("r.token('not released'); r.drain(20, level='synced')")
+    daemon.restart()
+    other = make_agent(daemon)
+    other.do("o = client.reply('other', stream_id='o')")
+    for _ in range(3):
+        other.do("o.token('goes on'); o.drain(20, level='synced')")
+    shutil.copytree(daemon.data / "wal", tmp_path / "copy")
+    oldest = daemon.segments()[0]
+    dying.do("r.end(); r.release(); r.drain(20, level='synced')")
+    until(lambda: not oldest.exists(), "what is held is carried, and it goes")
+    daemon.kill()
+    for agent in (dying, held, other):
+        agent.kill()
+    shutil.rmtree(daemon.data / "wal")
+    shutil.copytree(tmp_path / "copy", daemon.data / "wal")
+    assert b"not released" in daemon.cli("recover", "held", "--data", str(daemon.data)).stdout
+    daemon.start()
+    reply = daemon.reader.recover("held")
+    assert reply is not None
+    assert reply.text == "not released"
 
 
 @pytest.mark.parametrize("copied_after", [0, 1, 2])

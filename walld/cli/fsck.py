@@ -27,7 +27,6 @@ from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
-from walld.wal import ranges
 from walld.wal.doubtful import doubtful_at
 from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.layout import WAL_DIR
@@ -97,8 +96,7 @@ class Finding:
 class Report:
     """All that fsck has to say. met_damage: to the log, found now or copied aside by a daemon.
 
-    synced_batch: by the log or by LOCK, which names the last one of an orderly end. left_batches:
-    whole, and of a segment that has left the log.
+    synced_batch: by the log or by LOCK, which names the last one of an orderly end.
     """
 
     directory: str
@@ -110,7 +108,6 @@ class Report:
     synced_batch: int = 0
     damage: list[Finding] = field(default_factory=list)
     settled: int = 0
-    left_batches: list[ranges.Range] = field(default_factory=list)
     lock: str | None = None
     partials: int = 0
     partials_damaged: list[survey.Damaged] = field(default_factory=list)
@@ -153,7 +150,7 @@ def inspect(disk: Disk, directory: str) -> Report:
         report.notes.append(f"{name}/ is gone, and was there: whatever stood in it is lost")
         worst.append(CORRUPT)
     report.notes += [lock.lost] if lock.lost is not None else []
-    log = LogScan(disk, lock.log_uuid, lock.first_no, lock.synced_no)
+    log = LogScan(disk, lock.log_uuid)
     lines, beginnings = LogLines(), Beginnings()
 
     def take(segment_id: int, batch: ScannedBatch) -> None:
@@ -162,7 +159,6 @@ def inspect(disk: Disk, directory: str) -> Report:
 
     survey.scan(disk, log, "reading the log", take)
     verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
-    report.left_batches = log.left
     report.log = log.log_uuid.hex() if log.log_uuid else None
     report.segments = len(log.segments)
     report.segment_bytes = sum(facts.size for facts in log.segments)
@@ -197,7 +193,7 @@ def inspect(disk: Disk, directory: str) -> Report:
 
 def _lines_now(disk: Disk, lock: survey.Lock) -> LogLines:
     """What the log has of sessions by now."""
-    log, lines = LogScan(disk, lock.log_uuid, lock.first_no, lock.synced_no), LogLines()
+    log, lines = LogScan(disk, lock.log_uuid), LogLines()
     survey.scan(disk, log, "reading the log again", lines.take)
     verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
     met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
@@ -344,8 +340,6 @@ def _lines(report: Report) -> Iterator[str]:
         yield from about(finding)
     if report.settled:
         yield f"  settled: {report.settled} damaged places that an earlier start has reported"
-    for first, last in report.left_batches:
-        yield f"  left: batches {first} to {last}, out of the log as LOCK says; they are not read"
     yield f"  partials: {report.partials} whole, {len(report.partials_damaged)} damaged"
     for damaged in report.partials_damaged:
         yield f"  corrupt: {escaped_line(damaged.path)}: {escaped_line(damaged.why)}"

@@ -97,7 +97,7 @@ class Gathering:
         self.tombstones_doubted = 0
         """Entries of bad batches that claim to be tombstones, and are not believed."""
         lock = survey.log_of(disk)
-        log = LogScan(disk, lock.log_uuid, lock.first_no, lock.synced_no)
+        log = LogScan(disk, lock.log_uuid)
         survey.scan(disk, log, "reading the log", self._take)
         self.log_uuid = log.log_uuid
         self.verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))

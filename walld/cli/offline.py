@@ -154,7 +154,7 @@ class _Reading:
             self._doubts.append(f"{PARTIALS_DIR}/ is gone, and was there")
         self._doubts += [lock.lost] if lock.lost is not None else []
         self._doubts += [lock.unread] if lock.unread is not None else []
-        scan = LogScan(self._disk, lock.log_uuid, lock.first_no, lock.synced_no)
+        scan = LogScan(self._disk, lock.log_uuid)
         for _, batch in scan:
             for record in batch.records:
                 stream_no = record.stream_no

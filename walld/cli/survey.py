@@ -77,7 +77,7 @@ class Lock:
     """Which log it is. trouble: what is wrong with LOCK; a copy may have none, that is clean.
 
     had_log: it says that a segment was durable once; synced_no: and a batch, as it is read;
-    first_no: the first that must be there; had_dirs: and directories.
+    had_dirs: and directories.
     lost: what is said where the log that it names is gone, and another one in its place.
     unread: why what it says is not known, though it is there.
     """
@@ -87,7 +87,6 @@ class Lock:
     verdict: Literal["clean", "torn", "corrupt"] = "clean"
     had_log: bool = False
     synced_no: int = 0
-    first_no: int = 0
     lost: str | None = None
     had_dirs: bool = False
     unread: str | None = None
@@ -162,14 +161,14 @@ def log_of(disk: Disk) -> Lock:
     if found is None:
         return Lock(told, trouble, "torn")
     verdict: Literal["clean", "torn"] = "clean" if trouble is None else "torn"
-    says = Lock(found.log_uuid, trouble, verdict, found.had_log, found.synced_no, found.first_no)
+    says = Lock(found.log_uuid, trouble, verdict, found.had_log, found.synced_no)
     says.had_dirs = found.had_dirs
     if told is None or found.log_uuid in known:
         return says
     text = f"LOCK names the log {found.log_uuid.hex()}, no segment does: {told.hex()}"
     says.trouble, says.verdict = text, "corrupt"
     if believes_segments(found.log_uuid, known):
-        says.log_uuid, says.synced_no, says.first_no = told, 0, 0
+        says.log_uuid, says.synced_no = told, 0
         says.lost = f"{text}: that log is lost" if is_lost(found, told) else None
     else:
         says.trouble += "; where that is the right one remove LOCK"

@@ -137,7 +137,7 @@ def mend(
     ids = list_segments(disk)
     index = LogIndex()
     segments: dict[int, FoundSegment] = {}
-    log = LogScan(disk, log_uuid, lock.first_no, lock.synced_no)
+    log = LogScan(disk, log_uuid)
     for segment_id, batch in log:
         index.take(batch)
         segment = segments.get(segment_id)

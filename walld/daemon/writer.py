@@ -133,9 +133,7 @@ class Writer:
 
     async def settled(self) -> None:
         """All of that is synced: headers and LOCK may say how far it reaches, and from where on."""
-        segments = self._engine.segments
-        if not (segments.oldest.nameless and segments.oldest.unreadable):  # it begins in there
-            self._owner.first_no = self._owner.first_no or segments.begin_without(0)
+        self._owner.first_no = self._owner.first_no or self._engine.segments.begin_without(0)
         synced_no = self._engine.sealing.synced_no
         await self._thread.run(lambda: self._owner.begun(synced_no))
         self._synced_no_max = None

@@ -1,13 +1,13 @@
 """A log read back: all its segments, oldest first.
 
-Owns: which segments there are, and which of their batches count: the first copy of each, none that
-was written too late (`headers.py`), none that has left the log. Refuses: what is in a segment
-(`scan.py`), what a hole means (`verdict.py`), writing anything.
+Owns: which segments there are, and which of their batches count: the first copy of each, and none
+that was written too late (`headers.py`). Refuses: what is in a segment (`scan.py`), what a hole
+means (`verdict.py`), writing anything.
 
-Invariant
-- C4 What has left the log says nothing, also where it is there again (I9). LOCK says where the log
-  begins before a segment leaves it; in one that power or somebody's copy brings back are replies
-  that were released, and what is carried elsewhere.
+What has left the log and is there again, out of somebody's copy, is read: it may be all there is.
+That nothing below the first batch that LOCK names need be there does not say that nothing is: not
+of a `wal/` from a backup, nor where an earlier start could not read a segment. Reading no such
+batch was tried, and lost replies in four ways.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from walld.disk.base import Disk, File
-    from walld.wal.layout import SegmentHeader
 
 __all__ = ["LogScan", "list_segments", "not_segments"]
 
@@ -35,30 +34,17 @@ class LogScan:
 
     Gives (segment id, batch) for every good batch that counts, the first copy of a number only.
     Pure reading: it takes no lock, and may run beside the daemon that writes the log.
-
-    first_no, synced_no: the first batch that must be there, and one that was synced, as LOCK said
-    before; 0 where it did not.
     """
 
-    def __init__(
-        self,
-        disk: Disk,
-        log_uuid: bytes | None = None,
-        first_no: int = 0,
-        synced_no: int = 0,
-    ) -> None:
+    def __init__(self, disk: Disk, log_uuid: bytes | None = None) -> None:
         self.segments: list[SegmentFacts] = []
         self.log_uuid = log_uuid
-        self.left: list[ranges.Range] = []
-        """Numbers of good batches that have left the log and are there all the same."""
         self._disk = disk
-        self._first_no = first_no
-        self._synced_no = synced_no
         self._counted: dict[int, int] = {}
 
     def again(self) -> LogScan:
         """Another look at it."""
-        return LogScan(self._disk, self.log_uuid, self._first_no, self._synced_no)
+        return LogScan(self._disk, self.log_uuid)
 
     def __iter__(self) -> Iterator[tuple[int, ScannedBatch]]:
         ids = list_segments(self._disk)
@@ -66,34 +52,14 @@ class LogScan:
         headers = list(good_headers(self._disk, ids)) if several else []
         if self.log_uuid is None and headers:
             self.log_uuid = headers[0].log_uuid
-        headers = [one for one in headers if one.log_uuid == self.log_uuid]
-        self._counted = counted(headers)
-        first_no = self._first_no if self._has_left(headers) else 0
+        self._counted = counted(one for one in headers if one.log_uuid == self.log_uuid)
         seen: list[ranges.Range] = []
         for segment_id in ids:
             for batch in self._segment(segment_id):
-                if batch.batch_no < first_no:
-                    ranges.add(self.left, batch.batch_no)
-                    continue
                 if seen and batch.batch_no <= seen[-1][1] and ranges.contains(seen, batch.batch_no):
                     continue
                 ranges.add(seen, batch.batch_no)
                 yield segment_id, batch
-
-    def _has_left(self, headers: list[SegmentHeader]) -> bool:
-        """A segment is there that begins before LOCK says, and nothing behind that is missing.
-
-        Else it may be all there is: of an older log, out of a backup that was put under this LOCK,
-        nothing has left. So then the log is read twice.
-        """
-        if not any(one.prev_batch_no + 1 < self._first_no for one in headers):
-            return False
-        look = LogScan(self._disk, self.log_uuid)
-        for _ in look:
-            pass
-        numbers = ranges.merged(item for facts in look.segments for item in facts.numbers)
-        synced_no = max([self._synced_no, *(facts.synced_no for facts in look.segments)])
-        return not ranges.without([(self._first_no, synced_no)], numbers)
 
     def verdict(self, attested_no: int = 0, first_no: int = 0) -> Verdict:
         """What the holes mean. LOCK calls attested_no synced, and first_no the first there is."""
