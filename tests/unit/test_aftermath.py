@@ -337,8 +337,9 @@ def test_one_that_says_nothing_more_holds_the_log_for_a_while_only(tmp_path: Pat
     run(main_walld)
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
 def test_lock_is_told_once_there_is_room_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_stopped: bool
 ) -> None:
     """A segment went untold from a disk that was full: until then a start would miss it."""
 
@@ -355,15 +356,20 @@ def test_lock_is_told_once_there_is_room_for_it(
             with Peer(virtual) as peer:
                 peer.send(wire.Start(1, 0, "s1", "chat"))
                 await peer.drain("synced")
-            aftermath, before = virtual.daemon.reclaimer._aftermath, first_no()
-            with monkeypatch.context() as patch:
-                patch.setattr(Owner, "_put_lines", no_room)
-                with pytest.raises(OSError, match="No space left"):
+                aftermath, before = virtual.daemon.reclaimer._aftermath, first_no()
+                with monkeypatch.context() as patch:
+                    patch.setattr(Owner, "_put_lines", no_room)
+                    with pytest.raises(OSError, match="No space left"):
+                        await aftermath.tell_first(before + 1)
+                    virtual.engine.disk_full = True
                     await aftermath.tell_first(before + 1)
-                virtual.engine.disk_full = True
-                await aftermath.tell_first(before + 1)
-                assert first_no() == before
-            virtual.engine.disk_full = False
-            await until(lambda: first_no() == before + 1)
+                    assert first_no() == before
+                virtual.engine.disk_full = False
+                if is_stopped:
+                    peer.send(wire.Token(1, 1, b"more"))
+                    await peer.drain()
+            if not is_stopped:
+                await until(lambda: first_no() == before + 1)
+        assert first_no() == before + 1
 
     run(main_walld)

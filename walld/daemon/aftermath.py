@@ -160,6 +160,7 @@ class Aftermath:
             if error.errno not in _NO_ROOM or not self._engine.disk_full:
                 raise
             self._untold_no = batch_no
+            self._writer.goes_untold(batch_no)
             _log.error("LOCK: %s; a segment goes all the same, and a start would miss it", error)
 
     async def _tell(self, batch_no: int) -> None:

@@ -240,6 +240,10 @@ class Writer:
         self.check_owner()
         self._owner.begins(first_no)
 
+    def goes_untold(self, first_no: int) -> None:
+        """The same where there was no room to say so."""
+        self._owner.goes_untold(first_no)
+
     # --- a disk that fails ----------------------------------------------------------------------
 
     async def sync_failed(self, what: str, number: int | None, generation: int) -> None:

@@ -117,6 +117,7 @@ class Marks:
         self.epoch, self.log_uuid = told.epoch, told.log_uuid
         self.first_no = told.first_no
         self._synced_no = told.synced_no
+        self._is_untold = False
         self._marked_id = -1
         """The newest segment of which a batch is named; 0 where none is, and one is durable."""
 
@@ -147,9 +148,13 @@ class Marks:
         """Segments with what is before that batch are about to go: LOCK says so first, or they
         would be missed. OSError: they stay.
         """
-        if first_no > self.first_no:
+        if first_no > self.first_no or self._is_untold:
             self._write_lines(self._lines(first_no))
-            self.first_no = first_no
+            self.first_no, self._is_untold = first_no, False
+
+    def goes_untold(self, first_no: int) -> None:
+        """They go though it could not be said: it is, with whatever is written next."""
+        self.first_no, self._is_untold = first_no, True
 
     def _mark(self, batch_no: int) -> None:
         if self._marked_id == _NO_ID:
