@@ -1,29 +1,89 @@
 """Nobody waits for a hostile neighbour: the same acks, at the same virtual time (I16).
 
-The clock stands still while anything computes, so what is seen here is whom the daemon waits for,
-and whose turn is before whose; what computing costs the others is measured by `bench hostile`.
+The clock stands still while the loop computes, and runs while a thread has work: each has one job
+at a time, and a disk of 200 MB/s writes and syncs what it is given. So what is seen here is whom the
+daemon waits for, whose turn comes first, and how much of a neighbour's goes before what somebody
+waits for. What computing costs the others is measured by `bench hostile`.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Awaitable, Callable
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import pytest
+import virtual_daemon
+from inline_worker import InlineWorker
 from virtual_daemon import Home, Peer, Virtual, living, run
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 from walld_client.wire.ledger_messages import Append, NewEntry
 
+from walld.daemon import peers
+from walld.disk.real import RealFile
+
+T = TypeVar("T")
 Neighbour = Callable[["Crowd"], Awaitable[None]]
 
 MOST_SECONDS = 0.050
 AGENTS, DRAINS = 8, 12
-DISK_SECONDS = 0.004
-"""Of each write and each sync, all the time."""
+JOB_SECONDS = 0.004
+"""Of each job of each thread, and more of one that writes, or syncs what was written."""
+BYTES_A_SECOND = 200e6
+
+
+HOSTILE = b"\0hostile "
+"""So the names of the crowd's sockets begin, in no directory: they are of another process."""
+
+
+class Disk:
+    """What its files were given. pending: and not synced."""
+
+    written = 0
+    pending = 0
+    is_slow = False
+
+
+class Thread(InlineWorker):
+    """One job at a time."""
+
+    def __init__(self) -> None:
+        self._lock = anyio.Lock()
+
+    async def run(self, job: Callable[[], T]) -> T:
+        with anyio.CancelScope(shield=True):
+            async with self._lock:
+                before, pending = Disk.written, Disk.pending
+                done = job()
+                synced = max(pending - Disk.pending, 0)
+                if Disk.is_slow:
+                    moved = Disk.written - before + synced
+                    await anyio.sleep(JOB_SECONDS + moved / BYTES_A_SECOND)
+                return done
+
+
+@pytest.fixture(autouse=True)
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    write, sync = RealFile.write_at, RealFile.sync
+
+    def write_at(self: RealFile, data: bytes, offset: int) -> int:
+        count = write(self, data, offset)
+        Disk.written += count
+        Disk.pending += count
+        return count
+
+    def synced(self: RealFile) -> None:
+        sync(self)
+        Disk.pending = 0
+
+    monkeypatch.setattr(RealFile, "write_at", write_at)
+    monkeypatch.setattr(RealFile, "sync", synced)
+    monkeypatch.setattr(virtual_daemon, "Slow", Thread)
 
 
 class Crowd:
@@ -33,14 +93,15 @@ class Crowd:
         self.peers: list[socket.socket] = []
         self._path = virtual.home.socket_path
 
-    def joins(self, raw: bytes, count: int = 1) -> list[socket.socket]:
-        """So many more, which have sent that; fewer where the backlog is full."""
+    def joins(self, role: str = "agent", count: int = 1, raw: bytes = b"") -> list[socket.socket]:
+        """So many more, which have said Hello, or that; fewer where the backlog is full."""
         for _ in range(count):
             peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             peer.setblocking(False)
+            peer.bind(HOSTILE + os.urandom(8))
             try:
                 peer.connect(self._path)
-                peer.send(raw)
+                peer.send(raw or hello(role))
             except OSError:
                 peer.close()
             else:
@@ -52,6 +113,22 @@ class Crowd:
         for peer in self.peers:
             peer.close()
         self.peers.clear()
+
+
+@pytest.fixture(autouse=True)
+def other_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The crowd is of a process of its own, and the honest are of this one."""
+    with subprocess.Popen(["sleep", "600"]) as hostile:
+
+        def credentials(peer: socket.socket) -> peers.PeerCredentials:
+            is_hostile = bytes(peer.getpeername() or b"").startswith(HOSTILE)
+            pid = hostile.pid if is_hostile else os.getpid()
+            return peers.PeerCredentials(pid, os.getuid(), os.getgid())
+
+        monkeypatch.setattr(peers, "credentials", credentials)
+        monkeypatch.setattr(peers, "open_pidfd", lambda _peer, pid: os.pidfd_open(pid))
+        yield
+        hostile.kill()
 
 
 def hello(role: str = "agent") -> bytes:
@@ -70,7 +147,7 @@ def say(peer: socket.socket, raw: bytes) -> bytes:
 
 async def that_say_much_and_read_no_ack(crowd: Crowd) -> None:
     rest = {}
-    for at, peer in enumerate(crowd.joins(hello(), 8)):
+    for at, peer in enumerate(crowd.joins(count=8)):
         rest[peer] = encode(wire.Start(1, 0, f"much {at}", "hostile"))
     said = 0
     while True:
@@ -84,7 +161,7 @@ async def that_say_much_and_read_no_ack(crowd: Crowd) -> None:
 
 
 async def that_begin_and_release_without_end(crowd: Crowd) -> None:
-    (peer,), number, rest = crowd.joins(hello()), 0, b""
+    (peer,), number, rest = crowd.joins(), 0, b""
     while True:
         number += 1
         rest += encode(wire.Start(number, 0, f"r{number}", "hostile"))
@@ -94,29 +171,29 @@ async def that_begin_and_release_without_end(crowd: Crowd) -> None:
 
 
 async def that_drain_without_a_pause(crowd: Crowd) -> None:
-    (peer,), number, rest = crowd.joins(hello()), 0, b""
+    (peer,), number, rest = crowd.joins(), 0, b""
     while True:
         number += 1
         rest = say(peer, rest + encode(wire.Drain(number, "synced")))
         await anyio.sleep(0.0005)
 
 
-async def that_send_a_byte_a_second(crowd: Crowd) -> None:
+async def that_send_a_byte_at_a_time(crowd: Crowd) -> None:
     frame = hello()
-    crowd.joins(frame[:5], 64)
+    crowd.joins(count=64, raw=frame[:5])
     for at in range(5, len(frame)):
-        await anyio.sleep(1.0)
+        await anyio.sleep(0.1)
         for peer in crowd.peers:
             say(peer, frame[at : at + 1])
 
 
 async def that_ask_for_much_and_do_not_read(crowd: Crowd) -> None:
-    (teller,) = crowd.joins(hello())
+    (teller,) = crowd.joins()
     say(teller, encode(wire.Start(1, 0, "long", "hostile")))
     for seq in range(1, 9):
         assert not say(teller, encode(wire.Token(1, seq, b"y" * 10_000)))
         await anyio.sleep(0.001)
-    _, *askers = crowd.joins(hello("query"), 16)
+    _, *askers = crowd.joins("query", 16)
     while True:
         for asker in askers:
             say(asker, encode(wire.Recover(1, "all", None, "long")))
@@ -125,7 +202,7 @@ async def that_ask_for_much_and_do_not_read(crowd: Crowd) -> None:
 
 async def that_append_without_a_pause(crowd: Crowd) -> None:
     number = 0
-    crowd.joins(hello("query"), 4)
+    crowd.joins("query", 4)
     while True:
         for at, peer in enumerate(crowd.peers):
             number += 1
@@ -136,7 +213,7 @@ async def that_append_without_a_pause(crowd: Crowd) -> None:
 
 async def that_come_and_go(crowd: Crowd) -> None:
     while True:
-        crowd.joins(hello(), 20)
+        crowd.joins(count=20)
         crowd.leaves()
         await anyio.sleep(0.001)
 
@@ -144,7 +221,7 @@ async def that_come_and_go(crowd: Crowd) -> None:
 async def that_send_garbage(crowd: Crowd) -> None:
     while True:
         for raw in (b"\xff" * 64, b"\x00" * 64, hello() + b"\x05\x00\x00\x00\x91\xc1\xc1\xc1\xc1"):
-            crowd.joins(raw)
+            crowd.joins(raw=raw)
         crowd.leaves()
         await anyio.sleep(0.001)
 
@@ -164,7 +241,7 @@ async def waits(home: Home, neighbour: Neighbour | None) -> list[float]:
                 found[at, number] = anyio.current_time() - begun
 
     async with living(home) as virtual:
-        virtual.worker.seconds = virtual.syncer.seconds = DISK_SECONDS
+        Disk.is_slow = True
         crowd = Crowd(virtual)
         async with anyio.create_task_group() as hostile:
             if neighbour is not None:
@@ -175,7 +252,7 @@ async def waits(home: Home, neighbour: Neighbour | None) -> list[float]:
                     agents.start_soon(honest, virtual, at)
             hostile.cancel_scope.cancel()
         crowd.leaves()
-        virtual.worker.seconds = virtual.syncer.seconds = 0.0
+        Disk.is_slow = False
     return [found[key] for key in sorted(found)]
 
 
@@ -185,7 +262,7 @@ async def waits(home: Home, neighbour: Neighbour | None) -> list[float]:
         that_say_much_and_read_no_ack,
         that_begin_and_release_without_end,
         that_drain_without_a_pause,
-        that_send_a_byte_a_second,
+        that_send_a_byte_at_a_time,
         that_ask_for_much_and_do_not_read,
         that_append_without_a_pause,
         that_come_and_go,
