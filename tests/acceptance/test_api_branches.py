@@ -161,3 +161,24 @@ def test_a_fork_and_a_delete_are_behind_what_their_process_said(reader: Any) -> 
 
 def _labels(session: Any) -> list[dict[str, Any]]:
     return [{"label": one["payload"]["text"]} for one in session.events() if one["type"] == "label"]
+
+
+def test_a_reply_of_a_turn_without_an_entry_of_its_name_stands_beside_the_leaf(
+    daemon: DaemonProcess, reader: Any
+) -> None:
+    """Appended by the program under an id of its own; and the session went on elsewhere."""
+    session = reader.session("s")
+    base = session.message("user", "base").id
+    session.append("turn_submitted", {"message_id": "m", "content": "Q"}, id="E1", turn="T1")
+    turn = session.turn("T1")
+    turn.worker_started()
+    reply = turn.reply()
+    reply.token("the answer")
+    session.branch(base)
+    session.message("user", "other")
+    reply.end()
+    until(lambda: session.events()[-1]["payload"].get("content") == "the answer", "a message")
+    assert contents(session) == ["base", "other"]
+    assert session.events()[-1]["turn"] == "T1"
+    assert reader.recover("s") is None
+    assert "cannot be moved" not in daemon.log_text()

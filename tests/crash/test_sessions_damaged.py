@@ -344,6 +344,22 @@ def test_a_plan_that_may_lack_a_message_is_told(
     assert said == ["session 'planned' is damaged (damaged): events 2 to 2 are missing"]
 
 
+@pytest.mark.parametrize("state", ["worker_started", "interrupted"])
+def test_a_turn_whose_submission_is_lost_is_in_no_plan(daemon: DaemonProcess, state: str) -> None:
+    """A later line of it is left: the plan of the others is to be had, and the audit says it."""
+    session = daemon.reader.session("planned")
+    session.submit("q0", message_id="m0")
+    turn = session.submit("q1", message_id="m1")
+    turn.worker_started() if state == "worker_started" else turn.interrupted("why")
+    session.submit("q2", message_id="m2")
+    changed(daemon, lambda lines: [*lines[:2], flipped(lines[2]), *lines[3:]], "planned")
+    steps = daemon.reader.repair_plan("planned", present=[])
+    assert [one.message["content"] for one in steps] == ["q0", "q2"]
+    report = daemon.reader.audit("planned", present=["m0", "m2"])
+    told = [(one.turn_id, one.category) for one in report.findings if one.turn_id]
+    assert told == [(turn.turn_id, "unsafe_to_repair")]
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_fork_of_a_damaged_session_says_what_it_lacks(daemon: DaemonProcess, whole: bool) -> None:
     session = daemon.reader.session("s")

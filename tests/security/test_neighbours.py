@@ -1,9 +1,9 @@
 """Nobody waits for a hostile neighbour: the same acks, at the same virtual time (I16).
 
 The clock stands still while the loop computes, and runs while a thread has work: each has one job
-at a time, and a disk of 200 MB/s writes and syncs what it is given. So what is seen here is whom the
-daemon waits for, whose turn comes first, and how much of a neighbour's goes before what somebody
-waits for. What computing costs the others is measured by `bench hostile`.
+at a time, and a disk of 200 MB/s writes and syncs what it is given. So what is seen here is whom
+the daemon waits for, whose turn comes first, and how much of a neighbour's goes before what
+somebody waits for. What computing costs the others is measured by `bench hostile`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from virtual_daemon import (
     until,
 )
 from walld_client.wire import messages as wire
+
+from walld.daemon.keeper import Keeper
+from walld.engine.stream import Stream
 
 UID = os.getuid()
 START = wire.Start(1, 0, "r", "s")
@@ -166,5 +170,45 @@ def test_a_moved_reply_is_kept_in_the_session_it_moved_to(tmp_path: Path) -> Non
             await orphaned(virtual)
             assert (home.data / "partials" / str(UID) / "t" / "r").exists()
             assert not (home.data / "partials" / str(UID) / "s").exists()
+
+    run(main)
+
+
+def test_a_sync_that_fails_while_a_place_is_looked_for_puts_it_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written again meanwhile is the log's still, and wants a tombstone."""
+    looks = Keeper._has_place
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            sealing = virtual.engine.sealing
+
+            async def looks_while_a_sync_fails(self: Keeper, stream: Stream) -> bool:
+                if all(number is None for _, _, number in virtual.faults.told):
+                    virtual.faults.next["sync"] = [errno.EIO]
+                    virtual.worker.seconds = 0.5
+                    virtual.engine.commit.hurry_sync()
+                    virtual.daemon.syncer.wake()
+                    await until(lambda: sealing.written_no < last)
+                found = await looks(self, stream)
+                virtual.background.seconds = 1.0  # it is written again while the partial is made
+                return found
+
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"synced, "))
+                await agent.drain("synced")
+                agent.send(wire.Token(1, 2, b"and not"))
+                await agent.drain()
+            last = sealing.written_no
+            with monkeypatch.context() as patch:
+                patch.setattr(Keeper, "_has_place", looks_while_a_sync_fails)
+                await orphaned(virtual)
+            names = virtual.engine.kept.where(UID, "r")
+            assert names is not None
+            facts = virtual.engine.kept.facts(UID, *names)
+            assert facts is not None
+            assert (facts.last_seq, facts.wal_until) == (2, last)
 
     run(main)

@@ -64,13 +64,9 @@ class Keeper:
 
     async def keep(self, stream: Stream) -> None:
         """Make the partial of an orphan; later, while something of it is not written."""
-        if stream.gone or stream.lost_reason is None or stream.has_waiting or stream.carrying:
+        if not self._may_be_kept(stream) or not await self._has_place(stream):
             return
-        if stream.no in self._engine.settling.streams:
-            return
-        if stream.written_seq < stream.next_seq - 1 and stream.records:
-            return
-        if self._is_on_its_way(stream) or not await self._has_place(stream):
+        if not self._may_be_kept(stream):  # a sync failed meanwhile, say: it is written again
             return
         damaged: list[BadRecord] = []
         was_damaged = stream.damaged
@@ -130,6 +126,16 @@ class Keeper:
         facts = stream.no, last_seq, wal_until, begin.at_ms, has_ended
         known = KeptFacts(*facts, feared=last_seq - held_seq, gap_word=word)
         self._engine.keep(stream, session, name, known)
+
+    def _may_be_kept(self, stream: Stream) -> bool:
+        """An orphan that is written as a whole, and is where it is to stay."""
+        if stream.gone or stream.lost_reason is None or stream.has_waiting or stream.carrying:
+            return False
+        if stream.no in self._engine.settling.streams:
+            return False
+        if stream.written_seq < stream.next_seq - 1 and stream.records:
+            return False
+        return not self._is_on_its_way(stream)
 
     async def _has_place(self, stream: Stream) -> bool:
         """Nothing that is to go stands under its name, and nothing that no start could read.

@@ -371,14 +371,14 @@ def _placed(
 ) -> list[wire.NewEntry]:
     """Messages of a turn's reply with their parents: below their turn.
 
-    Where the session went on elsewhere meanwhile, they hang on the turn and the leaf stays; or on
-    the entry that the reply names.
+    Where the session went on elsewhere meanwhile, they hang on the turn and the leaf stays (beside
+    it, where no entry is called like the turn); or on the entry that the reply names.
     """
     is_there = is_above(turn.submitted_seq, state.leaf, state.ids, state.parents)
-    above = None if is_there else turn.turn_id
+    above = None if is_there or turn.turn_id not in state.ids else turn.turn_id
     if parent is not None and parent in state.ids:
         above = parent
-    if above is None:
+    if is_there and above is None:
         return messages
     placed = []
     for one in messages:

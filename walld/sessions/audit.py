@@ -42,6 +42,7 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
                 "stream_ids": list(turn.state.stream_ids),
                 "content_hash": turn.state.content_hash.hex(),
                 "submitted_seq": turn.submitted.seq,
+                "submission_lost": turn.submitted.type != "turn_submitted",
                 "submitted_at_ms": turn.submitted.at_ms,
                 "terminal_seq": turn.state.terminal_seq,
                 "unanswered": unanswered.pop(turn_id, []),

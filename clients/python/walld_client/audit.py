@@ -52,6 +52,8 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     collisions: ends that came after the first. unanswered: ids of calls without a result.
     submitted_seq: of the event that holds what the user said. content: that, where the facts have
     it. attachments: what it was submitted with. edited: the message that took its place since.
+    submission_lost: that event is lost to damage, with message_id; submitted_seq is of the first
+    that is left.
     """
 
     session_id: str
@@ -68,6 +70,7 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     retry_of: str | None = None
     attachments: list[Any] = []
     edited: dict[str, Any] | None = None
+    submission_lost: bool = False
 
 
 def _present(value: Any, name: str) -> Any:
@@ -161,6 +164,7 @@ def _turn(session_id: str, one: Mapping[str, Any]) -> AuditedTurn:
         retry_of=one.get("retry_of"),
         attachments=list(one.get("attachments") or ()),
         edited=one.get("edited"),
+        submission_lost=one.get("submission_lost") is True,
     )
 
 
@@ -242,7 +246,7 @@ def plan_of(session_id: str, facts: Mapping[str, Any], present: AwaitedPresent) 
     materialised: set[str] = set()
     for turn in turns_of(session_id, facts):
         is_present = asked(turn)
-        if is_present is None:
+        if is_present is None or (turn.submission_lost and not is_present):
             continue
         if not is_present and (said := turn.message_id or turn.turn_id) not in materialised:
             materialised.add(said)
@@ -266,6 +270,9 @@ def _of_turn(turn: AuditedTurn, is_present: bool | None) -> Iterable[Finding]:
     category: Category
     if is_present is None:
         kind, category, detail = PENDING, "unknown", "nobody said whether it was saved"
+    elif turn.submission_lost and not is_present:
+        kind, category = PENDING, "unsafe_to_repair"
+        detail = f"what was submitted is lost to damage; the turn is {turn.state}"
     elif not is_present:
         kind, category = INTERRUPTED if by_app else PENDING, "repairable"
         detail = f"submitted and not saved; the turn is {turn.state}"
