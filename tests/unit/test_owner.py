@@ -342,6 +342,28 @@ def test_where_the_log_begins_is_written_before_a_segment_goes_and_only_rises(
     other.close()
 
 
+@pytest.mark.parametrize("most", [0, 30])
+def test_a_write_that_takes_less_is_no_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """pwrite(2) may: what it took nothing of was never said, and the segment stays."""
+    owner = Owner(str(tmp_path), UUID)
+    owner.first_no = 1
+    owner.synced(1, 4)
+    whole = os.pwrite
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda fd, data, at: most and whole(fd, data[:most], at))
+        if most:
+            owner.begins(9)
+        else:
+            with pytest.raises(OSError, match="took nothing"):
+                owner.begins(9)
+    found = parse_lock((tmp_path / LOCK_NAME).read_bytes(), LOCK_NAME)
+    assert found is not None
+    assert found.first_no == owner.first_no == (9 if most else 1)
+    owner.close()
+
+
 def test_lock_is_not_synced_again_once_that_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

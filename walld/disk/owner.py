@@ -98,6 +98,15 @@ def _take(fd: int, path: str) -> None:
         raise DirectoryTaken(f"{path}: {text}") from None
 
 
+def _write_whole(fd: int, data: bytes, offset: int) -> None:
+    """pwrite(2) may take less. OSError where it takes nothing."""
+    while data:
+        count = os.pwrite(fd, data, offset)
+        if not count:
+            raise OSError(errno.EIO, "pwrite(2) took nothing")
+        data, offset = data[count:], offset + count
+
+
 class Marks:
     """What LOCK is to say of the log, and when; who has the file writes, one thread at a time.
 
@@ -239,9 +248,7 @@ class Owner(Marks):
             raise
 
     def _write(self, record: bytes) -> None:
-        done = 0
-        while done < len(record):
-            done += os.pwrite(self._fd, record[done:], done)
+        _write_whole(self._fd, record, 0)
         os.fsync(self._fd)
 
     def _write_lines(self, lines: bytes) -> None:
@@ -259,13 +266,13 @@ class Owner(Marks):
     def _put_lines(self, lines: bytes) -> None:
         if self._direct >= 0:
             try:
-                os.pwrite(self._direct, lines, WRITTEN_AT)
+                _write_whole(self._direct, lines, WRITTEN_AT)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
             else:
                 return
-        os.pwrite(self._fd, lines, WRITTEN_AT)  # a disk of this machine, that wants blocks
+        _write_whole(self._fd, lines, WRITTEN_AT)  # a disk of this machine, that wants blocks
 
     def is_owner(self) -> bool:
         """False once another daemon has raised the epoch.
