@@ -4,7 +4,8 @@ Owns: the verbs. Refuses: the grammar (`session_arguments.py`), drawing (`sessio
 `session_view.py`), importing (`session_import.py`), repairing (`session_repair.py`, which needs the
 directory without a daemon), other programs' formats (`foreign/`). The daemon answers all else.
 
-Exit codes: 0 done, 3 there is no such session, proven, 1 cannot know or was refused.
+Exit codes: 0 done (a delete also where there was nothing), 3 there is no such session, proven, 1
+cannot know or was refused.
 """
 
 from __future__ import annotations
