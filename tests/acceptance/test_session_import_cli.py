@@ -423,3 +423,11 @@ def test_a_session_that_is_deleted_within_an_import_is_not_taken_for_imported(
     assert cli("session", "import", str(file), "--format", "gptme", "--session", "copy")[0] == 0
     assert [message["content"] for message in copy.messages()] == texts
     assert copy.resume_check()["status"] == "ok"
+
+
+def test_a_line_without_an_end_ends_the_import(daemon: DaemonProcess) -> None:
+    words = ("session", "import", "/dev/zero", "--session", "s", "--socket", daemon.socket_path)
+    done = daemon.cli(*words)
+    assert done.returncode == 1
+    assert b"/dev/zero, line 1: more than 67108864 bytes" in done.stderr
+    assert daemon.reader.session("s").messages() is None

@@ -23,7 +23,7 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 from walld_client import artifacts
@@ -38,7 +38,7 @@ from walld.cli.asking import Asking
 from walld.cli.run import DONE
 from walld.cli.show import as_json
 from walld.engine.entries import events_of, fitting
-from walld.errors import WalldError
+from walld.errors import FormatError, WalldError
 from walld.escape import escaped_line
 from walld.foreign.detect import read
 from walld.foreign.entries import Foreign, Imported, kept_line
@@ -61,6 +61,8 @@ _OF_AN_ENTRY = frozenset(
 )
 """Codes of a refusal that say what is wrong with an entry, and not with the request."""
 _NAMED_MAX = 5
+_LINE_BYTES_MAX = 64 * 1024 * 1024
+"""Of a foreign file: no agent writes such a line, and a device has no other."""
 _WAITS = 60
 _WAIT_SECONDS = 0.5
 """A daemon whose memory for lines is full writes them to their files meanwhile."""
@@ -69,7 +71,7 @@ _WAIT_SECONDS = 0.5
 def run(asking: Asking, options: argparse.Namespace) -> int:
     """Append the file's entries."""
     with open(options.file, "rb") as file:
-        imported = read(file, options.format)
+        imported = read(_lines(file, options.file), options.format)
     split = [piece for one in imported.entries for piece in _split(one)]
     work = _Import(asking, options.session, options.file, imported)
     new = work.append(split)
@@ -292,6 +294,17 @@ class _Import:
 
     def _named(self, one: Foreign, refused: Refused) -> WalldError:
         return WalldError(f"{self._file}, line {one.line.number} (entry {one.id}): {refused}")
+
+
+def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """A device, say, has one without an end. FormatError."""
+    number = 0
+    while line := file.readline(_LINE_BYTES_MAX + 1):
+        number += 1
+        if len(line) > _LINE_BYTES_MAX:
+            limit = f"more than {_LINE_BYTES_MAX} bytes, the limit of a line"
+            raise FormatError(f"{path}, line {number}: {limit}")
+        yield line
 
 
 def _word(payload: dict[str, Any], type_: str = "imported") -> Foreign:
