@@ -431,3 +431,21 @@ def test_a_line_without_an_end_ends_the_import(daemon: DaemonProcess) -> None:
     assert done.returncode == 1
     assert b"/dev/zero, line 1: more than 67108864 bytes" in done.stderr
     assert daemon.reader.session("s").messages() is None
+
+
+def test_a_compaction_from_a_lost_entry_on_still_stands(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """As in the session that lost it, and in a fork of that."""
+    session, own = daemon.reader.session("source"), tmp_path / "own.jsonl"
+    ids = [session.message("user", f"m{number}").id for number in range(6)]
+    session.compact("SUMMARY", ids[3])
+    session.message("user", "m6")
+    exported = daemon.cli("session", "export", "source", "--socket", daemon.socket_path).stdout
+    lines = exported.splitlines(keepends=True)
+    own.write_bytes(b"".join(line for line in lines if b'"m3"' not in line))
+    assert cli("session", "import", str(own), "--session", "copy")[0] == 0
+    said = [one["content"] for one in daemon.reader.session("copy").messages() or ()]
+    assert said == ["SUMMARY", "m6"]
+    assert cli("session", "import", str(own), "--session", "copy")[0] == 0
+    assert [one["content"] for one in daemon.reader.session("copy").messages() or ()] == said

@@ -92,6 +92,8 @@ class _Reading:
         is_lost = parent is not None and parent not in self.draft
         if is_lost:
             parent = self._newest
+        if self._missing and _keeps_what_is_lost(value, self.draft):
+            value = value | {"payload": _replacing(value["payload"])}
         self._newest = _add(self.draft, self.line, value, parent, is_lost=is_lost)
         if is_lost:
             self.draft.orphans.append(self._newest)
@@ -145,6 +147,17 @@ def _event(number: int, value: dict[str, Any]) -> Event:
     )
 
 
+def _keeps_what_is_lost(value: dict[str, Any], draft: Draft) -> bool:
+    """A compaction from an entry on that damage took: in its session it keeps nothing then."""
+    kept = value["payload"].get("first_kept")
+    return value["type"] == "compaction" and isinstance(kept, str) and kept not in draft
+
+
+def _replacing(payload: dict[str, Any]) -> dict[str, Any]:
+    """The compaction that kept nothing."""
+    return {"replacement": [message("user", payload.get("summary"))]} | rest(payload, "first_kept")
+
+
 def _add(
     draft: Draft, line: Line, value: dict[str, Any], parent: str | None, *, is_lost: bool
 ) -> str:
@@ -158,8 +171,7 @@ def _add(
     is_known = type_ == "compaction" and isinstance(kept, str) and kept in draft
     # An older walld took one of another branch: it kept nothing.
     if is_known and not draft.above(str(kept), parent or draft.leaf):
-        said = [message("user", payload.get("summary"))]
-        payload = {"replacement": said} | rest(payload, "first_kept")
+        payload = _replacing(payload)
     is_leaf = value.get("leaf") is not False
     is_root = parent is None and not is_lost and bool(draft.entries)
     return draft.add(
