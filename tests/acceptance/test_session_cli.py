@@ -158,10 +158,12 @@ def test_fork_and_delete(
     assert copied[-1]["content"] == "x" * 300_000, "its artifact comes with it"
     assert "session_exists" in cli("session", "fork", HOSTILE, "forked")[2]
     assert cli("session", "fork", HOSTILE, "x", "--at", SAID)[0] == 1
+    assert cli("session", "fork", HOSTILE, "before all", "--at", "")[0] == 0
+    assert daemon.reader.session("before all").messages() == []
     assert cli("session", "fork", "nobody's", "x")[0] == 3
     assert cli("session", "delete", HOSTILE, "--json")[0] == 0
     assert "there was nothing of it" in cli("session", "delete", HOSTILE)[1]
-    for copy in ("forked", "other"):
+    for copy in ("forked", "other", "before all"):
         assert cli("session", "delete", copy)[1] == "deleted\n"
     until(lambda: not daemon.holding([b"first branch"]), "nothing of it on the disk")
 

@@ -59,7 +59,8 @@ def add_session_commands(
     messages.add_argument("--whole", action="store_true", help="as if nothing were compacted")
     fork = of_one("fork", "Begin a new session from a path of this one.", appends=True)
     fork.add_argument("new", type=ident, help="id of the new session")
-    fork.add_argument("--at", metavar="ID", type=ident, help="up to this entry (the leaf)")
+    told = "up to this entry (the leaf); '' is before the first"
+    fork.add_argument("--at", metavar="ID", type=prefix, help=told)
     fork.add_argument("--whole", action="store_true", help="all branches")
     export = of_one("export", "Print it for another program.")
     export.add_argument("--format", choices=EXPORT_FORMATS, default="jsonl")
