@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 TEST_SECONDS_MAX = 90
 
+# Who is started in the background of a script ignores SIGINT, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
 with suppress(ImportError):  # the venvs of `make test-adapters` have none
     from hypothesis import settings
 
