@@ -40,8 +40,7 @@ def run(options: argparse.Namespace) -> int:
 def _repaired(disk: Disk, uid: int, options: argparse.Namespace) -> int:
     session_id = options.session
     lines, patient = LogLines(), PatientDisk(disk)
-    lock = survey.log_of(patient)
-    log = LogScan(patient, lock.log_uuid)
+    log = LogScan(patient, survey.log_of(patient).log_uuid)
     survey.scan(patient, log, "reading the log", lines.take)
     if (uid, session_id) in lines.keys():  # noqa: SIM118  it is no mapping
         text = "has lines in the log: start walld on it and end it (SIGTERM), then repair it"

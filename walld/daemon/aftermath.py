@@ -95,7 +95,6 @@ class Aftermath:
         self._left: set[int] = set()
         self._written_down: set[int] = set()
         self._settled_no = 0
-        self._untold_no = 0
         self._hold_until = 0.0
         self._look_at = 0.0
 
@@ -159,14 +158,12 @@ class Aftermath:
         except OSError as error:
             if error.errno not in _NO_ROOM or not self._engine.disk_full:
                 raise
-            self._untold_no = batch_no
             self._writer.goes_untold(batch_no)
             _log.error("LOCK: %s; a segment goes all the same, and a start would miss it", error)
 
     async def _tell(self, batch_no: int) -> None:
         tell = partial(self._writer.begins, batch_no)
         await self._syncing.run(partial(self._reserve.lend, tell))
-        self._untold_no = 0
 
     async def finish(self) -> None:
         """A round of the background: whatever can be done of it now. OSError: tried again."""
@@ -175,8 +172,8 @@ class Aftermath:
             await self._look()
         if self._is_unnoted:
             await self._thread.run(partial(self._reserve.lend, self._note))
-        if self._untold_no:
-            await self._tell(self._untold_no)
+        if untold_no := self._writer.untold_no:
+            await self._tell(untold_no)
         verdict, engine = self._verdict, self._engine
         if verdict is None or engine.disk_full or self._are_feared():
             return

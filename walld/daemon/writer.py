@@ -244,6 +244,11 @@ class Writer:
         """The same where there was no room to say so."""
         self._owner.goes_untold(first_no)
 
+    @property
+    def untold_no(self) -> int:
+        """What is to be said of that once there is room; 0: nothing."""
+        return self._owner.untold_no
+
     # --- a disk that fails ----------------------------------------------------------------------
 
     async def sync_failed(self, what: str, number: int | None, generation: int) -> None:

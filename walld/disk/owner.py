@@ -165,6 +165,11 @@ class Marks:
         """They go though it could not be said: it is, with whatever is written next."""
         self.first_no, self._is_untold = first_no, True
 
+    @property
+    def untold_no(self) -> int:
+        """The first batch that must be there, where that could not be said; 0: it was."""
+        return self.first_no if self._is_untold else 0
+
     def _mark(self, batch_no: int) -> None:
         if self._marked_id == _NO_ID:
             return
