@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from walld.daemon import peers
+from walld.daemon.processes import Processes
 from walld.wal.records import Owner
 
 
@@ -101,3 +103,17 @@ def test_a_name_with_a_parenthesis_does_not_shift_the_fields() -> None:
 
 def test_the_boot_has_a_name() -> None:
     assert peers.boot_id() == peers.boot_id() != ""
+
+
+def test_a_living_process_is_not_the_one_of_another_boot_with_its_numbers() -> None:
+    here, there = socket.socketpair()
+    processes = Processes("this-boot")
+    with here, there:
+        process = processes.of_peer(there, peers.credentials(there))
+    owner = process.owner
+    try:
+        assert processes.of_owner(os.getuid(), owner, 0.0) is process
+        before = msgspec.structs.replace(owner, boot_id="the-boot-before")
+        assert processes.of_owner(os.getuid(), before, 0.0) is None
+    finally:
+        processes.close()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from walld.errors import FormatError
-from walld.sessions.hashed import Records, RecordsBlock, Seqs, records_since, seqs_since
+from walld.sessions.hashed import Records, RecordsBlock, Seqs, records_since
 
 
 def recorded(records: Records, changed: dict[str, bytes]) -> RecordsBlock:
@@ -72,11 +72,17 @@ def test_records_are_replaced_and_kept() -> None:
 
 def test_what_came_since_is_added_as_a_block() -> None:
     whole, added = Seqs(), Seqs()
-    for seq, name in enumerate("cab", 1):
-        whole[name] = seq
-    added.add(seqs_since([("c", 9), ("a", 2)]))
-    added.add(seqs_since([("b", 3), ("c", 7), ("c", 1)]))
+    for given in ({"c": 9, "a": 2, "d": 1}, {"b": 3, "c": 7, "d": 4}, {}, {"c": 1}):
+        for name, seq in given.items():
+            whole[name] = seq
+        if "d" in given:
+            del whole["d"]  # taken back before it is told
+        added.add(whole.since())
     assert [added.get(name) for name in "abcd"] == [2, 3, 1, None]
+    whole["e"] = 5
+    assert added.block() != whole.block()
+    assert whole.since() == Seqs().since(), "all of it was taken"
+    added["e"] = 5
     assert added.block() == whole.block()
     records = Records(recorded(Records(), {"a": b"1", "b": b"2"}))
     records.add(records_since({"c": b"", "b": b"22"}))

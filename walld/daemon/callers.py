@@ -86,6 +86,15 @@ class Callers:
         self._gone: dict[Connection, Caller] = {}
         """Those who have hung up."""
 
+    def fileno(self) -> int:
+        """Readable when one has hung up."""
+        return self._selector.fileno()
+
+    @property
+    def are_gone(self) -> bool:
+        """Some are known to have hung up, and not all they said may be done."""
+        return bool(self._gone)
+
     def add(self, peer: socket.socket, connection: Connection) -> Caller:
         """One that was handed over by the door."""
         caller = Caller(peer, connection)

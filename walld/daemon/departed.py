@@ -14,6 +14,7 @@ Invariant: I3 of `intake.py`.
 
 from __future__ import annotations
 
+import select
 import time
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from walld.daemon.connections import Connections, Peer
+    from walld.daemon.door import Door
     from walld.daemon.processes import Processes
     from walld.daemon.shares import Shares
     from walld.engine.peer import Connection, Process
@@ -44,6 +46,7 @@ class Departed:
     def __init__(
         self,
         connections: Connections,
+        door: Door,
         processes: Processes,
         shares: Shares,
         turn: Callable[[Peer, int], int],
@@ -59,6 +62,10 @@ class Departed:
         self._processes = processes
         self._shares = shares
         self._callers = connections.callers
+        self._news = select.epoll()
+        """One look for all three: each request begins with it, and mostly there are none."""
+        for watched in (door, processes, self._callers):
+            self._news.register(watched.fileno(), select.EPOLLIN)
         self._turn = turn
         self._read = read
         self._unpark = unpark
@@ -68,6 +75,15 @@ class Departed:
         self._lock = anyio.Lock()
         self._given = 0
         """By all of them in this turn: those who live are read between two."""
+
+    def are_none(self) -> bool:
+        """Nobody has exited or hung up by now who is not seen off, and nobody is at the door."""
+        news = self._news.poll(0, 1)
+        return not (news or self._left or self._processes.have_exited or self._callers.are_gone)
+
+    def close(self) -> None:
+        """At the end of the daemon."""
+        self._news.close()
 
     async def see_off(self) -> None:
         """Read on, a share of all of them together; who is read out is lost."""

@@ -85,7 +85,7 @@ class Intake:
         self._swept_at = 0.0
         self._rest_max = min(limits.REST_SECONDS_MAX, engine.commit.bound / _REST_SHARE)
         self.departed = Departed(
-            connections, processes, shares, self._turn, self._read, self._unpark, self._lose
+            connections, door, processes, shares, self._turn, self._read, self._unpark, self._lose
         )
 
     # --- turns ----------------------------------------------------------------------------------
@@ -340,10 +340,10 @@ class Intake:
         """See off whoever of that user (None: of all) has exited or hung up by now, let in or not.
 
         A supervisor that has waited for its agent asks for what it left: what the kernel still
-        holds of the dead is read before "nothing" is said. Costs two looks at a selector. False
-        where they left more than could be read in time. Who asks waits no longer than he is there.
+        holds of the dead is read before "nothing" is said. False where they left more than could
+        be read in time. Who asks waits no longer than he is there.
         """
-        if self.callers.has_hung_up(asking):
+        if self.departed.are_none() or self.callers.has_hung_up(asking):
             return True
         for _ in range(_LETTING_IN_TIMES):
             if not self._door.ready(1) or not self.let_in():
@@ -396,4 +396,5 @@ class Intake:
         self._connections.close_sockets()
         self._processes.close()
         self._door.close()
+        self.departed.close()
         self._epoll.close()

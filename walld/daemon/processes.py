@@ -71,11 +71,11 @@ class Processes:
 
     def of_owner(self, uid: int, owner: Owner, now: float) -> Process | None:
         """The living process that `owner` of a stored stream names, None where it is gone."""
+        if owner.boot_id != self._boot:
+            return None  # before all else: another process may have its numbers now
         found = self._watched.get((uid, owner.pid, owner.pidfd_inode))
         if found is not None:
             return found[0]
-        if owner.boot_id != self._boot:
-            return None
         if owner.pid <= 0:
             process = self._watch(uid, owner, None)
             self.leave(process, now)
@@ -99,6 +99,11 @@ class Processes:
     def fileno(self) -> int:
         """Readable when one of them has exited."""
         return self._selector.fileno()
+
+    @property
+    def have_exited(self) -> bool:
+        """`next_exited` has some."""
+        return bool(self._exited)
 
     def notice(self) -> None:
         """Look who has exited by now: `next_exited` has them."""

@@ -250,8 +250,10 @@ class Requests:
         if caller.is_deaf:
             return
         for request, (placed, receipt) in taken:
-            named = partial(self._sessions.named, placed=placed)
-            answer = await self._outcome(caller, request, named)
+            answer: Any = placed
+            if not all(one.id for one in placed):  # found by its key, and told with its id
+                named = partial(self._sessions.named, placed=placed)
+                answer = await self._outcome(caller, request, named)
             await self._say(caller, request.id, answer, receipt)
 
     async def _refuse(self, caller: Caller, request: wire.Append, why: wire.Error) -> None:

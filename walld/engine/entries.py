@@ -47,10 +47,10 @@ def entry_event(
     if not 0 <= entry.at_ms <= AT_MS_MAX:
         raise Refusal("bad_at", "at_ms is no time", entry.at_ms, f"0..{AT_MS_MAX}")
     owned = process is not None and entry.type.startswith("turn_")
-    event = Event(
+    return Event(
         seq=state.last_seq + 1,
         id=entry.id,
-        parent=entry.parent,
+        parent=state.parent_for(entry),
         at_ms=entry.at_ms or at_ms,
         type=entry.type,
         turn=entry.turn,
@@ -61,7 +61,6 @@ def entry_event(
         owner=owner_fields(process) if owned and process is not None else None,
         payload=_checked_payload(entry.payload),
     )
-    return msgspec.structs.replace(event, parent=state.parent_for(event))
 
 
 def event_line(event: Event, payload: bytes, previous: bytes) -> bytes:

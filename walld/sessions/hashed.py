@@ -4,7 +4,7 @@ Owns: `Seqs` (name -> seq) and `Records` (name -> bytes), each a sorted block of
 changed since. Refuses: giving the names back; the ledger has them.
 
 Invariants: a block is read by bisection and never taken apart, so loading costs a copy and not an
-object a name. What came since a block is a block of its own, in any order (`seqs_since`,
+object a name. What came since a block is a block of its own, in any order (`Seqs.since`,
 `records_since`), and is added to a table without hashing a name. 64 bits of SHA-256 stand for a
 name: two names of one session that share them (one in 10^9 sessions of 100,000 names, by chance)
 count as one. The block of a table is sorted: the same content is the same bytes. Bytes of another
@@ -29,7 +29,7 @@ from walld.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Records", "RecordsBlock", "Seqs", "SeqsBlock", "records_since", "seqs_since"]
+__all__ = ["Records", "RecordsBlock", "Seqs", "SeqsBlock", "records_since"]
 
 _ORDER: Final = array("Q", [1]).tobytes() + array("I", [1]).tobytes()
 _SORTED_AT_ONCE: Final = 10_000
@@ -58,11 +58,13 @@ class RecordsBlock(msgspec.Struct, array_like=True, frozen=True):
 class Seqs:
     """Name -> seq; the newest one where a name is set again."""
 
-    __slots__ = ("_hashes", "_new", "_seqs")
+    __slots__ = ("_hashes", "_new", "_seqs", "_since")
 
     def __init__(self, block: SeqsBlock | None = None) -> None:
         self._new: dict[int, int] = {}
         """By hash."""
+        self._since: dict[int, int] = {}
+        """The part of it that was set since all of it, or what came since, was taken last."""
         self._hashes, self._seqs = array("Q"), array("I")
         if block is not None:
             self._hashes, self._seqs = _loaded_seqs(block)
@@ -80,14 +82,19 @@ class Seqs:
         return seq
 
     def __setitem__(self, name: str, seq: int) -> None:
-        self._new[_hash(name)] = seq
+        hashed = _hash(name)
+        self._new[hashed] = self._since[hashed] = seq
 
     def __delitem__(self, name: str) -> None:
         """Only of what is in no block."""
-        del self._new[_hash(name)]
+        hashed = _hash(name)
+        del self._new[hashed]
+        del self._since[hashed]
 
     def get(self, name: str) -> int | None:
         """The seq of a name, None where it is not there."""
+        if not self._new and not self._hashes:
+            return None
         hashed = _hash(name)
         seq = self._new.get(hashed)
         if seq is None and self._hashes:
@@ -96,11 +103,17 @@ class Seqs:
         return seq
 
     def add(self, block: SeqsBlock) -> None:
-        """What `seqs_since` gave: new names, and others set again."""
+        """What `since` gave: new names, and others set again."""
         self._new.update(zip(*_loaded_seqs(block), strict=True))
+
+    def since(self) -> SeqsBlock:
+        """What was set since this, or all of it, was taken last; names are not hashed again."""
+        since, self._since = self._since, {}
+        return _seqs_block(array("Q", since), array("I", since.values()))
 
     def block(self) -> SeqsBlock:
         """All of it; what was new is part of the block from now on."""
+        self._since.clear()
         if self._new:
             hashes, seqs, begin = array("Q"), array("I"), 0
             for pair in _sorted([hashed << 32 | seq for hashed, seq in self._new.items()]):
@@ -134,6 +147,8 @@ class Records:
 
     def get(self, name: str) -> bytes | None:
         """The record of a name, None where it is not there."""
+        if not self._new and not self._hashes:
+            return None
         hashed = _hash(name)
         record = self._new.get(hashed)
         if record is None and self._hashes:
@@ -174,15 +189,6 @@ class Records:
         """Records one behind the other."""
         begin = self._ends[first - 1] if first else 0
         return self._records[begin : self._ends[stop - 1]] if stop > first else b""
-
-
-def seqs_since(named: Iterable[tuple[str, int]]) -> SeqsBlock:
-    """Names and their seqs as a block; of a name that comes again the last one counts."""
-    hashes, seqs = array("Q"), array("I")
-    for name, seq in named:
-        hashes.append(_hash(name))
-        seqs.append(seq)
-    return _seqs_block(hashes, seqs)
 
 
 def records_since(named: dict[str, bytes]) -> RecordsBlock:

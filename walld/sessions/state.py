@@ -12,13 +12,13 @@ to damage leave holes: an entry whose parent is lost hangs on the newest one bef
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from walld.errors import FormatError
 from walld.sessions.events import UNKNOWN, Event, Problem, check_payload, unknown_turn
-from walld.sessions.hashed import Seqs, seqs_since
+from walld.sessions.hashed import Seqs
 from walld.sessions.journal import Journal
 from walld.sessions.parents import Parents
 from walld.sessions.snapshot import Piece, decode_piece, encode_piece
@@ -34,6 +34,9 @@ from walld.sessions.turns import (
     content_hash,
     take_turn,
 )
+
+if TYPE_CHECKING:
+    from walld_client.wire.messages import NewEntry
 
 __all__ = ["SessionState", "Undo"]
 
@@ -58,6 +61,7 @@ class SessionState:
     __slots__ = (
         "_hashed",
         "_pending",
+        "_sound",
         "_taken_seq",
         "ids",
         "journal",
@@ -83,11 +87,13 @@ class SessionState:
         self._taken_seq = 0
         """`last_seq` when the last of those was taken."""
         self._hashed: tuple[dict[str, Any], bytes] | None = None
+        self._sound: Event | None = None
+        """The event that was checked last, where its payload may be what it is."""
 
     # --- questions --------------------------------------------------------------------------------
 
-    def parent_for(self, event: Event) -> str | None:
-        """The parent that belongs into the event's line."""
+    def parent_for(self, event: Event | NewEntry) -> str | None:
+        """The parent that belongs into the line of the event, or of the entry that becomes one."""
         return self.leaf if event.parent is None else event.parent
 
     def seq_of_key(self, key: str, type: str | None = None) -> int | None:  # noqa: A002
@@ -110,9 +116,11 @@ class SessionState:
 
     def check(self, event: Event) -> Problem | None:
         """Why the event may not come next, None where it may. A parent that is None is the leaf."""
+        if problem := check_payload(event.type, event.payload):
+            return problem
+        self._sound = event
         return (
-            check_payload(event.type, event.payload)
-            or self._check_place(event)
+            self._check_place(event)
             or check_target(event, self.parent_for(event), self.ids, self.parents, self.journal)
             or self._check_turn(event)
         )
@@ -220,7 +228,8 @@ class SessionState:
         turn: str | None = None
         facts: dict[str, Any] = {}
         hashed = b""
-        sound = check_payload(kind, payload) is None
+        sound = event is self._sound or check_payload(kind, payload) is None
+        self._sound = None
         if (
             kind == "leaf"
             and sound
@@ -254,7 +263,8 @@ class SessionState:
         return self._hashed[1]
 
     def _take(self, step: Step) -> Undo:
-        newest = tuple(self.newest.get(name) or 0 for name in key_names(step))
+        names = key_names(step)
+        newest = tuple([self.newest.get(name) or 0 for name in names])
         undo = Undo(step, self.last_seq, self.leaf, *self._before(step), newest)
         seq = step.seq
         assert seq > self.last_seq, f"seq {seq} after {self.last_seq}"
@@ -275,7 +285,7 @@ class SessionState:
             self.leaf = step.moves_to
         elif not step.stays:
             self.leaf = step.id
-        for name in key_names(step):
+        for name in names:
             (self.newest if name in self.keys else self.keys)[name] = seq
         return undo
 
@@ -346,17 +356,14 @@ class SessionState:
         """What came since the last base or delta."""
         pending, self._pending = self._pending, []
         after, self._taken_seq = self._taken_seq, self.last_seq
-        keys, newest = list[tuple[str, int]](), list[tuple[str, int]]()
         turns, tools = set[str](), set[tuple[str, str]]()
         for step in pending:
-            for name in key_names(step):
-                (keys if self.keys[name] == step.seq else newest).append((name, step.seq))
             if step.turn is not None and step.type in TOOL_TYPES:
                 tools.add((step.turn, step.facts["call_id"]))
             elif step.turn is not None:
                 turns.add(step.turn)
-        ids = seqs_since((step.id, step.seq) for step in pending)
-        blocks = (ids, self.parents.odd_behind(after), seqs_since(keys), seqs_since(newest))
+        odd = self.parents.odd_behind(after)
+        blocks = (self.ids.since(), odd, self.keys.since(), self.newest.since())
         journal = self.journal.changes(turns, tools)
         return encode_piece(after, self.last_seq, self.leaf, *blocks, journal)
 
