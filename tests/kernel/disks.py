@@ -7,7 +7,8 @@
   these daemons are killed while there is no room. Then there is room again.
 - failing: blocks that the device cannot store, while the page cache took them: the loop device's
   image lies on a tmpfs without room. The first sync says so, a second one of the same file would
-  not ("fsyncgate"). Then there is room again, all is said and synced, and the power is cut.
+  not ("fsyncgate"). Then there is room again, all is said and synced, and the power is cut. Where
+  the kernel has made the file system read-only for it, it is mounted again under the agents.
 - stalled: a frozen file system; each write and sync waits for ten seconds.
 """
 
@@ -120,6 +121,12 @@ def _failing(kind: str, loop: Loop, spoil: Spoil, seed: int, folder: Path) -> No
                 failed = _in_trouble(life)
             time.sleep(random.expovariate(1 / 0.1))
             (store / "ballast").unlink()
+            life.until(lambda: mount.is_read_only() or _are_finished(life), "the end, or no disk")
+            if mount.is_read_only():  # btrfs, where its own trees could not be written
+                status = life.daemon.status()
+                assert "Read-only file system" in status["trouble"], status
+                loop.tally.did(f"mounts of {kind} that the kernel made read-only")
+                life.lost_its_disk(partial(cut, mount))
             life.until_finished()
             loop.tally.did(f"{'syncs that failed' if failed else 'nothing'} on {kind}")
             _never_waited(life)
@@ -128,6 +135,10 @@ def _failing(kind: str, loop: Loop, spoil: Spoil, seed: int, folder: Path) -> No
 
 def _in_trouble(life: Life) -> bool:
     return "disk trouble: " in life.logged(life.daemon.log)
+
+
+def _are_finished(life: Life) -> bool:
+    return all(agent.board.is_finished for agent in life.agents)
 
 
 def _in_trouble_or_finished(life: Life, board: Board) -> bool:

@@ -123,6 +123,15 @@ class Life:
             self.check(kept_offline(self.data))
         self.daemon = self.another()
 
+    def lost_its_disk(self, cut: Callable[[], None]) -> None:
+        """The daemon ends with what its disk had not synced, and another one comes; agents stay."""
+        self.promise("synced")
+        self.daemon.kill()
+        self.deaths += 1
+        cut()
+        self.check(kept_offline(self.data))
+        self.daemon = self.another()
+
     # --- what must hold -------------------------------------------------------------------------
 
     def promise(self, level: str) -> None:

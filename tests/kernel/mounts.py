@@ -98,6 +98,10 @@ class LoopMount:
                     raise
                 time.sleep(0.002)
 
+    def is_read_only(self) -> bool:
+        """Nothing can be written to it."""
+        return bool(os.statvfs(self.path).f_flag & os.ST_RDONLY)
+
     def cut_power(self) -> None:
         """From here on nothing reaches the device."""
         self._ioctl(_SHUTDOWN, _NO_LOG_FLUSH)
