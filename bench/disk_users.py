@@ -1,11 +1,12 @@
 """An agent whose tokens go to a slow disk: 20 streams of 60 a second, in replies of 60 tokens.
 
-    python -m bench.disk_users DESIGN HOME DELAY_MS SECONDS
+    python -m bench.disk_users DESIGN HOME DELAY_MS SECONDS [DISK]
 
 Owns: the designs that are compared, and timing each token of theirs. A rival's write takes DELAY_MS
 more and is counted, as walld's are (`slow_disk.py`). A reply that is over has been saved elsewhere
-and may go: walld's is released, a rival's file unlinked, and the stream's next one begins. Begins
-at a line on stdin; says on stdout, as JSON, what its calls took, and stays until stdin ends.
+and may go: walld's is released, a rival's file unlinked, and the stream's next one begins. Rivals'
+files lie in DISK, in HOME where that is not said. Begins at a line on stdin; says on stdout, as
+JSON, what its calls took, and stays until stdin ends.
 Refuses: what it means.
 
 - walld: token(); the daemon writes for all streams together.
@@ -67,7 +68,7 @@ class _Design(Protocol):
 class _Walld:
     behind = float("nan")  # the daemon says
 
-    def __init__(self, home: Path, _delay: float) -> None:
+    def __init__(self, home: Path, _disk: Path, _delay: float) -> None:
         self._client = connect(socket=str(home / "s"), timeout=_PATIENCE_SECONDS)
         self._replies = [self._client.reply(session_of(at)) for at in range(STREAMS)]
 
@@ -94,13 +95,13 @@ class _Walld:
 class _Files:
     """Its own disk: what a write takes more, and the count."""
 
-    def __init__(self, home: Path, delay: float) -> None:
-        self._home = home
+    def __init__(self, home: Path, disk: Path, delay: float) -> None:
+        self._disk = disk
         self.behind = 0.0
         self._write = slowed(Tally(home / "tally").of_write(os.write), delay)
 
     def _path(self, stream: int) -> Path:
-        return self._home / session_of(stream)
+        return self._disk / session_of(stream)
 
     def _open(self, stream: int) -> int:
         return os.open(self._path(stream), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -127,8 +128,8 @@ class _Append(_Files):
 class _Buffered(_Files):
     """files: see the top. Nobody waits for the thread but at the end."""
 
-    def __init__(self, home: Path, delay: float) -> None:
-        super().__init__(home, delay)
+    def __init__(self, home: Path, disk: Path, delay: float) -> None:
+        super().__init__(home, disk, delay)
         self._lock = threading.Lock()
         self._waiting: list[list[tuple[float, bytes]]] = [[] for _ in range(STREAMS)]
         self._ended: list[int] = []
@@ -174,7 +175,7 @@ class _Buffered(_Files):
         return self._there()
 
 
-DESIGNS: dict[str, Callable[[Path, float], _Design]] = {
+DESIGNS: dict[str, Callable[[Path, Path, float], _Design]] = {
     "walld": _Walld,
     "files": _Buffered,
     "append": _Append,
@@ -182,9 +183,9 @@ DESIGNS: dict[str, Callable[[Path, float], _Design]] = {
 """By the name on the command line."""
 
 
-def main(key: str, folder: str, delay_ms: str, seconds: str) -> None:
+def main(key: str, folder: str, delay_ms: str, seconds: str, disk: str = "") -> None:
     """Speak for so long, at the pace or as near to it as the calls allow."""
-    design: _Design = DESIGNS[key](Path(folder), float(delay_ms) / 1000)
+    design: _Design = DESIGNS[key](Path(folder), Path(disk or folder), float(delay_ms) / 1000)
     # Begun in the middle of their replies, so that ends are spread from the first second on.
     said = [0] * STREAMS
     left = [REPLY_TOKENS - at * REPLY_TOKENS // STREAMS for at in range(STREAMS)]

@@ -32,6 +32,7 @@ __all__ = ["main"]
 SCENARIOS: Final = {
     "quiet": "RPCs and wire bytes of a flush, v4.2",
     "quiet-v3": "the same on v3",
+    "beside": "RPCs a reply, beside a file for each stream",
     "outage": "the server is away for ten seconds",
     "full": "the server's disk is full, and has room again",
     "failing": "the server's device fails, and COMMIT with it",

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from . import failing, full, killed, outage, quiet, removed, second, takeover, tried
+from . import beside, failing, full, killed, outage, quiet, removed, second, takeover, tried
 from .exports import serve
 from .machine import MARK
 
@@ -26,6 +26,7 @@ __all__ = ["main"]
 _SCENARIOS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "quiet": partial(quiet.run, "quiet", "vers=4.2,hard"),
     "quiet-v3": partial(quiet.run, "quiet-v3", "vers=3,hard,nolock"),
+    "beside": beside.run,
     "outage": outage.run,
     "full": full.run,
     "failing": failing.run,

@@ -15,7 +15,7 @@ from .spoiled import SPOILED
 __all__ = ["make_tree"]
 
 _MEGABYTES: Final = 64
-_CODE: Final = ("walld", "clients/python", "tests")
+_CODE: Final = ("walld", "clients/python", "tests", "bench")
 
 
 def make_tree(path: Path, spoiled: str = "") -> None:
