@@ -11,12 +11,17 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess, environment
+from daemon_process import DaemonProcess, environment, until
+from walld_client.artifacts import upload
+from walld_client.steps import run
 
 ROUNDS = 150
 PIECES = 1_300_000
@@ -151,3 +156,73 @@ def test_who_is_still_printing_says_that_what_came_is_not_all(
     assert {json.loads(line)["type"] for line in lines} == {"message"}
     told = "session s was deleted while it was read: this is the beginning of what it was, up to"
     assert (printing.returncode, said.decode()) == (1, f"walld: {told} seq {len(lines)}\n")
+
+
+def test_who_begins_a_session_beside_a_delete_or_a_fork_is_in_it_or_refused(
+    daemon: DaemonProcess,
+) -> None:
+    """An entry that names artifacts waits for them to be looked for; what was opened before may be
+    no session any more behind that.
+    """
+    reader, other = (walld_client.connect(daemon.socket_path, timeout=10) for _ in "ab")
+    reader.session("source").message("user", "of the source")
+    told: dict[str, bool] = {}
+
+    def change(at: int) -> None:
+        if at % 2:
+            other.delete(f"s{at}")
+        else:
+            with suppress(walld_client.Refused):
+                other.session("source").fork(None, f"s{at}")
+
+    for at in range(ROUNDS):
+        session = reader.session(f"s{at}")
+        described = [
+            dict(run(session._query, upload(f"s{at}", b"%d %d" % (at, one), "text/plain", None)))
+            for one in range(1 + at % 2)
+        ]
+        thread = threading.Thread(target=change, args=(at,))
+        thread.start()
+        with suppress(walld_client.Refused):
+            note = {"what": [{"_artifact": one} for one in described]}
+            session.append("app.note", note, id="mine", synced=True)
+            told[f"s{at}"] = True
+        thread.join()
+    there = {name: [one["id"] for one in reader.session(name).events()] for name in told}
+    forked = [name for name in told if int(name[1:]) % 2 == 0]
+    assert all("mine" in there[name] for name in forked), "an append that was told is lost"
+    daemon.restart()
+    for name in told:
+        session = reader.session(name)
+        assert [one["id"] for one in session.events()] == there[name], f"{name} behind a start"
+        assert session.breaks == [], name
+    reader.close()
+    other.close()
+
+
+@pytest.mark.parametrize("steps", [3, 8])
+def test_a_reply_that_moves_into_a_session_that_is_deleted_leaves_nothing(
+    daemon: DaemonProcess, steps: int
+) -> None:
+    """Its long messages become artifacts, one after the other."""
+    reader, other = (walld_client.connect(daemon.socket_path, timeout=10) for _ in "ab")
+    for at in range(8):
+        turn = reader.session(f"s{at}").submit("do")
+        with turn.reply() as reply:
+            for step in range(steps):
+                if step:
+                    reply.step()
+                reply.token("abcdefgh"[step] * 300_000)
+            reply.end()
+        folder = next(Path(daemon.data).glob(f"sessions/*/s{at}"), None)
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:  # the first of them is there, others are to come
+            folder = folder or next(Path(daemon.data).glob(f"sessions/*/s{at}"), None)
+            if folder is not None and any(folder.glob("artifacts/*")):
+                break
+        assert other.delete(f"s{at}")
+    until(lambda: left(daemon) == [], "nothing left")
+    daemon.restart()
+    assert left(daemon) == []
+    reader.close()
+    other.close()

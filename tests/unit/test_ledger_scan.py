@@ -91,6 +91,75 @@ def test_lines_twice_and_lines_of_another_session() -> None:
     assert [item[1:4] for item in got.breaks] == [(3, 2, "chain")]
 
 
+@pytest.mark.parametrize("ahead", [1, 5, 40])
+def test_a_copy_of_later_lines_hides_none_of_those_it_leaps_over(ahead: int) -> None:
+    lines = lines_of(100)
+    stray = lines[60 : 60 + ahead - 1] + lines[90:91]
+    got = read(HEADER + b"".join([*lines[:10], *stray, *lines[10:]]))
+    assert got.lines == lines
+    assert [item.why for item in got.breaks] == ["order"] * ahead
+    assert read(HEADER + b"".join([*lines[:10], *stray, *lines[10:]]), after=20).lines == lines[20:]
+
+
+def test_two_lines_that_changed_places_cost_those_two() -> None:
+    lines = lines_of(100)
+    swapped = [*lines[:10], lines[90], *lines[11:90], lines[10], *lines[91:]]
+    got = read(HEADER + b"".join(swapped))
+    assert got.lines == [*lines[:10], *lines[11:90], *lines[91:]]
+    assert [item[1:4] for item in got.breaks] == [
+        (91, 90, "order"),
+        (11, 11, "missing"),
+        (11, 10, "order"),
+        (91, 91, "missing"),
+    ]
+
+
+def test_a_block_over_others_costs_what_it_lies_on() -> None:
+    """What the file has at 4096 is what it should have at 12288."""
+    lines = lines_of(200)
+    text = HEADER + b"".join(lines)
+    block = text[12288:16384]
+    got = read(text[:4096] + block + text[8192:])
+    kept = [one for one in lines if one in text[:4096] or one in text[8192:]]
+    assert got.lines == kept
+    assert {item.why for item in got.breaks} == {"order", "damaged"}
+    lost = [one for one in got.breaks if one.why == "damaged" and one.first_seq <= one.last_seq]
+    assert sum(one.last_seq - one.first_seq + 1 for one in lost) == len(lines) - len(kept)
+
+
+def test_a_line_of_another_session_hides_not_even_one() -> None:
+    lines, other = lines_of(2), lines_of(70, size=21)
+    got = read(HEADER + lines[0] + other[69] + lines[1])
+    assert got.lines == lines
+    assert [item[1:4] for item in got.breaks] == [(70, 69, "order")]
+
+
+def test_behind_a_hole_a_stray_line_of_it_hides_nothing() -> None:
+    lines = lines_of(100)
+    got = read(HEADER + b"".join([*lines[:10], *lines[50:60], lines[30], *lines[60:]]))
+    assert got.lines == [*lines[:10], *lines[50:]]
+    assert [item[1:4] for item in got.breaks] == [(11, 50, "missing"), (31, 30, "order")]
+
+
+def test_a_file_of_lines_that_leap_over_others_is_read_in_time() -> None:
+    """Each look ahead takes its time, so there are not as many as lines (J3)."""
+    lines = lines_of(6000)
+    mixed = [one for pair in zip(lines[3000:], lines[:3000], strict=True) for one in pair]
+    got = read(HEADER + b"".join(mixed))
+    assert len(got.lines) >= 3000
+    assert len(got.lines) + sum(item.why == "order" for item in got.breaks) == 6000
+
+
+@pytest.mark.parametrize("header", [b"", b"garbage\n", b"x" * 3000 + b"\n", HEADER[:-4] + b"\n"])
+def test_what_stands_for_the_header_hides_no_line(header: bytes) -> None:
+    lines = lines_of(5)
+    got = read(header + b"".join(lines), is_headed=False)
+    assert (got.lines, got.breaks) == (lines, [])
+    got = read(header + b"".join(lines[2:]), is_headed=False)
+    assert got.lines == lines[2:]
+    assert [item[1:4] for item in got.breaks] == [(1, 2, "missing")]
+
+
 def test_a_seq_that_lies_does_not_mislead_the_search() -> None:
     lines = lines_of(30)
     for seq in range(1, 31):

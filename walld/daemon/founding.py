@@ -32,7 +32,7 @@ _hashes = re.compile(rb"[0-9a-f]{64,}").findall
 
 
 class Source:
-    """A session that is being copied. is_gone: it was deleted since that began."""
+    """A session that is being copied, or added to. is_gone: its delete has begun since that did."""
 
     __slots__ = ("is_gone", "key")
 

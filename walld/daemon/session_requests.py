@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from walld.daemon.sessions import Files, Sessions
     from walld.daemon.turns import Turns
     from walld.engine.engine import Engine
+    from walld.engine.ledgers import Ledger
     from walld.engine.peer import Connection
 
 __all__ = ["SessionRequests", "Taken"]
@@ -125,11 +126,9 @@ class SessionRequests:
         uid = connection.uid
         await self._recovery.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
-        ledger = await self._sessions.open(uid, request.session_id, create=True)
-        assert ledger is not None
-        await self._artifacts.check_there(request, ledger)
         until = loop.now() + _ROOM_SECONDS
         while True:
+            ledger = await self._opened(uid, request)
             now = loop.now()
             self._artifacts.check_sent(request, uid)  # in the step of the append: no delete between
             try:
@@ -147,9 +146,19 @@ class SessionRequests:
                 if full.code != "ledger_full" or now > until:
                     raise
             await anyio.sleep(_ROOM_PAUSE_SECONDS)  # a checkpoint is on its way, and makes room
+        return Taken(placed, self._receipt_of(ledger) if request.level == "synced" else b"")
+
+    async def _opened(self, uid: int, request: wire.Append) -> Ledger:
+        """Its session, for the step that follows: behind that a delete or a fork may take it away.
+
+        So may one that comes while artifacts are looked for, and then it is looked for again.
+        """
+        while True:
             ledger = await self._sessions.open(uid, request.session_id, create=True)
             assert ledger is not None
-        return Taken(placed, self._receipt_of(ledger) if request.level == "synced" else b"")
+            await self._artifacts.check_there(request, ledger)
+            if self._engine.ledgers.is_open(ledger):
+                return ledger
 
     async def named(
         self, connection: Connection, request: wire.Append, placed: list[wire.Placed]

@@ -1,7 +1,8 @@
 """Turns of processes that are gone, and replies of turns that have ended.
 
 Owns: interrupting a turn, and moving a reply's messages into its session before it goes. Refuses:
-whose turn it is (`engine/ledgers.py`), folding replies (`reading.py`), opening (`sessions.py`).
+whose turn it is (`engine/ledgers.py`), folding replies (`reading.py`), what entries their messages
+are (`reply_entries.py`), opening (`sessions.py`).
 
 Invariants
 - N5 A turn is interrupted by the kernel's word alone: its owner has exited, or the boot is another.
@@ -13,23 +14,19 @@ import json
 import logging
 from contextlib import suppress
 from functools import partial
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
-import msgspec
 from anyio.lowlevel import checkpoint
-from walld_client.fitting import fit
 from walld_client.partial import from_recovered
 from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon import loop
-from walld.engine.entries import fitting, free_id, line_event, next_id
+from walld.daemon.reply_entries import ReplyEntries, placed
+from walld.engine.entries import free_id
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
-from walld.ledger.line import line_seq
-from walld.sessions.targets import is_above
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
@@ -43,19 +40,12 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.ledgers import Ledger, LostTurn
     from walld.engine.stream import Stream
-    from walld.sessions.state import SessionState
-    from walld.sessions.turns import TurnState
 
 __all__ = ["Turns", "interruption"]
 
 _log = logging.getLogger("walld.turns")
 _PASSING = ("ledger_full", "disk_full")
 """What a reply is refused for only for now."""
-_AT_ONCE_CHARS = 32 * 1024
-"""An answer that is longer is encoded in the thread."""
-_SAID = ("role", "content", "tool_calls")
-_GAP = "gap"
-"""Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
 
 
 class _Complete(NamedTuple):
@@ -79,9 +69,9 @@ class Turns:
     ) -> None:
         self._engine = engine
         self._flusher = flusher
-        self._files = files
         self._reader = reader
         self._sessions = sessions
+        self._of = ReplyEntries(files, sessions)
         self._wall_ms = wall_ms
         self._moving = anyio.Lock()
         self._again_at: dict[int, float] = {}
@@ -206,8 +196,9 @@ class Turns:
     async def _is_there(self, stream: Stream, found: _Complete) -> bool:
         """All messages of a reply are in its session."""
         turn_id = stream.begin.turn_id
-        told = [(one, (await self._fitted(turn_id, one))[0]) for one in found.reply.messages()]
-        return bool(told) and all(there for _, there in await self._entries_of(found, told))
+        told = [(one, (await self._of.fitted(turn_id, one))[0]) for one in found.reply.messages()]
+        named = await self._of.named(found.ledger, found.reply.stream_id, told)
+        return bool(told) and all(there for _, there in named)
 
     async def _settle(self, stream: Stream) -> None:
         found = await self._complete(stream)
@@ -229,8 +220,13 @@ class Turns:
         told, turn_id = reply.messages(), stream.begin.turn_id
         if told and reply.finish_reason is not None:
             told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
-        held = [(one, await self._message(uid, session_id, turn_id, one)) for one in told]
-        entries = await self._entries_of(found, held)
+        with self._sessions.founding.source(uid, session_id) as session:
+            if not self._engine.ledgers.is_open(found.ledger):
+                return  # deleted, or closed: the next look opens it again
+            held = [(one, await self._of.put(session, turn_id, one)) for one in told]
+            entries = await self._of.named(found.ledger, reply.stream_id, held)
+            if session.is_gone:
+                return  # the next look lets the reply go
         messages = [
             wire.NewEntry("message", payload, name, turn=turn_id, once=is_there)
             for (name, is_there), (_, payload) in zip(entries, held, strict=True)
@@ -243,7 +239,7 @@ class Turns:
             return  # deleted and begun anew meanwhile: the next look lets the reply go
         if any(one.id in ledger.state.ids and not one.once for one in messages):
             return  # taken by another entry meanwhile: the next look finds another id
-        messages = _placed(messages, ledger.state, turn, reply.parent)
+        messages = placed(messages, ledger.state, turn, reply.parent)
         now = loop.now()
         if not self._engine.settling.move(stream, ledger, messages, self._wall_ms(), now):
             self._engine.when("synced", partial(self._go, stream), now)
@@ -300,98 +296,6 @@ class Turns:
             self._engine.release(stream, Flag.RELEASED, loop.now())
         self._engine.settling.settled(stream)
         self._flusher.wake()
-
-    async def _message(
-        self, uid: int, session_id: str, turn_id: str | None, message: dict[str, Any]
-    ) -> bytes:
-        """A message of a reply that is whole, as payload; long content is an artifact."""
-        payload, beside = await self._fitted(turn_id, message)
-        for held in beside:
-            await self._files.thread.run(partial(self._put, uid, session_id, held))
-        return payload
-
-    async def _fitted(
-        self, turn_id: str | None, message: dict[str, Any]
-    ) -> tuple[bytes, list[bytes]]:
-        """The payload, and what goes beside the session for it."""
-        told = {key: value for key, value in message.items() if key != "_wal_recovered"}
-        if told.get("_partial_reason") != _GAP:  # it ended: the rest is no doubt any more
-            told.pop("_partial", None)
-            told.pop("_partial_reason", None)
-        told["_turn"] = turn_id
-        if "tool_calls" in told or len(told["content"]) > _AT_ONCE_CHARS:
-            return await self._files.thread.run(partial(fit, told))
-        return fit(told)
-
-    async def _entries_of(
-        self, found: _Complete, messages: list[tuple[dict[str, Any], bytes]]
-    ) -> list[tuple[str, bool]]:
-        """The ids of the entries that messages are, and which are there, however often they come.
-
-        An entry of the application's may have taken the id: one that says the same is the message,
-        beside any other it gets the next id that is free.
-        """
-        ledger, state = found.ledger, found.ledger.state
-        assert state is not None
-        stream_id = found.reply.stream_id
-        wanted = [fitting(f"{stream_id}:{message['_wal_seq']}") for message, _ in messages]
-        lines: dict[int, bytes] = {}
-
-        async def read(first: int, last: int) -> None:
-            held = await self._sessions.lines(
-                ledger.uid, ledger.session_id, first - 1, last - first + 1
-            )
-            lines.update((line_seq(one), one) for one in ([] if held is None else held.lines))
-
-        taken = [seq for name in wanted if (seq := state.ids.get(name)) is not None]
-        if taken:  # in one go: a reply of many steps may come again behind a start
-            await read(min(taken), max(taken))
-        placed = []
-        for name, (_, payload) in zip(wanted, messages, strict=True):
-            is_there = False
-            while (seq := state.ids.get(name)) is not None:
-                if seq not in lines:
-                    await read(seq, seq)
-                if is_there := seq in lines and _says(lines[seq], name, payload):
-                    break
-                name = next_id(name)
-            placed.append((name, is_there))
-        return placed
-
-    def _put(self, uid: int, session_id: str, held: bytes) -> None:
-        """Beside the session. For the thread."""
-        digest, size = sha256(held).digest(), len(held)
-        for at in range(0, size, limits.ANSWER_CHUNK_BYTES):
-            piece = held[at : at + limits.ANSWER_CHUNK_BYTES]
-            self._files.artifacts.put(uid, session_id, digest, size, at, piece)
-
-
-def _placed(
-    messages: list[wire.NewEntry], state: SessionState, turn: TurnState, parent: str | None
-) -> list[wire.NewEntry]:
-    """Messages of a turn's reply with their parents: below their turn.
-
-    Where the session went on elsewhere meanwhile, they hang on the turn and the leaf stays (beside
-    it, where no entry is called like the turn); or on the entry that the reply names.
-    """
-    is_there = is_above(turn.submitted_seq, state.leaf, state.ids, state.parents)
-    above = None if is_there or turn.turn_id not in state.ids else turn.turn_id
-    if parent is not None and parent in state.ids:
-        above = parent
-    if is_there and above is None:
-        return messages
-    placed = []
-    for one in messages:
-        placed.append(msgspec.structs.replace(one, parent=above, leaf=is_there))
-        above = one.id
-    return placed
-
-
-def _says(line: bytes, name: str, payload: bytes) -> bool:
-    """The line is that message, whoever put it there."""
-    event, told = line_event(line), json.loads(payload)
-    same = all(event.payload.get(field) == told.get(field) for field in _SAID)
-    return same and (event.id, event.type) == (name, "message")
 
 
 def interruption(turn_id: str, reason: str, entry_id: str) -> wire.NewEntry:

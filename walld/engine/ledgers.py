@@ -173,6 +173,7 @@ class Ledgers:
         """
         state = ledger.state
         assert state is not None
+        assert self.is_open(ledger), "deleted or founded anew: nobody would read what it takes"
         if expected_seq is not None and expected_seq != ledger.last_seq:
             text = "the session has moved on: read what is new, then append again"
             raise Refusal("stale", text, expected_seq, ledger.last_seq)
@@ -211,6 +212,10 @@ class Ledgers:
                 if not unowned or kind in _TURN_ENDS:
                     self._advance(ledger, turn_id, kind, process)
         return placed
+
+    def is_open(self, ledger: Ledger) -> bool:
+        """It is the session still: to be asked behind whatever was awaited since it was opened."""
+        return self.open.get((ledger.uid, ledger.session_id)) is ledger
 
     def leap(self, ledger: Ledger, last_seq: int) -> None:
         """Up to there its lines are lost: the next one stands behind them, in a stream of its own.

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from walld.errors import FormatError
+from walld.ledger.astray import in_order
 from walld.ledger.files import KEPT_BYTES_MAX, blocks_of, keep_bytes, keep_file, write_anew
+from walld.ledger.line import chain_of, chain_text
 from walld.ledger.names import REPAIRED_FILE
 from walld.ledger.place import whole_header
 from walld.ledger.scan import lines_between
@@ -101,7 +103,7 @@ def keep_holes(disk: Disk, path: str, header: bytes, *, also_end: bool) -> int:
     file = disk.open(path)
     try:
         size = file.size()
-        holes = list(_holes(file, len(whole_header(file, header) or b""), size))
+        holes = list(_holes(file, header, size))
         if holes and not also_end and holes[-1][1] == size:
             holes.pop()
         for start, end in holes:
@@ -124,7 +126,7 @@ def repair_file(disk: Disk, path: str, header: bytes, breaks: list[Break]) -> No
     try:
         size = file.size()
         found_header = whole_header(file, header) or b""
-        holes = list(_holes(file, len(found_header), size))
+        holes = list(_holes(file, header, size))
         kept = []
         if any(end - start > KEPT_BYTES_MAX for start, end in holes):
             kept.append(keep_file(disk, path, "damaged: a repair wrote a new one"))
@@ -138,15 +140,17 @@ def repair_file(disk: Disk, path: str, header: bytes, breaks: list[Break]) -> No
         file.close()
 
 
-def _holes(file: File, start: int, size: int) -> Iterator[tuple[int, int]]:
-    """What is no line, or one that stood there before."""
-    last, clean = 0, start
-    for found in lines_between(file, start, size):
-        if found.seq <= last:
+def _holes(file: File, header: bytes, size: int) -> Iterator[tuple[int, int]]:
+    """What is no line, or one that no reading gives out."""
+    there = whole_header(file, header)
+    clean = len(there or b"")
+    whole = lines_between(file, clean, size)
+    for found, _, is_given in in_order(whole, 0, chain_text(chain_of(there or header))):
+        if not is_given:
             continue
         if found.offset > clean:
             yield clean, found.offset
-        last, clean = found.seq, found.end
+        clean = found.end
     if clean < size:
         yield clean, size
 

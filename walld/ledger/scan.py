@@ -19,6 +19,7 @@ import re
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from walld.ledger.astray import in_order
 from walld.ledger.line import chain_of, chain_text, line_chain, line_seq
 from walld.limits import LEDGER_LINE_BYTES_MAX
 
@@ -53,9 +54,9 @@ class Break(NamedTuple):
 
     first_seq > last_seq: no event is. why: "damaged" (bytes that are no line), "missing" (nothing
     lies there), "chain" (the line behind is whole and was made for another one before it), "order"
-    (a line that was there before; it is not given out), "header", "log" (nobody knows whether they
-    were given: they may stand in what cannot be read of the log). seam: names the place by its two
-    neighbours, so that a repair of it can be written down.
+    (a line that was there before, or stands too early; it is not given out), "header", "log"
+    (nobody knows whether they were given: they may stand in what cannot be read of the log). seam:
+    names the place by its two neighbours, so that a repair of it can be written down.
     """
 
     offset: int
@@ -200,10 +201,13 @@ def read_lines(
     after: int = 0,
     limit: int = 0,
     from_offset: int | None = None,
+    *,
+    is_headed: bool = True,
 ) -> Reading:
     """The lines behind seq `after`, at most `limit` (0: all), with what is wrong between them.
 
-    header: the whole header line as it must be. from_offset: where the caller believes the line
+    header: the whole header line as it must be; not is_headed: what stands in its place, whatever
+    its length, is none, which the caller knows. from_offset: where the caller believes the line
     `after` ends.
     """
     before = _landing(file, size, after, from_offset)
@@ -211,11 +215,15 @@ def read_lines(
         before = Found(0, 0, header)
     lines: list[bytes] = []
     breaks: list[Break] = []
-    last, clean, previous = before.seq, before.end, chain_text(chain_of(before.line))
-    for found in lines_between(file, clean, size):
+    last, clean = before.seq, before.end
+    is_lost = not is_headed and not last
+    whole = lines_between(file, 0 if is_lost else clean, size)
+    for found, previous, is_given in in_order(whole, last, chain_text(chain_of(before.line))):
+        if is_lost:
+            is_lost, clean = False, found.offset
         chain = line_chain(found.line)
         seam = f"{previous.decode()} {chain.decode('ascii', 'backslashreplace')}"
-        why = _why(found, last, clean, chain == previous)
+        why = _why(found, last, clean, chain == previous) if is_given else "order"
         if why == "order":
             breaks.append(Break(found.offset, found.seq, found.seq - 1, why, seam))
         else:
@@ -224,7 +232,7 @@ def read_lines(
                 breaks.append(Break(clean, max(last, after) + 1, found.seq - 1, why, seam))
             if found.seq > after:
                 lines.append(found.line)
-            last, previous = found.seq, chain_text(chain_of(found.line))
+            last = found.seq
         clean = found.end
         if limit and len(lines) == limit:
             return Reading(lines, breaks, clean)
@@ -233,8 +241,6 @@ def read_lines(
 
 def _why(found: Found, last: int, clean: int, fits: bool) -> str:
     """What is wrong between a line and the one before it; "" for nothing."""
-    if found.seq <= last:
-        return "order"
     if found.offset > clean:
         return "damaged"
     if found.seq > last + 1:

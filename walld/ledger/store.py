@@ -278,7 +278,9 @@ class LedgerStore:
             expected = header_line(uid, session_id)
             header = whole_header(file, expected)
             size = file.size()
-            reading = read_lines(file, size, header or expected, after, limit, from_offset)
+            there = header or expected
+            is_headed = header is not None
+            reading = read_lines(file, size, there, after, limit, from_offset, is_headed=is_headed)
             if until and not (limit and len(reading.lines) == limit):
                 lost = end_break(size, _end(file, size, expected), after, until)
                 if lost is not None:

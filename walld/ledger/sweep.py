@@ -44,6 +44,8 @@ def sweeping(
 def _noting(failed: list[str] | None) -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError:
+        pass  # a session that was deleted between two steps
     except OSError as error:
         if failed is None:
             raise

@@ -1,0 +1,96 @@
+"""Which lines of a session's file stand where they belong.
+
+Owns: telling a line that stands too early, or that was there before, from one that is given out.
+Refuses: finding whole lines, and what is missing between two (`scan.py`).
+
+A line that leaps, and was made for another line than the one before it, mostly stands behind a
+hole: what was between is lost. Or it is a copy of a later line, one of another session, or part of
+a block that the disk put in a wrong place, and what it leaps over stands behind it, whole. Lines
+are given out in order, so to believe such a line hides all of that: what hides fewer is believed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from walld.ledger.line import chain_of, chain_text, line_chain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from walld.ledger.scan import Found
+
+__all__ = ["Standing", "in_order"]
+
+_AHEAD_BYTES: Final = 256 * 1024
+"""Behind a line that leaps, to be looked at: more than a block that is in a wrong place has."""
+_LOOKS_MAX: Final = 100
+"""At lines that leap over others which stand behind them: a file of nothing else ends, too."""
+
+
+class Standing(NamedTuple):
+    """A line as the file has it. previous: the chain of one that would follow what came before."""
+
+    found: Found
+    previous: bytes
+    is_given: bool
+
+
+def in_order(lines: Iterator[Found], last: int, previous: bytes) -> Iterator[Standing]:
+    """All lines behind the one of seq `last`. previous: the chain of a line that follows that."""
+    ahead = _Ahead(lines)
+    for found in ahead:
+        leaps = found.seq > last + 1 and line_chain(found.line) != previous
+        is_given = found.seq > last and not (leaps and ahead.is_astray(found, last, previous))
+        yield Standing(found, previous, is_given)
+        if is_given:
+            last, previous = found.seq, chain_text(chain_of(found.line))
+
+
+class _Ahead:
+    """Lines in the order of the file, some of them looked at before they are given."""
+
+    def __init__(self, lines: Iterator[Found]) -> None:
+        self._lines = lines
+        self._held: deque[Found] = deque()
+        self._looks = 0
+
+    def __iter__(self) -> Iterator[Found]:
+        while self._held or self._hold():
+            yield self._held.popleft()
+
+    def _hold(self) -> bool:
+        """One more. False where there is none."""
+        found = next(self._lines, None)
+        if found is not None:
+            self._held.append(found)
+        return found is not None
+
+    def is_astray(self, leaping: Found, last: int, previous: bytes) -> bool:
+        """With the line that was given just now fewer can be given than without it.
+
+        Where it is as many, one that follows what came before it is believed.
+        """
+        while not self._held or self._held[-1].end < leaping.end + _AHEAD_BYTES:
+            if not self._hold():
+                break
+        hidden = [one for one in self._held if last < one.seq < leaping.seq]
+        if not hidden or self._looks == _LOOKS_MAX:
+            return False
+        self._looks += 1
+        with_it = 1 + _longest(one.seq for one in self._held if one.seq > leaping.seq)
+        without = _longest(one.seq for one in self._held if one.seq > last)
+        first = hidden[0]
+        follows = first.seq == last + 1 and line_chain(first.line) == previous
+        return without > with_it or (without == with_it and follows)
+
+
+def _longest(seqs: Iterable[int]) -> int:
+    """How many of them can be given in order (patience sorting)."""
+    ends: list[int] = []
+    for seq in seqs:
+        at = bisect_left(ends, seq)
+        ends[at : at + 1] = [seq]
+    return len(ends)
