@@ -226,3 +226,89 @@ def test_a_reply_that_moves_into_a_session_that_is_deleted_leaves_nothing(
     assert left(daemon) == []
     reader.close()
     other.close()
+
+
+def test_a_session_is_in_each_list_while_its_lines_go_to_their_file(daemon: DaemonProcess) -> None:
+    reader, other = (walld_client.connect(daemon.socket_path, timeout=10) for _ in "ab")
+    for at in range(100):  # the list takes its time
+        other.session(f"old{at}").append("app.note", {})
+    over, known, missing = threading.Event(), [""], list[str]()
+
+    def ask() -> None:
+        while not over.is_set():
+            name = known[0]
+            there = [one.session_id for one in reader.sessions(name)]
+            if name and name not in there:
+                missing.append(name)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for at in range(20):
+            session = other.session(f"new{at}")
+            session.append("app.note", {})
+            known[0] = f"new{at}"
+            session.append("app.note", {"text": "x" * 70_000})  # 64 KiB wait: to the file
+            until(lambda at=at: daemon.events_path(f"new{at}").exists(), "its file")
+            time.sleep(0.02)
+    finally:
+        over.set()
+        asking.join()
+    assert missing == []
+    reader.close()
+    other.close()
+
+
+def test_a_delete_beside_the_resolves_of_its_replies(daemon: DaemonProcess) -> None:
+    reader, other = (walld_client.connect(daemon.socket_path, timeout=10) for _ in "ab")
+    told: list[object] = []
+
+    def delete(name: str) -> None:
+        try:
+            told.append(other.delete(name))
+        except walld_client.Unavailable as error:
+            told.append(error)
+
+    for at in range(10):
+        names = [f"{at}-{one}" for one in range(6)]
+        agent = subprocess.run(
+            [sys.executable, "-c", _LEAVES, daemon.socket_path, f"s{at}", *names],
+            env=environment(), check=True,
+        )  # fmt: skip
+        assert agent.returncode == 0
+        until(lambda: len(daemon.partials()) == 6, "partials")
+        deleting = threading.Thread(target=delete, args=(f"s{at}",))
+        deleting.start()
+        for name in reversed(names):
+            reader.resolve(name)
+        deleting.join()
+        assert daemon.partials() == []
+    assert set(map(type, told)) == {bool}, told
+    reader.close()
+    other.close()
+
+
+_LEAVES = """
+import sys, walld_client
+client = walld_client.connect(socket=sys.argv[1])
+for name in sys.argv[3:]:
+    reply = client.reply(sys.argv[2], stream_id=name)
+    reply.token("left")
+    assert reply.drain()
+"""
+
+
+def test_who_says_no_more_of_what_was_deleted_is_answered_behind_a_start(
+    daemon: DaemonProcess,
+) -> None:
+    """No daemon waits for what its process has said and another one had, and let go of."""
+    agent, other = (walld_client.connect(daemon.socket_path, timeout=10) for _ in "ab")
+    reply = agent.reply("s")
+    reply.token("said")
+    assert reply.drain(level="synced")
+    assert other.delete("s")
+    daemon.restart()
+    assert [one.session_id for one in agent.orphans()] == []
+    assert agent.session("s").submit("do").state == "submitted"
+    agent.close()
+    other.close()

@@ -11,6 +11,7 @@ Invariants
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from functools import partial
@@ -21,7 +22,7 @@ from walld_client.paths import path_name
 from walld.daemon import loop
 from walld.engine.kept import KeptFacts
 from walld.engine.stream import OFFSET_BITS
-from walld.errors import FormatError, Misplaced
+from walld.errors import FormatError, Misplaced, Refusal
 from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.wal import records
@@ -200,6 +201,8 @@ class Keeper:
         """Remove a partial, after a tombstone where the WAL may still hold records of it (K3).
 
         Misplaced where it is another's: its name is no leave to remove that; it is set aside.
+        Refusal where its owner came back while it was looked at. From the step that decides on it
+        is done with: who comes back then begins anew, and nothing gets its name until it is gone.
         """
         begin = None
         try:
@@ -211,18 +214,42 @@ class Keeper:
             raise
         except (OSError, FormatError):
             pass  # who asks for it to go knows it by name
-        facts = await self.facts(uid, session, name)
+        names, facts = (uid, session, name), await self.facts(uid, session, name)
+        self._check_left(names, facts)
         # Or another of its stream may lie where no start could read it (K7).
         is_doubted = self._engine.sealing.tombs is not None
         is_doubted &= self._engine.kept.facts(uid, session, name) is not None
-        if is_doubted or facts.wal_until >= self._engine.segments.first_batch:
+        is_buried = is_doubted or facts.wal_until >= self._engine.segments.first_batch
+        now = loop.now()
+        if is_buried:
             self._engine.sealing.check_open()
-            now = loop.now()
             if begin is not None:
                 self._engine.rules.end_unseen(facts.stream_no, begin)
             self._engine.bury(facts, now)
+        if begin is not None:
+            ended = bool(facts.has_ended)
+            self._engine.removed.add(begin, begin.session_id, facts.last_seq, ended=ended)
+        self._engine.kept.remove(*names)
+        self._engine.unwanted[names] = facts.stream_no
+        if is_buried:
             await self._synced(now)
-        await self._remove(uid, session, name)
+        await self._remove_done_with(names, facts.stream_no)
+
+    def _check_left(self, names: tuple[int, str, str], facts: KeptFacts) -> None:
+        """It is a partial, still, and of nobody who lives. FileNotFoundError, Refusal."""
+        if names not in self._engine.kept:
+            raise FileNotFoundError(errno.ENOENT, "resolved meanwhile", names[2])
+        stream = self._engine.registry.by_no.get(facts.stream_no)
+        if stream is not None and self._engine.kept.by_no.get(stream.no) == names:
+            text = "its owner came back meanwhile: recover it again"
+            raise Refusal("refused", text, "alive", "gone")
+
+    async def _remove_done_with(self, names: tuple[int, str, str], no: int) -> None:
+        """Unless somebody else has removed it: what stands there then is another's."""
+        if self._engine.unwanted.get(names) == no:
+            await self._thread.run(lambda: self._store.remove_named(*names))
+        if self._engine.unwanted.get(names) == no:
+            del self._engine.unwanted[names]
 
     async def _synced(self, now: float) -> None:
         """Until the tombstones of now are durable.
@@ -252,17 +279,15 @@ class Keeper:
                 continue
             if stream.gone:
                 del self._in_vain[no]
-        due = list(self._engine.unwanted)
+        due = list(self._engine.unwanted.items())
         if due:
             await self._synced(loop.now())
-        for named in due:
+        for named, no in due:
             try:
-                await self._remove(*named)
+                await self._remove_done_with(named, no)
             except OSError as error:
                 failed = error
-                self._engine.kept.unremoved.add(self._engine.unwanted[named])
-                continue
-            del self._engine.unwanted[named]
+                self._engine.kept.unremoved.add(no)
         if failed is not None:
             raise failed
 
@@ -305,13 +330,14 @@ class Keeper:
                 _log.error("retention: partial %s/%s: %s", session, name, error)
                 continue
             if made_at_ms < before_ms:
-                _log.warning("partial of uid %d past its retention age removed", uid)
                 try:
                     await self.resolve_partial(uid, session, name)
-                except FileNotFoundError:
-                    pass  # resolved meanwhile
+                except (FileNotFoundError, Refusal):
+                    continue  # resolved meanwhile; or its owner is back, and it is no partial
                 except (OSError, FormatError) as error:
                     _log.error("retention: partial %s/%s: %s", session, name, error)
+                    continue
+                _log.warning("partial of uid %d past its retention age removed", uid)
 
     async def _remove(self, uid: int, session: str, name: str) -> None:
         await self._thread.run(lambda: self._store.remove_named(uid, session, name))

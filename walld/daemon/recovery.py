@@ -22,7 +22,6 @@ from walld_client.wire import messages as wire
 
 from walld.daemon import loop
 from walld.errors import Refusal
-from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from walld.daemon.flusher import Flusher
     from walld.daemon.intake import Intake
     from walld.daemon.keeper import Keeper
-    from walld.daemon.reading import Reader
+    from walld.daemon.reading import Order, Reader
     from walld.engine.engine import Engine
     from walld.engine.peer import Connection
     from walld.engine.stream import Stream
@@ -167,18 +166,38 @@ class Recovery:
         streams, names = self._candidates(uid, request.session_id, request.stream_id)
         if request.which == "orphans":
             streams = [stream for stream in streams if stream.lost_reason is not None]
-        if request.which == "latest" and len(streams) + len(names) > 1:
-            streams, names = await self._latest(uid, streams, names)
-        try:
-            found = await self._reader.replies(uid, streams, names)
-        finally:
-            await self._keeper.set_aside_damaged()
+        if request.which == "latest":
+            found = await self._read_latest(uid, streams, names)
+        else:
+            found = await self._read(uid, streams, names)
         # A stream that was kept while this was read may be there twice: once by its id.
         found.sort(key=lambda pair: pair[0])
         told = {(one.session_id, one.stream_id): one for _, one in found}
         if request.stream_id is None and (doubt := self._doubt()) is not None:
             return [replace(one, doubt=doubt) for one in told.values()]
         return list(told.values())
+
+    async def _read(
+        self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
+    ) -> list[tuple[Order, wire.Recovered]]:
+        try:
+            return await self._reader.replies(uid, streams, names)
+        finally:
+            await self._keeper.set_aside_damaged()
+
+    async def _read_latest(
+        self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
+    ) -> list[tuple[Order, wire.Recovered]]:
+        """The one that began last. One that is let go while it is looked for is no proof that there
+        is nothing: then it is the one before it.
+        """
+        while len(streams) + len(names) > 1:
+            of, named = await self._latest(uid, streams, names)
+            if found := await self._read(uid, of, named):
+                return found
+            streams = [one for one in streams if one not in of]
+            names = [one for one in names if one not in named]
+        return await self._read(uid, streams, names)
 
     def _candidates(
         self, uid: int, session_id: str | None, stream_id: str | None
@@ -257,7 +276,7 @@ class Recovery:
             self._engine.sealing.check_open()
             now = loop.now()
             written = loop.Bell()
-            self._engine.release(stream, Flag.RESOLVED, now)
+            self._engine.removed.let_go(stream, now)
             self._engine.when("written", written.ring, now)
             self._flusher.wake()
             await written.wait()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -25,13 +24,13 @@ from walld.daemon.artifact_requests import ArtifactRequests
 from walld.daemon.finding import Finding
 from walld.daemon.forking import forked_session
 from walld.daemon.receipts import Receipts
+from walld.daemon.session_list import session_facts
 from walld.engine.entries import check_id, events_of, line_event
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.audit import named_artifacts
 from walld.sessions.projections import check, project
 from walld.sessions.turn_view import turn_in
-from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -211,23 +210,35 @@ class SessionRequests:
         uid = self._recovery.uid_of(connection, request.uid)
         # What its process said before it asked is not to come behind the answer.
         await self._recovery.taken(connection, request.seen)
-        engine, session_id, now = self._engine, request.session_id, loop.now()
-        engine.sealing.check_open()
+        session_id = request.session_id
+        self._engine.sealing.check_open()
         doubt, there = self._sessions.doubt, False
         if doubt is not None and doubt.may_return:
             raise Refusal("unreadable", f"nothing was deleted: {doubt.why}", session_id)
-        for stream in engine.registry.of_session(uid, session_id):
-            engine.release(stream, Flag.RESOLVED, now)
-            engine.settling.settled(stream)
-            there = True
+        there |= self._let_go(uid, session_id)
         for session, name in self._recovery.kept_of(uid, session_id):
-            with suppress(Misplaced):  # of another session, and set aside now
+            try:
                 await self._keeper.resolve_partial(uid, session, name)
+            except (Misplaced, FileNotFoundError):
+                pass  # of another session, and set aside now; resolved meanwhile
+            except Refusal as refused:
+                if refused.code != "refused":
+                    raise
+                # Its owner is back, and it goes with those in the log.
             there = True
+        there |= self._let_go(uid, session_id)
         there |= await self._sessions.delete(uid, session_id)
         if not there:
             self._sessions.check_known(session_id)
         return there
+
+    def _let_go(self, uid: int, session_id: str) -> bool:
+        """Of all its replies in the log; whoever still speaks on one begins it anew."""
+        streams = self._engine.registry.of_session(uid, session_id)
+        for stream in streams:
+            self._engine.removed.let_go(stream, loop.now())
+            self._engine.settling.settled(stream)
+        return bool(streams)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -352,7 +363,8 @@ class SessionRequests:
         self, connection: Connection, request: wire.Sessions
     ) -> list[wire.SessionFacts]:
         uid = self._recovery.uid_of(connection, request.uid)
-        found = await self._sessions.facts(uid, request.prefix)
+        sessions, ledgers = self._sessions, self._engine.ledgers
+        found = await session_facts(sessions, ledgers, self._files, uid, request.prefix)
         if not found:
             self._sessions.check_known(request.prefix)
         return found

@@ -15,13 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
-from walld_client.wire import messages as wire
 
 from walld.daemon import loop
 from walld.daemon.founding import Founding
 from walld.daemon.session_files import SessionFiles
-from walld.daemon.workers import in_slices
-from walld.engine.entries import line_event
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import line_seq
@@ -208,28 +205,6 @@ class Sessions:
             return ledger.state.last_seq
         tail = await self.thread.run(partial(self._store.tail, uid, session_id))
         return 0 if tail is None else tail.last_seq
-
-    async def facts(self, uid: int, prefix: str) -> list[wire.SessionFacts]:
-        """Sessions of a user whose ids begin so, by id."""
-        rows = await in_slices(self.thread, self._store.tree())
-        found: dict[str, wire.SessionFacts] = {}
-        for row in rows:
-            session_id = row.shown_id
-            is_going = (row.uid, session_id) in self.going
-            if row.uid == uid and session_id.startswith(prefix) and not is_going:
-                found[session_id] = wire.SessionFacts(
-                    session_id, uid, row.last_seq, row.last_at_ms, row.bytes, row.shown_trouble
-                )
-        for (owner, session_id), ledger in self._engine.ledgers.open.items():
-            if owner == uid and ledger.pending and session_id.startswith(prefix):
-                known = found.get(session_id)
-                last = line_event(ledger.pending[-1].line)
-                size = ledger.pending_bytes + (0 if known is None else known.bytes)
-                trouble = "" if known is None else known.trouble
-                found[session_id] = wire.SessionFacts(
-                    session_id, uid, last.seq, last.at_ms, size, trouble
-                )
-        return [found[session_id] for session_id in sorted(found)]
 
     async def delete(self, uid: int, session_id: str) -> bool:
         """Remove all files of a session and what is pending; whoever opens it begins anew.

@@ -23,6 +23,7 @@ from walld.engine.feed import Feed
 from walld.engine.kept import Kept, KeptFacts
 from walld.engine.ledgers import Ledgers
 from walld.engine.registry import Registry
+from walld.engine.removed import Removed
 from walld.engine.rules import Rules, begin_of, buried_unwritten
 from walld.engine.sealed import Carry, Sealed, Tombstone
 from walld.engine.sealing import Sealing
@@ -55,6 +56,7 @@ class Engine:
         self.ledgers = Ledgers(self)
         self.settling = Settling(self)
         self.attested = Attested(self.counters)
+        self.removed = Removed(self)
         self.log_uuid = bytes(16)
         self.epoch = 0
         self.disk_full = False
@@ -125,7 +127,7 @@ class Engine:
                     connection.uid, start.stream_id, kept.held_seq + 1, resume.synced
                 )
                 self.rules.revive(connection, start, kept).attested(resume.synced)
-            else:
+            elif self.removed.go_on(connection, start.stream, at_ms) is None:
                 if not resume.released:
                     self.attested.count(connection.uid, start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)

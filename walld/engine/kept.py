@@ -59,6 +59,10 @@ class Kept:
     def __len__(self) -> int:
         return sum(map(len, self._sessions.values()))
 
+    def __contains__(self, names: tuple[int, str, str]) -> bool:
+        """(uid, session name, stream name) of one."""
+        return names[2] in self._sessions.get(names[:2], ())
+
     def add(self, uid: int, session: str, stream: str, facts: KeptFacts | None) -> None:
         """A partial by its names in the tree."""
         self._sessions.setdefault((uid, session), {})[stream] = facts

@@ -284,10 +284,13 @@ export class Client {
    * How far this process has come with the streams it asks about: it reads its own writes.
    *
    * Of what is not sent yet too: the daemon waits for it. So this is asked with a connection at hand:
-   * then there is a daemon to send to.
+   * then there is a daemon to send to. What is synced needs no word: the daemon had it, and one that
+   * has let go of it since, for somebody who deleted its session, would be waited for in vain.
    */
   private seen(sessionId: string | null, streamId: string | null): Fields[] {
-    const streams = this.link.registry.asked(sessionId, streamId).filter((stream) => !stream.gone);
+    const streams = this.link.registry
+      .asked(sessionId, streamId)
+      .filter((stream) => !stream.gone && stream.due > stream.synced);
     if (streams.length > 0) this.link.hurry();
     return streams.map((stream) => ({ producer: PRODUCER, stream: stream.number, seq: stream.due }));
   }

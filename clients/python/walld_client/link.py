@@ -123,13 +123,16 @@ class Link(Connection):
     def due_seqs(self, session_id: str | None, stream_id: str | None) -> list[tuple[int, int]]:
         """(number, seq): how far a daemon must have come with the streams a request is about.
 
+        What is synced needs no word: the daemon had it, and one that has let go of it since, for
+        somebody who deleted its session, would be waited for in vain.
         What waits for a connection is sent at once, not when the next attempt would be due.
         """
         if not self.registry.by_number:
             return []
         with self.mutex:  # reading only: also for a signal handler that finds its thread inside
             streams = self.registry.asked(session_id, stream_id)
-            due = [(stream.number, stream.due) for stream in streams if not stream.gone]
+            streams = [one for one in streams if not one.gone and one.due > one.synced]
+            due = [(stream.number, stream.due) for stream in streams]
             if due and self._hurry():
                 process.keeper().wake()
         return due

@@ -1,0 +1,183 @@
+"""A reply is let go of while its owner is taken for gone, or speaks on; and questions beside it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of, until
+from walld_client.wire import messages as wire
+
+UID = os.getuid()
+START = wire.Start(1, 0, "r", "s")
+WORDS = wire.Token(1, 1, b"what was said "), wire.Token(1, 2, b"before")
+
+
+async def orphaned(virtual: Virtual, stream_id: str = "r") -> tuple[str, str]:
+    """The owner of a stream is taken for gone, and its partial is made: its names."""
+    virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
+    virtual.daemon.background.wake()
+    await until(lambda: virtual.engine.kept.where(UID, stream_id))
+    names = virtual.engine.kept.where(UID, stream_id)
+    assert names is not None
+    return names
+
+
+async def said(virtual: Virtual) -> Peer:
+    agent = Peer(virtual)
+    agent.send(START, *WORDS)
+    await agent.drain("synced")
+    return agent
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_a_resolve_and_its_owner_who_comes_back_meanwhile(tmp_path: Path, is_decided: bool) -> None:
+    """Before it is decided the resolve is refused, and behind that the reply begins anew."""
+    told: list[Any] = []
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agent = await said(virtual)
+            await orphaned(virtual)
+            slow = virtual.worker if is_decided else virtual.background
+            slow.seconds = 5.0
+            with agent, Peer(virtual, "query") as reader:
+                reader.send(wire.Resolve(1, "r", 2))
+                await anyio.sleep(1)
+                agent.send(wire.Resume(START, 3, 2, 3), wire.Token(1, 3, b" and behind"))
+                answer = await reader.hear(wire.Answer if is_decided else wire.Error)
+                told.append(answer)
+                slow.seconds = 0.0
+                await agent.drain("synced")
+                assert virtual.engine.counters.lost_acked == 0
+            await virtual.crash()
+        async with living(home) as again:
+            reply = await recovered(again, "r")
+            assert reply is not None
+            told.append((text_of(reply), [(one.first_seq, one.verdict) for one in reply.gaps]))
+
+    run(main)
+    if is_decided:
+        assert told[1] == (b" and behind", [(1, "dropped")])
+    else:
+        assert told[0].code == "refused"
+        assert told[1] == (b"what was said before and behind", [])
+
+
+def test_no_age_ends_a_reply_whose_owner_is_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with await said(virtual) as agent:
+                await orphaned(virtual)
+                agent.send(wire.Resume(START, 3, 2, 3), wire.Token(1, 3, b" and behind"))
+                await agent.drain("synced")
+                keeper = virtual.daemon.background._keeper
+                keeper._retention = -10.0
+                await keeper.expire()
+                agent.send(wire.Token(1, 4, b" that"))
+                await agent.drain("synced")
+            await virtual.crash()
+        async with living(home) as again:
+            reply = await recovered(again, "r")
+            assert reply is not None
+            assert (text_of(reply), reply.gaps) == (b"what was said before and behind that", [])
+
+    run(main)
+
+
+def test_a_second_resolve_takes_no_new_reply_of_that_id(tmp_path: Path) -> None:
+    """The first one removes what it was about; the other one has not come as far."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with await said(virtual) as agent:
+                names = await orphaned(virtual)
+            assert agent
+            keeper = virtual.daemon.background._keeper
+            synced, may_go, waits = keeper._synced, anyio.Event(), [False] * 10 + [True]
+
+            async def held(now: float) -> None:
+                await synced(now)
+                if waits.pop():
+                    await may_go.wait()
+
+            vars(keeper)["_synced"] = held
+            async with anyio.create_task_group() as both:
+                both.start_soon(keeper.resolve_partial, UID, *names)
+                await anyio.sleep(1)
+                if names[1] in virtual.engine.kept.of_session(UID, "s"):
+                    await keeper.resolve_partial(UID, *names)
+                await keeper.remove_unwanted()
+                with Peer(virtual) as other:
+                    other.send(START, wire.Token(1, 1, b"another reply"))
+                    await other.drain("synced")
+                await orphaned(virtual)
+                may_go.set()
+            reply = await recovered(virtual, "r")
+            assert reply is not None
+            assert text_of(reply) == b"another reply"
+
+    run(main)
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_who_speaks_on_behind_a_delete_begins_anew(tmp_path: Path, comes_back: bool) -> None:
+    """What it says is kept, and what was deleted is called neither lost nor corrupt."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agent = await said(virtual)
+            with Peer(virtual, "query") as reader:
+                reader.send(wire.Delete(1, "s"))
+                assert await reader.hear(wire.Answer)
+            assert await recovered(virtual, "r") is None
+            with agent:
+                if comes_back:
+                    with Peer(virtual, producer=agent.producer) as again:
+                        again.send(wire.Resume(START, 3, 2, 3), wire.Token(1, 3, b"behind it"))
+                        await again.drain("synced")
+                else:
+                    agent.send(wire.Token(1, 3, b"behind it"))
+                    await agent.drain("synced")
+                reply = await recovered(virtual, "r")
+                assert reply is not None
+                gaps = [(one.first_seq, one.last_seq, one.verdict) for one in reply.gaps]
+                assert (text_of(reply), gaps) == (b"behind it", [(1, 2, "dropped")])
+                assert virtual.engine.counters.lost_acked == 0
+                agent.send(wire.End(1, 4, True), wire.Release(1, 5))
+                await agent.drain("synced")
+            assert await recovered(virtual, "r") is None
+            await until(lambda: home.holds(b"before") == [])
+
+    run(main)
+
+
+def test_the_latest_is_the_one_before_where_the_last_is_let_go_meanwhile(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with await said(virtual) as agent:
+                agent.send(wire.Start(2, 0, "q", "s"), wire.Token(2, 1, b"a later one"))
+                await agent.drain("synced")
+            recovery = virtual.daemon.requests._sessions._recovery
+            latest = recovery._latest
+
+            async def resolved(*given: Any) -> Any:
+                found = await latest(*given)
+                later = virtual.engine.registry.by_key.get((UID, "q"))
+                if later is not None:
+                    virtual.engine.removed.let_go(later, anyio.current_time())
+                return found
+
+            vars(recovery)["_latest"] = resolved
+            with Peer(virtual, "query") as reader:
+                reader.send(wire.Recover(1, "latest", "s"))
+                answer = await reader.hear(wire.Answer)
+                assert b"what was said before" in answer.chunk
+
+    run(main)
