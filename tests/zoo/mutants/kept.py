@@ -50,15 +50,15 @@ MUTANTS = (
     Mutant(
         "a partial goes before its tombstone is written",
         DAEMON + "keeper.py",
-        "        if is_doubted or facts.wal_until >= self._engine.segments.first_batch:\n",
-        "        if facts.wal_until < self._engine.segments.first_batch:\n",
+        "        is_buried = is_doubted or facts.wal_until >= self._engine.segments.first_batch\n",
+        "        is_buried = facts.wal_until < self._engine.segments.first_batch\n",
         "K3",
         "714",
     ),
     Mutant(
         "a resolved orphan gets no tombstone",
         DAEMON + "recovery.py",
-        "            self._engine.release(stream, Flag.RESOLVED, now)\n",
+        "            self._engine.removed.let_go(stream, now)\n",
         "            stream.gone = True\n"
         "            self._engine.sealing.dropped(stream.drop_waiting())\n"
         "            self._engine.registry.remove(stream)\n"
