@@ -1,14 +1,18 @@
 """Room kept aside, so that a full disk still takes what must not wait.
 
-Owns: the file `reserve`, 1 MiB of zeros in the data directory. Refuses: deciding what its room is
-for (`writer.py`: ends, releases and what lets segments go).
+Owns: the file `reserve`, 1 MiB in the data directory. Refuses: deciding what its room is for
+(`writer.py`: ends, releases and what lets segments go).
 
-Zeros are written, not only asked for: fallocate(2) is not to be had on every file system.
+Its bytes are written, not only asked for: fallocate(2) is not to be had on every file system. They
+are the same each time, and no file system makes them smaller: zeros take no room on one that
+compresses. One that is found is believed only where it holds its room: a daemon may have been
+killed while it wrote it, and a copy may have left a hole in its place.
 """
 
 from __future__ import annotations
 
 import errno
+from hashlib import shake_128
 from typing import TYPE_CHECKING
 
 from walld import limits
@@ -17,7 +21,7 @@ from walld.errors import TakenOver
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from walld.disk.base import Disk
+    from walld.disk.base import Disk, Entry
 
 __all__ = ["NO_ROOM", "RESERVE_NAME", "Reserve"]
 
@@ -34,14 +38,18 @@ class Reserve:
 
     def make(self) -> bool:
         """Put it aside where there is twice its room; True where it is there afterwards."""
-        if any(entry.name == RESERVE_NAME for entry in self._disk.list_dir("")):
-            return True
+        for entry in self._disk.list_dir(""):
+            if entry.name == RESERVE_NAME:
+                if _holds_its_room(entry):
+                    return True
+                if not self.spend():
+                    return False
         if self._disk.free_bytes() < 2 * limits.RESERVE_BYTES:
             return False
         file = self._disk.create(RESERVE_NAME)
         try:
             for offset in range(0, limits.RESERVE_BYTES, _PIECE_BYTES):
-                if file.write_at(bytes(_PIECE_BYTES), offset) < _PIECE_BYTES:
+                if file.write_at(_piece(offset), offset) < _PIECE_BYTES:
                     break
             else:
                 file.sync()
@@ -75,3 +83,15 @@ class Reserve:
             if error.errno not in NO_ROOM or not self.spend():
                 raise
             job()
+
+
+def _holds_its_room(found: Entry) -> bool:
+    """What is no file was put there by somebody else, and is left to `spend`."""
+    if found.kind != "file":
+        return True
+    return found.size >= limits.RESERVE_BYTES and not found.hollow
+
+
+def _piece(offset: int) -> bytes:
+    """What stands there."""
+    return shake_128(b"reserve %d" % offset).digest(_PIECE_BYTES)

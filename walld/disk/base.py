@@ -22,11 +22,15 @@ LINK_REFUSED: Final = frozenset(
 
 
 class Entry(NamedTuple):
-    """A directory entry: `kind` is "file", "dir" or "other"; size in bytes (0 unless a file)."""
+    """A directory entry: `kind` is "file", "dir" or "other"; size in bytes (0 unless a file).
+
+    hollow: the file system says that it has given the file less room than that.
+    """
 
     name: str
     kind: str
     size: int
+    hollow: bool = False
 
 
 class File(Protocol):

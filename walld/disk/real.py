@@ -362,7 +362,7 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
     except FileNotFoundError:
         return None
     if stat.S_ISREG(found.st_mode):
-        return Entry(item.name, "file", found.st_size)
+        return Entry(item.name, "file", found.st_size, found.st_blocks * 512 < found.st_size)
     return Entry(item.name, "dir" if stat.S_ISDIR(found.st_mode) else "other", 0)
 
 
