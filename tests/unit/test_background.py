@@ -12,6 +12,7 @@ from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, t
 from walld_client.wire import messages as wire
 
 from walld.daemon.sessions import Sessions
+from walld.engine.stream import Stream
 from walld.ledger.store import LedgerStore
 from walld.sessions.state import SessionState
 
@@ -117,6 +118,40 @@ def test_a_reply_that_cannot_be_kept_keeps_no_other_waiting(tmp_path: Path) -> N
                 await anyio.sleep(20)
                 assert sorted(virtual.engine.kept.of_session(UID, "s")) == ["r2", "r3"]
                 assert text_of(await recovered(virtual, "r1")) == b"text"
+
+    run(main)
+
+
+def test_who_asks_all_the_time_keeps_released_text_no_longer(tmp_path: Path) -> None:
+    """P5: orphans give way to queries, and what stands behind them does not wait for each."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            background = virtual.daemon.background
+            keep = background._keeper.keep
+
+            async def kept(stream: Stream) -> None:
+                if stream.begin.stream_id != "r2":  # one that may not be kept yet holds up none
+                    await keep(stream)
+
+            background._keeper.keep = kept  # type: ignore[method-assign]
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "released", "s"), wire.Token(1, 1, b"released"))
+                for number in range(2, 62):
+                    agent.send(wire.Start(number, 0, f"r{number}", "s"))
+                    agent.send(wire.Token(number, 1, b"text" * 15_000))
+                    await agent.drain("synced")
+                agent.send(wire.End(1, 2, True), wire.Release(1, 3))
+                background._reader.busy = 1
+                for number in range(2, 62):
+                    virtual.engine.orphan(virtual.engine.registry.by_key[UID, f"r{number}"], "dead")
+                await anyio.sleep(33)  # `reclaim_seconds`, and what is live is carried, in pieces
+                assert home.holds(b"released") == []
+                assert len(virtual.engine.kept) >= 25, "one a second, though nobody stops asking"
+                background._reader.busy = 0
+                await anyio.sleep(2)
+                assert len(virtual.engine.kept) == 59
 
     run(main)
 

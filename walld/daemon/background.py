@@ -7,7 +7,7 @@ segment serves it.
 
     once a second: is the directory still ours? A daemon that writes nothing is to notice, too (W4)
     turns of the dead are interrupted; replies of turns go to their sessions
-    partials nobody wants are removed; each orphan is kept, queries first
+    partials nobody wants are removed; orphans are kept, queries first, for a second a round
     sessions whose lines have waited are checkpointed
     what a start found damaged is noted and settled, where that had to wait
     long indexes are folded; the oldest segment is emptied, a piece a round; the dead are unlinked
@@ -50,7 +50,10 @@ _PERIOD_SECONDS = 1.0
 _PAUSE_SECONDS = 0.02
 """Between two rounds: nothing here is urgent."""
 _EPOCH = "the epoch is read"
-_GIVE_WAY_TIMES = 50
+_GIVE_WAY_SECONDS = 1.0
+"""In a round: what stands behind the orphans in it does not wait for each of them (P5). None while
+the oldest segment is emptied, piece by piece: one a round is kept beside the queries then.
+"""
 _RETENTION_PERIOD_SECONDS = 600.0
 
 
@@ -78,6 +81,8 @@ class Background:
         self._aftermath = aftermath
         self._look_at_epoch = look
         self._retained_at = 0.0
+        self._is_emptying = False
+        """There is more in the oldest segment to be carried: what is released stands there too."""
         self._wanted = loop.Bell()
         self._failing: dict[str, str] = {}
         """Step -> why its last try failed."""
@@ -140,15 +145,22 @@ class Background:
             await self._look_at_epoch()
 
     async def _keep_orphans(self) -> None:
-        orphans = self._engine.orphans
+        """Each, queries first; beside those as many as a round has time for, one at least."""
+        orphans, gave_way = self._engine.orphans, False
+        until = loop.now() + _GIVE_WAY_SECONDS * (not self._is_emptying)
         for no, stream in list(orphans.items()):
-            await self._give_way()
+            gave_way |= await self._give_way(until)
             try:
                 await self._keeper.keep(stream)
             except OSError:
                 if no in orphans:  # it may be this one alone: the others are first next time
                     orphans[no] = orphans.pop(no)
                 raise
+            if gave_way and loop.now() >= until:
+                if no in orphans:  # not yet to be kept: no round is to end with it again
+                    orphans[no] = orphans.pop(no)
+                self.wake()
+                return
 
     async def _checkpoint(self) -> None:
         await self._checkpoints.round(loop.now())
@@ -156,7 +168,9 @@ class Background:
             self.wake()
 
     async def _empty_oldest(self) -> None:
-        if await self._reclaimer.empty_oldest():
+        self._is_emptying = False  # also where it fails
+        self._is_emptying = await self._reclaimer.empty_oldest()
+        if self._is_emptying:
             self.wake()
 
     async def _expire(self) -> None:
@@ -165,9 +179,14 @@ class Background:
             await self._keeper.expire()
             self._retained_at = now
 
-    async def _give_way(self) -> None:
-        """Queries first: who sweeps up after a dead process is not to queue behind its files."""
-        for _ in range(_GIVE_WAY_TIMES):
-            if not self._reader.busy:
-                return
+    async def _give_way(self, until: float) -> bool:
+        """Queries first: who sweeps up after a dead process is not to queue behind its files. True
+        where there was one.
+        """
+        gave_way = False
+        while self._reader.busy:
+            gave_way = True
+            if loop.now() >= until:
+                break
             await anyio.sleep(_PAUSE_SECONDS)
+        return gave_way
