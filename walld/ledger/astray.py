@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from walld.ledger.line import chain_of, chain_text, line_chain
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from walld.ledger.scan import Found
 
-__all__ = ["Standing", "in_order"]
+__all__ = ["in_order"]
 
 _AHEAD_BYTES: Final = 256 * 1024
 """Behind a line that leaps, to be looked at: more than a block that is in a wrong place has."""
@@ -30,21 +30,18 @@ _LOOKS_MAX: Final = 100
 """At lines that leap over others which stand behind them: a file of nothing else ends, too."""
 
 
-class Standing(NamedTuple):
-    """A line as the file has it. previous: the chain of one that would follow what came before."""
+def in_order(
+    lines: Iterator[Found], last: int, previous: bytes
+) -> Iterator[tuple[Found, bytes, bool]]:
+    """All lines behind the one of seq `last`. previous: the chain of a line that follows that.
 
-    found: Found
-    previous: bytes
-    is_given: bool
-
-
-def in_order(lines: Iterator[Found], last: int, previous: bytes) -> Iterator[Standing]:
-    """All lines behind the one of seq `last`. previous: the chain of a line that follows that."""
+    Each with the chain of one that would follow what was given before it, and whether it is given.
+    """
     ahead = _Ahead(lines)
     for found in ahead:
         leaps = found.seq > last + 1 and line_chain(found.line) != previous
         is_given = found.seq > last and not (leaps and ahead.is_astray(found, last, previous))
-        yield Standing(found, previous, is_given)
+        yield found, previous, is_given
         if is_given:
             last, previous = found.seq, chain_text(chain_of(found.line))
 
@@ -58,8 +55,10 @@ class _Ahead:
         self._looks = 0
 
     def __iter__(self) -> Iterator[Found]:
-        while self._held or self._hold():
-            yield self._held.popleft()
+        for found in self._lines:
+            yield found
+            while self._held:  # that line leaps
+                yield self._held.popleft()
 
     def _hold(self) -> bool:
         """One more. False where there is none."""
