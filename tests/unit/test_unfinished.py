@@ -15,6 +15,7 @@ from inline_worker import InlineWorker
 from ledger_world import SESSION, UID, lines_of
 from walld_client.wire import messages as wire
 
+from walld.cli.session_salvage import SessionSalvage
 from walld.daemon.forking import Forked, forked_session
 from walld.daemon.founding import Founding, Source
 from walld.daemon.session_files import SessionFiles
@@ -160,6 +161,29 @@ def test_an_error_of_the_disk_that_passes_changes_nothing_of_the_start(
             world.files.ledgers.sweep_temporary()
             assert world.is_whole(session_id) == (what is World.fork) or not is_done
             assert world.notes() == [], verbs
+        if is_done:
+            return
+    raise AssertionError("more verbs than looked at")
+
+
+@pytest.mark.parametrize("what", [World.fork, World.delete])
+def test_salvage_takes_what_the_next_start_would_serve(what: Callable[[World], object]) -> None:
+    """Of what a daemon leaves that is killed at any verb; the old directory stays as it is."""
+    for at in range(1, 200):
+        storage, is_done = crashed(what, at, "kill")
+        before, new = storage.files(), Storage(Random(at))
+        salvage = SessionSalvage(SimulatedDisk(storage), SimulatedDisk(new), lambda *_: None)
+        taken = {one.session_id for one in salvage.run(None)}
+        ended = {session_id for _, session_id in salvage.end_deletes()}
+        assert storage.files() == before
+        world, salvaged = World(storage), World(new)
+        world.start()
+        salvaged.start()
+        for session_id in (SESSION, "fork"):
+            is_whole = world.is_whole(session_id)
+            assert salvaged.is_whole(session_id) == is_whole == (session_id in taken - ended)
+        if not salvaged.is_whole(SESSION):
+            assert salvaged.files.ledgers.deleted.since(0, UID, SESSION)
         if is_done:
             return
     raise AssertionError("more verbs than looked at")

@@ -178,6 +178,7 @@ def inspect(disk: Disk, directory: str) -> Report:
     survey.join_parts(coverage, names.bytes, begins)
     report.met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
     lines.judged(verdict.synced_no, met_damage=report.met_damage)
+    session_survey.let_go(disk, lines, log.log_uuid)
     for found in session_survey.steady(disk, lines, partial(_lines_now, disk, lock)):
         report.sessions.append(found)
         worst.append(_WORDS.index(found.state))
@@ -198,6 +199,7 @@ def _lines_now(disk: Disk, lock: survey.Lock) -> LogLines:
     verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
     met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
     lines.judged(verdict.synced_no, met_damage=met_damage)
+    session_survey.let_go(disk, lines, log.log_uuid)
     return lines
 
 

@@ -80,6 +80,12 @@ class LogLines:
         """What the scan knows once it is over. Without it nothing is taken for torn."""
         self._synced_no, self._met_damage = synced_no, met_damage
 
+    def done_with(self, key: Key, until_no: int) -> None:
+        """The streams of a session up to that number are as good as released."""
+        for no, (begin, _) in list(self._begins.items()):
+            if (begin.uid, begin.session_id) == key and no <= until_no:
+                del self._begins[no]
+
     def keys(self) -> set[Key]:
         """The sessions that have lines."""
         begins = {no: begun.begin for no, begun in self._begins.items()}

@@ -162,8 +162,7 @@ class _Salvage:
             gathering.close()
         synced_no = gathering.verdict.synced_no  # by the log alone, as a start judges its lines
         self._sessions.log.judged(synced_no, met_damage=report.met_damage)
-        self._account.sessions = self._sessions.run()
-        self._account.unread += self._sessions.unread
+        self._account.sessions = self._sessions.run(gathering.log_uuid)
         for damaged in gathering.damaged:
             self._account.unread.append(f"{damaged.path}: {damaged.why}")
             self._set_aside(damaged.path, damaged.why)
@@ -173,8 +172,19 @@ class _Salvage:
         self._account.released_partials = gathering.released
         self._account.tombstones_doubted = gathering.tombstones_doubted
         self._copy_quarantine()
+        self._end_deletes()
+        self._account.unread += self._sessions.unread
         self._account.missing = [one for one in report.damage if self._is_missing(one)]
         self._note_missing()
+
+    def _end_deletes(self) -> None:
+        """And what is gone with them was not taken."""
+        account = self._account
+        account.deleted = self._sessions.end_deletes()
+        account.sessions = [one for one in account.sessions if one.key not in account.deleted]
+        left = {entry.name for entry in self._target.list_dir(QUARANTINE_DIR)}
+        kept = [path for path in account.quarantined if path.rpartition("/")[2] in left]
+        account.quarantined = kept
 
     def _note_missing(self) -> None:
         """In the new directory, whose log is whole: its daemon is not to prove from that log that

@@ -16,6 +16,7 @@ from walld.escape import escaped_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from walld.cli.log_lines import Key
     from walld.cli.session_salvage import TakenSession
 
 __all__ = ["Account", "Taken", "lines"]
@@ -52,6 +53,8 @@ class Account:
     copied_partials: list[str] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
     released_partials: list[str] = field(default_factory=list)
+    deleted: list[Key] = field(default_factory=list)
+    """Sessions that are not taken, for their delete had begun."""
     tombstones_doubted: int = 0
     missing: list[fsck.Finding] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -84,6 +87,8 @@ def lines(account: Account) -> Iterator[str]:
         yield f"  kept in quarantine: {escaped_line(path)}"
     for path in account.released_partials:
         yield f"  not taken, it was released: {escaped_line(path)}"
+    for uid, session_id in account.deleted:
+        yield f"  not taken, its delete had begun: session {escaped_line(session_id)}, uid {uid}"
     if account.tombstones_doubted:
         text = "in damaged batches are not believed: replies taken may have been released"
         yield f"  {account.tombstones_doubted} tombstones {text}"

@@ -6,7 +6,8 @@ writing to the old directory, ever.
 
 A file that is damaged, or an artifact that changed, is in quarantine/ of the new directory as it
 was. Nothing is made up: what is missing stays missing, and each reading says so, at the end too:
-there a snapshot that says no more than how far the session went stands for it.
+there a snapshot that says no more than how far the session went stands for it. A delete that had
+begun has ended in the new directory (U1), and a fork that had not come to be is not there (U2).
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from walld.cli.log_lines import LogLines
-from walld.cli.session_survey import SessionFound, sessions
+from walld.cli.log_lines import Key, LogLines
+from walld.cli.session_survey import SessionFound, let_go, sessions
 from walld.disk.base import Disk
 from walld.errors import FormatError
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.line import header_line, line_seq
 from walld.ledger.names import ARTIFACTS_DIR, DELETED_FILE, REPAIRED_FILE, SESSIONS_DIR, session_dir
 from walld.ledger.snapshot import SnapshotStore
+from walld.ledger.store import LedgerStore
+from walld.ledger.unfinished import DELETE, UnfinishedStore
 
 __all__ = ["SessionSalvage", "TakenSession"]
 
@@ -44,6 +47,11 @@ class TakenSession:
     whole: bool = True
     """False where something of its file could not be read, or an artifact is lost."""
 
+    @property
+    def key(self) -> Key:
+        """Whose."""
+        return self.uid, self.session_id
+
 
 class SessionSalvage:
     """One run. set_aside: copies a file to quarantine, with a note why."""
@@ -55,9 +63,10 @@ class SessionSalvage:
         self.log = LogLines()
         self.unread: list[str] = []
 
-    def run(self) -> list[TakenSession]:
-        """Write every session of the old directory to the new one."""
+    def run(self, log_uuid: bytes | None) -> list[TakenSession]:
+        """Write every session of the old directory to the new one. log_uuid: of the old one."""
         self._target.make_dir(SESSIONS_DIR)
+        let_go(self._disk, self.log, log_uuid)
         self._copy(f"{SESSIONS_DIR}/{DELETED_FILE}")
         taken = []
         for found in sessions(self._disk, self.log):
@@ -68,6 +77,27 @@ class SessionSalvage:
             else:
                 taken.append(self._session(found, found.session_id))
         return taken
+
+    def end_deletes(self) -> list[Key]:
+        """As the next start of the old directory would, behind all that was copied: what came with
+        a session before its delete began, or in its quarantine, goes. Of which sessions.
+        """
+        store, ended = LedgerStore(self._target), []
+        store.deleted.load()
+        try:
+            notes = list(UnfinishedStore(self._disk).notes())
+        except OSError as error:
+            why = "which sessions are being deleted cannot be read, and they are taken"
+            self.unread.append(f"{SESSIONS_DIR}/: {why}: {error.strerror}")
+            return []
+        for note in notes:
+            if isinstance(note, FormatError):
+                self.unread.append(f"{note}; of a delete: its session is taken")
+            elif note.what == DELETE and note.erase:
+                store.delete(*note.key)
+                store.deleted.ended(store.deleted.begin(), *note.key)
+                ended.append(note.key)
+        return ended
 
     def _session(self, found: SessionFound, session_id: str) -> TakenSession:
         uid, folder = found.uid, session_dir(found.uid, session_id)

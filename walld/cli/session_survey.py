@@ -31,7 +31,7 @@ from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, is_temp
 from walld.ledger.scan import Break, Reading
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
-from walld.ledger.unfinished import Unfinished
+from walld.ledger.unfinished import DELETE, Unfinished
 from walld.sessions.artifacts import artifacts_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from walld.ledger.listing import SessionRow
     from walld.wal.records import Begin
 
-__all__ = ["SessionFound", "has_lines", "sessions", "steady", "temporary"]
+__all__ = ["SessionFound", "has_lines", "let_go", "sessions", "steady", "temporary"]
 
 _NAMES: Final = re.compile(rb'"(?:sha256|_artifact)"')
 _HEADER_BYTES: Final = 16 * 1024
@@ -125,7 +125,7 @@ def _same_hurt(found: SessionFound, before: SessionFound | None) -> bool:
 def sessions(
     disk: Disk, log: LogLines, only: Container[str] | None = None
 ) -> Iterator[SessionFound]:
-    """Every session that has a file or lines in the log, but for what a delete has left of one.
+    """Every session that has a file or lines in the log, but for those whose delete has begun.
 
     only: paths; others are passed over.
     """
@@ -152,7 +152,7 @@ def sessions(
                 found.breaks.append(_as_told(Break(0, 1, covers, "missing")))
                 found.state = "corrupt"
                 _add_log(disk, found, log, 0)
-        if found.state == "clean" or not _is_going(store, found):
+        if not _is_going(store, found):
             yield found
     for uid, session_id in log.keys() - met:
         path = f"{SESSIONS_DIR}/{uid}/{path_name(session_id)}/{EVENTS_FILE}"
@@ -167,11 +167,25 @@ def sessions(
 def _is_going(store: LedgerStore, found: SessionFound) -> bool:
     """Its delete has begun, and ends with the next start if with no daemon before."""
     whose = (found.uid, found.session_id)
+    return any(one.erase and one.key == whose for one in _deletes(store))
+
+
+def let_go(disk: Disk, log: LogLines, log_uuid: bytes | None) -> None:
+    """Leave out lines of sessions whose files a delete has taken: the log is yet to let go of them,
+    and the next start has it do so. Before the sessions are looked at.
+    """
+    for note in _deletes(LedgerStore(disk)):
+        if log_uuid is not None and note.log == log_uuid.hex():
+            log.done_with(note.key, note.until_no)
+
+
+def _deletes(store: LedgerStore) -> list[Unfinished]:
+    """Those that have begun. Where it cannot be read which, none: salvage tells of it."""
     try:
         notes = list(store.unfinished.notes())
-    except OSError:  # `survey.beside` tells of it
-        return False
-    return any(isinstance(one, Unfinished) and one.erase and one.key == whose for one in notes)
+    except OSError:
+        return []
+    return [one for one in notes if isinstance(one, Unfinished) and one.what == DELETE]
 
 
 def _rows(store: LedgerStore) -> Iterator[SessionRow]:
