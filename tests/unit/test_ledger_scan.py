@@ -141,6 +141,15 @@ def test_behind_a_hole_a_stray_line_of_it_hides_nothing() -> None:
     assert [item[1:4] for item in got.breaks] == [(11, 50, "missing"), (31, 30, "order")]
 
 
+@pytest.mark.parametrize("at", [8, 4])
+def test_a_copy_of_an_earlier_line_misleads_no_page(at: int) -> None:
+    lines = lines_of(8)
+    text = HEADER + b"".join([*lines[:at], lines[2], *lines[at:]])
+    for after in range(9):
+        assert read(text, after).lines == lines[after:], after
+        assert read(text, after, limit=2).lines == lines[after : after + 2], after
+
+
 def test_a_file_of_lines_that_leap_over_others_is_read_in_time() -> None:
     """Each look ahead takes its time, so there are not as many as lines (J3)."""
     lines = lines_of(6000)

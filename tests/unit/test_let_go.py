@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
+
+from walld.engine.stream import Stream
 
 UID = os.getuid()
 START = wire.Start(1, 0, "r", "s")
@@ -181,3 +184,89 @@ def test_the_latest_is_the_one_before_where_the_last_is_let_go_meanwhile(tmp_pat
                 assert b"what was said before" in answer.chunk
 
     run(main)
+
+
+async def nothing_left(virtual: Virtual) -> None:
+    await anyio.sleep(3)
+    for stream in list(virtual.engine.registry.by_key.values()):
+        virtual.engine.orphan(stream, "agent_lost")
+    virtual.daemon.background.wake()
+    await anyio.sleep(3)
+    assert virtual.engine.kept.all_names() == []
+    assert await recovered(virtual, "r") is None
+
+
+def test_a_reply_of_a_turn_that_was_released_stays_so_behind_the_delete(tmp_path: Path) -> None:
+    """It waits to move into its session; its owner was told nothing, and says all of it again."""
+    start = wire.Start(1, 0, "r", "s", "t1")
+    said_whole = *WORDS, wire.End(1, 3, True), wire.Release(1, 4)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            turns = virtual.daemon.requests._sessions._turns
+            settle = turns._settle
+
+            async def later(_stream: Any) -> None:
+                """Not yet."""
+
+            vars(turns)["_settle"] = later
+            agent = Peer(virtual)
+            agent.send(start, *said_whole)
+            await until(lambda: virtual.engine.settling.streams)
+            agent.socket.close()
+            with Peer(virtual, "query") as reader:
+                reader.send(wire.Delete(1, "s"))
+                assert await reader.hear(wire.Answer)
+            vars(turns)["_settle"] = settle
+            with Peer(virtual, producer=agent.producer) as again:
+                again.send(wire.Resume(start, 0, -1, 5, True), *said_whole)
+                await again.drain("synced")
+                await nothing_left(virtual)
+
+    run(main)
+
+
+def test_whose_end_only_the_owner_knows_of_may_still_be_released(tmp_path: Path) -> None:
+    """The daemon that was restarted knows a partial by its header alone."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agent = await said(virtual)
+            agent.send(wire.End(1, 3, True))
+            await agent.drain("synced")
+            agent.socket.close()
+            await orphaned(virtual)
+        async with living(home) as virtual:
+            with Peer(virtual, "query") as reader:
+                reader.send(wire.Resolve(1, "r", 3))
+                assert await reader.hear(wire.Answer)
+            with Peer(virtual, producer=agent.producer) as again:
+                again.send(wire.Resume(START, 4, 3, 4), wire.Release(1, 4))
+                await again.drain("synced")
+                await nothing_left(virtual)
+            assert virtual.engine.counters.lost_acked == 0
+
+    run(main)
+
+
+def test_what_is_known_of_them_is_bounded_by_user(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            removed = virtual.engine.removed
+            begin = (await begun(virtual)).begin
+            for uid, count in ((1, 3), (2, 100)):
+                for number in range(count):
+                    meta = bytes(100_000)
+                    one = msgspec.structs.replace(begin, uid=uid, number=number, meta=meta)
+                    removed.add(one, "s", 1, ended=False)
+            assert len(removed._users[1].known) == 3
+            assert 5 <= len(removed._users[2].known) <= 10
+            assert removed._users[2].bytes <= 1 << 20
+
+    run(main)
+
+
+async def begun(virtual: Virtual) -> Stream:
+    with await said(virtual):
+        return virtual.engine.registry.by_key[UID, "r"]

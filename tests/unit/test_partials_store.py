@@ -287,7 +287,7 @@ def test_a_write_that_fails_leaves_the_old_partial(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="planted"):
             store.write(1, "a", "x", FACTS, b"new")
         assert store.read(1, "a", "x").body == b"old"
-        assert disk.list_dir("partials/1/a") == [("x", "file", PARTIAL_HEADER_BYTES + 3)]
+        assert disk.list_dir("partials/1/a") == [("x", "file", PARTIAL_HEADER_BYTES + 3, False)]
 
 
 @pytest.mark.parametrize("seed", range(8))

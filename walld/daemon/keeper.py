@@ -125,7 +125,8 @@ class Keeper:
         self._in_vain.pop(stream.no, None)
         word = "corrupt" if damaged or was_damaged else gap_word
         facts = stream.no, last_seq, wal_until, begin.at_ms, has_ended
-        known = KeptFacts(*facts, feared=last_seq - held_seq, gap_word=word)
+        feared = last_seq - max(held_seq, min(stream.anew_seq, last_seq))
+        known = KeptFacts(*facts, feared=feared, gap_word=word)
         self._engine.keep(stream, session, name, known)
 
     def _may_be_kept(self, stream: Stream) -> bool:
@@ -227,8 +228,7 @@ class Keeper:
                 self._engine.rules.end_unseen(facts.stream_no, begin)
             self._engine.bury(facts, now)
         if begin is not None:
-            ended = bool(facts.has_ended)
-            self._engine.removed.add(begin, begin.session_id, facts.last_seq, ended=ended)
+            self._engine.removed.add(begin, begin.session_id, facts.last_seq, facts.has_ended)
         self._engine.kept.remove(*names)
         self._engine.unwanted[names] = facts.stream_no
         if is_buried:
@@ -240,7 +240,8 @@ class Keeper:
         if names not in self._engine.kept:
             raise FileNotFoundError(errno.ENOENT, "resolved meanwhile", names[2])
         stream = self._engine.registry.by_no.get(facts.stream_no)
-        if stream is not None and self._engine.kept.by_no.get(stream.no) == names:
+        whose = None if stream is None else (stream.begin.uid, path_name(stream.begin.stream_id))
+        if whose == (names[0], names[2]):
             text = "its owner came back meanwhile: recover it again"
             raise Refusal("refused", text, "alive", "gone")
 

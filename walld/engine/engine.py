@@ -127,7 +127,11 @@ class Engine:
                     connection.uid, start.stream_id, kept.held_seq + 1, resume.synced
                 )
                 self.rules.revive(connection, start, kept).attested(resume.synced)
-            elif self.removed.go_on(connection, start.stream, at_ms) is None:
+            elif self.removed.go_on(connection, start.stream, at_ms):
+                begun = producer.streams.get(start.stream)
+                if begun is not None:
+                    begun.may_release |= resume.synced >= begun.next_seq
+            else:
                 if not resume.released:
                     self.attested.count(connection.uid, start.stream_id, 0, resume.synced)
                 self.rules.resume(connection, start, at_ms)

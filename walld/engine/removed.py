@@ -23,16 +23,42 @@ if TYPE_CHECKING:
 
 __all__ = ["Removed"]
 
-_KNOWN_MAX = 256
-"""Of all users together; with the `meta` of each. The oldest are forgotten."""
+_BYTES_MAX = 1024 * 1024
+"""Of a user: what is known of his, with their ids and `meta`. The oldest are forgotten."""
+_BYTES_EACH = 512
 
 
 class _Known(NamedTuple):
-    """start: as its producer said it, in the session it was in. last_seq: the last it had."""
+    """start: as its producer said it, in the session it was in. last_seq: the last it had. ended:
+    it had a terminal event; None where only its owner knows.
+    """
 
     start: wire.Start
     last_seq: int
-    has_ended: bool
+    ended: bool | None
+
+    @property
+    def bytes(self) -> int:
+        """What it takes, about."""
+        start = self.start
+        texts = (start.stream_id, start.session_id, start.turn_id, start.parent, start.meta)
+        return _BYTES_EACH + sum(len(one) for one in texts if one is not None)
+
+
+class _OfUser:
+    """In the order in which they went. known: by producer and its number."""
+
+    __slots__ = ("bytes", "known")
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[bytes, int], _Known] = {}
+        self.bytes = 0
+
+    def pop(self, key: tuple[bytes, int]) -> _Known | None:
+        found = self.known.pop(key, None)
+        if found is not None:
+            self.bytes -= found.bytes
+        return found
 
 
 class Removed:
@@ -40,40 +66,43 @@ class Removed:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known: dict[tuple[int, bytes, int], _Known] = {}
-        """By uid, producer and its number."""
+        self._users: dict[int, _OfUser] = {}
 
     def let_go(self, stream: Stream, now: float) -> None:
         """Of a reply in the log: it is resolved, or its session deleted."""
-        self.add(stream.begin, stream.session_id, stream.next_seq - 1, ended=stream.terminal)
+        if stream.no not in self._engine.settling.streams:  # its owner has released that
+            ended = True if stream.terminal else None if stream.may_release else False
+            self.add(stream.begin, stream.session_id, stream.next_seq - 1, ended)
         self._engine.release(stream, Flag.RESOLVED, now)
 
-    def add(self, begin: records.Begin, session_id: str, last_seq: int, *, ended: bool) -> None:
-        """One that goes."""
+    def add(self, begin: records.Begin, session_id: str, last_seq: int, ended: bool | None) -> None:
+        """One that goes. ended: it had a terminal event; None where only its owner knows."""
         start = wire.Start(
             begin.number, 0, begin.stream_id, session_id, begin.turn_id, begin.parent, begin.meta,
             begin.at_ms,
         )  # fmt: skip
-        key = begin.uid, begin.producer, begin.number
-        self._known.pop(key, None)
-        self._known[key] = _Known(start, last_seq, ended)
-        if len(self._known) > _KNOWN_MAX:
-            del self._known[next(iter(self._known))]
+        known, key = _Known(start, last_seq, ended), (begin.producer, begin.number)
+        user = self._users.setdefault(begin.uid, _OfUser())
+        user.pop(key)
+        user.known[key] = known
+        user.bytes += known.bytes
+        while user.bytes > _BYTES_MAX:
+            user.pop(next(iter(user.known)))
 
-    def go_on(self, connection: Connection, number: int, at_ms: int) -> Stream | None:
-        """Its producer speaks on: the stream that takes what comes behind. None where it is none
-        of these, or may not begin now.
+    def go_on(self, connection: Connection, number: int, at_ms: int) -> bool:
+        """Its producer speaks on: a stream takes what comes behind, unless it may not begin now,
+        which he is told. False: it is none of these.
         """
-        producer = connection.producer
+        producer, user = connection.producer, self._users.get(connection.uid)
         assert producer is not None
-        known = self._known.pop((connection.uid, producer.id, number), None)
+        known = None if user is None else user.pop((producer.id, number))
         if known is None:
-            return None
+            return False
         self._engine.rules.resume(connection, known.start, at_ms)
         stream = producer.streams.get(number)
         if stream is not None:
             stream.next_seq = known.last_seq + 1
-            stream.written_seq = stream.synced_seq = known.last_seq
-            stream.terminal = known.has_ended
+            stream.written_seq = stream.synced_seq = stream.anew_seq = known.last_seq
+            stream.terminal, stream.may_release = bool(known.ended), known.ended is None
             connection.dirty.add(stream)
-        return stream
+        return True

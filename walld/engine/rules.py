@@ -167,8 +167,8 @@ class Rules:
         producer = connection.producer
         assert producer is not None
         stream = producer.streams.get(event.stream)
-        if stream is None:
-            stream = self._engine.removed.go_on(connection, event.stream, at_ms)
+        if stream is None and self._engine.removed.go_on(connection, event.stream, at_ms):
+            stream = producer.streams.get(event.stream)
         if stream is not None and isinstance(event, wire.Run) and event.seq < stream.next_seq:
             event = self._fresh_part(event, stream.next_seq)
         if stream is None:

@@ -80,6 +80,7 @@ class Stream:
 
     __slots__ = (
         "_run",
+        "anew_seq",
         "begin",
         "building",
         "carrying",
@@ -117,6 +118,8 @@ class Stream:
         self.connection: Connection | None = None
         self.next_seq = 0
         self.passed_seq = -1
+        self.anew_seq = -1
+        """Up to here somebody has let go of it, and its producer went on (`removed.py`)."""
         """Highest seq that came and was refused or dropped: who asks need not wait for it."""
         self.fresh: list[bytes] = []
         self.fresh_kind: type | None = None

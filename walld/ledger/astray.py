@@ -52,19 +52,27 @@ class _Ahead:
     def __init__(self, lines: Iterator[Found]) -> None:
         self._lines = lines
         self._held: deque[Found] = deque()
+        self._least: deque[int] = deque()
+        """Of what is held: the lowest seq, the lowest behind that, and so on."""
         self._looks = 0
 
     def __iter__(self) -> Iterator[Found]:
         for found in self._lines:
             yield found
             while self._held:  # that line leaps
-                yield self._held.popleft()
+                held = self._held.popleft()
+                if self._least[0] == held.seq:
+                    self._least.popleft()
+                yield held
 
     def _hold(self) -> bool:
         """One more. False where there is none."""
         found = next(self._lines, None)
         if found is not None:
             self._held.append(found)
+            while self._least and self._least[-1] > found.seq:
+                self._least.pop()
+            self._least.append(found.seq)
         return found is not None
 
     def is_astray(self, leaping: Found, last: int, previous: bytes) -> bool:
@@ -75,6 +83,11 @@ class _Ahead:
         while not self._held or self._held[-1].end < leaping.end + _AHEAD_BYTES:
             if not self._hold():
                 break
+        if not self._least or self._least[0] > leaping.seq:
+            return False
+        behind = self._held[0]
+        if behind.seq == last + 1 and line_chain(behind.line) == previous:
+            return True  # no more than this one is out of place
         hidden = [one for one in self._held if last < one.seq < leaping.seq]
         if not hidden or self._looks == _LOOKS_MAX:
             return False

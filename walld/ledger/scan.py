@@ -257,9 +257,15 @@ def _landing(file: File, size: int, after: int, from_offset: int | None) -> Foun
         if found is not None and (found.end, found.seq) == (from_offset, after):
             return found
     found = last_line(file, size)
-    if found is not None and found.seq <= after:
-        return found
-    return find_line(file, after, size)
+    if found is None or found.seq > after:
+        found = find_line(file, after, size)
+    return found if found is not None and _fits(file, found) else None
+
+
+def _fits(file: File, found: Found) -> bool:
+    """It follows the line before it: no copy that stands elsewhere does."""
+    before = last_line(file, found.offset)
+    return before is not None and chain_text(chain_of(before.line)) == line_chain(found.line)
 
 
 def _whole(offset: int, piece: bytes) -> Found | None:
