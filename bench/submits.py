@@ -10,7 +10,9 @@ submitter with 1 ms more, too:
 - 64 submitters at once, a connection and a session each, to a writer that syncs each line for
   itself: that many lines wait for its one file, whoever they are from. Rounds of the disks follow
   each other, in each the writer and then walld, which is a fresh daemon each time: whose turns are
-  open when a round ends would leave the next one work.
+  open when a round ends would leave the next one work;
+- 64 agents at once, a reply each, that say a token and drain it to synced: what is durable without
+  a session, its turns and keys. To the same writer.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from walld_client.wire import messages as wire
 
 from bench.appenders import appending, message
 from bench.daemon import Daemon, Peer, environment
+from bench.drainers import draining
 from bench.machine import pinned
 from bench.numbers import blocks, median, quantile, ratio, spread
 from bench.run import Run
@@ -165,8 +168,9 @@ def _one_figures(delay_ms: int, turns: _Turns) -> list[Figure]:
 
 @dataclass(slots=True)
 class _Crowd:
-    """What rounds of many submitters came to on one disk."""
+    """What rounds of many submitters, or of agents that drain, came to on one disk."""
 
+    drains: bool = False
     alone: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     middles: list[float] = field(default_factory=list)
@@ -181,9 +185,11 @@ class _Crowd:
             pinned(run.cores.agents),
         ):
             before = daemon.used()
+            command = draining(daemon, seconds, _SUBMITTERS)
+            if not self.drains:
+                command = appending(daemon, seconds, _SUBMITTERS, "submit")
             done = subprocess.run(
-                appending(daemon, seconds, _SUBMITTERS, "submit"),
-                env=environment(), stdout=subprocess.PIPE, check=True,
+                command, env=environment(), stdout=subprocess.PIPE, check=True,
             )  # fmt: skip
             cost = daemon.used().since(before)
         said = json.loads(done.stdout)
@@ -193,21 +199,23 @@ class _Crowd:
         self.costs.append(cost.ran / said["answered"] * 1e3)
 
     def figures(self, delay_ms: int) -> list[Figure]:
-        who = f"{_SUBMITTERS} submitters, {_named(delay_ms)}"
+        whoever, what = ("agents", "token") if self.drains else ("submitters", "submit")
+        who = f"{_SUBMITTERS} {whoever}, {_named(delay_ms)}"
+        goal = None if self.drains else _GOALS.get((_SUBMITTERS, delay_ms))
         ratios = [ours / alone for ours, alone in zip(self.rates, self.alone, strict=True)]
         note = (
             f"{who}: one sync a line does {median(self.alone):,.0f} lines a second; the daemon "
-            f"takes {median(self.costs):.2f} ms of its core a submit"
+            f"takes {median(self.costs):.3f} ms of its core a {what}"
         )
         return [
-            Figure("submits", f"{who}: submit, p50", median(self.middles), "ms",
+            Figure("submits", f"{who}: {what}, p50", median(self.middles), "ms",
                    spread=spread(self.middles), note=note),
-            Figure("submits", f"{who}: submit, p99", median(self.tails), "ms",
+            Figure("submits", f"{who}: {what}, p99", median(self.tails), "ms",
                    spread=spread(self.tails)),
             Figure("submits", f"{who}: throughput", median(self.rates), "/s",
                    spread=spread(self.rates)),
             Figure("submits", f"{who}: throughput to one sync an event", median(ratios), "x",
-                   _GOALS.get((_SUBMITTERS, delay_ms)), most=False, spread=spread(ratios)),
+                   goal, most=False, spread=spread(ratios)),
         ]  # fmt: skip
 
 
@@ -232,14 +240,16 @@ def measure(run: Run) -> list[Figure]:
     for at, (delay_ms, count) in enumerate(counts.items()):
         run.step(at * _SHARE_OF_ONE / len(counts), f"one submitter, {_named(delay_ms)}")
         figures += _one_figures(delay_ms, _turns(run, delay_ms, count))
-    crowds = {delay_ms: _Crowd() for delay_ms in counts if delay_ms != 1}
+    delays = [delay_ms for delay_ms in counts if delay_ms != 1]
+    crowds = {(one, drains): _Crowd(drains=drains) for drains in (False, True) for one in delays}
     rounds = int(run.pick(5, 1))
     for number in range(rounds):
-        for at, (delay_ms, crowd) in enumerate(crowds.items()):
+        for at, ((delay_ms, drains), crowd) in enumerate(crowds.items()):
             done = (number + at / len(crowds)) / rounds
-            label = f"{_SUBMITTERS} submitters, {_named(delay_ms)}, round {number + 1}"
+            whoever = "agents" if drains else "submitters"
+            label = f"{_SUBMITTERS} {whoever}, {_named(delay_ms)}, round {number + 1}"
             run.step(_SHARE_OF_ONE + (1 - _SHARE_OF_ONE) * done, label)
             crowd.round(run, delay_ms, run.pick(1.6, 0.7))
-    for delay_ms, crowd in crowds.items():
+    for (delay_ms, _), crowd in crowds.items():
         figures += crowd.figures(delay_ms)
     return figures

@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 
 TEST_SECONDS_MAX = 90
 
-# Who is started in the background of a script ignores SIGINT, and so would all that tests start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    with suppress(ValueError):  # not the main thread
+# Who is started in the background of a script ignores SIGINT, by nohup(1) SIGHUP, and so would all
+# that tests start.
+with suppress(ValueError):  # not the main thread
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 with suppress(ImportError):  # the venvs of `make test-adapters` have none
     from hypothesis import settings

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Iterator
 from hashlib import sha256
 from zlib import crc32
 
@@ -69,17 +70,60 @@ def _sealed(line: bytes) -> bytes:
 
 
 def _simply_read(raw: bytes) -> list[bytes]:
-    found: list[bytes] = []
-    last = 0
+    given: list[bytes] = []
+    last, before, looks = 0, HEADER, 0
+    whole = list(_whole(raw))
+    for at, (end, seq, piece) in enumerate(whole):
+        if seq <= last:
+            continue
+        behind = list(_behind(whole, at + 1, end + 256 * 1024))
+        hidden = [one for one in behind if last < one[1] < seq]
+        if seq > last + 1 and not _follows(piece, before) and hidden:
+            is_next = hidden[0][1] == last + 1 and _follows(hidden[0][2], before)
+            if is_next and hidden[0] is behind[0]:
+                continue
+            if looks < 100:
+                looks += 1
+                with_it = 1 + _longest([one[1] for one in behind if one[1] > seq])
+                without = _longest([one[1] for one in behind if one[1] > last])
+                if without > with_it or (without == with_it and is_next):
+                    continue
+        given.append(piece)
+        last, before = seq, piece
+    return given
+
+
+def _whole(raw: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """(where it ends, seq, bytes) of each whole line."""
+    end = 0
     for text in raw.split(b"\n")[:-1]:
+        end += len(text) + 1
         for piece in (text + b"\n", text[max(0, text.rfind(b'{"seq":', 1)) :] + b"\n"):
-            seq = _seq(piece)
-            if seq:
-                if seq > last:
-                    found.append(piece)
-                    last = seq
+            if seq := _seq(piece):
+                yield end, seq, piece
                 break
-    return found
+
+
+def _behind(
+    whole: list[tuple[int, int, bytes]], first: int, until: int
+) -> Iterator[tuple[int, int, bytes]]:
+    for one in whole[first:]:
+        yield one
+        if one[0] >= until:
+            return
+
+
+def _longest(seqs: list[int]) -> int:
+    """Of all ways to leave some out so that the rest grows, what is left by the best."""
+    best: list[int] = []
+    for at, seq in enumerate(seqs):
+        best.append(1 + max((best[k] for k in range(at) if seqs[k] < seq), default=0))
+    return max(best, default=0)
+
+
+def _follows(line: bytes, before: bytes) -> bool:
+    chain = b64encode(sha256(before).digest()[:16]).rstrip(b"=")
+    return line.rpartition(b',"crc":"')[0].endswith(b',"chain":"%b"' % chain)
 
 
 def _seq(piece: bytes) -> int:
