@@ -244,7 +244,7 @@ def test_a_session_is_in_each_list_while_its_lines_go_to_their_file(daemon: Daem
     asking = threading.Thread(target=ask)
     asking.start()
     try:
-        for at in range(20):
+        for at in range(6):
             session = other.session(f"new{at}")
             session.append("app.note", {})
             known[0] = f"new{at}"
