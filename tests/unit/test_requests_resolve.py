@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -164,5 +165,41 @@ def test_also_where_the_file_cannot_be_removed_at_once(tmp_path: Path) -> None:
                 await anyio.sleep(20)
                 assert refused
                 assert home.holds(b"the words") == []
+
+    run(main)
+
+
+def test_a_partial_of_another_log_that_cannot_be_removed_ends_no_reply_of_this_one(
+    tmp_path: Path,
+) -> None:
+    """Its number is that of a living one here: nothing is written down as done with under it."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with await say(virtual, "old", b"from the old log"):
+                await orphaned(virtual, "old")
+        shutil.rmtree(home.data / "wal")
+        (home.data / "LOCK").unlink()
+        async with living(home) as again:
+            with await say(again, "new", b"from the new log"):
+                kept = again.engine.kept
+                assert all(kept.facts(*names) is None for names in kept.all_names())
+                store = again.daemon.background._keeper._store
+
+                def failing(*_names: object) -> None:
+                    raise OSError(errno.EIO, "no removal here")
+
+                vars(store)["remove_named"] = failing
+                with Peer(again, "query") as reader:
+                    reader.send(wire.Resolve(1, "old"))
+                    assert (await reader.hear(wire.Error)).code == "unreadable"
+                await anyio.sleep(5)
+                assert kept.unremoved == set()
+                assert again.engine.unwanted == {}
+                assert [names[2] for names in kept.all_names()] == ["old"]
+            await again.crash()
+        async with living(home) as last:
+            assert await recovered(last, "new") is not None
 
     run(main)

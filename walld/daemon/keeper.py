@@ -218,8 +218,8 @@ class Keeper:
         names, facts = (uid, session, name), await self.facts(uid, session, name)
         self._check_left(names, facts)
         # Or another of its stream may lie where no start could read it (K7).
-        is_doubted = self._engine.sealing.tombs is not None
-        is_doubted &= self._engine.kept.facts(uid, session, name) is not None
+        is_known = self._engine.kept.facts(*names) is not None
+        is_doubted = is_known and self._engine.sealing.tombs is not None
         is_buried = is_doubted or facts.wal_until >= self._engine.segments.first_batch
         now = loop.now()
         if is_buried:
@@ -229,6 +229,9 @@ class Keeper:
             self._engine.bury(facts, now)
         if begin is not None:
             self._engine.removed.add(begin, begin.session_id, facts.last_seq, facts.has_ended)
+        if not is_known:  # of another log maybe: in this one its number is somebody else's
+            await self._remove(*names)
+            return
         self._engine.kept.remove(*names)
         self._engine.unwanted[names] = facts.stream_no
         if is_buried:

@@ -1,7 +1,7 @@
 """Replies that somebody else than their producers has let go of.
 
 Owns: what is needed to go on with one of them: it was resolved, or its session deleted, while its
-producer lives (one taken for gone, say) and may speak on. Refuses: letting go (`engine.py`).
+producer lives (one taken for gone, say) and may speak on. Refuses: its tombstone (`engine.py`).
 
 What was let go of is no loss, whatever its producer was told of it; and what it says from there on
 is new: it begins the reply anew, behind a gap, and nothing of it is thrown away unsaid.
