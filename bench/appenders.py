@@ -14,8 +14,9 @@ import os
 import selectors
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import msgspec
 from walld_client.ids import new_entry_id
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
@@ -23,7 +24,7 @@ from walld_client.wire.framing import encode
 from bench.daemon import Daemon, Peer
 from bench.numbers import quantile
 
-__all__ = ["Log", "appending", "entry", "message", "payloads", "submission"]
+__all__ = ["Log", "appending", "entry", "message", "payloads", "submission", "taking_turns"]
 
 _SIZES = (23, 26, 113, 176, 203, 253, 426, 490, 520, 535, 582, 620, 684, 771, 873, 980, 1167, 1490,
           2081, 3313)  # fmt: skip
@@ -92,39 +93,53 @@ def _frame(name: str, asked: int, kind: str) -> bytes:
     return encode(wire.Append(asked, name, [made], level=level))
 
 
-def main(path: str, seconds: str, sessions: str, kind: str) -> None:
-    """Each asks, is answered and asks again."""
+def taking_turns(
+    peers: list[Peer], seconds: float, told: type[msgspec.Struct], said: Callable[[int, int], bytes]
+) -> str:
+    """Each says something, is told, and says the next. How many were told, as JSON.
+
+    said: what the peer of that place says the nth time, from 1 on. told: what it hears then.
+    """
     asking = selectors.EpollSelector()
-    begun_at: list[float] = []
+    begun_at, count = [0.0] * len(peers), [1] * len(peers)
     took: list[float] = []
-    peers = [Peer(path, "query") for _ in range(int(sessions))]
-    folder = os.urandom(4).hex()
     clock = time.perf_counter
     begun = clock()
-    until = begun + float(seconds)
     for at, peer in enumerate(peers):
         asking.register(peer.socket, selectors.EVENT_READ, at)
-        begun_at.append(clock())
-        peer.socket.sendall(_frame(f"{folder}-{at}", 1, kind))
+        begun_at[at] = clock()
+        peer.socket.sendall(said(at, 1))
     waiting = len(peers)
     while waiting:
         for key, _ in asking.select():
             at = key.data
-            answer = peers[at].hear(wire.Answer)
-            assert isinstance(answer, wire.Answer)
+            peers[at].hear(told)
             now = clock()
             took.append(now - begun_at[at])
-            if now < until:
+            if now < begun + seconds:
                 begun_at[at] = now
-                peers[at].socket.sendall(_frame(f"{folder}-{at}", answer.id + 1, kind))
+                count[at] += 1
+                peers[at].socket.sendall(said(at, count[at]))
             else:
                 waiting -= 1
     spent = clock() - begun
     for peer in peers:
         peer.socket.close()
-    said = {"answered": len(took), "seconds": spent, "p50_ms": quantile(took, 0.5) * 1000,
-            "p99_ms": quantile(took, 0.99) * 1000}  # fmt: skip
-    print(json.dumps(said))
+    return json.dumps({
+        "answered": len(took), "seconds": spent, "p50_ms": quantile(took, 0.5) * 1000,
+        "p99_ms": quantile(took, 0.99) * 1000,
+    })  # fmt: skip
+
+
+def main(path: str, seconds: str, sessions: str, kind: str) -> None:
+    """Each asks, is answered and asks again."""
+    peers = [Peer(path, "query") for _ in range(int(sessions))]
+    folder = os.urandom(4).hex()
+
+    def said(at: int, asked: int) -> bytes:
+        return _frame(f"{folder}-{at}", asked, kind)
+
+    print(taking_turns(peers, float(seconds), wire.Answer, said))
 
 
 if __name__ == "__main__":
