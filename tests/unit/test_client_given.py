@@ -151,6 +151,16 @@ def test_of_connect(ledger: FakeLedger, path: str, colour: str) -> None:
     _refuses(call, {"socket": path}, named, ledger)
 
 
+def test_of_a_drain(client: Coloured, ledger: FakeLedger) -> None:
+    reply = client.reply("S")
+    _refuses(reply.drain, {}, {"timeout": "seconds"}, ledger)
+    for bad in ("", "sync", None, 1):
+        with pytest.raises(
+            ValueError, match=r"^level must be one of written, synced, replicated, got "
+        ):
+            reply.drain(level=bad)
+
+
 def test_no_call_is_left_out() -> None:
     for owner, table in ((Session, OF_A_SESSION), (Turn, OF_A_TURN)):
         calls = {name for name in vars(owner) if callable(getattr(owner, name)) and name[0] != "_"}

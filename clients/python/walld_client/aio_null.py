@@ -20,7 +20,7 @@ from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.null import NullAnswers, NullMixin, NullSession
 from walld_client.partial import PartialReply
-from walld_client.reply import check_level
+from walld_client.reply import check_drain
 from walld_client.stats import Stats
 
 __all__ = ["AsyncNullClient", "AsyncNullPool", "AsyncNullReply"]
@@ -32,7 +32,7 @@ class AsyncNullReply(NullMixin, Reply):
     __slots__ = ()
 
     async def drain(self, timeout: float = TIMEOUT_SECONDS, level: str = "written") -> bool:  # noqa: ASYNC109
-        check_level(level)
+        check_drain(timeout, level)
         return True
 
 

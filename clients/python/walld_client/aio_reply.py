@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from walld_client.limits import TIMEOUT_SECONDS
-from walld_client.reply import ReplyBase, check_level
+from walld_client.reply import ReplyBase, check_drain
 
 __all__ = ["Reply", "settler"]
 
@@ -35,7 +35,7 @@ class Reply(ReplyBase):
 
     async def drain(self, timeout: float = TIMEOUT_SECONDS, level: str = "written") -> bool:  # noqa: ASYNC109
         """Wait until all that was sent so far is at `level`. False: not within `timeout`."""
-        check_level(level)
+        check_drain(timeout, level)
         reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         drain_id = self._link.drain(level, settler(reached))
         try:

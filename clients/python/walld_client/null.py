@@ -24,7 +24,7 @@ from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.partial import PartialReply
 from walld_client.pool import Pool
-from walld_client.reply import Reply, ReplyBase, check_level
+from walld_client.reply import Reply, ReplyBase, check_drain
 from walld_client.session import Session
 from walld_client.session_steps import SessionSteps
 from walld_client.stats import Stats
@@ -144,7 +144,7 @@ class NullReply(NullMixin, Reply):
 
     def drain(self, timeout: float = TIMEOUT_SECONDS, level: str = "written") -> bool:
         """True at once: there is nothing to wait for."""
-        check_level(level)
+        check_drain(timeout, level)
         return True
 
 

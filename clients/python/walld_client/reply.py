@@ -22,6 +22,7 @@ from walld_client import frames, opaque, process
 from walld_client.connection import NOSIGNAL
 from walld_client.endings import app_error, message_of, reason_text, safe_error
 from walld_client.frames import ID, pack_token
+from walld_client.given import SECONDS
 from walld_client.ids import checked_id
 from walld_client.limits import NAME_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TIMEOUT_SECONDS
 from walld_client.link import Link
@@ -32,7 +33,7 @@ from walld_client.stream import Stream
 from walld_client.wire import messages
 from walld_client.wire.messages import Event
 
-__all__ = ["DRAIN_LEVELS", "Reply", "ReplyBase", "check_level"]
+__all__ = ["DRAIN_LEVELS", "Reply", "ReplyBase", "check_drain"]
 
 DRAIN_LEVELS = ("written", "synced", "replicated")
 # Spelled out in the short way, where a global costs more than a constant.
@@ -377,7 +378,7 @@ class Reply(ReplyBase):
 
         True says nothing of events that were dropped or refused: `durable_seq` does.
         """
-        check_level(level)
+        check_drain(timeout, level)
         reached: list[bool] = []
         told = threading.Event()
 
@@ -386,12 +387,13 @@ class Reply(ReplyBase):
             told.set()
 
         drain_id = self._link.drain(level, done)
-        if not told.wait(min(timeout, threading.TIMEOUT_MAX)):
+        if not told.wait(timeout):
             self._link.forget_drain(drain_id)
         return bool(reached and reached[0])
 
 
-def check_level(level: str) -> None:
-    """ValueError for a level there is not."""
+def check_drain(timeout: float, level: str) -> None:
+    """Raises TypeError or ValueError for what is no timeout, or for a level there is not."""
+    SECONDS.of(timeout, "timeout")
     if level not in DRAIN_LEVELS:
         raise ValueError(f"level must be one of {', '.join(DRAIN_LEVELS)}, got {level!r}")
