@@ -17,6 +17,8 @@ LAWS = $(shell grep -rl '^from hypothesis' tests --include='test_*.py')
 EVERY ?= 1
 SHARE ?= 100
 SHELL := /bin/bash
+# Thousands of processes start walld here: one that kept no bytecode would compile it in half of its time.
+unexport PYTHONDONTWRITEBYTECODE
 TARGET ?= frames segments client directory sessions
 FUZZ_SECONDS ?= 60
 SBOM ?= dist/walld.cdx.json
