@@ -185,3 +185,11 @@ def _check_log(log: Path) -> None:
     """What went wrong in a thread of its own still fails the test."""
     text = log.read_text(errors="replace") if log.exists() else ""
     assert "Traceback" not in text, text[-4000:]
+
+
+@pytest.fixture
+def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of tests of commands that read a directory: a log's end is as it is, nobody is waited for."""
+    from walld.cli import survey
+
+    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)

@@ -28,17 +28,14 @@ from damaged_directory import (
 )
 from walld_client.wire import messages as wire
 
-from walld.cli import fsck, main, survey
+from walld.cli import fsck, main
 from walld.cli.offline import find
 from walld.disk.real import RealDisk
 from walld.partials.gone import done_with
 from walld.wal.layout import Flag, Settled
 from walld.wal.records import Happened
 
-
-@pytest.fixture(autouse=True)
-def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)
+pytestmark = pytest.mark.usefixtures("no_daemon_writes_it")
 
 
 @pytest.fixture

@@ -34,11 +34,7 @@ from walld.partials.store import PartialStore
 from walld.wal.layout import Flag, Settled
 from walld.wal.verdict import TORN
 
-
-@pytest.fixture(autouse=True)
-def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody to wait for, except where a test says so."""
-    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)
+pytestmark = pytest.mark.usefixtures("no_daemon_writes_it")
 
 
 @pytest.fixture

@@ -46,9 +46,7 @@ def in_log(stream_no: int, after: int, taken: list[bytes]) -> tuple[Any, ...]:
     return row(stream_no, 0, len(taken), first, *events, flags=Flag.BEGIN)
 
 
-@pytest.fixture(autouse=True)
-def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)
+pytestmark = pytest.mark.usefixtures("no_daemon_writes_it")
 
 
 @pytest.fixture

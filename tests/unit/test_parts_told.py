@@ -10,7 +10,7 @@ import pytest
 from damaged_directory import DamagedDirectory, begin, row, text
 from virtual_daemon import Home, living, recovered, run, text_of
 
-from walld.cli import main, survey
+from walld.cli import main
 from walld.cli.offline import find
 from walld.wal.layout import EPOCH_STREAMS_BITS, Flag
 
@@ -18,9 +18,7 @@ EARLIER, LATER = text(1, "a ", "b ", "c "), text(4, "d ", "e ")
 Told = tuple[bytes, list[tuple[int, int, str]]]
 
 
-@pytest.fixture(autouse=True)
-def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)
+pytestmark = pytest.mark.usefixtures("no_daemon_writes_it")
 
 
 def made_at(path: Path, *, later: bool = True) -> DamagedDirectory:

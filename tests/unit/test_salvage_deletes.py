@@ -14,7 +14,7 @@ from damaged_directory import AT_MS, GONE, LOG, UID, DamagedDirectory, row, snap
 from ledger_world import lines_of
 from walld_client.wire import messages as wire
 
-from walld.cli import main, survey
+from walld.cli import main
 from walld.disk.real import RealDisk, RealFile
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.store import LedgerStore
@@ -28,9 +28,7 @@ GOING, KEPT = "victim", "kept"
 DELETED = Unfinished(DELETE, UID, GOING, erase=True, log=LOG.hex(), until_no=7)
 
 
-@pytest.fixture(autouse=True)
-def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)
+pytestmark = pytest.mark.usefixtures("no_daemon_writes_it")
 
 
 @pytest.fixture

@@ -14,17 +14,14 @@ import pytest
 from damaged_directory import LOG, DamagedDirectory, begin, row, snapshot, text, two_replies
 from virtual_daemon import Home, living, recovered, run
 
-from walld.cli import main, survey
+from walld.cli import main
 from walld.cli.offline import find
 from walld.disk.lock_record import LockRecord, lock_record
 from walld.disk.real import RealDisk
 from walld.partials.gone import done_with
 from walld.wal.layout import Flag
 
-
-@pytest.fixture(autouse=True)
-def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)
+pytestmark = pytest.mark.usefixtures("no_daemon_writes_it")
 
 
 def no_log(made: DamagedDirectory) -> None:

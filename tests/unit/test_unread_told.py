@@ -15,7 +15,7 @@ from damaged_directory import DamagedDirectory, begin, ended, row, text
 from virtual_daemon import Home, Peer, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
-from walld.cli import main, survey
+from walld.cli import main
 from walld.cli.offline import find
 from walld.daemon import peers
 from walld.disk.real import RealDisk
@@ -24,9 +24,7 @@ from walld.wal.layout import Flag, segment_name
 Told = tuple[bytes, list[tuple[int, int, str]]]
 
 
-@pytest.fixture(autouse=True)
-def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)
+pytestmark = pytest.mark.usefixtures("no_daemon_writes_it")
 
 
 def made_at(path: Path) -> DamagedDirectory:
