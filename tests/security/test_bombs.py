@@ -8,16 +8,18 @@ took is printed and decides nothing.
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
 import pytest
-from daemon_process import environment
+from agents.process import Obedient
+from daemon_process import DaemonProcess, environment
 from strangers import resident_bytes
 from walld_client.wire import messages as wire
 from wire_peer import Daemon, Healthy, Peer, text_of
@@ -274,3 +276,54 @@ def test_who_claims_losses_and_sends_garbage_fills_no_log(tmp_path: Path) -> Non
     assert float(found[1]) >= 2**31 * claimed > 0, "all are counted"
     assert 0 < claimed <= limits.LOST_LINES_MAX * (seconds + 2)
     assert 0 < closed <= LINES_A_SECOND_MAX * (seconds + 2)
+
+
+TWO = """
+import os, socket, sys, time
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+
+hello = encode(wire.Hello(1, "agent", os.urandom(16)))
+one, two = (socket.socket(socket.AF_UNIX) for _ in "12")
+for each in (one, two):
+    each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+    each.connect(sys.argv[1])
+one.setblocking(False)
+begin = hello + encode(wire.Start(1, 0, "long", "s"))
+tokens = [encode(wire.Token(1, n, b"x" * 400)) for n in range(1, 4000)]
+said = one.send(begin + b"".join(tokens))
+two.send(hello + bytes.fromhex(sys.argv[2]))
+print((said - len(begin)) // len(tokens[0]), flush=True)
+time.sleep(float(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("ends", ["its peer exits", "the daemon is stopped"])
+def test_a_bomb_behind_a_hello_that_waits_for_an_earlier_connection(
+    make_daemon: Callable[..., DaemonProcess], make_agent: Callable[..., Obedient], ends: str
+) -> None:
+    """Whoever has read that takes it: the connection goes, and nobody else has lost a word."""
+    daemon = make_daemon("--flush-linger-ms", "2500").start()
+    agent = make_agent(daemon)
+    agent.do('r = client.reply("s", stream_id="good"); r.token("of another")')
+    daemon.freeze()
+    is_stopped = ends == "the daemon is stopped"
+    words = [sys.executable, "-c", TWO, daemon.socket_path, "7fffffff" + "7a" * 50]
+    with subprocess.Popen(
+        [*words, "60" if is_stopped else "0"], env=environment(), stdout=subprocess.PIPE
+    ) as hostile:
+        assert hostile.stdout is not None
+        whole = int(hostile.stdout.readline())
+        agent.kill()
+        if is_stopped:
+            assert daemon.process is not None
+            daemon.process.send_signal(signal.SIGTERM)
+            daemon.thaw()
+            assert daemon.ended() == 0
+            daemon.start()
+        else:
+            daemon.thaw()
+        assert daemon.orphan("good").text == "of another"
+        hostile.kill()
+    assert daemon.orphan("long").text.startswith("x" * 400 * (whole - 200))
+    assert "a frame is longer than is taken" in daemon.log_text()

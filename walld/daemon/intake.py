@@ -47,7 +47,7 @@ _TURNS_AT_ONCE = 16
 _REST_SHARE = 4
 """No rest is longer than this part of the bound: what came in it has the others to be written."""
 _LETTING_IN_TIMES = 800
-"""So often as many as one look at the door accepts: more than wait in any backlog."""
+"""So many looks at the door let in more than wait in any backlog."""
 
 
 class Intake:
@@ -203,10 +203,7 @@ class Intake:
         """The log is read: agents may come in."""
         self._engine.since = self._swept_at = loop.now()
         for newcomer in self._door.open():
-            try:
-                self._begin(newcomer, time.time_ns() // 1_000_000)
-            except ProtocolError as error:
-                self._connections.refuse(newcomer.peer, error)
+            self._let(self._begin, newcomer)
         self._swept()
 
     def _begin(self, newcomer: Newcomer, at_ms: int) -> None:
@@ -225,10 +222,9 @@ class Intake:
         older = dict.fromkeys((*self._engine.registry.producer(*key).connections, *waiting), 0)
         if len(older) >= (most := limits.CONNECTIONS_PER_PRODUCER_MAX):
             raise ProtocolError("too_many_peers", "no room for this producer", len(older), most)
-        for _ in range(_TURNS_AT_ONCE):
-            if self._are_read(older, at_ms):
-                self._take_in(newcomer, at_ms)
-                return
+        if any(self._are_read(older, at_ms) for _ in range(_TURNS_AT_ONCE)):
+            self._take_in(newcomer, at_ms)
+            return
         peer.watch(None)
         self._behind.append((newcomer, older))
 
@@ -260,13 +256,17 @@ class Intake:
         at_ms = time.time_ns() // 1_000_000
         behind, self._behind = self._behind, []
         for newcomer, older in behind:
-            if not self._are_read(older, at_ms):
+            if self._are_read(older, at_ms):
+                self._let(self._take_in, newcomer)
+            else:
                 self._behind.append((newcomer, older))
-                continue
-            try:
-                self._take_in(newcomer, at_ms)
-            except ProtocolError as error:
-                self._connections.refuse(newcomer.peer, error)
+
+    def _let(self, step: Callable[[Newcomer, int], None], newcomer: Newcomer) -> None:
+        """`step` of one whose turn it is: what it said is no error of whoever finds that out."""
+        try:
+            step(newcomer, time.time_ns() // 1_000_000)
+        except ProtocolError as error:
+            self._connections.refuse(newcomer.peer, error)
 
     def _take_in(self, newcomer: Newcomer, at_ms: int) -> None:
         peer, hello, rest = newcomer
@@ -332,7 +332,7 @@ class Intake:
         """Its earlier connections are read out: what it said behind its Hello is taken."""
         for entry in [one for one in self._behind if one[0].peer is peer]:
             self._behind.remove(entry)
-            self._take_in(entry[0], time.time_ns() // 1_000_000)
+            self._let(self._take_in, entry[0])
 
     # --- those who are gone ---------------------------------------------------------------------
 
