@@ -15,7 +15,8 @@ from walld_client.wire import messages as wire
 
 from walld.disk.lock_record import LockRecord, lock_record
 from walld.disk.real import RealDisk
-from walld.partials.store import PartialFacts, PartialStore
+from walld.partials.file import PartialFacts
+from walld.partials.store import PartialStore
 from walld.replies.merge import seqs_of
 from walld.wal.encode import BatchBuilder, settled_batches
 from walld.wal.files import SegmentFiles

@@ -24,8 +24,9 @@ from walld.engine.peer import Connection, Process
 from walld.engine.sealed import Carry, Sealed
 from walld.engine.segments import Segment
 from walld.engine.stream import Stream
+from walld.partials.file import PartialFacts
 from walld.partials.gone import GONE_PATH
-from walld.partials.store import PartialFacts, Stray
+from walld.partials.store import Stray
 from walld.wal import records
 from walld.wal.layout import (
     ENTRY_BYTES,

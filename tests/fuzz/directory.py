@@ -23,8 +23,8 @@ from walld.cli import run as cli_run
 from walld.cli import survey
 from walld.disk.lock_record import LockRecord, lock_record
 from walld.errors import FormatError
+from walld.partials.file import PartialFacts, pack_partial
 from walld.partials.names import place_of
-from walld.partials.store import PartialFacts, pack_partial
 from walld.wal.layout import segment_name
 from walld.wal.records import Begin, decode_items
 

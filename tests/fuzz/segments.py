@@ -16,7 +16,7 @@ from zlib import crc32
 from wal_files import BytesFile
 
 from walld.errors import FormatError
-from walld.partials.store import pack_partial, unpack_partial
+from walld.partials.file import pack_partial, unpack_partial
 from walld.wal import scan
 from walld.wal.doubtful import doubtful_batch
 from walld.wal.layout import segment_seed

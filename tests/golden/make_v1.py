@@ -14,8 +14,8 @@ from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
 from walld.disk.real import RealDisk
+from walld.partials.file import Partial, PartialFacts, pack_partial
 from walld.partials.names import place_of
-from walld.partials.store import Partial, PartialFacts, pack_partial
 from walld.wal.encode import Batch, BatchBuilder, settled_batches
 from walld.wal.layout import (
     Flag,

@@ -12,7 +12,7 @@ from pathlib import Path
 import make_v1
 import pytest
 
-from walld.partials.store import pack_partial, unpack_partial
+from walld.partials.file import pack_partial, unpack_partial
 from walld.wal.records import Begin, Happened, Text, Thought, decode_body, decode_items
 
 V1 = make_v1.V1

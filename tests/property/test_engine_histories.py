@@ -31,6 +31,7 @@ from walld.engine.kept import KeptFacts
 from walld.engine.peer import Connection
 from walld.engine.sealed import Carry, Sealed
 from walld.engine.stream import Stream
+from walld.partials.names import Whose
 from walld.replies.merge import merge, token_sizes
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -294,8 +295,10 @@ class Machine(RuleBasedStateMachine):
         names = (1000, "s", stream.begin.stream_id)
         items = merge([stream.begin, *self.world.items(stream)])
         body = records.join_items([records.encode_item(item) for item in items])
+        begin = stream.begin
         facts = KeptFacts(
-            stream.no, stream.next_seq - 1, self.engine.sealing.written_no, stream.begin.at_ms
+            *(stream.no, stream.next_seq - 1, self.engine.sealing.written_no, begin.at_ms),
+            whose=Whose(begin.producer, begin.number, stream.session_id),
         )
         self.engine.keep(stream, names[1], names[2], facts)
         self.bodies[names] = body

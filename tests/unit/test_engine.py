@@ -11,6 +11,7 @@ from walld import limits
 from walld.engine.kept import KeptFacts
 from walld.engine.peer import Connection
 from walld.engine.stream import Place, Stream
+from walld.partials.names import Whose
 from walld.wal import records
 from walld.wal.layout import Flag
 
@@ -27,8 +28,10 @@ def agent(world: World) -> Connection:
 
 def kept(world: World, stream: Stream) -> None:
     """What the keeper does with an orphan that is all written."""
+    begin = stream.begin
     facts = KeptFacts(
-        stream.no, stream.next_seq - 1, world.engine.sealing.written_no, stream.begin.at_ms
+        *(stream.no, stream.next_seq - 1, world.engine.sealing.written_no, begin.at_ms),
+        whose=Whose(begin.producer, begin.number, stream.session_id),
     )
     world.engine.keep(stream, stream.session_id, stream.begin.stream_id, facts)
 

@@ -22,7 +22,8 @@ from walld.daemon.mend import mend
 from walld.daemon.owning import own
 from walld.disk.lock_record import LockRecord, lock_record, parse_lock
 from walld.disk.real import RealDisk, RealFile
-from walld.partials.store import PartialFacts, PartialStore
+from walld.partials.file import PartialFacts
+from walld.partials.store import PartialStore
 from walld.wal.encode import settled_batches
 from walld.wal.layout import EPOCH_STREAMS_BITS, Flag, Settled
 from walld.wal.log_scan import LogScan

@@ -24,7 +24,8 @@ from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
 from walld.engine.kept import Kept, KeptFacts
-from walld.partials.store import PartialFacts, PartialStore
+from walld.partials.file import PartialFacts
+from walld.partials.store import PartialStore
 from walld.wal.encode import settled_batches
 from walld.wal.facts import SegmentFacts
 from walld.wal.files import SegmentFiles

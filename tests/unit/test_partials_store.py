@@ -21,17 +21,15 @@ from walld.disk.medium import PROFILES, Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
 from walld.errors import FormatError, Misplaced
-from walld.partials.names import place_of
-from walld.partials.store import (
+from walld.partials.file import (
     PARTIAL_HEADER_BYTES,
-    PARTIALS_DIR,
     Partial,
     PartialFacts,
-    PartialStore,
-    Stray,
     pack_partial,
     unpack_partial,
 )
+from walld.partials.names import place_of
+from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
 from walld.wal.records import Happened, Item, encode_item, join_items
 
 FACTS = PartialFacts(bytes(range(16)), 7, 1_700_000_000_123, 1_700_000_009_456, 0, 41, "agent_lost")

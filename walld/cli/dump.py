@@ -24,7 +24,8 @@ from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.line import line_seq
-from walld.partials.store import PARTIALS_DIR, PartialStore, read_partial
+from walld.partials.file import read_partial
+from walld.partials.store import PARTIALS_DIR, PartialStore
 from walld.wal.layout import WAL_DIR, Flag, parse_segment_name, segment_name
 from walld.wal.log_scan import list_segments
 from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, check_body, decode_items

@@ -23,8 +23,8 @@ from walld.cli import survey
 from walld.daemon.damage import kept_aside, tails_lost
 from walld.disk.base import Disk, File
 from walld.errors import FormatError
+from walld.partials.file import Partial, PartialFacts, read_partial
 from walld.partials.names import own_names, place_of
-from walld.partials.store import Partial, PartialFacts, read_partial
 from walld.replies.parts import counted_from
 from walld.wal import ranges
 from walld.wal.doubtful import doubtful_batch

@@ -38,7 +38,8 @@ from walld.disk.base import Disk
 from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
-from walld.partials.store import PARTIALS_DIR, Partial, PartialFacts, PartialStore, Stray
+from walld.partials.file import Partial, PartialFacts
+from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
 from walld.replies.fold import fold, worst_word
 from walld.replies.parts import counted_from, ended_later, epoch_of, in_parts
 from walld.wal import ranges

@@ -37,8 +37,9 @@ from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
 from walld.errors import ConfigError, FormatError, WalldError
 from walld.escape import escaped_line
+from walld.partials.file import PartialFacts
 from walld.partials.names import fitting, name_aside
-from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
+from walld.partials.store import PARTIALS_DIR, PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.wal import ranges
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR

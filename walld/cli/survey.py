@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from walld.disk.base import Disk, Entry
-    from walld.partials.store import PartialFacts
+    from walld.partials.file import PartialFacts
     from walld.wal.losses import Coverage
     from walld.wal.ranges import Range
     from walld.wal.scan import ScannedBatch

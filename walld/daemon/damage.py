@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from walld.disk.base import Disk
-    from walld.partials.store import PartialFacts
+    from walld.partials.file import PartialFacts
     from walld.wal.doubtful import Claim
     from walld.wal.facts import SegmentFacts
     from walld.wal.ranges import Range

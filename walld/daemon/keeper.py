@@ -23,7 +23,9 @@ from walld.daemon import loop
 from walld.engine.kept import KeptFacts
 from walld.engine.stream import OFFSET_BITS
 from walld.errors import FormatError, Misplaced, Refusal
-from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore
+from walld.partials.file import PartialFacts
+from walld.partials.names import Whose, check_names
+from walld.partials.store import PARTIALS_DIR, PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.wal import records
 
@@ -60,6 +62,8 @@ class Keeper:
         self._retention = retention_seconds
         self._in_vain: dict[int, tuple[Stream, tuple[int, str, str]]] = {}
         """By stream number: partials whose making failed, and where they may lie all the same."""
+        self._left: dict[tuple[int, str, str], int] = {}
+        """Of replies that moved, by names: where an earlier file may lie still; their number."""
 
     # --- made -----------------------------------------------------------------------------------
 
@@ -79,7 +83,9 @@ class Keeper:
         log_uuid, reason = self._engine.log_uuid, stream.lost_reason
         made_at_ms = time.time_ns() // 1_000_000
         was = tuple(stream.where)
+        names = begin.uid, path_name(session_id), path_name(begin.stream_id)
         old = self._engine.kept.by_no.get(stream.no)
+        self._left.pop(names, None)
 
         def job() -> tuple[int, int]:
             items = merge([begin, *read()])
@@ -89,45 +95,51 @@ class Keeper:
             for bad in damaged:
                 _log.error("%s; kept without it, as a gap", bad.why)
             word = "corrupt" if damaged or was_damaged else gap_word
+            check_names(_path(names), items, is_hurt=word == "corrupt")
             facts = PartialFacts(
                 log_uuid, stream.no, begin.at_ms, made_at_ms, 0, last_seq, reason, word
             )
             self._store.write(begin.uid, session_id, begin.stream_id, facts, body)
             return held_seq, last_seq
 
-        session, name = path_name(session_id), path_name(begin.stream_id)
         try:
             held_seq, last_seq = await self._thread.run(job)
             await self._reader.toll.count()
         except OSError:
             # The file may lie under its name, only that is not durable: tried again; but where the
             # reply is resolved before that it must go too, or a later start would find it.
-            if old is None:
-                self._in_vain[stream.no] = stream, (begin.uid, session, name)
+            if old != names:
+                self._in_vain[stream.no] = stream, names
             raise
         except FormatError as error:
             _log.error("stream %d cannot be kept as a partial yet: %s", stream.no, error)
             self._engine.orphans.pop(stream.no, None)  # resolved meanwhile, or its owner is back
             return
-        if old is not None and old[1] != session:
-            await self._thread.run(lambda: self._store.remove_named(*old))
-            self._engine.kept.remove(*old)
         moved_on = stream.has_waiting or stream.carrying or tuple(stream.where) != was
         moved_on = moved_on or self._is_on_its_way(stream)
-        if stream.gone or stream.lost_reason is None or moved_on:
+        goes_on = stream.lost_reason is None or moved_on
+        if stream.gone or (old is None and goes_on):
             # Resolved, or its owner is back, while the file was made: it must not outlive this.
             # Also where it is tried again: nobody knows of the file until then.
-            if stream.gone or old is None:
-                self._in_vain[stream.no] = stream, (begin.uid, session, name)
-                await self._remove(begin.uid, session, name)
-                del self._in_vain[stream.no]
+            self._in_vain[stream.no] = stream, names
+            await self._remove(*names)
+            del self._in_vain[stream.no]
             return
         self._in_vain.pop(stream.no, None)
-        word = "corrupt" if damaged or was_damaged else gap_word
-        facts = stream.no, last_seq, wal_until, begin.at_ms, has_ended
-        feared = last_seq - max(held_seq, min(stream.anew_seq, last_seq))
-        known = KeptFacts(*facts, feared=feared, gap_word=word)
-        self._engine.keep(stream, session, name, known)
+        facts = KeptFacts(
+            *(stream.no, last_seq, wal_until, begin.at_ms, has_ended),
+            feared=last_seq - max(held_seq, min(stream.anew_seq, last_seq)),
+            gap_word="corrupt" if damaged or was_damaged else gap_word,
+            whose=Whose(begin.producer, begin.number, session_id),
+        )
+        if not goes_on:
+            self._engine.keep(stream, *names[1:], facts)
+        elif old != names:
+            self._engine.kept.add(*names, facts)
+        if old is not None and old != names:
+            self._engine.kept.remove(*old)
+            self._left[old] = stream.no
+            await self._remove_left()
 
     def _may_be_kept(self, stream: Stream) -> bool:
         """An orphan that is written as a whole, and is where it is to stay."""
@@ -148,6 +160,8 @@ class Keeper:
         session, name = path_name(stream.session_id), path_name(stream.begin.stream_id)
         names = stream.begin.uid, session, name
         others = [held for no, (_, held) in self._in_vain.items() if no != stream.no]
+        if names in self._left:
+            return self._left[names] == stream.no
         if names in self._engine.unwanted or names in others:
             return False
         kept = self._engine.kept
@@ -157,8 +171,10 @@ class Keeper:
         is_listed = names[1:] in kept.places(names[0], stream.begin.stream_id)
         try:
             found = await self._thread.run(partial(self._store.read_facts, *names))
+            if stream.is_anew and names in kept.unread and _is_begun_by(stream, found.whose):
+                return False  # its own beginning, which a start puts together with what is here
             if (found.log_uuid, found.stream_no) != (self._engine.log_uuid, stream.no):
-                raise FormatError("/".join((PARTIALS_DIR, *map(str, names))) + ": of another reply")
+                raise FormatError(_path(names) + ": of another reply")
         except FileNotFoundError:
             if not is_listed:
                 return not stream.gone and stream.lost_reason is not None
@@ -170,12 +186,13 @@ class Keeper:
             facts = KeptFacts(
                 *(found.stream_no, found.last_seq, until, found.begun_at_ms),
                 gap_word=found.gap_word,
+                whose=found.whose,
             )
             kept.add(*names, facts)
         return False  # the next round keeps it: it may have changed meanwhile
 
     async def _move_aside(self, names: tuple[int, str, str], why: str) -> None:
-        path = "/".join((PARTIALS_DIR, *map(str, names)))
+        path = _path(names)
         kept = await self._thread.run(partial(self._store.quarantine, path, why))
         _log.error("%s; moved to %s", why, kept)
         self._engine.kept.remove(*names)
@@ -193,7 +210,7 @@ class Keeper:
         known = self._engine.kept.facts(uid, session, name)
         if known is None:
             read = await self._thread.run(lambda: self._store.read_facts(uid, session, name))
-            known = KeptFacts(read.stream_no, read.last_seq, 0, read.begun_at_ms)
+            known = KeptFacts(read.stream_no, read.last_seq, 0, read.begun_at_ms, whose=read.whose)
         return known
 
     # --- removed --------------------------------------------------------------------------------
@@ -228,7 +245,8 @@ class Keeper:
                 self._engine.rules.end_unseen(facts.stream_no, begin)
             self._engine.bury(facts, now)
         if begin is not None:
-            self._engine.removed.add(begin, begin.session_id, facts.last_seq, facts.has_ended)
+            session_id = begin.session_id if facts.whose is None else facts.whose.session_id
+            self._engine.removed.add(begin, session_id, facts.last_seq, facts.has_ended)
         if not is_known:  # of another log maybe: in this one its number is somebody else's
             await self._remove(*names)
             return
@@ -272,7 +290,7 @@ class Keeper:
         One that cannot be removed holds up no other, and no segment: it is written down as done
         with (K7). Raised is what came last.
         """
-        failed: OSError | None = None
+        failed = await self._remove_left()
         for no, (stream, names) in list(self._in_vain.items()):
             try:
                 if stream.gone and no not in self._engine.kept.by_no:
@@ -294,6 +312,24 @@ class Keeper:
                 self._engine.kept.unremoved.add(no)
         if failed is not None:
             raise failed
+
+    async def _remove_left(self) -> OSError | None:
+        """What moved replies have left under their earlier names, where a later file has more.
+
+        Of one that is done with meanwhile that is as any other that is: no start is to find it.
+        """
+        failed: OSError | None = None
+        for names, no in list(self._left.items()):
+            try:
+                if no in self._engine.registry.by_no or no in self._engine.kept.by_no:
+                    await self._thread.run(partial(self._store.remove_named, *names))
+                else:
+                    self._engine.unwanted[names] = no
+            except OSError as error:
+                failed = error
+            else:
+                self._left.pop(names, None)
+        return failed
 
     async def set_aside_damaged(self) -> None:
         """Partials that a reader found damaged go to quarantine at once, as at a start.
@@ -317,7 +353,7 @@ class Keeper:
         except FileNotFoundError:
             return None
         except FormatError:
-            return self._store.quarantine("/".join((PARTIALS_DIR, *map(str, names))), why)
+            return self._store.quarantine(_path(names), why)
         return None
 
     async def expire(self) -> None:
@@ -346,3 +382,12 @@ class Keeper:
     async def _remove(self, uid: int, session: str, name: str) -> None:
         await self._thread.run(lambda: self._store.remove_named(uid, session, name))
         self._engine.kept.remove(uid, session, name)
+
+
+def _path(names: tuple[int, str, str]) -> str:
+    return "/".join((PARTIALS_DIR, *map(str, names)))
+
+
+def _is_begun_by(stream: Stream, whose: Whose | None) -> bool:
+    begin = stream.begin
+    return whose is not None and (whose.producer, whose.number) == (begin.producer, begin.number)

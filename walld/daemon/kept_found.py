@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from walld.errors import FormatError
-from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
+from walld.partials.file import PartialFacts
+from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
 from walld.replies.merge import seqs_of
 
 if TYPE_CHECKING:

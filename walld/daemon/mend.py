@@ -19,8 +19,9 @@ from walld.daemon.telling import Bodies, Found, FoundSegment, quarantine, told
 from walld.disk.lock_record import EPOCH_MAX, LockRecord
 from walld.errors import FormatError
 from walld.ledger.names import SESSIONS_DIR
+from walld.partials.file import PartialFacts
 from walld.partials.gone import GONE_PATH, done_with
-from walld.partials.store import PARTIALS_DIR, PartialFacts, PartialStore, Stray
+from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
 from walld.wal import ranges
 from walld.wal.files import SegmentFiles, has_copies
 from walld.wal.index import LogIndex

@@ -24,7 +24,8 @@ from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
 from walld.errors import FormatError
-from walld.partials.store import PartialFacts, PartialStore
+from walld.partials.file import PartialFacts
+from walld.partials.store import PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.replies.parts import counted_from, ended_later, epoch_of, in_parts
 from walld.wal import ranges, records

@@ -74,6 +74,8 @@ def restore(
             first_no = min(stream.where, default=0) >> OFFSET_BITS
             stream.is_behind_torn = first_no > verdict.torn_no
             stream.feared_seq = max(mended.feared.get(no, -1), known.last_seq if known else -1)
+            if stream.moved_to is None and known is not None and known.whose is not None:
+                engine.registry.move(stream, known.whose.session_id)  # no Move in the log
     _live_bytes(engine, mended)
 
 
@@ -104,13 +106,19 @@ def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str
         if facts.log_uuid == engine.log_uuid:
             no, last_seq, word = facts.stream_no, facts.last_seq, facts.gap_word
             feared = last_seq - mended.held.get(names, last_seq)
-            known = KeptFacts(no, last_seq, until, facts.begun_at_ms, feared=feared, gap_word=word)
+            known = KeptFacts(
+                *(no, last_seq, until, facts.begun_at_ms),
+                feared=feared,
+                gap_word=word,
+                whose=facts.whose,
+            )
             by_no[no] = names, known
         engine.kept.add(*names, known)
     named = {(uid, name) for uid, _, name in mended.partials}
     for uid, session, name in mended.unread:
         if (uid, name) not in named:  # whoever asks for it is told why not
             engine.kept.add(uid, session, name, None)
+            engine.kept.unread.add((uid, session, name))
     return by_no
 
 

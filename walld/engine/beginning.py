@@ -34,8 +34,12 @@ def id_length(value: str | None) -> int:
     return 0 if value is None else len(value.encode("utf-8", "surrogatepass"))
 
 
-def start_problem(engine: Engine, connection: Connection, event: wire.Start) -> Problem | None:
-    """What keeps a stream from beginning. The number is in its range."""
+def start_problem(
+    engine: Engine, connection: Connection, event: wire.Start, *, is_anew: bool = False
+) -> Problem | None:
+    """What keeps a stream from beginning. The number is in its range. is_anew: its producer says
+    that it has begun already.
+    """
     problem = _shape_problem(event)
     if problem is not None:
         return problem
@@ -52,6 +56,8 @@ def start_problem(engine: Engine, connection: Connection, event: wire.Start) -> 
         code = "stream_owned" if other.lost_reason is None else "stream_exists"
         limit = "one producer" if code == "stream_owned" else "resolve the earlier one first"
         return code, "a stream_id in use", limit
+    if is_anew and engine.kept.may_be_own(connection.uid, event.stream_id):
+        return None
     if engine.kept.where(connection.uid, event.stream_id) is not None:
         return "stream_exists", "a stream_id in use", "resolve the earlier one first"
     return None

@@ -24,7 +24,8 @@ from walld.engine.kept import Kept, KeptFacts
 from walld.engine.ledgers import Ledgers
 from walld.engine.registry import Registry
 from walld.engine.removed import Removed
-from walld.engine.rules import Rules, begin_of, buried_unwritten
+from walld.engine.returning import Returning
+from walld.engine.rules import Rules, buried_unwritten
 from walld.engine.sealed import Carry, Sealed, Tombstone
 from walld.engine.sealing import Sealing
 from walld.engine.segments import Segments
@@ -57,6 +58,7 @@ class Engine:
         self.settling = Settling(self)
         self.attested = Attested(self.counters)
         self.removed = Removed(self)
+        self.returning = Returning(self)
         self.log_uuid = bytes(16)
         self.epoch = 0
         self.disk_full = False
@@ -90,67 +92,6 @@ class Engine:
         """A stream has more to write. since: it came then, None for the sweep that is at work."""
         self.sealing.queued(stream, grown)
         self.commit.offered(self.since if since is None else since)
-
-    def resume(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
-        """A returning client says what it still holds of a stream."""
-        producer = connection.producer
-        assert producer is not None
-        start = resume.start
-        producer.said_max = max(producer.said_max, start.stream)
-        stream = producer.streams.get(start.stream)
-        if stream is not None and stream.begin.stream_id == start.stream_id:
-            stream.connection = connection
-            stream.attested(resume.synced)
-            self.registry.own(stream, connection.process)
-            self.orphans.pop(stream.no, None)
-            for first_seq, last_seq in self.damaged_seqs.pop(stream.no, ()):
-                last_seq = min(last_seq, stream.next_seq - 1, resume.synced)
-                self.attested.count(connection.uid, start.stream_id, first_seq, last_seq)
-            self.attested.count(connection.uid, start.stream_id, stream.next_seq, resume.synced)
-            connection.dirty.add(stream)
-            return
-        # Released is done with, but for a turn's reply held whole, nothing of it known synced: have
-        # its messages reached their session? It is taken once more; they are added once.
-        is_whole = start.turn_id is not None and max(resume.held_from, resume.synced + 1) <= 0
-        is_done = not is_whole or self.registry.is_leaving(producer, start.stream)
-        if (resume.released and is_done) or resume.next_seq <= 0:
-            producer.number_max = max(producer.number_max, start.stream)
-            if resume.released and start.turn_id is None:
-                self.rules.end_unseen(0, begin_of(connection, start, start.at_ms or at_ms))
-            self.when("synced", partial(self._done_with, connection, resume), self.since)
-        else:
-            # What the client was told is synced is lost, and said so. It begins at once, whatever
-            # its number: one that waited would be done with once a higher one began.
-            kept = self.kept.facts_of(connection.uid, start.stream_id)
-            if kept is not None and (connection.uid, start.stream_id) not in self.registry.by_key:
-                self.attested.count(
-                    connection.uid, start.stream_id, kept.held_seq + 1, resume.synced
-                )
-                self.rules.revive(connection, start, kept).attested(resume.synced)
-            elif self.removed.go_on(connection, start.stream, at_ms):
-                begun = producer.streams.get(start.stream)
-                if begun is not None:
-                    begun.may_release |= resume.synced >= begun.next_seq
-            else:
-                if not resume.released:
-                    self.attested.count(connection.uid, start.stream_id, 0, resume.synced)
-                self.rules.resume(connection, start, at_ms)
-                begun = producer.streams.get(start.stream)
-                if begun is not None:
-                    begun.is_anew = self.is_unread
-                    if not resume.released:
-                        begun.attested(resume.synced)
-
-    def _done_with(self, connection: Connection, resume: wire.Resume) -> None:
-        """A stream that is not here any more is acknowledged whole.
-
-        Once all is synced, and not before: its release may have come a moment ago on an earlier
-        connection, and a client that is told of it forgets it.
-        """
-        done = resume.next_seq - 1
-        moved = [(resume.start.stream, done, done)]
-        ack = wire.Ack(self.log_uuid, self.sealing.written_no, self.sealing.synced_no, moved)
-        connection.post(encode(ack))
 
     def produces(self, connection: Connection, stream: Stream) -> None:
         """An event came on a live connection: whoever is behind it owns the stream."""

@@ -216,7 +216,7 @@ class Feed:
 
     def _other(self, connection: Connection, message: wire.FromAgent, at_ms: int) -> None:
         if isinstance(message, wire.Resume):
-            self._engine.rules.take_up(connection, message, at_ms)
+            self._engine.returning.take_up(connection, message, at_ms)
         elif isinstance(message, wire.Drain):
             self._engine.drain(connection, message)
         elif isinstance(message, wire.Hello):

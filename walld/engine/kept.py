@@ -15,7 +15,11 @@ from walld_client.paths import path_name
 from walld.replies.fold import worst_word
 
 if TYPE_CHECKING:
+    from walld_client.wire import messages as wire
+
+    from walld.engine.peer import Connection
     from walld.engine.stream import Stream
+    from walld.partials.names import Whose
 
 __all__ = ["Kept", "KeptFacts"]
 
@@ -26,7 +30,8 @@ class KeptFacts(NamedTuple):
     wal_until: last batch with a record of it. begun_at_ms: of its Begin. has_ended: it holds a
     terminal event; None where only the file's header was read. feared: how many seqs up to last_seq
     the reply is feared to have had, and the partial has not: its owner may still have them.
-    gap_word: what its missing seqs are put down to.
+    gap_word: what its missing seqs are put down to. whose: who may go on with it; None where the
+    file does not tell.
     """
 
     stream_no: int
@@ -36,6 +41,7 @@ class KeptFacts(NamedTuple):
     has_ended: bool | None = None
     feared: int = 0
     gap_word: str = "dropped"
+    whose: Whose | None = None
 
     @property
     def held_seq(self) -> int:
@@ -51,6 +57,8 @@ class Kept:
         self._streams: dict[tuple[int, str], list[str]] = {}
         """Session names by stream name: more than one where a start could not read one of them."""
         self.by_no: dict[int, tuple[int, str, str]] = {}
+        self.unread: set[tuple[int, str, str]] = set()
+        """Those that a start could not read: whose they are is not known."""
         self.are_removed = False
         """All there were, by somebody else: those here came later."""
         self.unremoved: set[int] = set()
@@ -82,16 +90,19 @@ class Kept:
             del self._streams[uid, stream]
         names = self._sessions[uid, session]
         facts = names.pop(stream)
-        if facts is not None:
-            self.by_no.pop(facts.stream_no, None)
+        # A reply that moved has a later one, under other names.
+        if facts is not None and self.by_no.get(facts.stream_no) == (uid, session, stream):
+            del self.by_no[facts.stream_no]
         if not names:
             del self._sessions[uid, session]
+        self.unread.discard((uid, session, stream))
 
     def lose(self) -> None:
         """Somebody has removed the directory: what stood there is not known any more."""
         self._sessions.clear()
         self._streams.clear()
         self.by_no.clear()
+        self.unread.clear()
         self.are_removed = True
 
     def of_session(self, uid: int, session_id: str) -> list[str]:
@@ -133,6 +144,22 @@ class Kept:
         """What is known of a stream's partial; None where there is none of this log, or several."""
         places = self.places(uid, stream_id)
         return self.facts(uid, *places[0]) if len(places) == 1 else None
+
+    def own(self, connection: Connection, start: wire.Start) -> KeptFacts | None:
+        """Of the reply that this producer has under that number, and no other's of its name."""
+        assert connection.producer is not None
+        facts = self.facts_of(connection.uid, start.stream_id)
+        if facts is None or facts.whose is None:
+            return None
+        whose = facts.whose.producer, facts.whose.number
+        return facts if whose == (connection.producer.id, start.stream) else None
+
+    def may_be_own(self, uid: int, stream_id: str) -> bool:
+        """Whether all there are of that name are unread: whoever says that it has begun one may be
+        right, and begins it anew (`rejoin.py`).
+        """
+        places = self.places(uid, stream_id)
+        return all((uid, *where) in self.unread for where in places)
 
     def gap_word_of(self, stream: Stream, found: str) -> str:
         """What missing seqs of a stream are put down to. found: what the start found of damage."""

@@ -22,7 +22,6 @@ from walld.engine.beginning import (
     SEQ_MAX,
     Problem,
     id_length,
-    resume_problem,
     start_problem,
 )
 from walld.engine.sealed import Tombstone
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from walld.engine.engine import Engine
-    from walld.engine.kept import KeptFacts
     from walld.engine.peer import Connection, Producer
 
 __all__ = ["KIND", "Rules", "begin_of", "buried_unwritten"]
@@ -266,40 +264,23 @@ class Rules:
             return
         self.resume(connection, event, at_ms)
 
-    def resume(self, connection: Connection, event: wire.Start, at_ms: int) -> None:
-        """A stream begins, unless something keeps it from that; its number may be any."""
-        problem = start_problem(self._engine, connection, event)
+    def resume(
+        self, connection: Connection, event: wire.Start, at_ms: int, *, is_anew: bool = False
+    ) -> None:
+        """A stream begins, unless something keeps it from that; its number may be any. is_anew: its
+        producer says that it had begun.
+        """
+        problem = start_problem(self._engine, connection, event, is_anew=is_anew)
         if problem is not None:
-            self._refuse_start(connection, event, problem)
+            self.refuse_start(connection, event, problem)
             return
         self.begin(connection, event, event.at_ms or at_ms)
 
-    def take_up(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
-        """A Resume: what it says is counted with as it stands, so it is looked at first."""
-        problem = resume_problem(connection, resume)
-        if problem is not None:
-            self._refuse_start(connection, resume.start, problem)
-        else:
-            self._engine.resume(connection, resume, at_ms)
-
-    def _refuse_start(self, connection: Connection, event: wire.Start, problem: Problem) -> None:
+    def refuse_start(self, connection: Connection, event: wire.Start, problem: Problem) -> None:
         """It does not begin. Its number is used up: what follows is not refused once more each."""
         assert connection.producer is not None
         _use_up(connection.producer, event.stream)
         self.refuse(connection, event, *problem)
-
-    def revive(self, connection: Connection, event: wire.Start, kept: KeptFacts) -> Stream:
-        """A producer taken for gone is back: its stream goes on behind its partial.
-
-        It keeps its number, so that the partial and the new records are one reply.
-        """
-        stream = self.begin(connection, event, kept.begun_at_ms, kept.stream_no)
-        stream.next_seq = kept.held_seq + 1
-        stream.written_seq = stream.synced_seq = kept.held_seq
-        stream.terminal = bool(kept.has_ended)
-        stream.may_release = kept.has_ended is None
-        connection.dirty.add(stream)
-        return stream
 
     def begin(
         self, connection: Connection, event: wire.Start, at_ms: int, no: int | None = None

@@ -118,9 +118,9 @@ class Stream:
         self.connection: Connection | None = None
         self.next_seq = 0
         self.passed_seq = -1
+        """Highest seq that came and was refused or dropped: who asks need not wait for it."""
         self.anew_seq = -1
         """Up to here somebody has let go of it, and its producer went on (`removed.py`)."""
-        """Highest seq that came and was refused or dropped: who asks need not wait for it."""
         self.fresh: list[bytes] = []
         self.fresh_kind: type | None = None
         """Tokens (or reasoning) of the read at hand, not folded yet: `feed.py` alone sees them."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walld_client.paths import path_name
 from walld_client.wire import messages as wire
@@ -21,18 +21,20 @@ from walld.errors import FormatError, Misplaced
 from walld.wal.records import Begin, Happened
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
 
     from walld.wal.records import Item
 
 __all__ = [
     "PLACE_BYTES",
+    "Whose",
     "check_names",
     "fitting",
     "misplaced",
     "name_aside",
     "own_names",
     "place_of",
+    "whose",
 ]
 
 PLACE_BYTES = 16
@@ -40,6 +42,30 @@ _NAME_BYTES_MAX: Final = 255 - len("..note.tmp")
 """Of a name in quarantine/: its note, and the temporary file of that, have to fit Linux too."""
 _COPY_BYTES: Final = len(".999999")
 _HASH_DIGITS: Final = 16
+
+
+class Whose(NamedTuple):
+    """Who may go on with a partial, and where: its producer, the number it has there, the session.
+
+    A stream id alone is no leave to: two processes may each have a reply of that name.
+    """
+
+    producer: bytes
+    number: int
+    session_id: str
+
+
+def whose(items: Sequence[Item], session_name: str) -> Whose | None:
+    """Of a partial that stands under that name; items: all of it, or its Begin alone. None where
+    they do not tell: there is no Begin, or it was moved to a session of which only a hash is there.
+    """
+    begin = items[0] if items else None
+    if not isinstance(begin, Begin):
+        return None
+    for session_id in (_session_of(begin, items), session_name):  # a plain id is its own name
+        if path_name(session_id) == session_name:
+            return Whose(begin.producer, begin.number, session_id)
+    return None
 
 
 def place_of(session_name: str, stream_name: str) -> bytes:
@@ -91,11 +117,15 @@ def own_names(items: list[Item]) -> tuple[int, str, str] | None:
     begin = items[0] if items else None
     if not isinstance(begin, Begin):
         return None
+    return begin.uid, path_name(_session_of(begin, items)), path_name(begin.stream_id)
+
+
+def _session_of(begin: Begin, items: Sequence[Item]) -> str:
     session_id = begin.session_id
     for item in items:
         if isinstance(item, Happened) and isinstance(item.event, wire.Move):
             session_id = item.event.session_id
-    return begin.uid, path_name(session_id), path_name(begin.stream_id)
+    return session_id
 
 
 def misplaced(path: str, names: tuple[int, str, str] | None) -> Misplaced:

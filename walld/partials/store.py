@@ -1,8 +1,8 @@
 """Partials on disk: one file for each reply that nobody released.
 
-Owns: the file format (FORMAT.md, "Partial"), the tree partials/<uid>/<session>/<stream>, and that a
-partial is whole or not there. Refuses: what the items mean (`replies/`), when a partial is made and
-when it may go (`engine/`), threads: one at a time.
+Owns: the tree partials/<uid>/<session>/<stream>, and that a partial is whole or not there. Refuses:
+its bytes (`file.py`), what the items mean (`replies/`), when a partial is made and when it may go
+(`engine/`), threads: one at a time.
 
 Invariants
 - T1 When `write` has returned, the file and every directory above it survive power loss; before, a
@@ -15,89 +15,31 @@ Invariants
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 from walld_client.paths import path_name
 
-from walld.errors import FormatError
-from walld.partials.names import (
-    PLACE_BYTES,
-    check_names,
-    misplaced,
-    name_aside,
-    own_names,
-    place_of,
+from walld.partials.file import (
+    Partial,
+    PartialFacts,
+    check_place,
+    pack_partial,
+    read_facts,
+    read_partial,
 )
+from walld.partials.names import check_names, name_aside, place_of
 from walld.wal.layout import QUARANTINE_DIR
 from walld.wal.records import decode_items
 
 if TYPE_CHECKING:
-    from walld.disk.base import Disk, File
+    from walld.disk.base import Disk
     from walld.wal.records import Item
 
-__all__ = [
-    "GAP_WORDS",
-    "LOST_REASON_BYTES_MAX",
-    "PARTIALS_DIR",
-    "PARTIAL_HEADER_BYTES",
-    "PARTIAL_MAGIC",
-    "PARTIAL_VERSION",
-    "Partial",
-    "PartialFacts",
-    "PartialStore",
-    "Stray",
-    "pack_partial",
-    "read_partial",
-    "unpack_partial",
-]
+__all__ = ["PARTIALS_DIR", "PartialStore", "Stray"]
 
 PARTIALS_DIR = "partials"
-PARTIAL_MAGIC = b"walldprt"
-PARTIAL_VERSION = 1
-PARTIAL_HEADER_BYTES = 128
-LOST_REASON_BYTES_MAX = 24
-GAP_WORDS = ("dropped", "torn", "corrupt", "unknown")
-
 _KINDS = {"file": "a file", "dir": "a directory", "other": "a link or a special file"}
 """Entries, for people."""
-
-_header = struct.Struct("<8sHHI16sQQQQII24s16sQI")  # + u32 header CRC
-_crc = struct.Struct("<I")
-
-assert _header.size + _crc.size == PARTIAL_HEADER_BYTES
-
-
-class PartialFacts(NamedTuple):
-    """What is known of a partial without its body.
-
-    stream_no: its number in the log `log_uuid`. begun_at_ms: of its Begin, from which its items
-    count, also those that are written when its owner comes back. made_at_ms: wall clock.
-    lost_reason: why its owner is gone, None while that is not known; printable ASCII. gap_word:
-    what missing seqs are put down to, one of GAP_WORDS.
-    """
-
-    log_uuid: bytes
-    stream_no: int
-    begun_at_ms: int
-    made_at_ms: int
-    first_seq: int
-    last_seq: int
-    lost_reason: str | None
-    gap_word: str = "dropped"
-
-
-class Partial(NamedTuple):
-    """A partial as read back. `body` is one record body: Begin first, then the merged items.
-
-    place: which names it was made for (`names.py`).
-    """
-
-    uid: int
-    facts: PartialFacts
-    body: bytes
-    place: bytes
 
 
 class Stray(NamedTuple):
@@ -106,57 +48,6 @@ class Stray(NamedTuple):
     path: str
     why: str
     may_pass: bool
-
-
-class _Header(NamedTuple):
-    """The fixed part of a file."""
-
-    uid: int
-    facts: PartialFacts
-    place: bytes
-    body_bytes: int
-    body_crc: int
-
-
-def pack_partial(uid: int, facts: PartialFacts, body: bytes, place: bytes) -> bytes:
-    """The bytes of a partial file. place: `names.place_of` its names."""
-    reason = (facts.lost_reason or "").encode("ascii")
-    assert len(reason) <= LOST_REASON_BYTES_MAX, (facts.lost_reason, LOST_REASON_BYTES_MAX)
-    assert len(facts.log_uuid) == 16, facts.log_uuid
-    assert len(place) == PLACE_BYTES, place
-    fixed = _header.pack(
-        PARTIAL_MAGIC,
-        PARTIAL_VERSION,
-        GAP_WORDS.index(facts.gap_word),
-        PARTIAL_HEADER_BYTES,
-        facts.log_uuid,
-        uid,
-        facts.stream_no,
-        facts.begun_at_ms,
-        facts.made_at_ms,
-        facts.first_seq,
-        facts.last_seq,
-        reason,
-        place,
-        len(body),
-        crc32(body),
-    )
-    return fixed + _crc.pack(crc32(fixed)) + body
-
-
-def unpack_partial(data: bytes, path: str) -> Partial:
-    """A whole file's bytes, verified. FormatError names `path`, the offset and both numbers."""
-    header = _unpack_header(data, len(data), path)
-    body = data[PARTIAL_HEADER_BYTES:]
-    if crc32(body) != header.body_crc:
-        raise _damaged(path, PARTIAL_HEADER_BYTES, "body CRC", crc32(body), header.body_crc)
-    return Partial(header.uid, header.facts, body, header.place)
-
-
-def read_partial(file: File, path: str) -> Partial:
-    """Whosever it is. Its header says how long it is: a disk can make a file a TiB."""
-    _read_header(file, path)
-    return unpack_partial(file.read_at(file.size(), 0), path)
 
 
 class PartialStore:
@@ -189,9 +80,7 @@ class PartialStore:
             partial = read_partial(file, path)
         finally:
             file.close()
-        _check_uid(path, partial.uid, uid)
-        if partial.place != place_of(session_name, stream_name):
-            raise misplaced(path, _own_names(partial.body))
+        check_place(path, partial.uid, partial.place, partial.body)
         return partial
 
     def read_reply(
@@ -208,17 +97,13 @@ class PartialStore:
         return partial, items
 
     def read_facts(self, uid: int, session_name: str, stream_name: str) -> PartialFacts:
-        """What the header says; the body is neither read nor checked. Raises as `read` does."""
+        """What is known of it without its body. Raises as `read` does."""
         path = _path(uid, session_name, stream_name)
         file = self._disk.open(path)
         try:
-            header = _read_header(file, path)
-            _check_uid(path, header.uid, uid)
-            if header.place != place_of(session_name, stream_name):
-                raise misplaced(path, _own_names(file.read_at(file.size(), PARTIAL_HEADER_BYTES)))
+            return read_facts(file, path)
         finally:
             file.close()
-        return header.facts
 
     def remove_named(self, uid: int, session_name: str, stream_name: str) -> bool:
         """Remove a partial, durably; False where there was none. Empty directories go too (T2)."""
@@ -348,51 +233,3 @@ def _note(unsynced: list[Stray] | None, path: str, error: OSError) -> None:
 
 def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
-
-
-def _read_header(file: File, path: str) -> _Header:
-    return _unpack_header(file.read_at(PARTIAL_HEADER_BYTES, 0), file.size(), path)
-
-
-def _unpack_header(data: bytes, size: int, path: str) -> _Header:
-    """The header at the start of `data`, of a file of `size` bytes."""
-    if len(data) < PARTIAL_HEADER_BYTES:
-        raise _damaged(path, 0, "length", len(data), PARTIAL_HEADER_BYTES)
-    at = _header.size
-    fixed, expected = bytes(data[:at]), _crc.unpack_from(data, at)[0]
-    magic, version, gaps, header_bytes, *fields = _header.unpack(fixed)
-    *fields, reason, place, body_bytes, body_crc = fields
-    if magic == PARTIAL_MAGIC and version != PARTIAL_VERSION:
-        raise _damaged(path, 8, "version", version, PARTIAL_VERSION)
-    if crc32(fixed) != expected:
-        raise _damaged(path, at, "header CRC", crc32(fixed), expected)
-    if magic != PARTIAL_MAGIC or header_bytes != PARTIAL_HEADER_BYTES:
-        raise _damaged(path, 0, "header of bytes", header_bytes, PARTIAL_HEADER_BYTES)
-    if PARTIAL_HEADER_BYTES + body_bytes != size:
-        raise _damaged(path, at - 12, "length", size, PARTIAL_HEADER_BYTES + body_bytes)
-    log_uuid, uid, stream_no, begun_at_ms, made_at_ms, first_seq, last_seq = fields
-    lost_reason = reason.rstrip(b"\0").decode("ascii", "backslashreplace") or None
-    gap_word = GAP_WORDS[min(gaps, len(GAP_WORDS) - 1)]
-    numbers = stream_no, begun_at_ms, made_at_ms, first_seq, last_seq
-    facts = PartialFacts(log_uuid, *numbers, lost_reason, gap_word)
-    return _Header(uid, facts, place, body_bytes, body_crc)
-
-
-def _own_names(body: bytes) -> tuple[int, str, str] | None:
-    """Of the partial with this body, as far as that can be read."""
-    try:
-        return own_names(decode_items(body))
-    except FormatError:
-        return None
-
-
-def _check_uid(path: str, got: int, expected: int) -> None:
-    if got != expected:
-        raise _damaged(path, 32, "uid", got, expected)
-
-
-def _damaged(path: str, offset: int, what: str, got: int, expected: int) -> FormatError:
-    return FormatError(
-        f"{path}: {what} at offset {offset} is {got}, expected {expected}: the file is damaged or "
-        "of another version; it is kept, `walld dump` shows what it holds"
-    )

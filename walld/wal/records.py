@@ -28,6 +28,7 @@ __all__ = [
     "Text",
     "Thought",
     "check_body",
+    "decode_begin",
     "decode_body",
     "decode_items",
     "encode_item",
@@ -107,6 +108,11 @@ Item = Begin | Text | Thought | Happened
 _CONTINUED = bytes(range(128, 256))
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Item])
+_begin_decoder = msgspec.msgpack.Decoder(Begin)
+_ARRAY_HEADER_BYTES = {0xDC: 3, 0xDD: 5}
+_LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+"""Of bytes and texts, by their first byte; of ints the value's own."""
+_INT_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
 
 
 def encode_item(item: Item) -> bytes:
@@ -135,6 +141,40 @@ def decode_items(array: bytes) -> list[Item]:
     except (ValueError, RecursionError) as error:  # more than DecodeError comes out of msgspec
         text = f"items of {len(array)} bytes cannot be read: {error}"
         raise FormatError(f"{text}; another version of walld may have written them") from None
+
+
+def decode_begin(prefix: bytes) -> Begin | None:
+    """The first item of an array of which these are the first bytes; None where it is no Begin, or
+    not whole in them.
+    """
+    try:
+        at = _ARRAY_HEADER_BYTES.get(prefix[0], 1)
+        return _begin_decoder.decode(prefix[at : _end_of_value(prefix, at)])
+    except (IndexError, ValueError, RecursionError):
+        return None
+
+
+def _end_of_value(data: bytes, at: int) -> int:
+    """Behind the value that begins there: msgspec decodes whole arrays alone. IndexError where it
+    goes beyond `data`, ValueError for a kind that stands in no Begin.
+    """
+    left = 1
+    while left:
+        first, at, left = data[at], at + 1, left - 1
+        if 0x90 <= first <= 0x9F:
+            left += first & 0x0F
+        elif 0xA0 <= first <= 0xBF:
+            at += first & 0x1F
+        elif first in _LENGTH_BYTES:
+            size = _LENGTH_BYTES[first]
+            at += size + int.from_bytes(data[at : at + size], "big")
+        elif first in _INT_BYTES:
+            at += _INT_BYTES[first]
+        elif not (first <= 0x7F or first >= 0xE0 or first == 0xC0):
+            raise ValueError(f"0x{first:02x} is no value of a Begin")
+    if at > len(data):
+        raise IndexError(at)
+    return at
 
 
 def pack_body(stream_no: int, array: bytes) -> bytes:

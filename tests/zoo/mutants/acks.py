@@ -118,10 +118,10 @@ MUTANTS = (
     ),
     Mutant(
         "resume of what is gone is acknowledged at once",
-        ENGINE + "engine.py",
-        '            self.when("synced", partial(self._done_with, connection, resume), '
-        "self.since)\n",
-        "            self._done_with(connection, resume)\n",
+        ENGINE + "returning.py",
+        '        self._engine.when("synced", partial(self._done, connection, resume), '
+        "self._engine.since)\n",
+        "        self._done(connection, resume)\n",
         "P4",
         "1580",
     ),

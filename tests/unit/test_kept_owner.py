@@ -1,0 +1,302 @@
+"""A client that is back finds a partial under the name of its reply: its own, or another's.
+
+Its owner was taken for gone, so the reply was kept; or somebody else's reply had that name before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of, until
+from walld_client.wire import messages as wire
+
+from walld.partials.file import PartialFacts
+from walld.partials.store import PartialStore
+
+UID = os.getuid()
+START = wire.Start(1, 0, "r", "s")
+PLACES = ["kept", "kept by an earlier daemon", "in the log"]
+
+
+async def orphaned(virtual: Virtual, *, is_kept: bool = True) -> None:
+    """The owner of "r" is taken for gone."""
+    virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+    virtual.daemon.background.wake()
+    if is_kept:
+        await until(lambda: (UID, "r") not in virtual.engine.registry.by_key)
+
+
+async def said(virtual: Virtual, *words: wire.FromAgent) -> Peer:
+    agent = Peer(virtual)
+    agent.send(START, *words)
+    await agent.drain("synced")
+    return agent
+
+
+def tokens(first_seq: int, *texts: str) -> list[wire.Token]:
+    return [wire.Token(1, first_seq + at, text.encode()) for at, text in enumerate(texts)]
+
+
+async def told(virtual: Virtual, session_id: str) -> list[tuple[str, str, bool]]:
+    """(stream id, text, owner alive) of all replies of a session."""
+    answer = await asked(virtual, wire.Recover(1, "all", session_id, None))
+    found = msgspec.convert(answer, list[wire.Recovered])
+    return [(one.stream_id, text_of(one).decode(), one.owner_alive) for one in found]
+
+
+def files(home: Home) -> list[str]:
+    tree = home.data / "partials"
+    found = (path for path in tree.rglob("*") if path.is_file() and path.name[0] != ".")
+    return sorted(str(path.relative_to(tree)) for path in found)
+
+
+# --- whose it is ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_reply_of_another_process_is_never_gone_on_with(tmp_path: Path, place: str) -> None:
+    """Its Start went to a daemon that died: it says Resume of a name that another's reply has."""
+
+    async def comes(virtual: Virtual) -> None:
+        with Peer(virtual) as other:
+            other.send(wire.Resume(START, 0, -1, 4), START, *tokens(1, "B1 ", "B2 ", "B3 "))
+            other.send(wire.End(1, 4, clean=True), wire.Release(1, 5))
+            refused = await other.hear(wire.Refused)
+            assert (refused.seq, refused.code) == (0, "stream_exists")
+            await other.drain("synced")
+        await anyio.sleep(60)
+        assert await told(virtual, "s") == [("r", "A1 A2 A3 ", False)]
+        assert virtual.engine.counters.lost_acked == 0
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agent = await said(virtual, *tokens(1, "A1 ", "A2 ", "A3 "))
+            agent.socket.close()
+            await orphaned(virtual, is_kept=place != "in the log")
+            if place != PLACES[1]:
+                await comes(virtual)
+        if place == PLACES[1]:
+            async with living(home) as again:
+                await comes(again)
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("meta", [b"", b"m" * 9000])
+def test_its_producer_goes_on_with_it(tmp_path: Path, is_restarted: bool, meta: bytes) -> None:
+    """Also where its Begin is longer than what a start reads of each partial at first."""
+    start = wire.Start(1, 0, "r", "s", meta=meta or None)
+
+    async def comes(virtual: Virtual, producer: bytes) -> None:
+        with Peer(virtual, producer=producer) as again:
+            again.send(wire.Resume(start, 3, 2, 3), *tokens(3, "three"))
+            await again.drain("synced")
+            assert await told(virtual, "s") == [("r", "one two three", True)]
+        assert virtual.engine.counters.lost_acked == 0
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(start, *tokens(1, "one ", "two "))
+                await agent.drain("synced")
+                await orphaned(virtual)
+                if not is_restarted:
+                    await comes(virtual, agent.producer)
+        if is_restarted:
+            async with living(home) as later:
+                await comes(later, agent.producer)
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_it_released_meanwhile_is_done_with(tmp_path: Path, is_restarted: bool) -> None:
+    async def comes(virtual: Virtual, producer: bytes) -> None:
+        with Peer(virtual, producer=producer) as again:
+            again.send(wire.Resume(START, 3, 2, 5, released=True))
+            again.send(wire.End(1, 3, clean=True), wire.Release(1, 4))
+            while (1, 4, 4) not in (await again.hear(wire.Ack)).streams:
+                pass
+            await anyio.sleep(120)
+            assert await told(virtual, "s") == []
+        assert virtual.engine.counters.lost_acked == 0
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agent = await said(virtual, *tokens(1, "one ", "two "))
+            agent.socket.close()
+            await orphaned(virtual)
+            if not is_restarted:
+                await comes(virtual, agent.producer)
+        if is_restarted:
+            async with living(home) as later:
+                await comes(later, agent.producer)
+        assert files(home) == []
+        async with living(home) as last:
+            assert await told(last, "s") == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("has_passed", [True, False])
+def test_what_a_start_could_not_read_is_begun_anew_and_put_together_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_passed: bool
+) -> None:
+    """Whether or not it can be read by then: its owner is taken at his word, and loses none."""
+    read = PartialStore.read_facts
+
+    def fails(_store: PartialStore, *_names: object) -> PartialFacts:
+        raise OSError(errno.EIO, "planted")
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agent = await said(virtual, *tokens(1, "one ", "two "))
+            agent.socket.close()
+            await orphaned(virtual)
+            await until(lambda: virtual.engine.segments.oldest.is_empty)
+        monkeypatch.setattr(PartialStore, "read_facts", fails)
+        async with living(home) as unread:
+            if has_passed:
+                monkeypatch.setattr(PartialStore, "read_facts", read)
+            with Peer(unread, producer=agent.producer) as again:
+                again.send(wire.Resume(START, 3, 2, 3), *tokens(3, "three "))
+                await again.drain("synced")
+                assert not [one for one in again.heard() if isinstance(one, wire.Refused)]
+            unread.engine.orphan(unread.engine.registry.by_key[UID, "r"], "agent_lost")
+            await anyio.sleep(60)
+            assert files(home) == [f"{UID}/s/r"], "and no other's"
+            await unread.crash()
+        monkeypatch.setattr(PartialStore, "read_facts", read)
+        async with living(home) as last:
+            found = await recovered(last, "r")
+            assert found is not None
+            assert (text_of(found), found.gaps) == (b"one two three ", [])
+
+    run(main)
+
+
+# --- where it is ----------------------------------------------------------------------------------
+
+MOVED = wire.Token(1, 1, b"one "), wire.Move(1, 2, "t"), wire.Token(1, 3, b"two ")
+
+
+@pytest.mark.parametrize("session_id", ["t", "another session: no name of a file"])
+@pytest.mark.parametrize("then", ["goes on", "kept again", "crash", "restarted"])
+def test_a_reply_that_moved_stays_where_it_is(tmp_path: Path, then: str, session_id: str) -> None:
+    """Its producer repeats its first Start; that it moved its partial alone may know."""
+
+    async def comes(virtual: Virtual, producer: bytes) -> None:
+        with Peer(virtual, producer=producer) as again:
+            again.send(wire.Resume(START, 4, 3, 4), *tokens(4, "three "))
+            await again.drain("synced")
+        assert await told(virtual, "s") == []
+        assert await told(virtual, session_id) == [("r", "one two three ", True)]
+        if then == "kept again":
+            await orphaned(virtual)
+        elif then == "crash":
+            await virtual.crash()
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            moved = (MOVED[0], wire.Move(1, 2, session_id), MOVED[2])
+            agent = await said(virtual, *moved)
+            agent.socket.close()
+            await orphaned(virtual)
+            await until(lambda: virtual.engine.segments.oldest.is_empty)
+            if then != "restarted":
+                await comes(virtual, agent.producer)
+        if then == "restarted":
+            async with living(home) as later:
+                await comes(later, agent.producer)
+        async with living(home) as last:
+            await anyio.sleep(30)
+            assert await told(last, "s") == []
+            assert [one[:2] for one in await told(last, session_id)] == [("r", "one two three ")]
+        assert not list((home.data / "quarantine").glob("*"))
+
+    run(main)
+
+
+async def moves_behind_its_partial(virtual: Virtual) -> Peer:
+    """Kept in "s"; then its owner is back, and moves it to "u"."""
+    agent = await said(virtual, *tokens(1, "one ", "two "))
+    await orphaned(virtual)
+    agent.send(wire.Resume(START, 3, 2, 3), wire.Move(1, 3, "u"), *tokens(4, "three "))
+    await agent.drain("synced")
+    return agent
+
+
+def test_its_owner_is_back_while_the_partial_of_a_moved_reply_is_made(tmp_path: Path) -> None:
+    """What is durable is served, and leaves with the reply."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agent = await moves_behind_its_partial(virtual)
+            virtual.background.seconds = 1.0
+            await orphaned(virtual, is_kept=False)
+            await anyio.sleep(1.5)  # its place is looked at, and what is known of it taken
+            assert files(home) == [f"{UID}/s/r"]
+            agent.send(*tokens(5, "four "))
+            await agent.drain("synced")
+            await until(lambda: files(home) == [f"{UID}/u/r"])
+            virtual.background.seconds = 0.0
+            assert (UID, "r") in virtual.engine.registry.by_key
+            found = await recovered(virtual, "r")
+            assert found is not None
+            assert (text_of(found), found.gaps) == (b"one two three four ", [])
+            agent.send(wire.End(1, 6, clean=True), wire.Release(1, 7))
+            await agent.drain("synced")
+            await anyio.sleep(120)
+            assert files(home) == []
+            agent.socket.close()
+        async with living(home) as last:
+            assert await recovered(last, "r") is None
+
+    run(main)
+
+
+@pytest.mark.parametrize("fails", [1, 20])
+def test_an_earlier_file_that_cannot_be_removed_is_no_second_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    """And it goes: once it can be removed, or with the reply."""
+    remove, left = PartialStore.remove_named, [0]
+
+    def planted(store: PartialStore, *names: object) -> bool:
+        if left[0] > 0 and names[1] == "s":
+            left[0] -= 1
+            raise OSError(errno.EIO, "planted")
+        return remove(store, *names)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PartialStore, "remove_named", planted)
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agent = await moves_behind_its_partial(virtual)
+            agent.socket.close()
+            left[0] = fails
+            await orphaned(virtual)
+            assert await told(virtual, "s") == []
+            assert await told(virtual, "u") == [("r", "one two three ", False)]
+            assert await asked(virtual, wire.Resolve(1, "r", 4))
+            await until(lambda: left[0] == 0)
+            await anyio.sleep(60)
+            assert files(home) == []
+            assert await told(virtual, "s") == await told(virtual, "u") == []
+        async with living(home) as last:
+            assert await recovered(last, "r") is None
+
+    run(main)
