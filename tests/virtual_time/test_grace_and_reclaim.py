@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -83,6 +84,46 @@ def test_back_within_the_grace_it_was_never_gone(
                 await anyio.sleep(10 * GRACE)
                 assert await status_of(virtual, "r") == ("live", True)
                 assert text_of(await recovered(virtual, "r")) == b"ab"
+
+    with peers_named(monkeypatch, 0):
+        run(main)
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_a_turn_is_of_its_process_whichever_connection_of_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
+) -> None:
+    """An agent in a long tool call asks nothing: its link is back, or is all that is left (N5)."""
+    producer = os.urandom(16)
+
+    async def turn_of(virtual: Virtual) -> str:
+        answer = await asked(virtual, wire.Project(1, "s", "state"))
+        return str(json.loads(answer)["turns"][0]["state"])
+
+    async def begins(virtual: Virtual) -> None:
+        submit = wire.NewEntry("turn_submitted", b'{"message_id":"m","content":"x"}', "t", turn="t")
+        with Peer(virtual, "query", producer) as asking:
+            asking.send(wire.Append(1, "s", [submit], level="synced"))
+            await asking.hear(wire.Answer)
+
+    async def goes_on(virtual: Virtual) -> None:
+        with Peer(virtual, producer=producer):
+            await anyio.sleep(10 * GRACE)
+            assert await turn_of(virtual) == "submitted"
+        await anyio.sleep(GRACE + 2 * TICK)
+        assert await turn_of(virtual) == "interrupted"
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            await begins(virtual)
+            if is_restarted:
+                await virtual.crash()
+            else:
+                await goes_on(virtual)
+        if is_restarted:
+            async with living(home) as again:
+                await goes_on(again)
 
     with peers_named(monkeypatch, 0):
         run(main)

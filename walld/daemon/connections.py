@@ -102,6 +102,13 @@ class Connections:
         self._by_uid[uid] = self.of_uid(uid) + 1
         return peer
 
+    @staticmethod
+    def belongs(connection: Connection, process: Process) -> None:
+        """It has said whose it is."""
+        connection.process.connections.discard(connection)
+        connection.process = process
+        process.connections.add(connection)
+
     def hand_over(self, peer: Peer) -> None:
         """It is a query's: its socket is somebody else's until `query_ended`."""
         self._forget(peer)

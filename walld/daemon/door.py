@@ -151,6 +151,8 @@ class Door:
         if first is None:
             return None
         hello, rest = first
+        process = self._processes.known_as(connection.process, hello.producer)
+        self._connections.belongs(connection, process)
         welcome = wire.Welcome(
             PROTOCOL_VERSION,
             __version__,

@@ -8,7 +8,8 @@ Invariants
 - L1 A process is watched while it has a connection, an unreleased stream or an open turn, and no
   longer.
 - L2 Alive or gone is the kernel's word (its pidfd is readable once it has exited). A clock decides
-  only for a peer whose pid cannot be seen from here.
+  only for a peer whose pid cannot be seen from here, and not while any connection of it is there:
+  the producer that each of them names tells which are one process's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from __future__ import annotations
 import os
 import select
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from walld import limits
 from walld.daemon import peers
@@ -30,6 +33,8 @@ __all__ = ["Processes"]
 
 _Key = tuple[int, int, int]
 _NOTICES_MAX = 64
+_UNSEEN_BYTES = 6
+"""Of its producer: the name of a process that cannot be seen. JSON holds it as an int."""
 
 
 class Processes:
@@ -39,6 +44,8 @@ class Processes:
         self._selector = select.epoll()
         self._boot = boot
         self._watched: dict[_Key, tuple[Process, int]] = {}
+        self._unseen: dict[_Key, Process] = {}
+        """Those whose pid cannot be seen, and that have said who they are."""
         self._pidfds: dict[int, Process] = {}
         self._exited: list[int] = []
         self._graces: dict[Process, float] = {}
@@ -69,6 +76,16 @@ class Processes:
             os.close(pidfd)
         return found[0]
 
+    def known_as(self, process: Process, producer: bytes) -> Process:
+        """Whose a connection is that has said its producer: of one that the kernel does not name,
+        that of the other connections that say the same.
+        """
+        name = int.from_bytes(producer[:_UNSEEN_BYTES], "big")
+        if process.owner.pid > 0 or not name:
+            return process
+        process.owner = replace(process.owner, pidfd_inode=name)
+        return self._unseen.setdefault(self._key(process), process)
+
     def of_owner(self, uid: int, owner: Owner, now: float) -> Process | None:
         """The living process that `owner` of a stored stream names, None where it is gone."""
         if owner.boot_id != self._boot:
@@ -78,6 +95,8 @@ class Processes:
             return found[0]
         if owner.pid <= 0:
             process = self._watch(uid, owner, None)
+            if owner.pidfd_inode:
+                process = self._unseen.setdefault(self._key(process), process)
             self.leave(process, now)
             return process
         pidfd = peers.find_process(owner)
@@ -155,6 +174,8 @@ class Processes:
                 del self._graces[process]
             elif now >= until:
                 del self._graces[process]
+                if self._unseen.get(self._key(process)) is process:
+                    del self._unseen[self._key(process)]
                 late.append(process)
         return late
 

@@ -343,7 +343,7 @@ class Sessions:
         ledgers, now = self._engine.ledgers, loop.now()
         for turn in ledger.state.journal.open_turns():
             key = (ledger.uid, ledger.session_id, turn.turn_id)
-            if turn.owner is None or ledgers.is_owned(key):
+            if turn.owner is None or ledgers.is_owned(key) or ledgers.is_lost(key):
                 continue
             owner = records.Owner(
                 turn.owner["boot"], turn.owner["pid"], turn.owner["inode"], turn.owner["start"]

@@ -356,6 +356,11 @@ class Ledgers:
         """Some living process advances the turn."""
         return key in self._turns
 
+    def is_lost(self, key: tuple[int, str, str]) -> bool:
+        """Its owner is gone, and the entry that says so is still to come."""
+        reasons = "agent_lost", "host_restart"
+        return any(LostTurn(*key, reason) in self.lost_turns for reason in reasons)
+
     def lost(self, key: tuple[int, str, str], reason: str) -> None:
         """The turn's owner is gone: it is to be interrupted."""
         turn = LostTurn(*key, reason)

@@ -43,7 +43,8 @@ class Owner(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The process that produces a stream, so that a later boot can ask the kernel about it.
 
     pid 0: it could not be seen (another pid namespace). pidfd_inode: unique for a boot on Linux
-    >= 6.9, else 0. start_ticks: field 22 of /proc/<pid>/stat, else 0.
+    >= 6.9, else 0; with pid 0 the first 6 bytes of its producer, big-endian. start_ticks: field 22
+    of /proc/<pid>/stat, else 0.
     """
 
     boot_id: str
