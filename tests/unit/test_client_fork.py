@@ -7,10 +7,17 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 
+import pytest
 from fake_daemon import FakeDaemon, Peer
+from walld_client.aio_query import AsyncQuery
+from walld_client.carrier import Carrier
+from walld_client.connection import Connection
+from walld_client.query import Query
 from walld_client.wire import messages as wire
 
 PREAMBLE = """
@@ -22,9 +29,10 @@ reply.token("from the parent")
 """
 
 
-def run(daemon: FakeDaemon, script: str) -> subprocess.Popen[bytes]:
+def run(daemon: FakeDaemon, script: str, stderr: int | None = None) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", PREAMBLE + script, daemon.path]
     env = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
-    return subprocess.Popen([sys.executable, "-c", PREAMBLE + script, daemon.path], env=env)
+    return subprocess.Popen(command, env=env, stderr=stderr)
 
 
 def of_session(daemon: FakeDaemon, session_id: str) -> Peer:
@@ -175,3 +183,56 @@ os._exit(0)
 """,
     )
     assert parent.wait(60) == 0
+
+
+MAKERS: list[Callable[[Callable[[], str]], Query | AsyncQuery | Carrier | Connection]] = [
+    lambda locate: Query(locate, 1.0),
+    lambda locate: AsyncQuery(locate, 1.0),
+    Carrier,
+    lambda locate: Connection(locate, 1 << 20, b""),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=["query", "aio query", "posts", "link"])
+def test_a_fork_in_the_middle_of_another_thread_s_close(
+    make: Callable[[Callable[[], str]], Query | AsyncQuery | Carrier | Connection],
+) -> None:
+    """socket.close() lets other threads go on, maybe to a fork, with its descriptor already -1."""
+    thing = make(lambda: "/nowhere")
+    ours, theirs = socket.socketpair()
+    thing._socket = ours
+    with theirs:
+        ours.close()
+        if isinstance(thing, Connection):
+            thing.leave_to_parent()
+        else:
+            thing.forked()
+    assert thing._socket is None
+
+
+def test_what_fails_in_the_child_keeps_nothing_else_from_being_left_to_the_parent(
+    daemon: FakeDaemon,
+) -> None:
+    parent = run(
+        daemon,
+        """
+from walld_client import process
+class Fails:
+    def __init__(self, error):
+        self.error = error
+    def forked(self):
+        raise self.error
+bad = [Fails(OSError("the first")), Fails(KeyboardInterrupt("the second"))]
+process._registered = [*bad, *process._registered]
+assert client._link.has_socket
+child = os.fork()
+if child == 0:
+    os._exit(8 if client._link.has_socket else 7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+""",
+        stderr=subprocess.PIPE,
+    )
+    _, said = parent.communicate(timeout=20)
+    assert parent.returncode == 0, said.decode()
+    assert b"OSError('the first')" in said
+    assert b"KeyboardInterrupt('the second')" in said

@@ -10,7 +10,6 @@ to the loop it was made in; in another loop another one is made.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -85,9 +84,8 @@ class AsyncQuery:
 
     def forked(self) -> None:
         """In the child of a fork: the connection is the parent's, and so is the loop."""
-        if self._socket is not None:
-            os.close(self._socket.detach())
-            self._socket = None
+        process.leave_to_parent(self._socket)
+        self._socket = None
         self._loop = None
 
     async def _exchange(

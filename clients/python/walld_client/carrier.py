@@ -24,7 +24,6 @@ Invariants
 from __future__ import annotations
 
 import logging
-import os
 import select
 import socket
 import time
@@ -172,9 +171,8 @@ class Carrier(Lock):
 
     def forked(self) -> None:
         """In the child of a fork: all of it is the parent's."""
-        if self._socket is not None:
-            os.close(self._socket.detach())
-            self._socket = None
+        process.leave_to_parent(self._socket)
+        self._socket = None
         self.renew()
         self._lose()
         self._kept.clear()

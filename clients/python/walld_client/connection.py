@@ -20,7 +20,6 @@ slots, set whenever the state changes, so that it asks for nothing else.
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 from collections.abc import Callable
@@ -320,9 +319,7 @@ class Connection(Lock):
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: close our copy of the socket, and begin anew with nothing."""
-        descriptor = -1 if self._socket is None else self._socket.detach()
-        if descriptor >= 0:
-            os.close(descriptor)
+        process.leave_to_parent(self._socket)
         self._socket = None
         self.renew()
         self._start_anew(self.backlog.bytes_max)

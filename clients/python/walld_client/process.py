@@ -12,13 +12,14 @@ producer id and sends on a connection of its own.
 from __future__ import annotations
 
 import os
+import socket
 import weakref
 from itertools import count
 from typing import Protocol
 
 from walld_client.keeper import Keeper
 
-__all__ = ["Forked", "keeper", "next_stream_number", "producer", "register"]
+__all__ = ["Forked", "keeper", "leave_to_parent", "next_stream_number", "producer", "register"]
 
 
 class Forked(Protocol):
@@ -57,14 +58,34 @@ def register(thing: Forked) -> None:
     _registered.add(thing)
 
 
+def leave_to_parent(connection: socket.socket | None) -> None:
+    """In the child of a fork: close our copy, if we know of one.
+
+    socket.close() takes the descriptor away before it lets other threads go on. Where one of them
+    forks just then, nothing here says which it was.
+    """
+    descriptor = -1 if connection is None else connection.detach()
+    if descriptor >= 0:
+        os.close(descriptor)
+
+
 def _after_fork() -> None:
+    """Each is told, whatever befalls another. What failed is raised at the end, and Python prints
+    it: a handler of the log may wait for a lock of a thread that is not here.
+    """
     global _producer, _numbers, _keeper
     _producer = b""
     _numbers = count(1)
-    _keeper.forked()
-    _keeper = Keeper()
-    for thing in list(_registered):
-        thing.forked()
+    parents, _keeper = _keeper, Keeper()
+    errors: list[BaseException] = []
+    for thing in [parents, *_registered]:
+        try:
+            thing.forked()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        text = f"walld did not leave all to the parent of this fork: {errors}"
+        raise RuntimeError(text) from errors[0]
 
 
 os.register_at_fork(after_in_child=_after_fork)

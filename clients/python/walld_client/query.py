@@ -91,9 +91,8 @@ class Query:
 
     def forked(self) -> None:
         """In the child of a fork: the connection is the parent's."""
-        if self._socket is not None:
-            os.close(self._socket.detach())
-            self._socket = None
+        process.leave_to_parent(self._socket)
+        self._socket = None
         self._lock = threading.Lock()
 
     def _exchange(
