@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-import walld_client
-from walld_client.reply import Reply
+from walld_client.client import ClientBase
+from walld_client.reply import ReplyBase
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
@@ -136,7 +136,7 @@ class FakeDaemon:
         self.until(lambda: peer.text(stream) == text)
         return peer
 
-    def fill(self, client: walld_client.Client, reply: Reply) -> None:
+    def fill(self, client: ClientBase, reply: ReplyBase) -> None:
         """Send until the daemon takes no more, the kernel is full and something waits."""
         self.parked.clear()
         self.reading.clear()

@@ -7,8 +7,8 @@ import inspect
 
 import pytest
 import walld_client
-from fake_daemon import FakeDaemon
-from walld_client import aio
+from fake_daemon import FakeDaemon, soon
+from walld_client import aio, shared
 from walld_client.wire import messages as wire
 
 
@@ -50,6 +50,68 @@ def test_close_does_not_wait_for_the_next_attempt_to_be_due(daemon: FakeDaemon, 
     peer = daemon.agent()
     daemon.until(lambda: peer.ended)
     assert peer.text() == "x"
+
+
+async def close_that_waits(client: aio.Client, timeout: float) -> asyncio.Task[bool]:  # noqa: ASYNC109
+    closing = asyncio.create_task(client.close(timeout))
+    await asyncio.to_thread(soon, lambda: client._link._flushers)
+    return closing
+
+
+def test_a_close_beside_another_says_what_that_one_says(daemon: FakeDaemon, path: str) -> None:
+    async def main() -> None:
+        for has_time in (True, False):
+            client = aio.connect(path)
+            await asyncio.to_thread(daemon.fill, client, client.reply("S"))
+            first = await close_that_waits(client, 60 if has_time else 0.2)
+            second = asyncio.create_task(client.close(60))
+            assert not await client.close(0.01)
+            if has_time:
+                daemon.reading.set()
+            assert await asyncio.gather(first, second) == [has_time] * 2
+            assert await client.close(0.0) is has_time
+            assert client._link not in shared._links.values()
+
+    asyncio.run(main())
+
+
+def test_a_close_that_was_cancelled_is_done_by_the_next(daemon: FakeDaemon, path: str) -> None:
+    async def main() -> int:
+        client = aio.connect(path)
+        reply = client.reply("S")
+        await asyncio.to_thread(daemon.fill, client, reply)
+        first = await close_that_waits(client, 60)
+        beside = asyncio.create_task(client.close(60))
+        await asyncio.sleep(0)
+        for cancelled in (first, beside):
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+        last = reply.token("last")
+        daemon.reading.set()
+        assert await client.close(60)
+        assert client._link not in shared._links.values()
+        return last
+
+    last = asyncio.run(main())
+    peer = daemon.agent()
+    daemon.until(lambda: peer.ended)
+    assert peer.seqs() == list(range(last + 1))
+
+
+def test_a_close_whose_loop_is_gone_is_done_in_the_next(daemon: FakeDaemon, path: str) -> None:
+    client = aio.connect(path)
+    daemon.fill(client, client.reply("S"))
+    loop = asyncio.new_event_loop()
+    first = loop.create_task(client.close(60))
+    loop.run_until_complete(asyncio.sleep(0))
+    daemon.reading.set()
+    assert asyncio.run(client.close(60))
+    assert client._link not in shared._links.values()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(first)
+    loop.close()
 
 
 def test_close_is_a_coroutine_function() -> None:

@@ -185,6 +185,22 @@ os._exit(0)
     assert parent.wait(60) == 0
 
 
+def test_a_fork_in_the_middle_of_another_thread_s_end_of_the_client(daemon: FakeDaemon) -> None:
+    """Its wait is the parent's; in the child nobody is in it."""
+    parent = run(
+        daemon,
+        """
+with client._closing.lock:
+    child = os.fork()
+    if child == 0:
+        client.reply("child").token("x")
+        os._exit(7 if client.close(60) else 8)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+""",
+    )
+    assert parent.wait(20) == 0
+
+
 MAKERS: list[Callable[[Callable[[], str]], Query | AsyncQuery | Carrier | Connection]] = [
     lambda locate: Query(locate, 1.0),
     lambda locate: AsyncQuery(locate, 1.0),

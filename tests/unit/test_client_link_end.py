@@ -7,6 +7,7 @@ import threading
 import pytest
 import walld_client
 from fake_daemon import FakeDaemon, soon
+from walld_client import shared
 from walld_client.wire import messages as wire
 
 # --- drain ---
@@ -157,6 +158,61 @@ def test_close_waits_no_longer_than_it_was_told(
     reply = client.reply("S")
     daemon.fill(client, reply)
     assert not client.close(0.05)
+
+
+def closing(client: walld_client.Client, answers: list[bool], timeout: float) -> threading.Thread:
+    thread = threading.Thread(target=lambda: answers.append(client.close(timeout)))
+    thread.start()
+    return thread
+
+
+def test_a_close_beside_another_says_what_that_one_says(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S")
+    daemon.fill(client, reply)
+    answers: list[bool] = []
+    first = closing(client, answers, 60)
+    soon(lambda: client._link._flushers)
+    assert not client.close(0.01)
+    second = closing(client, answers, 60)
+    assert client.stats().connected
+    daemon.reading.set()
+    first.join(10)
+    second.join(10)
+    assert answers == [True, True]
+    assert client.close(0.0)
+    assert client._link not in shared._links.values()
+
+
+def test_a_close_behind_one_that_gave_up_says_so_too(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    daemon.fill(client, client.reply("S"))
+    assert [client.close(0.01), client.close(0.01), client.close(60)] == [False] * 3
+
+
+def test_a_close_that_was_interrupted_is_done_by_the_next(
+    daemon: FakeDaemon, client: walld_client.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = client.reply("S")
+    daemon.fill(client, reply)
+
+    def interrupted(_link: object, _timeout: float) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shared, "flushed", interrupted)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                client.close(60)
+    last = reply.token("last")
+    daemon.reading.set()
+    assert client.close(60)
+    assert client._link not in shared._links.values()
+    peer = daemon.agent()
+    daemon.until(lambda: peer.ended)
+    assert peer.seqs() == list(range(last + 1))
 
 
 def test_stats_and_check_say_where_things_are(

@@ -8,6 +8,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { decode } from "@msgpack/msgpack";
 
+import { within } from "./after.ts";
 import { Refused, Unavailable } from "./errors.ts";
 import { checkGiven, checkNamed, type Kinds } from "./given.ts";
 import { checkedId, newStreamId } from "./ids.ts";
@@ -91,7 +92,8 @@ export class Client {
   private readonly data: string | undefined;
   private readonly redact: Redact | undefined;
   private readonly locate: () => string;
-  private isClosed = false;
+  /** What close() comes to, from the first one on. */
+  private closing: Promise<boolean> | undefined;
 
   constructor(socket: string | undefined, options: ConnectOptions) {
     checkGiven(options, OF_A_CLIENT);
@@ -244,16 +246,17 @@ export class Client {
     );
   }
 
-  /** Wait for the kernel to take the rest, at most `timeoutMs`; true if it has. Then let go. */
+  /**
+   * Wait for the kernel to take the rest, at most `timeoutMs`; true if it has. Then let go.
+   *
+   * Another close() waits for the first, in its own time, and says the same.
+   */
   async close(timeoutMs: number = CLOSE_MS): Promise<boolean> {
     checkNamed(timeoutMs, "timeoutMs", "milliseconds");
-    if (this.isClosed || this.link.isOff) return true;
-    this.isClosed = true;
-    if (shared.isLast(this.link)) this.link.failAll();
-    const isDone = await this.link.flush(timeoutMs);
-    this.query.close();
-    if (shared.part(this.link)) this.link.shut();
-    return isDone;
+    if (this.link.isOff) return true;
+    if (this.closing !== undefined) return within(timeoutMs, this.closing, false);
+    this.closing = this.letGo(timeoutMs);
+    return this.closing;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -261,6 +264,14 @@ export class Client {
   }
 
   // --- within ---
+
+  private async letGo(timeoutMs: number): Promise<boolean> {
+    if (shared.isLast(this.link)) this.link.failAll();
+    const isDone = await this.link.flush(timeoutMs);
+    this.query.close();
+    if (shared.part(this.link)) this.link.shut();
+    return isDone;
+  }
 
   private async replies(
     which: string,

@@ -112,7 +112,8 @@ test("what cannot be read ends the connection, and what was said is said again",
   assert.equal(Buffer.from(token!["text"] as Uint8Array).toString(), "one");
 });
 
-test("a peer that never reads: events wait in the ring, and none of it blocks", async (t) => {
+/** A client of a peer that does not read, with more than the kernel takes. */
+async function stalled(t: TestContext) {
   const { path, sockets } = await peer(t, () => undefined);
   const client = connect(path, { backlogBytesMax: 1 << 20 });
   t.after(() => client.close(0));
@@ -120,10 +121,26 @@ test("a peer that never reads: events wait in the ring, and none of it blocks", 
   sockets[0]!.pause();
   const reply = client.reply("s");
   for (let n = 0; n < 20_000; n += 1) reply.token("x".repeat(100));
+  return { client, reply, socket: sockets[0]! };
+}
+
+test("a peer that never reads: events wait in the ring, and none of it blocks", async (t) => {
+  const { client, reply } = await stalled(t);
   assert.ok(reply.sentSeq < 20_000);
   assert.ok(client.stats().unsyncedBytes <= 1 << 20);
   assert.equal(await reply.drain({ timeoutMs: 50 }), false);
   assert.equal(await client.close(50), false);
+  assert.equal(await client.close(60_000), false, "as the one before");
+});
+
+test("a close beside another waits for that one, in its own time, and says the same", async (t) => {
+  const { client, socket } = await stalled(t);
+  const first = client.close(60_000);
+  assert.equal(await client.close(10), false);
+  const second = client.close(60_000);
+  socket.resume();
+  assert.deepEqual(await Promise.all([first, second]), [true, true]);
+  assert.equal(await client.close(0), true);
 });
 
 test("a request that is answered by silence is Unavailable in time; one that waits finds the next daemon", async (t) => {

@@ -51,6 +51,8 @@ class Client(ClientBase):
         self._receipts = Receipts()
         self._query = AsyncQuery(self._locate, timeout, self._receipts)
         self._pool = AsyncPool(self._query, self._new_query, timeout)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing = asyncio.Lock()
 
     def reply(
         self,
@@ -130,27 +132,49 @@ class Client(ClientBase):
         return await self._asked(ledger_steps.plan(session_id, present, self._sent))
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:  # noqa: ASYNC109
-        """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go."""
+        """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go.
+
+        Another close() waits for this one, in its own time, and says the same. One that is
+        cancelled in its wait has let go of nothing: the next does it.
+        """
         SECONDS.of(timeout, "timeout")  # `as_declared` would hide that this is a coroutine function
-        if self._closed:
-            return True
-        self._closed = True
-        with suppress(Unavailable):
-            await run(self._pool, delivered(self._outbox, timeout))
-        self._pool.close()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._closing = loop, asyncio.Lock()
+        closing, deadline = self._closing, loop.time() + timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                await closing.acquire()
+        except TimeoutError:
+            return bool(self._taken)
+        try:
+            if self._taken is None:
+                self._taken = await self._handed_over(deadline)
+                await self._let_go()
+            return self._taken
+        finally:
+            closing.release()
+
+    async def _handed_over(self, deadline: float) -> bool:
         loop = asyncio.get_running_loop()
         flushed: asyncio.Future[bool] = loop.create_future()
         settle = settler(flushed)
         done = self._link.flush(lambda: settle(True))
         if not done and self._link.dialing.connections > 0:
-            done = await _within(timeout, flushed)
-        done = self._outbox.close(0.0) and done
+            done = await _until(deadline, flushed)
+        with suppress(Unavailable):
+            left = max(0.0, deadline - loop.time())
+            await run(self._pool, delivered(self._outbox, left))
+        self._pool.close()
+        return self._outbox.close(0.0) and done
+
+    async def _let_go(self) -> None:
         if shared.part(self._key, self._link):
+            loop = asyncio.get_running_loop()
             closed: asyncio.Future[bool] = loop.create_future()
             tell = settler(closed)
             self._link.shut(lambda: tell(True))
-            await _within(CLOSE_SECONDS, closed)
-        return done
+            await _until(loop.time() + CLOSE_SECONDS, closed)
 
     async def _asked(self, steps: Steps[_T]) -> _T:
         return await run(self._pool, ledger_steps.after_posts(self._outbox, steps))
@@ -187,9 +211,9 @@ def connect(
     return Client(socket, data, timeout, backlog_bytes_max, redact)
 
 
-async def _within(timeout: float, future: asyncio.Future[bool]) -> bool:  # noqa: ASYNC109
+async def _until(deadline: float, future: asyncio.Future[bool]) -> bool:
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout_at(deadline):
             return await future
     except TimeoutError:
         return False

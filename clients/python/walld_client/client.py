@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from walld_client import ledger_steps, offline, opaque, saying, shared
+from walld_client import ledger_steps, offline, opaque, process, saying, shared
 from walld_client.audit import Present, RepairStep, Report
 from walld_client.errors import Unavailable
 from walld_client.frames import ID
@@ -85,7 +85,8 @@ class ClientBase:
         self._locate = partial(find_socket, path)
         self._key, self._link = shared.join(path, backlog_bytes_max)
         self._outbox = Outbox(self._locate)
-        self._closed = False
+        self._taken: bool | None = None
+        """What close() said of the rest; None before. Whoever closes decides it, one at a time."""
 
     # --- sending ---
 
@@ -124,7 +125,7 @@ class ClientBase:
             opaque.info_bytes(meta),
             time.time_ns() // 1_000_000,
         )
-        if self._closed:
+        if self._taken is not None:
             _log.warning("this walld client is closed: reply %r is not sent", start.stream_id)
         return self._link.begin(start, careful=self._redact is not None)
 
@@ -213,6 +214,7 @@ class Client(ClientBase):
         self._receipts = Receipts()
         self._query = Query(self._locate, timeout, self._receipts)
         self._pool = Pool(self._query, self._new_query, timeout)
+        self._closing = process.Mutex()
 
     def reply(
         self,
@@ -291,21 +293,35 @@ class Client(ClientBase):
 
     @as_declared
     def close(self, timeout: Seconds = CLOSE_SECONDS) -> bool:
-        """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go."""
-        if self._closed:
-            return True
-        self._closed = True
-        with suppress(Unavailable):
-            run(self._pool, delivered(self._outbox, timeout))
-        self._pool.close()
+        """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go.
+
+        Another close() waits for this one, in its own time, and says the same. One that is
+        interrupted in its wait has let go of nothing: the next does it.
+        """
         deadline = time.monotonic() + timeout
-        done = shared.flushed(self._link, timeout)
-        done = self._outbox.close(max(0.0, deadline - time.monotonic())) and done
+        lock = self._closing.lock
+        if not lock.acquire(timeout=_left(deadline)):
+            return bool(self._taken)
+        try:
+            if self._taken is None:
+                self._taken = self._handed_over(deadline)
+                self._let_go(deadline)
+            return self._taken
+        finally:
+            lock.release()
+
+    def _handed_over(self, deadline: float) -> bool:
+        done = shared.flushed(self._link, _left(deadline))
+        with suppress(Unavailable):
+            run(self._pool, delivered(self._outbox, _left(deadline)))
+        self._pool.close()
+        return self._outbox.close(0.0) and done
+
+    def _let_go(self, deadline: float) -> None:
         if shared.part(self._key, self._link):
             closed = threading.Event()
             self._link.shut(closed.set)
-            closed.wait(max(0.1, deadline - time.monotonic()))
-        return done
+            closed.wait(max(0.1, _left(deadline)))
 
     def _asked(self, steps: Steps[_T]) -> _T:
         return run(self._pool, ledger_steps.after_posts(self._outbox, steps))
@@ -323,6 +339,10 @@ class Client(ClientBase):
             self._proven_empty(error, session_id)
             return []
         return [from_recovered(one) for one in decode_replies(answer)]
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
 @as_declared

@@ -13,13 +13,22 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import weakref
 from itertools import count
 from typing import Protocol
 
 from walld_client.keeper import Keeper
 
-__all__ = ["Forked", "keeper", "leave_to_parent", "next_stream_number", "producer", "register"]
+__all__ = [
+    "Forked",
+    "Mutex",
+    "keeper",
+    "leave_to_parent",
+    "next_stream_number",
+    "producer",
+    "register",
+]
 
 
 class Forked(Protocol):
@@ -56,6 +65,18 @@ def keeper() -> Keeper:
 def register(thing: Forked) -> None:
     """`thing.forked()` runs in every child from here on, while it lives."""
     _registered.add(thing)
+
+
+class Mutex:
+    """A lock that is free in the child of a fork: the thread that may have it is not there."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        register(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: another one."""
+        self.lock = threading.Lock()
 
 
 def leave_to_parent(connection: socket.socket | None) -> None:

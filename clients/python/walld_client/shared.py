@@ -19,7 +19,7 @@ from walld_client.socket_path import find_socket
 
 __all__ = ["flushed", "join", "part"]
 
-_lock = threading.Lock()
+_mutex = process.Mutex()
 _links: dict[str, Link] = {}
 _users: dict[str, int] = {}
 
@@ -30,7 +30,7 @@ def join(socket: str | None, backlog_bytes_max: int) -> tuple[str, Link]:
     The first who joins sets the bound of its memory.
     """
     key = socket or ""
-    with _lock:
+    with _mutex.lock:
         if key not in _links:
             # Two may lead to one daemon, by two paths.
             name = os.urandom(16) if _links else b""
@@ -42,7 +42,7 @@ def join(socket: str | None, backlog_bytes_max: int) -> tuple[str, Link]:
 
 def part(key: str, link: Link) -> bool:
     """A client is done with it. True for the last one, who must shut it."""
-    with _lock:
+    with _mutex.lock:
         if _links.get(key) is not link:
             return False
         _users[key] -= 1
@@ -70,14 +70,4 @@ def _at_exit() -> None:
     outbox.hand_over_all(deadline)
 
 
-class _Lock:
-    """In the child of a fork the lock may be held by a thread that is not there."""
-
-    def forked(self) -> None:
-        global _lock
-        _lock = threading.Lock()
-
-
-_renewed = _Lock()
-process.register(_renewed)
 atexit.register(_at_exit)
