@@ -116,6 +116,7 @@ def test_forked_while_threads_stream(
         """
     )
     assert children == [0] * 5
+    assert agent.do("[reply.drain(30) for reply in replies]") == [True] * 4, "the kernel had room"
     agent.kill()
     for at in range(4):
         reply = daemon.orphan(f"r{at}")
