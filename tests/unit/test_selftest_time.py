@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +109,30 @@ def test_a_signal_in_the_middle_of_a_message_leaves_nothing_behind(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+def _hangs(process: subprocess.Popen[bytes]) -> bool:
+    """It, or a child of it, waits for a disk for as long as one looks."""
+    family = {process.pid}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            words = stat.read_text(errors="replace").rpartition(")")[2].split()
+            if int(words[1]) in family:
+                family.add(int(stat.parent.name))
+    states = set()
+    for pid in family:
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with suppress(OSError):
+                states.add(stat.read_text(errors="replace").rpartition(")")[2].split()[0])
+    return "D" in states
+
+
 def test_a_signal_ends_it_on_a_disk_that_hangs(frozen: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, str(frozen), "--seconds", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    time.sleep(1.0)
+    deadline = time.monotonic() + 30
+    while not _hangs(process):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     out, err, _ = ended(process, _MARGIN_SECONDS)
     assert (process.returncode, out) == (128 + signal.SIGINT, b"")
