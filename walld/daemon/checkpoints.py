@@ -1,7 +1,7 @@
 """Lines of sessions on their way out of the log and into their files.
 
-Owns: when a session's lines are due, the checkpoint itself, its snapshot, and what a start does
-with lines it found in the log. Refuses: which lines there are (`engine/ledgers.py`), the files
+Owns: when a session's lines are due, the checkpoint itself, its snapshot. Refuses: which lines
+there are (`engine/ledgers.py`), those that a start finds in the log (`lines_found.py`), the files
 (`ledger/`), folding (`sessions.py`).
 
 Two steps, so that the background never waits for a sync: a checkpoint is begun, and once the log is
@@ -21,33 +21,27 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from walld_client.wire import messages as wire
-
 from walld import limits
 from walld.daemon import loop
+from walld.daemon.lines_found import LinesFound
 from walld.daemon.log_doubt import doubt_of
 from walld.daemon.unfinished import Finishing
 from walld.daemon.workers import in_slices
-from walld.engine.ledgers import LINE_KIND
 from walld.errors import FormatError
 from walld.escape import escaped_line
-from walld.ledger.pending import LEAPT, FoundLines, Pending, is_dense, join, runs_of
-from walld.ledger.repaired import Leap
-from walld.wal import records
-from walld.wal.ranges import contains, merged
+from walld.ledger.pending import is_dense, runs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from walld.daemon.flusher import Flusher
     from walld.daemon.mend import Mended
     from walld.daemon.reading import Reader
     from walld.daemon.sessions import Files, Sessions
-    from walld.daemon.toll import BadRecord
     from walld.disk.base import Disk
     from walld.engine.engine import Engine
     from walld.engine.ledgers import Ledger
     from walld.engine.stream import Stream
+    from walld.ledger.pending import Pending
+    from walld.ledger.repaired import Leap
 
 __all__ = ["Checkpoints"]
 
@@ -247,94 +241,17 @@ class Checkpoints:
     async def restore(self, mended: Mended, disk: Disk) -> None:
         """Lines that a start found in the log are pending again, up to where power tore them."""
         await self._finishing.restore()
-        verdict = mended.verdict
-        met_damage = bool(verdict.corrupt or verdict.unreadable) or mended.met_damage
         doubt = await self._files.thread.run(partial(doubt_of, disk, mended))
         self._sessions.in_doubt(doubt)
-        by_session: dict[tuple[int, str], list[Stream]] = {}
-        for _, stream in sorted(self._engine.registry.by_no.items()):
-            if stream.is_ledger:
-                key = (stream.begin.uid, stream.begin.session_id)
-                by_session.setdefault(key, []).append(stream)
-        for key, streams in by_session.items():
-            damaged: list[BadRecord] = []
-            try:
-                found = [await self._found(stream, damaged) for stream in streams]
-            except OSError as error:  # that session alone waits for a start that can read them
-                _log.error("session %s: its lines in the log: %s", _named(key), error)
-                self._sessions.unread[key] = error
-                continue
-            for bad in damaged:
-                _log.error("%s; lines of a session, its chain is broken there", bad.why)
-            try:
-                await self._files.thread.run(partial(self._put_between, *key, found))
-                tail = await self._files.thread.run(partial(self._files.ledgers.tail, *key))
-                proven = await self._files.thread.run(partial(self._sessions.proven, *key))
-            except (OSError, FormatError) as error:
-                _log.error("session %s stays in the log: %s", _named(key), error)
-                last_seq = found[0].base
-                kept, cut = join(found, last_seq, verdict.synced_no, met_damage=True)
-            else:
-                last_seq = 0 if tail is None else tail.last_seq
-                is_bad = met_damage or bool(damaged)
-                kept, cut = join(
-                    found, last_seq, verdict.synced_no, met_damage=is_bad, proven=proven
-                )
-            ledger = self._engine.ledgers.restored(key, streams, kept, loop.now())
-            known = doubt.settled_by(key) if doubt is not None else ()
-            ledger.leaps = _leaps(found, last_seq, known)
-            if cut:
-                await self._keep_cut(key, cut)
-            if ledger.leaps or not is_dense(kept):
+        found = LinesFound(self._engine, self._files, self._reader, self._sessions, mended, doubt)
+        for key, streams in found.by_session().items():
+            ledger = await found.restore(key, streams)
+            if ledger is not None and (ledger.leaps or not is_dense(ledger.pending)):
                 # Into the file, before anything comes behind it: once the damage is forgotten
                 # (`walld fsck` was read, quarantine/ emptied) no start may take it for torn.
                 self._begin(key, ledger)
                 if not self._engine.sealing.is_shut:  # else it has to wait for room as well
                     await self._try_to_write(key, self._begun[key])
-
-    async def _found(self, stream: Stream, damaged: list[BadRecord]) -> FoundLines:
-        items = await self._files.thread.run(self._reader.job(stream, damaged))
-        lines = [
-            Pending(stream.begin.number + item.event.seq, item.event.payload)
-            for item in items
-            if isinstance(item, records.Happened)
-            and isinstance(item.event, wire.Custom)
-            and item.event.kind == LINE_KIND
-        ]
-        first = next(stream.places(), None)
-        batch_no = 0 if first is None else first.batch_no
-        return FoundLines(stream.begin.number, batch_no, lines, stream.begin.meta == LEAPT)
-
-    def _put_between(self, uid: int, session_id: str, found: list[FoundLines]) -> None:
-        """Lines that an earlier start could not read go before those of the file that came since.
-
-        For the thread. The snapshot is of the file without them.
-        """
-        store = self._files.ledgers
-        tail = store.tail(uid, session_id)
-        late: list[Pending] = []
-        for stream in found:  # as `join` does
-            late = [one for one in late if one.seq <= stream.base]
-            late += [one for one in stream.lines if tail is not None and one.seq < tail.last_seq]
-        if tail is None or not late:
-            return
-        breaks = store.read(uid, session_id, late[0].seq - 1, until=tail.last_seq).breaks
-        missing = merged((one.first_seq, one.last_seq) for one in breaks if one.why == "missing")
-        late = [one for one in late if contains(missing, one.seq)]
-        for first, lines in runs_of(late):
-            store.append(uid, session_id, first, lines, allow_gap=True)
-        if late:
-            self._files.snapshots.remove(uid, session_id)
-
-    async def _keep_cut(self, key: tuple[int, str], cut: list[Pending]) -> None:
-        uid, session_id = key
-        text = "session %s of uid %d: lines %d to %d stood behind a place that was torn or lost: %s"
-        try:
-            job = partial(self._files.ledgers.keep, uid, session_id, [one.line for one in cut])
-            where = "they are in " + await self._files.thread.run(job)
-        except OSError as error:  # no reason not to start: nobody was told that they are safe
-            where = f"they could not be kept ({error})"
-        _log.warning(text, escaped_line(session_id), uid, cut[0].seq, cut[-1].seq, where)
 
     async def _try_to_list(self) -> None:
         """Sessions that an agent writes to now do not wait for those of before."""
@@ -387,13 +304,3 @@ class Checkpoints:
 
 def _named(key: tuple[int, str]) -> str:
     return f"{escaped_line(key[1])} of uid {key[0]}"
-
-
-def _leaps(found: list[FoundLines], before: int, unread: Iterable[str]) -> list[Leap]:
-    """Leaps of an earlier daemon that are not in the file. before: its last seq."""
-    leaps = []
-    for stream in found:
-        if stream.leapt and stream.lines and stream.base > before:
-            leaps.append(Leap(before + 1, stream.base, sorted(unread)))
-        before = max([before, *(one.seq for one in stream.lines)])
-    return leaps

@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: a start forgets the lines it finds in the log",
-        DAEMON + "checkpoints.py",
+        DAEMON + "lines_found.py",
         "restored(key, streams, kept, loop.now())\n",
         "restored(key, streams, kept[:0], loop.now())\n",
         "N3",
