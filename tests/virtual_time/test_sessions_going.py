@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
+import pytest
 from virtual_daemon import Home, Peer, Virtual, living, run, until
 from walld_client.wire import messages as wire
+
+from walld.daemon.flusher import Flusher
+from walld.daemon.sessions import Sessions
+from walld.ledger.unfinished import UnfinishedStore
 
 NOTE = wire.NewEntry("app.note", b'{"text":"x"}', "")
 
@@ -54,5 +60,49 @@ def test_who_reads_or_forks_it_waits(tmp_path: Path) -> None:
             assert told["fork"] == "unknown_session"
             (placed,) = await asked(virtual, notes(1, 1))
             assert placed[0] == 1
+
+    run(main)
+
+
+async def never(*_: object) -> None:
+    """It is killed before that."""
+    await anyio.sleep_forever()
+
+
+def unreadable(_store: UnfinishedStore) -> None:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_what_the_log_has_of_a_deleted_session_goes_to_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before the log has let go of its lines; the next start cannot read the notes."""
+    home = Home(tmp_path)
+
+    async def main() -> None:
+        async with living(home) as virtual:
+            await asked(virtual, notes(1, 5))
+            with monkeypatch.context() as patch, Peer(virtual, "query") as peer:
+                patch.setattr(Sessions, "until", never)
+                peer.send(wire.Delete(1, "s"))
+                await anyio.sleep(0.05)
+                await virtual.crash()
+        with monkeypatch.context() as patch:
+            patch.setattr(Flusher, "run", never)
+            async with living(home) as virtual:
+                await anyio.sleep(1)  # its files go, and no word of it comes into the log
+                await virtual.crash()
+        for is_killed in (True, False):
+            with monkeypatch.context() as patch:
+                patch.setattr(UnfinishedStore, "notes", unreadable)
+                async with living(home) as virtual:
+                    patch.undo()
+                    await anyio.sleep(100)
+                    assert await asked(virtual, wire.Events(1, "s")) == "unreadable"
+                    if is_killed:
+                        await virtual.crash()
+        for _ in range(2):
+            async with living(home) as virtual:
+                assert await asked(virtual, wire.Events(1, "s")) is None
 
     run(main)

@@ -99,7 +99,7 @@ class Checkpoints:
             await self._try_to_list()
         ledgers = self._engine.ledgers
         for key, ledger in list(ledgers.open.items()):
-            if key not in self._begun and self._is_due(ledger, now):
+            if self._may_begin(key) and self._is_due(ledger, now):
                 self._begin(key, ledger)
             idle = now - ledger.touched > limits.CHECKPOINT_SECONDS
             if idle and not ledger.pending and not ledger.closing:
@@ -153,6 +153,9 @@ class Checkpoints:
             or len(ledger.pending) >= limits.CHECKPOINT_LINES
             or (is_large and ledgers.pending_bytes > limits.LEDGER_BYTES_MAX // 2)
         )
+
+    def _may_begin(self, key: tuple[int, str]) -> bool:
+        return key not in self._begun and self._sessions.may_write(key)
 
     def _begin(self, key: tuple[int, str], ledger: Ledger) -> None:
         lines = self._engine.ledgers.begin_checkpoint(ledger)
@@ -225,7 +228,7 @@ class Checkpoints:
         # A second time for what came to a session whose checkpoint was begun already.
         for _ in range(2):
             for key, ledger in list(self._engine.ledgers.open.items()):
-                if (ledger.pending or ledger.closing) and key not in self._begun:
+                if (ledger.pending or ledger.closing) and self._may_begin(key):
                     self._begin(key, ledger)
             had |= bool(self._begun)
             for key, begun in list(self._begun.items()):
@@ -249,6 +252,9 @@ class Checkpoints:
             if ledger is not None and (ledger.leaps or not is_dense(ledger.pending)):
                 # Into the file, before anything comes behind it: once the damage is forgotten
                 # (`walld fsck` was read, quarantine/ emptied) no start may take it for torn.
+                ledger.since = None
+                if not self._may_begin(key):
+                    continue
                 self._begin(key, ledger)
                 if not self._engine.sealing.is_shut:  # else it has to wait for room as well
                     await self._try_to_write(key, self._begun[key])

@@ -119,6 +119,12 @@ class Sessions:
         if error is not None:
             raise OSError(error.errno, f"its lines in the log: {error.strerror}", error.filename)
 
+    def may_write(self, key: tuple[int, str]) -> bool:
+        """It is no session whose delete has begun, for all that is known: a file that it is given
+        now would be all of it to a later start (U1).
+        """
+        return self.unread_notes is None and key not in self.unread
+
     async def _settled(self, uid: int, session_id: str) -> None:
         """It can be read, and no delete of it is half done: what is left then is no session."""
         key = uid, session_id
