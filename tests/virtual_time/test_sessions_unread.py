@@ -16,7 +16,9 @@ from virtual_daemon import Home, Peer, Virtual, asked, living, run
 from walld_client.wire import messages as wire
 
 from walld.daemon.checkpoints import Checkpoints
+from walld.disk.patient import READ_TRIES
 from walld.disk.real import RealDisk
+from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 from walld.wal.layout import segment_name
 
@@ -100,6 +102,76 @@ def test_lines_that_the_file_went_on_without_go_where_they_belong(
         for _ in range(2):
             async with lives.one() as virtual:
                 assert await told(virtual) == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+    run(main)
+
+
+class Failing:
+    """Calls of a method raise an error of the disk, the first `times` of each daemon."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, of: type, name: str, number: int) -> None:
+        self.times = self.met = 0
+        whole = getattr(of, name)
+
+        def planted(*arguments: Any, **named: Any) -> Any:
+            if self.met < self.times:
+                self.met += 1
+                raise OSError(number, os.strerror(number))
+            return whole(*arguments, **named)
+
+        patch.setattr(of, name, planted)
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "times"),
+    [
+        ("read", errno.EIO, 1),
+        ("read", errno.EIO, READ_TRIES),
+        ("tail", errno.EIO, READ_TRIES),
+        ("append", errno.EIO, READ_TRIES),
+        ("append", errno.ENOSPC, 2),
+        ("remove", errno.EIO, 1),
+        ("remove", errno.EIO, READ_TRIES),
+    ],
+)
+def test_lines_that_find_no_place_at_once_are_not_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: int, times: int
+) -> None:
+    """The file cannot be read, or written, when they are to go between those that it has."""
+    lives = Lives(tmp_path, monkeypatch)
+
+    async def main() -> None:
+        async with lives.one():
+            pass
+        async with lives.one() as virtual:
+            await noted(virtual, 1)
+            await anyio.sleep(100)  # it is in the file
+            await noted(virtual, 2)
+            unread = lives.newest()
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoints, "round", not_yet)
+            async with lives.one() as virtual:
+                await noted(virtual, 3)
+        async with lives.one(unread) as virtual:
+            await noted(virtual, 4)
+            await anyio.sleep(100)
+        of = SnapshotStore if what == "remove" else LedgerStore
+        failing = Failing(monkeypatch, of, what, number)
+        for is_asked in (False, True):  # the first is killed at once
+            failing.times, failing.met = times, 0
+            async with lives.one() as virtual:
+                if is_asked:
+                    await anyio.sleep(5)
+                    assert await told(virtual) == [(n, n) for n in range(1, 5)]
+                    assert await noted(virtual, 5) == 5
+                    await anyio.sleep(100)
+        for n in (6, 7):
+            async with lives.one() as virtual:
+                assert await noted(virtual, n) == n
+                assert await told(virtual) == [(one, one) for one in range(1, n + 1)]
+                (ledger,) = virtual.engine.ledgers.open.values()
+                assert ledger.state is not None
+                assert [ledger.state.ids.get(f"e{one}") for one in range(1, n)] == list(range(1, n))
 
     run(main)
 

@@ -89,6 +89,7 @@ class Checkpoints:
         self._said: dict[tuple[int, str], str] = {}
         """Why sessions cannot be written, as the log has it."""
         self._list_at = 0.0
+        self._place_at = 0.0
 
     # --- in turn --------------------------------------------------------------------------------
 
@@ -109,6 +110,10 @@ class Checkpoints:
             if begun.is_synced and now >= waits_until:
                 await self._try_to_write(key, begun)
         await self._look_at_older()
+        if now >= self._place_at:  # not as often as others are written: a bad sector takes long
+            self._place_at = now + limits.CHECKPOINT_SECONDS
+            for key in list(self._sessions.unplaced):
+                await self._try_to_open(key)
 
     async def _try_to_write(self, key: tuple[int, str], begun: _Begun) -> None:
         """A session whose file fails, or is another's by now, holds up no other work."""
@@ -252,7 +257,6 @@ class Checkpoints:
             if ledger is not None and (ledger.leaps or not is_dense(ledger.pending)):
                 # Into the file, before anything comes behind it: once the damage is forgotten
                 # (`walld fsck` was read, quarantine/ emptied) no start may take it for torn.
-                ledger.since = None
                 if not self._may_begin(key):
                     continue
                 self._begin(key, ledger)
@@ -293,14 +297,18 @@ class Checkpoints:
         if self._older is None:
             return  # they cannot be listed yet
         for _ in range(min(len(self._older), _LOOKED_AT_A_ROUND)):
-            uid, session_id = self._older.pop()
-            try:
-                await self._sessions.open(uid, session_id)
-            except (OSError, FormatError) as error:
-                _log.error("session %s cannot be read: %s", _named((uid, session_id)), error)
-            except Exception:
-                _log.exception("a bug: session %s cannot be opened", _named((uid, session_id)))
+            await self._try_to_open(self._older.pop())
         self._sessions.has_older = bool(self._older)
+
+    async def _try_to_open(self, key: tuple[int, str]) -> None:
+        try:
+            await self._sessions.open(*key)
+        except (OSError, FormatError) as error:
+            if self._said.get(key) != str(error):
+                _log.error("session %s cannot be read: %s", _named(key), error)
+            self._said[key] = str(error)
+        except Exception:
+            _log.exception("a bug: session %s cannot be opened", _named(key))
 
     @property
     def has_older(self) -> bool:

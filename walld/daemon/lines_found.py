@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from walld_client.wire import messages as wire
 
 from walld.daemon import loop
+from walld.disk.patient import patiently
 from walld.engine.ledgers import LINE_KIND
 from walld.errors import FormatError
 from walld.escape import escaped_line
-from walld.ledger.pending import LEAPT, FoundLines, Pending, join, runs_of
+from walld.ledger.pending import LEAPT, FoundLines, Pending, is_dense, join, runs_of
 from walld.ledger.repaired import Leap
 from walld.wal import records
 from walld.wal.ranges import contains, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from walld.daemon.log_doubt import LogDoubt
     from walld.daemon.mend import Mended
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from walld.engine.stream import Stream
 
 __all__ = ["LinesFound"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("walld.checkpoints")
 
@@ -79,24 +82,45 @@ class LinesFound:
             return None
         for bad in damaged:
             _log.error("%s; lines of a session, its chain is broken there", bad.why)
+        place = partial(self._place, key, streams, found, is_bad=self._met_damage or bool(damaged))
         try:
-            await self._files.thread.run(partial(self._put_between, *key, found))
-            tail = await self._files.thread.run(partial(self._files.ledgers.tail, *key))
-            proven = await self._files.thread.run(partial(self._sessions.proven, *key))
-        except (OSError, FormatError) as error:
+            return await place()
+        except (OSError, FormatError) as error:  # whoever opens it tries again
             _log.error("session %s stays in the log: %s", _named(key), error)
-            last_seq = found[0].base
-            kept, cut = join(found, last_seq, self._synced_no, met_damage=True)
-        else:
-            last_seq = 0 if tail is None else tail.last_seq
-            is_bad = self._met_damage or bool(damaged)
-            kept, cut = join(found, last_seq, self._synced_no, met_damage=is_bad, proven=proven)
+            lines, _ = join(found, found[0].base, self._synced_no, met_damage=True)
+            self._engine.ledgers.restored(key, streams, lines, loop.now())
+            self._sessions.unplaced[key] = place
+            return None
+
+    async def _place(
+        self,
+        key: tuple[int, str],
+        streams: list[Stream],
+        found: list[FoundLines],
+        *,
+        is_bad: bool,
+    ) -> Ledger:
+        """What goes between the lines of its file is there, and the rest pending. OSError,
+        FormatError: nothing is known of the file, and all of it may be done again.
+        """
+        store = self._files.ledgers
+        await self._run(partial(self._put_between, *key, found))
+        tail = await self._run(partial(store.tail, *key))
+        proven = await self._run(partial(self._sessions.proven, *key))
+        last_seq = 0 if tail is None else tail.last_seq
+        kept, cut = join(found, last_seq, self._synced_no, met_damage=is_bad, proven=proven)
         ledger = self._engine.ledgers.restored(key, streams, kept, loop.now())
         known = self._doubt.settled_by(key) if self._doubt is not None else ()
         ledger.leaps = _leaps(found, last_seq, known)
+        if ledger.leaps or not is_dense(kept):
+            ledger.since = None  # due at once
         if cut:
             await self._keep_cut(key, cut)
         return ledger
+
+    async def _run(self, job: Callable[[], T]) -> T:
+        """On the thread. An append that failed may be repeated: its file is not synced again."""
+        return await self._files.thread.run(partial(patiently, job))
 
     async def _found(self, stream: Stream, damaged: list[BadRecord]) -> FoundLines:
         items = await self._files.thread.run(self._reader.job(stream, damaged))
@@ -114,7 +138,8 @@ class LinesFound:
     def _put_between(self, uid: int, session_id: str, found: list[FoundLines]) -> None:
         """Lines that an earlier start could not read go before those of the file that came since.
 
-        For the thread. The snapshot is of the file without them.
+        For the thread. The snapshot is of the file without them, and goes first: behind a kill
+        nothing is missing there any more, and it would be believed.
         """
         store = self._files.ledgers
         tail = store.tail(uid, session_id)
@@ -127,10 +152,10 @@ class LinesFound:
         breaks = store.read(uid, session_id, late[0].seq - 1, until=tail.last_seq).breaks
         missing = merged((one.first_seq, one.last_seq) for one in breaks if one.why == "missing")
         late = [one for one in late if contains(missing, one.seq)]
-        for first, lines in runs_of(late):
-            store.append(uid, session_id, first, lines, allow_gap=True)
         if late:
             self._files.snapshots.remove(uid, session_id)
+        for first, lines in runs_of(late):
+            store.append(uid, session_id, first, lines, allow_gap=True)
 
     async def _keep_cut(self, key: tuple[int, str], cut: list[Pending]) -> None:
         uid, session_id = key

@@ -68,7 +68,7 @@ class SessionFiles:
         state, offset = self._from_snapshot(uid, session_id)
         snapped_seq, lines = state.last_seq, []
         if tail is not None and pending and tail.last_seq > pending[-1].seq:
-            pending = []  # checkpointed long ago: only their tombstone is missing
+            pending = []  # all of them are in it (`lines_found.py`): a tombstone is missing
         proven = self.proven(uid, session_id)
         until = pending[0].seq - 1 if pending else proven
         if tail is not None:

@@ -28,7 +28,7 @@ from walld.sessions.state import SessionState
 from walld.wal import records
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from walld.daemon.flusher import Flusher
     from walld.daemon.forking import Forked
@@ -80,6 +80,8 @@ class Sessions:
         self._opening: dict[tuple[int, str], anyio.Lock] = {}
         self.unread: dict[tuple[int, str], OSError] = {}
         """Sessions of which the log holds lines that a start could not read, and why."""
+        self.unplaced: dict[tuple[int, str], Callable[[], Awaitable[object]]] = {}
+        """Those whose file failed as a start put lines between its own, and what does it again."""
         self.unread_notes: OSError | None = None
         """Which deletes and forks an earlier daemon did not end is not known; until it is."""
         self.going: dict[tuple[int, str], OSError] = {}
@@ -120,10 +122,11 @@ class Sessions:
             raise OSError(error.errno, f"its lines in the log: {error.strerror}", error.filename)
 
     def may_write(self, key: tuple[int, str]) -> bool:
-        """It is no session whose delete has begun, for all that is known: a file that it is given
-        now would be all of it to a later start (U1).
+        """It is known what belongs in its file; and it is no session whose delete has begun: a file
+        that it is given now would be all of it to a later start (U1).
         """
-        return self.unread_notes is None and key not in self.unread
+        is_known = key not in self.unread and key not in self.unplaced
+        return is_known and self.unread_notes is None
 
     async def _settled(self, uid: int, session_id: str) -> None:
         """It can be read, and no delete of it is half done: what is left then is no session."""
@@ -151,6 +154,9 @@ class Sessions:
 
     async def _open(self, uid: int, session_id: str, create: bool) -> Ledger | None:
         ledgers, key = self._engine.ledgers, (uid, session_id)
+        if (place := self.unplaced.get(key)) is not None:
+            await place()
+            del self.unplaced[key]
         ledger = ledgers.open.get(key)
         if ledger is None or ledger.state is None:
             pending = [] if ledger is None else list(ledger.pending)
@@ -237,6 +243,7 @@ class Sessions:
             try:
                 if ledger is not None:
                     self._engine.ledgers.forget(ledger, loop.now())
+                    self.unplaced.pop(key, None)
                 await self.until("synced")
                 remove = partial(self._remove, note, number, is_open=ledger is not None)
                 was_there = await self.thread.run(remove)

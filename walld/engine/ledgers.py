@@ -313,7 +313,12 @@ class Ledgers:
     def restored(
         self, key: tuple[int, str], streams: list[Stream], lines: list[Pending], now: float
     ) -> Ledger:
-        """The ledger of lines that a start found; it is folded when somebody asks for it."""
+        """The ledger of lines that a start found; it is folded when somebody asks for it.
+
+        In the place of one that nobody has folded yet.
+        """
+        if (earlier := self.open.get(key)) is not None:
+            self.pending_bytes -= earlier.pending_bytes
         ledger = self.open[key] = Ledger(*key, SessionState(), b"")
         ledger.state = None
         ledger.closing, ledger.pending = streams, lines
