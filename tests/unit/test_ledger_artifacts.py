@@ -291,3 +291,18 @@ def test_what_is_being_sent_is_not_swept(disk: RealDisk, store: ArtifactStore) -
     assert sum(ledgers.sweeping(store.is_begun)) == 1
     assert store.put(UID, SESSION, DIGEST, len(CONTENT), half, CONTENT[half:])
     assert store.read(UID, SESSION, DIGEST) == CONTENT
+
+
+@pytest.mark.parametrize("step", [1000, len(CONTENT)])
+def test_one_that_cannot_be_read_is_replaced_when_it_is_put_again(step: int) -> None:
+    """As one that changed is; else it could not be had again."""
+    storage = Storage(Random(1))
+    store = ArtifactStore(SimulatedDisk(storage))
+    put(store, CONTENT, step)
+    path = next(name for name in storage.files() if name.endswith(DIGEST.hex()))
+    storage.fail = lambda verb, name: errno.EIO if (verb, name) == ("read", path) else 0
+    with pytest.raises(OSError, match="Input/output"):
+        store.read(UID, SESSION, DIGEST)
+    assert put(store, CONTENT, step)[-1] is True
+    storage.fail = lambda *_: 0
+    assert store.read(UID, SESSION, DIGEST) == CONTENT

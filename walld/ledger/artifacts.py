@@ -21,10 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from walld.disk.base import LINK_REFUSED
+from walld.disk.patient import MAY_PASS, patiently
 from walld.errors import FormatError, ProtocolError
 from walld.ledger.files import write_whole
 from walld.ledger.names import ARTIFACTS_DIR, is_temporary, session_dir, temporary
@@ -261,9 +263,14 @@ class ArtifactStore:
                 self._disk.unlink(temporary(path))
 
     def _is_whole(self, path: str, digest: bytes) -> bool:
+        """Not one that the disk does not give: it is replaced, as one that changed is."""
         try:
-            return sha256(self._read(path)).digest() == digest
+            return sha256(patiently(partial(self._read, path))).digest() == digest
         except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno not in MAY_PASS:
+                raise
             return False
 
     def _read(self, path: str) -> bytes:
