@@ -114,6 +114,7 @@ class Background:
             ("replies are kept", self._keep_orphans),
             ("sessions are written", self._checkpoint),
             ("damage is settled", self._aftermath.finish),
+            ("what is not synced is written again", self._reclaimer.rescue_rest),
             ("long indexes are folded", self._reclaimer.thin_out),
             ("the oldest segment is emptied", self._empty_oldest),
             ("segments are unlinked", self._reclaimer.unlink),

@@ -86,6 +86,8 @@ class Reclaimer:
         self._reclaim = reclaim_seconds
         self._hold = release_hold_seconds
         self._evacuating: tuple[Segment, Iterator[Stream]] | None = None
+        self._unrescued: list[tuple[Stream, Segment]] = []
+        """What a start could neither sync nor read once more, and where it stands."""
 
     # --- carrying -------------------------------------------------------------------------------
 
@@ -156,14 +158,35 @@ class Reclaimer:
         wanted = [one for one in engine.segments if one.segment_id in not_synced.segment_ids]
         for stream in list(engine.registry.by_no.values()):
             for segment in wanted:
-                while any(segment.holds(where >> OFFSET_BITS) for where in stream.where):
-                    at, count = _run_within(stream, segment)
-                    await self._carry(stream, at, count)
-                    await self._flusher.flush()
-                    if stream.carrying:
-                        break  # it cannot be read: said, and kept where it is
+                if not await self._is_rescued(stream, segment):
+                    # Kept where it is, and no row says that it stands elsewhere.
+                    not_synced.batches -= _batches_within(stream, segment)
         await self._flusher.flush()
         await self._syncer.sync_all()
+
+    async def _is_rescued(self, stream: Stream, segment: Segment) -> bool:
+        """False where it cannot be read, which is said: no reason not to start (P9)."""
+        while _batches_within(stream, segment):
+            at, count = _run_within(stream, segment)
+            try:
+                await self._carry(stream, at, count)
+            except OSError as error:
+                text = "stream %d: neither synced nor written again: %s; tried again each second"
+                _log.error(text, stream.no, error)
+                self._unrescued.append((stream, segment))
+                return False
+            await self._flusher.flush()
+            if stream.carrying:
+                return False
+        return True
+
+    async def rescue_rest(self) -> None:
+        """What a start could not read, as soon as that can be had. In the background. OSError."""
+        for stream, segment in list(self._unrescued):
+            if stream.gone or not _batches_within(stream, segment):
+                self._unrescued.remove((stream, segment))
+            elif not stream.carrying:
+                await self._carry(stream, *_run_within(stream, segment))
 
     async def put_by(self, residues: list[int]) -> None:
         """Segments without a header are not met again. For a start, once its rows are synced."""
@@ -319,6 +342,12 @@ def _small_run(stream: Stream) -> tuple[int, int]:
             return best_at, count
         count //= 2
     return 0, 0
+
+
+def _batches_within(stream: Stream, segment: Segment) -> set[int]:
+    """Batches of a segment that hold records of the stream."""
+    numbers = {where >> OFFSET_BITS for where in stream.where}
+    return {number for number in numbers if segment.holds(number)}
 
 
 def _run_within(stream: Stream, segment: Segment) -> tuple[int, int]:
