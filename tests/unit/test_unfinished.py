@@ -298,6 +298,10 @@ class Aside:
         self._storage = storage
         self.room = room
 
+    @property
+    def is_spent(self) -> bool:
+        return not self.room
+
     def spend(self) -> bool:
         room, self.room = self.room, 0
         self._storage.room += room

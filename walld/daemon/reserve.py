@@ -7,11 +7,15 @@ Its bytes are written, not only asked for: fallocate(2) is not to be had on ever
 are the same each time, and no file system makes them smaller: zeros take no room on one that
 compresses. One that is found is believed only where it holds its room: a daemon may have been
 killed while it wrote it, and a copy may have left a hole in its place.
+
+Several threads spend it (a note, LOCK, a full disk) and two make it, one at a time: else one would
+call it made that another has just spent.
 """
 
 from __future__ import annotations
 
 import errno
+import threading
 from hashlib import shake_128
 from typing import TYPE_CHECKING
 
@@ -31,13 +35,22 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Reserve:
-    """The reserve of one data directory. Blocks: for the writer's thread."""
+    """The reserve of one data directory. Blocks: for any thread but the loop's."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self._lock = threading.RLock()
+        self.is_spent = False
+        """It was given to the disk, and is not put aside again."""
 
     def make(self) -> bool:
         """Put it aside where there is twice its room; True where it is there afterwards."""
+        with self._lock:
+            is_there = self._make()
+            self.is_spent = self.is_spent and not is_there
+            return is_there
+
+    def _make(self) -> bool:
         for entry in self._disk.list_dir(""):
             if entry.name == RESERVE_NAME:
                 if _holds_its_room(entry):
@@ -67,13 +80,15 @@ class Reserve:
         A full disk that has become read-only besides is no reason to end: the daemon's memory may
         hold the only copy (P8). That the directory is another daemon's by now is one: TakenOver.
         """
-        try:
-            self._disk.unlink(RESERVE_NAME)
-        except TakenOver:
-            raise  # who writes to a full disk tries for ever, and looks nowhere else (W4)
-        except OSError:
-            return False
-        return True
+        with self._lock:
+            try:
+                self._disk.unlink(RESERVE_NAME)
+            except TakenOver:
+                raise  # who writes to a full disk tries for ever, and looks nowhere else (W4)
+            except OSError:
+                return False
+            self.is_spent = True
+            return True
 
     def lend(self, job: Callable[[], None]) -> None:
         """Do it, also where there is no room but this. OSError."""

@@ -1,7 +1,7 @@
 """What a start does with the notes of a daemon that died within a delete, or within a fork.
 
 Owns: that the rest of such a session goes before anybody asks for it, and when its note does; and
-that the room which a note was given on a full disk is put aside again.
+that the room which a note, or whatever else, was given on a full disk is put aside again.
 Refuses: what a note is (`ledger/unfinished.py`), deletes and forks of now (`sessions.py`).
 
 A delete that was not answered is done all the same: the log may have let go of the newest lines

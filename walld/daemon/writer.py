@@ -328,17 +328,18 @@ class Writer:
 
     async def has_room_again(self) -> bool:
         """A disk that was full has room again once the reserve can be put aside."""
-        try:
-            if not await self._thread.run(self._reserve.make):
+        async with self._lock:  # a sync that fails meanwhile spends it behind that
+            try:
+                if not await self._thread.run(self._reserve.make) or self._reserve.is_spent:
+                    return False
+            except TakenOver:
+                raise  # as in `_open_segment`
+            except OSError as error:
+                self._ill(f"write of the reserve: {error.strerror or error}")
                 return False
-        except TakenOver:
-            raise  # as in `_open_segment`
-        except OSError as error:
-            self._ill(f"write of the reserve: {error.strerror or error}")
-            return False
-        self._engine.disk_full = self._engine.sealing.ends_only = False
-        self._well()
-        return True
+            self._engine.disk_full = self._engine.sealing.ends_only = False
+            self._well()
+            return True
 
     # --- the words for it -----------------------------------------------------------------------
 

@@ -64,6 +64,10 @@ _decode = msgspec.json.Decoder(Unfinished).decode
 class Room(Protocol):
     """What is kept aside for a full disk (`daemon/reserve.py`)."""
 
+    @property
+    def is_spent(self) -> bool:
+        """It was given to the disk, by whomever, and is not put aside again."""
+
     def spend(self) -> bool:
         """Give it to the disk; False where there is none."""
 
@@ -78,8 +82,6 @@ class UnfinishedStore:
         """room: for the note of a delete, which makes more than it takes."""
         self._disk = disk
         self._room = room
-        self.has_spent = False
-        """The room was given to a note, and is not put aside again."""
 
     def note(self, note: Unfinished) -> None:
         """Durable when it returns; in the place of an earlier one of the same."""
@@ -89,7 +91,6 @@ class UnfinishedStore:
             is_full = note.what == DELETE and error.errno in FULL
             if not is_full or self._room is None or not self._room.spend():
                 raise
-            self.has_spent = True
             self._write(note)
 
     def _write(self, note: Unfinished) -> None:
@@ -110,10 +111,15 @@ class UnfinishedStore:
         with suppress(FileNotFoundError):
             self._disk.sync_dir(SESSIONS_DIR)
 
+    @property
+    def has_spent(self) -> bool:
+        """The room is to be put aside again."""
+        return self._room is not None and self._room.is_spent
+
     def put_aside(self) -> None:
-        """The room that a note was given, once the disk has as much again."""
+        """The room that a note was given, or anything else, once the disk has as much again."""
         if self._room is not None:
-            self.has_spent = not self._room.make()
+            self._room.make()
 
     def notes(self) -> Iterator[Unfinished | FormatError]:
         """All of them. What is damaged is told, and stays."""
