@@ -313,9 +313,8 @@ class Ledgers:
     def restored(
         self, key: tuple[int, str], streams: list[Stream], lines: list[Pending], now: float
     ) -> Ledger:
-        """The ledger of lines that a start found; it is folded when somebody asks for it.
-
-        In the place of one that nobody has folded yet.
+        """The ledger of lines that a start found, in place of one that nobody has folded: whoever
+        asks for it does.
         """
         if (earlier := self.open.get(key)) is not None:
             self.pending_bytes -= earlier.pending_bytes

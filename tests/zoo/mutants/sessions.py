@@ -75,7 +75,7 @@ MUTANTS = (
         "    return Joined(whole, cut)\n",
         "    return Joined(kept, [])\n",
         "H2",
-        "263",
+        "158",
     ),
     Mutant(
         "sessions: after a start every open turn counts as lost",
@@ -95,9 +95,9 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: a released reply of a turn is not taken again after a restart",
-        ENGINE + "engine.py",
-        "        is_done = not is_whole or self.registry.is_leaving(producer, start.stream)\n",
-        "        is_done = resume.released\n",
+        ENGINE + "returning.py",
+        "        return resume.released and (not is_whole or is_leaving)\n",
+        "        return resume.released\n",
         "P6",
         "s4",
     ),
