@@ -207,7 +207,7 @@ def _send_figures(rate: int, measured: tuple[list[int], list[int], list[int]]) -
     name = f"token() to a bare send(), p50, {rate}/s"
     overall = (median(tokens) - clock) / (median(sends) - clock)
     return [
-        Figure("agent_cost", name, overall, "x", 2.0, spread=spread(ratios),
+        Figure("agent_cost", name, overall, "x", 1.8, spread=spread(ratios),
                note="limited by what Python pays beside the system call: lock, pack, append"),
         Figure("agent_cost", f"token(), p50, {rate}/s", (median(tokens) - clock) / 1000, "us"),
         Figure("agent_cost", f"bare send(), p50, {rate}/s", (median(sends) - clock) / 1000, "us"),
@@ -221,7 +221,7 @@ def _queue_figures(blocks: list[list[list[int]]]) -> list[Figure]:
     name = "token() to Queue.put with a writer thread"
     return [
         Figure("agent_cost", f"{name}, p99.9", quantile(tokens, 0.999) / quantile(puts, 0.999),
-               "x", 1.5, spread=spread(tails),
+               "x", 1.0, spread=spread(tails),
                note=f"p99.9 of {len(tokens)} and {len(puts)} calls; spread: of fifths of them, "
                "each a few calls deep"),
         Figure("agent_cost", f"{name}, p50", median(tokens) / median(puts), "x"),

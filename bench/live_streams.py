@@ -168,7 +168,7 @@ def _shape(run: Run, conns: int, per: int, seconds: float) -> list[Figure]:
         figures += [
             Figure("live_streams", f"{label}: {what}, p50", median(values) * 1000, "ms"),
             Figure("live_streams", f"{label}: {what}, p99", quantile(values, 0.99) * 1000, "ms",
-                   20.0, spread=(min(values) * 1000, max(values) * 1000)),
+                   15.0, spread=(min(values) * 1000, max(values) * 1000)),
         ]  # fmt: skip
     figures.append(
         Figure("live_streams", f"{label}: first answer of a new connection",
@@ -177,12 +177,13 @@ def _shape(run: Run, conns: int, per: int, seconds: float) -> list[Figure]:
     )  # fmt: skip
     shares = [share * 100 for share in seen.shares] or [spent.ran / took * 100]
     return [
+        Figure("live_streams", f"{label}: tokens a send", burst, ""),
         *figures,
         Figure("live_streams", f"{label}: daemon's CPU", spent.ran / took * 100, "% of a core",
                spread=(min(shares), max(shares)) if len(shares) > 1 else None),
         Figure("live_streams", f"{label}: daemon waited for its core", spent.waited / took * 100,
                "% of time"),
-        Figure("live_streams", f"{label}: bytes on disk a token", disk / said["taken"], "B", 10),
+        Figure("live_streams", f"{label}: bytes on disk a token", disk / said["taken"], "B", 8.0),
     ]  # fmt: skip
 
 

@@ -112,9 +112,9 @@ def _round(run: Run, client: Client, among: str, at: float) -> list[Figure]:
     run.step(at + 0.2, f"a partial{among}")
     kept = timed(lambda: read(client, "orphan"), reads)
     return [
-        _figure(f"nothing there{among}", nothing, "us", 1e6, 100.0),
-        _figure(f"10,000 tokens, live{among}", live, "ms", 1e3, 5.0),
-        _figure(f"10,000 tokens, partial{among}", kept, "ms", 1e3, 5.0),
+        _figure(f"nothing there{among}", nothing, "us", 1e6, 50.0),
+        _figure(f"10,000 tokens, live{among}", live, "ms", 1e3, 3.0),
+        _figure(f"10,000 tokens, partial{among}", kept, "ms", 1e3, 3.0),
     ]
 
 

@@ -210,7 +210,7 @@ def measure(run: Run) -> list[Figure]:
     megabytes = f"{size / 1e6:.0f} MB"
     return [
         Figure("restart", f"scan of {megabytes}, until agents are let in", median(rates), "MB/s",
-               300.0, most=False, spread=spread(rates), note=note),
+               400.0, most=False, spread=spread(rates), note=note),
         Figure("restart", f"{megabytes} by the daemon's CPU until it answers", median(cpu_rates),
                "MB/s", spread=spread(cpu_rates)),
         Figure("restart", "exec to listening", median(listens), "s", spread=spread(listens),

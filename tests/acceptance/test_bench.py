@@ -38,7 +38,7 @@ def test_a_question_is_answered_with_a_table_and_a_file() -> None:
     finally:
         remove(written)
     figures = {figure["name"]: figure for figure in report["figures"]}
-    assert any(figure["goal"] == 300 for figure in figures.values())
+    assert any(figure["goal"] == 400 for figure in figures.values())
     for name, figure in figures.items():
         assert math.isfinite(figure["value"]), name
         assert figure["value"] > 0, name
