@@ -37,7 +37,7 @@ QUESTIONS = {
     "bulk": (20.0, 2.0),
     "live_streams": (170.0, 25.0),
     "memory": (45.0, 8.0),
-    "writes": (95.0, 11.0),
+    "writes": (125.0, 20.0),
     "recover": (20.0, 6.0),
     "restart": (30.0, 2.0),
     "hostile": (180.0, 50.0),

@@ -2,12 +2,14 @@
 
 - Writes a flush: one write(2) for each 256 KiB, whatever the number of streams. Flushes of known
   size are forced one by one and the daemon's own count of writes is read after each.
-- Bytes on disk a token, at 60 tokens a second a stream, at the default linger.
+- Bytes on disk a token, at 60 tokens a second a stream, at a linger of 0.5 s and at the default,
+  which is shorter: a record has a head, and what shares it is what one flush has of a stream.
 - Bytes written over the whole lives of replies, released at their ends, for several mixes of
   lengths; and the size of the WAL meanwhile. Time is compressed: a tick stands for one flush a
   second (60 tokens) and takes as long as the daemon needs for it (a Drain ends each), so a reply of
-  120 s is 120 ticks; `reclaim_seconds` shrinks by about the same factor. Payload is the record
-  bytes of a first write: body and directory entry.
+  120 s is 120 ticks; `reclaim_seconds` shrinks by about the same factor. Payload is the text that
+  was said, five bytes a token; beside it the same to the records of a first write, body and
+  directory entry, which have a length for each token and a head: what is carried, and no more.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import math
 import random
 import time
 from dataclasses import dataclass, field
+from itertools import product
 
 from walld_client import frames
 from walld_client.wire import messages as wire
@@ -35,6 +38,7 @@ _TOKENS_A_FLUSH = 15
 _TICK_SECONDS = 1.0
 _TOKENS_A_TICK = 60
 _TEXT_BYTES = 5
+_LINGERS = {"500": "0.5 s linger", "auto": "default linger"}
 _RECLAIM_SECONDS = "1"
 """30 s, where a tick of a second takes about 35 ms."""
 _MIXES: dict[str, list[tuple[float, float, int]]] = {
@@ -113,11 +117,11 @@ def _flush_figures(run: Run) -> list[Figure]:
 # --- bytes a token ------------------------------------------------------------------------------
 
 
-def _token_figure(run: Run, streams: int, seconds: float) -> Figure:
+def _token_figure(run: Run, streams: int, linger: str, seconds: float) -> Figure:
     conns = min(100, streams)
     program = compiled(run.folder)
     with (
-        run.daemon() as daemon,
+        run.daemon("--flush-linger-ms", linger) as daemon,
         Offering(
             program, daemon.socket_path, conns, streams // conns, 60, run.cores.agents
         ) as offering,
@@ -134,8 +138,8 @@ def _token_figure(run: Run, streams: int, seconds: float) -> Figure:
     name = "walld_wal_write_bytes_total"
     value = (after[name] - before[name]) / said["taken"]
     plural = "s" if streams > 1 else ""
-    return Figure("writes", f"bytes on disk a token, {streams:,} stream{plural} of 60/s", value,
-                  "B", 10.0)  # fmt: skip
+    name = f"bytes on disk a token, {streams:,} stream{plural} of 60/s, {_LINGERS[linger]}"
+    return Figure("writes", name, value, "B", 8.0)
 
 
 # --- over replies' lives ------------------------------------------------------------------------
@@ -156,7 +160,9 @@ class _Lives:
     """What a mix came to."""
 
     written: float = 0.0
-    payload: float = 0.0
+    text: float = 0.0
+    first: float = 0.0
+    """What a first write of each record takes."""
     carried: float = 0.0
     replies: int = 0
     ticks: int = 0
@@ -238,7 +244,8 @@ def _mix(run: Run, name: str, seconds: float, at: float) -> _Lives:
         lives.left_bytes = _emptied(daemon)
         now, counted = daemon.status(), daemon.metrics()
         lives.written = counted["walld_wal_write_bytes_total"]
-        lives.payload = now["record_bytes_first"] + ENTRY_BYTES * agents.records
+        lives.text = agents.records * _TOKENS_A_TICK * _TEXT_BYTES
+        lives.first = now["record_bytes_first"] + ENTRY_BYTES * agents.records
         lives.carried = now["record_bytes_carried"]
         lives.replies = agents.replies
         for peer in agents.peers:
@@ -257,12 +264,15 @@ def _emptied(daemon: Daemon) -> float:
 def _life_figures(name: str, lives: _Lives) -> list[Figure]:
     note = (
         f"replies of {name}: {lives.replies:,} replies in {lives.ticks} ticks, "
-        f"{lives.written / 1e6:.0f} MB written, {lives.carried / 1e6:.0f} MB of it carried; "
+        f"{lives.text / 1e6:.0f} MB of text, {lives.written / 1e6:.0f} MB written, "
+        f"{lives.carried / 1e6:.0f} MB of it carried; "
         f"{lives.left_bytes:.0f} bytes left in the WAL after all were released"
     )
     return [
-        Figure("writes", f"bytes written to payload, {name}", lives.written / lives.payload,
+        Figure("writes", f"bytes written to text, {name}", lives.written / lives.text,
                "x", 2.0, note=note),
+        Figure("writes", f"bytes written to a first write's, {name}", lives.written / lives.first,
+               "x"),
         Figure("writes", f"WAL to 2 x live + 2 segments, at most, {name}", max(lives.wal), "x",
                1.0, spread=spread(lives.wal)),
     ]  # fmt: skip
@@ -271,9 +281,12 @@ def _life_figures(name: str, lives: _Lives) -> list[Figure]:
 def measure(run: Run) -> list[Figure]:
     """All three."""
     figures = _flush_figures(run)
-    for at, streams in enumerate((1, 100, 1000) if not run.quick else (1, 100)):
-        run.step(0.1 + at * 0.07, f"{streams} streams of 60/s")
-        figures.append(_token_figure(run, streams, run.pick(6, 1)))
+    sizes = (1, 100) if run.quick else (1, 100, 1000)
+    for at, (streams, linger) in enumerate(product(sizes, _LINGERS)):
+        run.step(0.1 + at * 0.03, f"{streams} streams of 60/s, {_LINGERS[linger]}")
+        # One stream alone has few flushes: the first and the last must not be all of them.
+        seconds = run.pick(10, 4) if streams == 1 else run.pick(6, 1)
+        figures.append(_token_figure(run, streams, linger, seconds))
     names = list(_MIXES) if not run.quick else ["2, 20 and 120 s"]
     for at, name in enumerate(names):
         share = 0.3 + 0.7 * at / len(names)
