@@ -1,7 +1,8 @@
 """`python -m bench [NAME...] [--quick]`: ask the questions, show the figures.
 
 Owns: the command line, the order of the questions, the results file. Refuses: an exit code for a
-goal that is missed: 1 means that a question crashed.
+goal that is missed: 1 means that a question crashed, 130 and 143 that Ctrl-C or SIGTERM ended it;
+what had been answered by then is kept.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from types import FrameType
+from typing import Any, Never, Protocol, cast
 
 from bench import publish
 from bench.charts import charts
@@ -62,10 +66,21 @@ class Question(Protocol):
         """The answer."""
 
 
+@dataclass(slots=True)
+class _Answers:
+    """figures: of the questions that were answered. took: seconds of each, and of those that were
+    not. crashed: one did. stopped: the exit code of who was told to end."""
+
+    figures: list[Figure] = field(default_factory=list)
+    took: dict[str, float] = field(default_factory=dict)
+    crashed: bool = False
+    stopped: int = 0
+
+
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.split("\n")[0])
     parser.add_argument("name", nargs="*", help="of a question (all): " + ", ".join(QUESTIONS))
-    parser.add_argument("--quick", action="store_true", help="rougher, in about a minute")
+    parser.add_argument("--quick", action="store_true", help=f"rougher, in {_minutes()} minutes")
     parser.add_argument(
         "--priority",
         action="store_true",
@@ -79,19 +94,23 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.publish and not options.name:
         options.name = list(publish.QUESTIONS)
+    if options.publish and (options.quick or not set(publish.QUESTIONS) <= set(options.name)):
+        parser.error(
+            f"--publish replaces what the pages show of {', '.join(publish.QUESTIONS)}: it wants "
+            "all of them, and not --quick"
+        )
     unknown = sorted(set(options.name) - set(QUESTIONS))
     if unknown:
         parser.error(f"no such question: {', '.join(unknown)}; there are {', '.join(QUESTIONS)}")
     return options
 
 
-def _ask(
-    names: list[str], folder: Path, quick: bool
-) -> tuple[list[Figure], dict[str, float], bool]:
-    """(the figures, seconds a question took, True where none crashed)."""
-    figures: list[Figure] = []
-    took: dict[str, float] = {}
-    whole = True
+def _minutes() -> int:
+    """Of all questions, quick."""
+    return round(sum(quick for _, quick in QUESTIONS.values()) / 60)
+
+
+def _ask(names: list[str], folder: Path, quick: bool, answers: _Answers) -> None:
     progress = Progress({name: QUESTIONS[name][quick] for name in names})
     cores = choose_cores()
     os.sched_setaffinity(0, cores.agents)
@@ -100,18 +119,23 @@ def _ask(
         begun = time.monotonic()
         question = cast(Question, importlib.import_module(f"bench.{name}"))
         try:
-            figures += question.measure(Run(folder / name[:2], cores, quick, progress.step))
+            answers.figures += question.measure(Run(folder / name[:2], cores, quick, progress.step))
         except Exception:
             progress.close()
             print(f"bench: {name} crashed", file=sys.stderr)
             traceback.print_exc()
-            whole = False
+            answers.crashed = True
         finally:
             shutil.rmtree(folder / name[:2], ignore_errors=True)
-        took[name] = round(time.monotonic() - begun, 1)
+            answers.took[name] = round(time.monotonic() - begun, 1)
         progress.end()
     progress.close()
-    return figures, took, whole
+
+
+def _end(_number: int, _frame: FrameType | None) -> Never:
+    """SIGTERM, as an exception: whatever was started is ended on its way out."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
 
 
 def _commit() -> str:
@@ -150,13 +174,22 @@ def main(arguments: list[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="walldb"))
     begun, at = time.monotonic(), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     machine, commit = facts(str(folder)), _commit()
+    answers = _Answers()
+    signal.signal(signal.SIGTERM, _end)
     try:
         with priority(-10) if options.priority else nullcontext():
-            figures, seconds, whole = _ask(names, folder, options.quick)
+            _ask(names, folder, options.quick, answers)
+    except (KeyboardInterrupt, SystemExit) as ended:
+        told = ended.code if isinstance(ended, SystemExit) else 128 + signal.SIGINT
+        answers.stopped = cast(int, told)
+        there = ", ".join(dict.fromkeys(figure.question for figure in answers.figures))
+        print(f"bench: stopped; answered by then: {there or 'nothing'}", file=sys.stderr)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    if answers.stopped and not answers.figures:
+        return answers.stopped
     took = time.monotonic() - begun
-    print(render(figures))
+    print(render(answers.figures))
     shown = ", ".join(f"{key} {value}" for key, value in machine.items() if value)
     print(f"{took:.0f} s on {shown}")
     report = {
@@ -164,16 +197,21 @@ def main(arguments: list[str] | None = None) -> int:
         "commit": commit,
         "quick": options.quick,
         "priority": options.priority,
-        "seconds": seconds,
+        "seconds": answers.took,
         "machine": {**machine, "load_after": os.getloadavg()},
         "peers": versions(),
-        "figures": as_json(figures),
+        "figures": as_json(answers.figures),
     }
-    print(f"bench: written to {_write(report, figures)}", file=sys.stderr)
-    if options.publish and whole:
+    print(f"bench: written to {_write(report, answers.figures)}", file=sys.stderr)
+    if options.publish and not answers.crashed and not answers.stopped:
         publish.publish(report)
-    return 0 if whole else 1
+    return answers.stopped or int(answers.crashed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code > 128:
+        # A thread of the question that was stopped may wait for ever; all else is ended.
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)

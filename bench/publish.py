@@ -101,11 +101,10 @@ def _streaming(figures: list[dict[str, Any]]) -> str:
 
 def _where(report: dict[str, Any]) -> str:
     machine = report["machine"]
-    kind = "A quick run" if report["quick"] else "One run"
     at = time.strftime("%Y-%m-%d", time.strptime(report["at"], "%Y%m%dT%H%M%SZ"))
     versions = ", ".join(f"{name} {number}" for name, number in report["peers"].items())
     return (
-        f"{kind} of {at} at commit `{report['commit']}`: {machine['cores']} cores of "
+        f"One run of {at} at commit `{report['commit']}`: {machine['cores']} cores of "
         f"{machine['cpu'] or 'an unnamed CPU'}, kernel {machine['kernel'].split('-')[0]}, "
         f"{machine['filesystem']}, {machine['python']}, load {machine['load'][0]:.1f} at its start "
         f"and {machine['load_after'][0]:.1f} at its end. {versions}."
@@ -158,7 +157,15 @@ def placed(page: str, markdown: str) -> str:
 
 
 def publish(report: dict[str, Any]) -> None:
-    """The pages, charts and published.json, of what the report has of the three questions."""
+    """The pages, charts and published.json, of the three questions.
+
+    ValueError where the report is a quick one or has not all three: the pages would lose what they
+    show of the others.
+    """
+    missing = [question for question, figures in _by_question(report).items() if not figures]
+    if report["quick"] or missing:
+        why = "is of a quick run" if report["quick"] else f"has nothing of {', '.join(missing)}"
+        raise ValueError(f"not published: the report {why}")
     kept = [figure for figure in report["figures"] if figure["question"] in QUESTIONS]
     report = report | {"figures": kept}
     for page, shown in PAGES.items():
@@ -170,4 +177,7 @@ def publish(report: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    publish(json.loads(Path(sys.argv[1]).read_text()))
+    try:
+        publish(json.loads(Path(sys.argv[1]).read_text()))
+    except ValueError as error:
+        sys.exit(f"bench: {error}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench import __main__ as program
 from bench import check, ingest, publish
 from bench.charts import Bar, charts, drawn, short
 from bench.machine import Used
@@ -142,3 +143,26 @@ def test_a_wide_range_is_logarithmic_and_says_so() -> None:
 def test_a_page_without_marks_is_an_error() -> None:
     with pytest.raises(ValueError, match="marks of bench"):
         publish.placed("# walld\n", "table\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["--publish", "ingest"], ["--publish", "--quick"], ["--publish", "peers", "ingest"]]
+)
+def test_what_would_empty_the_pages_is_one_error(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        program.main(words)
+    assert ended.value.code == 2
+    assert "it wants all of them, and not --quick" in capsys.readouterr().err
+
+
+def test_a_report_that_has_not_all_three_is_not_published() -> None:
+    before = {page: page.read_text() for page in publish.PAGES}
+    report = published()
+    some = [figure for figure in report["figures"] if figure["question"] != "ingest"]
+    with pytest.raises(ValueError, match="has nothing of ingest"):
+        publish.publish(report | {"figures": some})
+    with pytest.raises(ValueError, match="is of a quick run"):
+        publish.publish(report | {"quick": True})
+    assert {page: page.read_text() for page in publish.PAGES} == before
