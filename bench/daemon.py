@@ -13,8 +13,10 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import AnyStr, Self
 
 import msgspec
 from walld_client.wire import framing
@@ -23,7 +25,7 @@ from walld_client.wire import messages as wire
 from bench.machine import Used, pinned, resident_bytes, used
 from walld.wal.layout import BATCH_HEADER_BYTES
 
-__all__ = ["PATIENCE_SECONDS", "Daemon", "Peer", "environment", "highest_lag"]
+__all__ = ["PATIENCE_SECONDS", "Daemon", "Peer", "ended", "environment", "highest_lag"]
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 120.0
@@ -223,6 +225,20 @@ class Daemon:
             try:
                 self.process.wait(30)
             except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+                pass
+            finally:  # who is interrupted here does not leave it behind
+                self.kill()
         self._log.close()
+
+
+@contextmanager
+def ended(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen[AnyStr]]:
+    """Killed, unless it has ended by then."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()

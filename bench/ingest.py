@@ -99,8 +99,8 @@ def _taking(run: Run, key: str, events: int) -> Iterator[_Taken]:
                 )  # fmt: skip
             return
         peer = POURED[key]()
-        peer.start(home, run.cores.daemon)
         try:
+            peer.start(home, run.cores.daemon)
             pour = [sys.executable, "-m", "bench.peers.pouring", key, str(home), str(events)]
             yield _Taken(
                 peer.name, peer.server, [*pour, str(_CONNS)], lambda: peer.count(home)

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ import msgspec
 from walld_client.wire import messages as wire
 
 from bench.appenders import Log, appending, entry, message, payloads
-from bench.daemon import Daemon, Peer, environment, highest_lag
+from bench.daemon import Daemon, Peer, ended, environment, highest_lag
 from bench.machine import pinned
 from bench.numbers import median, quantile, ratio, spread
 from bench.run import Run
@@ -124,13 +125,14 @@ def _grown(run: Run, daemon: Daemon, log: Log, events: int) -> tuple[_Looks, lis
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
     step = min(_LOOK_EVENTS, events // 4)
-    for last in range(step, events + 1, step):
-        run.step(0.3 + 0.3 * last / events, f"a session of {last:,} events")
-        log.grow(given, step)
-        if last >= events * 3 // 4:
-            _settled(daemon, last, log.session_id)
-            looks.look(daemon, log.session_id, last)
-    said, _ = asker.communicate()
+    with ended(asker):
+        for last in range(step, events + 1, step):
+            run.step(0.3 + 0.3 * last / events, f"a session of {last:,} events")
+            log.grow(given, step)
+            if last >= events * 3 // 4:
+                _settled(daemon, last, log.session_id)
+                looks.look(daemon, log.session_id, last)
+        said, _ = asker.communicate()
     return looks, json.loads(said)
 
 
@@ -250,19 +252,20 @@ def _bytes_figures(run: Run) -> list[Figure]:
 def _talk(run: Run, daemon: Daemon, seconds: float, beside: int) -> dict[str, float]:
     """An agent's token() for so long, and the flush lag; with so many sessions flat out."""
     before = daemon.metrics()
-    with pinned(run.cores.agents):
+    with pinned(run.cores.agents), ExitStack() as held:
         flood = None
         if beside:
             command = appending(daemon, seconds + 1.5, beside, "append")
             flood = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE)
+            held.enter_context(ended(flood))
             time.sleep(0.5)
         command = [sys.executable, "-m", "bench.talker", daemon.socket_path, str(seconds)]
         done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, check=True)
-    said: dict[str, float] = json.loads(done.stdout)
-    if flood is not None:
-        told, _ = flood.communicate()
-        answered = json.loads(told)
-        said["appends"] = answered["answered"] / answered["seconds"]
+        said: dict[str, float] = json.loads(done.stdout)
+        if flood is not None:
+            told, _ = flood.communicate()
+            answered = json.loads(told)
+            said["appends"] = answered["answered"] / answered["seconds"]
     said["lag"] = highest_lag(before, daemon.metrics())
     return said
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from walld_client.wire import messages as wire
 
-from bench.daemon import Daemon, Peer, environment
+from bench.daemon import Daemon, Peer, ended, environment
 from bench.machine import pinned
 from bench.numbers import quantile
 from bench.offering import Offering, compiled, wrong_replies
@@ -123,10 +123,13 @@ def _measure(run: Run, daemon: Daemon, disk: Path) -> list[Figure]:
     seconds, stall = run.pick(60, 6), run.pick(10, 2)
     program = compiled(run.folder)
     burst = 1 if program else 4
-    with Offering(
-        program, daemon.socket_path, _CONNS, _PER, _RATE, run.cores.agents, burst
-    ) as offering:
-        asker, talker = _Asker(daemon), _talking(daemon, seconds, run)
+    with (
+        Offering(
+            program, daemon.socket_path, _CONNS, _PER, _RATE, run.cores.agents, burst
+        ) as offering,
+        ended(_talking(daemon, seconds, run)) as talker,
+    ):
+        asker = _Asker(daemon)
         asker.start()
         offering.begin(seconds)
         run.step(0.1, "before the stall")
@@ -136,7 +139,7 @@ def _measure(run: Run, daemon: Daemon, disk: Path) -> list[Figure]:
             begun = time.perf_counter()
             time.sleep(stall)
             waiting = daemon.status()
-            ended = time.perf_counter()
+            over = time.perf_counter()
         run.step(0.6, "after the stall")
         said = offering.result()
         asker.end()
@@ -150,8 +153,8 @@ def _measure(run: Run, daemon: Daemon, disk: Path) -> list[Figure]:
         lost += sum(v for k, v in after.items() if k.startswith("walld_events_discarded_total"))
         wrong = wrong_replies(daemon, offering, _CHECKED)
         offering.end()
-    lags = [took for at, took in asker.took if begun <= at < ended]
-    others = [took for at, took in asker.took if not begun <= at < ended]
+    lags = [took for at, took in asker.took if begun <= at < over]
+    others = [took for at, took in asker.took if not begun <= at < over]
     note = (
         f"{said['taken']:,.0f} tokens of {_CONNS * _PER:,} streams, {said['eagain']:.0f} times "
         f"EAGAIN; at the end of the stall {waiting['queue_bytes'] / 1e6:.1f} MB waited to be "

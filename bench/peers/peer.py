@@ -164,5 +164,7 @@ class Server:
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:
+            pass
+        finally:  # who is interrupted here does not leave it behind
             process.kill()
             process.wait()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from daemon_process import environment
 
 ROOT = Path(__file__).parent.parent.parent
@@ -74,6 +79,36 @@ def test_a_kill_of_one_of_the_two_loses_nothing() -> None:
     promised = {one["name"]: one["value"] for one in figures if one["goal"] == 0}
     assert len(promised) == 3
     assert not any(promised.values()), promised
+
+
+def test_who_ends_it_leaves_nothing_and_keeps_what_was_answered(tmp_path: Path) -> None:
+    before = set(RESULTS.glob("*.json"))
+    command = [sys.executable, "-m", "bench", "recover", "restart", "--quick"]
+    running = subprocess.Popen(
+        command, cwd=ROOT, env=environment() | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert running.stderr is not None
+        while "bench: restart" not in running.stderr.readline():
+            assert running.poll() is None
+        time.sleep(1.0)
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert "bench: stopped; answered by then: recover" in said
+    (written,) = set(RESULTS.glob("*.json")) - before
+    try:
+        questions = {one["question"] for one in json.loads(written.read_text())["figures"]}
+    finally:
+        remove(written)
+    assert questions == {"recover"}
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)
 
 
 def test_a_question_that_is_not_there_is_one_error() -> None:
