@@ -27,7 +27,7 @@ _ROW, _ROW_PLAIN, _GROUP = 42, 26, 30
 _LOG_FROM = 20.0
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1f2328; }
-.shown { paint-order: stroke; stroke: #ffffff; stroke-width: 4px; }
+.halo { fill: #ffffff; stroke: #ffffff; stroke-width: 4px; }
 .title { font-size: 16px; font-weight: 600; }
 .group { font-weight: 600; }
 .small { font-size: 11px; fill: #59636e; }
@@ -38,7 +38,7 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328; }
 .page { fill: #ffffff; }
 @media (prefers-color-scheme: dark) {
   text { fill: #f0f6fc; }
-  .shown { stroke: #0d1117; }
+  .halo { fill: #0d1117; stroke: #0d1117; }
   .small { fill: #9198a1; }
   .bar { fill: #656c76; }
   .own { fill: #4493f8; }
@@ -140,9 +140,12 @@ def _row(bar: Bar, y: float, width: Width) -> list[str]:
                 f'y2="{y + 16:.0f}"/>'
             ),
         ]
-    lines.append(
-        f'<text class="shown" x="{after + 8:.1f}" y="{y + 15:.0f}">{escape(bar.shown)}</text>'
-    )
+    # An axis may cross the value. Not by `paint-order`, which not every renderer knows: there the
+    # stroke would cover the words.
+    lines += [
+        f'<text{halo} x="{after + 8:.1f}" y="{y + 15:.0f}">{escape(bar.shown)}</text>'
+        for halo in (' class="halo" aria-hidden="true"', "")
+    ]
     if bar.promise:
         lines.append(f'<text class="small" x="16" y="{y + 31:.0f}">{escape(bar.promise)}</text>')
     return lines
