@@ -138,8 +138,12 @@ class Postgres:
             work(lambda text: cursor.execute(statement, (_SESSION, text), prepare=True))
 
     def count(self, home: Path) -> int:
+        return self.rows(home, "tokens")
+
+    def rows(self, home: Path, table: str) -> int:
+        """Of a table of this server."""
         with self._connect(home) as connection:
-            (count,) = connection.execute("SELECT count(*) FROM tokens").fetchone()
+            (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
         return int(count)
 
 
