@@ -5,14 +5,17 @@ sent to the moment all of it is written: walld by a Drain, Redis (`everysec`) an
 answer to each event, and as the wall a process that takes walld's very bytes and writes them to a
 file without looking at them. walld is given them twice: a frame a token, as an agent says them that
 nothing holds up, and as its client sends them once they had to wait for the daemon, folded into
-runs, which is what many at once come to. Rounds are interleaved. CPU is the server's, all threads;
-on a machine whose cores are shared it is the truer number, for the wall time is also the
-neighbours'. At the end each must have every event it was sent.
+runs, which is what many at once come to. So are Redis and JetStream: a token a message, and as many
+in one as a run of walld's has; a goal is of two who are given the same. Rounds are interleaved,
+each in an order drawn by lot. CPU is the server's, all threads; on a machine whose cores are shared
+it is the truer number, for the wall time is also the neighbours'. At the end each must have every
+event it was sent.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -20,15 +23,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Protocol
-
-from walld_client.limits import FOLD_AFTER_EVENTS
 
 from bench.daemon import Daemon, environment
 from bench.machine import Used, pinned
 from bench.numbers import median, spread
-from bench.peers.pouring import POURED
+from bench.peers.pouring import POURED, TOGETHER
 from bench.peers.wall import EVENT
 from bench.run import Run
 from bench.table import Figure
@@ -42,11 +42,23 @@ _EVENTS = {
     "wall": 4_000_000,
     "redis": 400_000,
     "jetstream": 100_000,
+    "redis-together": 2_000_000,
+    "jetstream-together": 4_000_000,
 }
 """About a second each, on a slow core."""
-_OWN = {"walld": 1, "backlog": FOLD_AFTER_EVENTS}
+_OWN = {"walld": 1, "backlog": TOGETHER}
 """Events that are looked at together before they go out."""
-_GOALS = (("redis", 15.0), ("jetstream", 40.0), ("wall", 0.5))
+_GOALS: dict[str, dict[str, float | None]] = {
+    "walld": {"redis": 15.0, "jetstream": 40.0, "wall": 0.5},
+    "backlog": {
+        "redis-together": 15.0,
+        "jetstream-together": 40.0,
+        "redis": None,
+        "jetstream": None,
+        "wall": 0.5,
+    },
+}
+"""None: not the same work, so nothing is promised."""
 
 
 class _Server(Protocol):
@@ -135,8 +147,9 @@ def taken_by(run: Run, keys: list[str], rounds: int, share: float) -> dict[str, 
                 print(f"bench: {key} is left out: {error}", file=sys.stderr)
                 continue
             taken[key] = entered
+        chance = random.Random(8)
         for number in range(rounds):
-            for at, one in enumerate(taken.values()):
+            for at, one in enumerate(chance.sample(list(taken.values()), len(taken))):
                 run.step((number + at / len(taken)) / rounds, f"{one.name}, round {number + 1}")
                 one.pour(run)
                 time.sleep(0.2)
@@ -153,8 +166,9 @@ def ratios(taken: dict[str, _Taken]) -> list[Figure]:
     To the wall, which moves bytes: of the same bytes.
     """
     figures = []
-    for own, (key, goal) in product([one for one in _OWN if one in taken], _GOALS):
-        if key not in taken:
+    pairs = [(own, key) for own, others in _GOALS.items() for key in others]
+    for own, key in pairs:
+        if own not in taken or key not in taken:
             continue
         ours, theirs = taken[own], taken[key]
         scale = ours.event_bytes / theirs.event_bytes if key == "wall" else 1.0
@@ -165,7 +179,9 @@ def ratios(taken: dict[str, _Taken]) -> list[Figure]:
             values = [above / below * scale for above, below in each]
             unit = what.replace("events", "bytes") if key == "wall" else what
             name = f"{ours.name} to {theirs.name}, {unit}"
-            figures.append(Figure("ingest", name, median(values), "x", goal, False, spread(values)))
+            figures.append(
+                Figure("ingest", name, median(values), "x", _GOALS[own][key], False, spread(values))
+            )
     return figures
 
 

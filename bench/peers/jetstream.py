@@ -3,7 +3,8 @@
 Owns: one nats-server on loopback, a stream with one replica, as shipped (a sync every two minutes).
 The agent's end is nats-py: a publish and its ack, on a loop that runs only meanwhile. Pipelined,
 the publishes are encoded beforehand and their acks counted, with no more of them unanswered than
-the server takes at once (10,000 a stream).
+the server takes at once (10,000 a stream); there a message may have many tokens, their lengths in
+front of their text.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ _STREAM = "tokens"
 class JetStream:
     """See the top."""
 
-    name = "NATS JetStream"
     outlives = "all processes"
     promise = "acked, written to its file, which is synced every two minutes"
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: int = 1) -> None:
+        """tokens: of a message that is poured."""
+        self._tokens = tokens
+        self.name = "NATS JetStream" + (f", {tokens} tokens a message" if tokens > 1 else "")
         self.server = Server()
 
     def why_not(self) -> str | None:
@@ -83,7 +86,7 @@ class JetStream:
 
     def count(self, home: Path) -> int:
         state = asyncio.run(self._with(home, lambda stream: stream.stream_info(_STREAM))).state
-        return int(state.messages)
+        return int(state.messages) * self._tokens
 
     def pipe(self, home: Path, number: int) -> Pipe:
         connection = socket.create_connection(_address(home))
@@ -94,8 +97,11 @@ class JetStream:
         said = b""
         while b"PONG\r\n" not in said:
             said += connection.recv(65536)
-        publish = b"PUB tokens.s%d acks%d 5\r\nabcde\r\n" % (number, number)
-        return Pipe(connection, publish, lines=2, window=1_000)
+        said = b"abcde" * self._tokens
+        if self._tokens > 1:
+            said = b"\5" * self._tokens + said
+        publish = b"PUB tokens.s%d acks%d %d\r\n%b\r\n" % (number, number, len(said), said)
+        return Pipe(connection, publish, lines=2, window=1_000, tokens=self._tokens)
 
 
 def _address(home: Path) -> tuple[str, int]:

@@ -58,16 +58,17 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
-    """A connection with its handshake done, and one event for it, encoded.
+    """A connection with its handshake done, and one message for it, encoded.
 
-    lines: newlines in the answer to one event; 0: there is one answer, when the sender has shut its
-    side. window: events that may be unanswered.
+    lines: newlines in the answer to one; 0: there is one answer, when the sender has shut its side.
+    window: messages that may be unanswered. tokens: of a message.
     """
 
     socket: socket.socket
     event: bytes
     lines: int
     window: int
+    tokens: int = 1
 
 
 class Pipelined(Protocol):
@@ -86,7 +87,7 @@ class Pipelined(Protocol):
         """Its server is gone."""
 
     def count(self, home: Path) -> int:
-        """Events that it has; the wall: of the last flood."""
+        """Tokens that it has; the wall: of the last flood."""
 
     def pipe(self, home: Path, number: int) -> Pipe:
         """Connection `number`, to a stream of its own."""

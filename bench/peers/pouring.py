@@ -17,16 +17,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from walld_client.limits import FOLD_AFTER_EVENTS
+
 from bench.peers.jetstream import JetStream
 from bench.peers.peer import Pipe, Pipelined
 from bench.peers.redis_streams import RedisStreams
 from bench.peers.wall import Wall
 
-__all__ = ["POURED"]
+__all__ = ["POURED", "TOGETHER"]
+
+TOGETHER = FOLD_AFTER_EVENTS
+"""Tokens of a message of those that are given many at once: as many as walld's client folds."""
 
 POURED: dict[str, Callable[[], Pipelined]] = {
     "redis": lambda: RedisStreams("everysec"),
     "jetstream": JetStream,
+    "redis-together": lambda: RedisStreams("everysec", TOGETHER),
+    "jetstream-together": lambda: JetStream(TOGETHER),
     "wall": Wall,
 }
 """Those that have such a form."""
@@ -36,13 +43,13 @@ _SLICE_BYTES = 64 * 1024
 class _Poured:
     """One connection: what is sent, what is answered."""
 
-    def __init__(self, pipe: Pipe, events: int) -> None:
+    def __init__(self, pipe: Pipe, messages: int) -> None:
         self.pipe = pipe
-        self._bytes = len(pipe.event) * events
+        self._bytes = len(pipe.event) * messages
         self._slice = memoryview(pipe.event * (2 * _SLICE_BYTES // len(pipe.event)))
         self._sent = 0
         self._lines = 0
-        self._lines_wanted = pipe.lines * events if pipe.lines else 1
+        self._lines_wanted = pipe.lines * messages if pipe.lines else 1
         pipe.socket.setblocking(False)
 
     def _may_send(self) -> int:
@@ -78,9 +85,10 @@ class _Poured:
 def main(key: str, home: str, events: str, conns: str) -> None:
     """One flood."""
     peer = POURED[key]()
-    each = int(events) // int(conns)
     watched = selectors.EpollSelector()
-    poured = [_Poured(peer.pipe(Path(home), at), each) for at in range(int(conns))]
+    pipes = [peer.pipe(Path(home), at) for at in range(int(conns))]
+    each = int(events) // len(pipes) // pipes[0].tokens
+    poured = [_Poured(pipe, each) for pipe in pipes]
     both = selectors.EVENT_READ | selectors.EVENT_WRITE
     for one in poured:
         watched.register(one.pipe.socket, both, one)
@@ -97,8 +105,9 @@ def main(key: str, home: str, events: str, conns: str) -> None:
             if waits == bool(chosen.events & selectors.EVENT_WRITE):
                 watched.modify(one.pipe.socket, selectors.EVENT_READ if waits else both, one)
     took = time.perf_counter() - begun
-    count, size = each * len(poured), len(poured[0].pipe.event)
-    print(json.dumps({"events": count, "seconds": took, "bytes": count * size}))
+    messages, pipe = each * len(pipes), pipes[0]
+    said = {"events": messages * pipe.tokens, "bytes": messages * len(pipe.event)}
+    print(json.dumps(said | {"seconds": took}))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Owns: redis-server on a Unix socket, no port, no snapshots, no rewrites of its file (they would only
 slow it down), with `appendfsync everysec` or `always`. The agent's end is redis-py with hiredis.
-Pipelined, the commands are encoded beforehand, so that what is measured is the server.
+Pipelined, the commands are encoded beforehand, so that what is measured is the server; there a
+command may have many tokens, a field each.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ _SESSION = "bench"
 
 
 class RedisStreams:
-    """policy: "everysec" or "always"."""
+    """policy: "everysec" or "always". tokens: of a command that is poured."""
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, policy: str, tokens: int = 1) -> None:
         self._policy = policy
+        self._tokens = tokens
         self.name = f"Redis XADD {policy}"
+        if tokens > 1:
+            self.name = f"Redis XADD, {tokens} tokens a command"
         self.outlives = "all processes" if policy == "everysec" else "power"
         self.promise = {
             "everysec": "answered, written to its file, which is synced once a second",
@@ -68,12 +72,12 @@ class RedisStreams:
 
     def count(self, home: Path) -> int:
         with self._client(home) as client:
-            return sum(int(client.xlen(stream)) for stream in client.keys("*"))
+            return self._tokens * sum(int(client.xlen(stream)) for stream in client.keys("*"))
 
     def pipe(self, home: Path, number: int) -> Pipe:
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(str(home / "s"))
-        words = [b"XADD", b"s%d" % number, b"*", b"t", b"abcde"]
+        words = [b"XADD", b"s%d" % number, b"*"] + [b"t", b"abcde"] * self._tokens
         command = b"*%d\r\n" % len(words)
         command += b"".join([b"$%d\r\n%s\r\n" % (len(word), word) for word in words])
-        return Pipe(connection, command, lines=2, window=10_000)
+        return Pipe(connection, command, 2, 10_000 // self._tokens, self._tokens)
