@@ -36,11 +36,12 @@ from bench.table import Figure, as_json, markdown, render
 RESULTS = Path(__file__).parent / "results"
 QUESTIONS = {
     "agent_cost": (75.0, 9.0),
+    "daemon_dead": (50.0, 6.0),
     "adapters": (15.0, 3.0),
     "checkpoints": (15.0, 2.0),
     "bulk": (20.0, 2.0),
-    "live_streams": (170.0, 25.0),
-    "memory": (45.0, 8.0),
+    "live_streams": (260.0, 25.0),
+    "memory": (60.0, 10.0),
     "writes": (125.0, 20.0),
     "recover": (20.0, 6.0),
     "restart": (30.0, 2.0),
@@ -51,7 +52,7 @@ QUESTIONS = {
     "ladders": (40.0, 10.0),
     "loss": (80.0, 11.0),
     "slow_disks": (85.0, 5.0),
-    "growth": (80.0, 7.0),
+    "growth": (105.0, 11.0),
     "peers": (600.0, 60.0),
     "ingest": (60.0, 15.0),
     "streaming": (450.0, 30.0),

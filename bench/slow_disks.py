@@ -8,8 +8,8 @@ open-append-close of a line of JSON (`disk_users.py`). None of the rivals syncs;
 
 - Writes and bytes a token, and a reply of 60 tokens: all that the three gave to files, from the
   first token until what was said is written.
-- token(), or what stands for it: p50 and p99.9. At 100 ms a call an agent says ten tokens a second,
-  whatever comes from its model: the share of the pace that was kept.
+- token(), or what stands for it: p50, p99 and p99.9. At 100 ms a call an agent says ten tokens a
+  second, whatever comes from its model: the share of the pace that was kept.
 - Behind: the longest that a token waited to be written; of walld the edge of the histogram's
   bucket.
 - A reader of a stream that is being spoken, 200 times a second: recover() of walld, reading and
@@ -167,7 +167,7 @@ def _round(run: Run, key: str, delay_ms: int, told: _Told) -> None:
             behind = highest_lag(lags, daemon.metrics()) if daemon else said["behind"]
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    for name in ("p50_us", "p999_us", "missing", "tokens"):
+    for name in ("p50_us", "p99_us", "p999_us", "missing", "tokens"):
         told.add(name, said[name])
     told.add("pace", said["tokens"] / said["due"] * 100)
     told.add("writes", given.writes / said["tokens"])
@@ -199,6 +199,7 @@ def _figures(key: str, delay_ms: int, told: _Told) -> list[Figure]:
         figure("writes a reply", "writes", "", REPLY_TOKENS),
         figure("bytes a token", "bytes", "B"),
         figure("token, p50", "p50_us", "us"),
+        figure("token, p99", "p99_us", "us"),
         figure("token, p99.9", "p999_us", "us"),
         figure("of the pace kept", "pace", "%"),
         figure("a token behind, at most", "behind", "s"),
