@@ -1,12 +1,14 @@
 """How does what walld costs grow, as the work grows tenfold, and where does it stop being linear?
 
-- Ingest: the daemon's CPU an event, of a flood (`flood.py`) of 1, 100, 1,000 and 10,000 streams
-  that say their tokens in turns, on at most 8 connections; Starts, Ends and Releases are in it, of
-  100 tokens a stream at 10,000.
+- Ingest: events a second, and the daemon's CPU an event, of a flood (`flood.py`) of 1, 100, 1,000
+  and 10,000 streams that say their tokens in turns, on at most 8 connections; in the CPU are
+  Starts, Ends and Releases, of 100 tokens a stream at 10,000.
 - Memory: what 100, 1,000 and 10,000 idle live streams keep, above a daemon with as many connections
   and no stream (`memory.py`); one stream is less than a daemon varies by. Not when it is quick.
 - Recover: a live reply of 10, 100, 1,000 and 10,000 tokens (`recover.py`).
 - Restart: from listening to the first answer, on a log of 2.5, 25 and 250 MB (`restart.py`).
+- Submits: a durable one's p50, and the daemon's CPU for it, of 1, 10 and 100 submitters with 5 ms
+  more a sync (`appenders.py`).
 - Sessions: an append at event 10, 100, 1,000, 10,000 and 100,000, and the first append to a session
   of that length after a restart, which opens it (`sessions.py`).
 
@@ -32,7 +34,7 @@ from itertools import pairwise
 from walld_client import connect
 from walld_client.wire import messages as wire
 
-from bench.appenders import Log, payloads
+from bench.appenders import Log, appending, payloads
 from bench.daemon import Daemon, Peer, environment
 from bench.machine import pinned
 from bench.memory import resident
@@ -54,12 +56,16 @@ _SHORT_MOST = 100
 
 @dataclass(slots=True)
 class _Series:
-    """One figure by size. order: 0 where it should not grow, 1 where it may grow with the size."""
+    """One figure by size. order: 0 where it should not grow, 1 where it may grow with the size.
+
+    a_second: us of one, shown as so many a second.
+    """
 
     name: str
     of: str
     unit: str
     order: int
+    a_second: bool = False
     rounds: dict[float, list[float]] = field(default_factory=dict)
 
     def add(self, size: float, value: float) -> None:
@@ -70,9 +76,10 @@ class _Series:
 
     def figures(self) -> list[Figure]:
         figures = [
-            Figure("growth", f"{self.name}, {self._sized(size)}", median(values), self.unit,
-                   spread=spread(values))
+            Figure("growth", f"{self.name}, {self._sized(size)}", median(shown), self.unit,
+                   spread=spread(shown))
             for size, values in sorted(self.rounds.items())
+            for shown in [[1e6 / us for us in values] if self.a_second else values]
         ]  # fmt: skip
         middles = [(size, median(values)) for size, values in sorted(self.rounds.items())]
         each = [
@@ -85,13 +92,14 @@ class _Series:
         note = f"{self.name}: at most {_ORDERS[self.order]} {where}; by step {steps}"
         return [
             *figures,
-            Figure("growth", f"{self.name}: exponent", exponent(middles), "",
-                   spread=spread(each), note=note),
+            Figure("growth", f"{self.name}: exponent{' of the time' * self.a_second}",
+                   exponent(middles), "", spread=spread(each), note=note),
         ]  # fmt: skip
 
 
 def _ingest(run: Run, sizes: Sequence[int], rounds: int, events: int, at: float) -> list[_Series]:
-    series = _Series("ingest, daemon's CPU an event", "streams", "us", 0)
+    costing = _Series("ingest, daemon's CPU an event", "streams", "us", 0)
+    taking = _Series("ingest", "streams", "events/s", 0, a_second=True)
     for number in range(rounds):
         for streams in sizes:
             run.step(at, f"ingest of {streams:,} streams, round {number + 1}")
@@ -105,8 +113,30 @@ def _ingest(run: Run, sizes: Sequence[int], rounds: int, events: int, at: float)
                         command, env=environment(), stdout=subprocess.PIPE, check=True
                     )
                 cost = daemon.used().since(before)
-            series.add(streams, cost.ran / json.loads(done.stdout)["events"] * 1e6)
-    return [series]
+            said = json.loads(done.stdout)
+            costing.add(streams, cost.ran / said["events"] * 1e6)
+            taking.add(streams, said["seconds"] / said["events"] * 1e6)
+    return [taking, costing]
+
+
+def _submits(run: Run, sizes: Sequence[int], rounds: int, at: float) -> list[_Series]:
+    waiting = _Series("submit, p50, sync +5 ms", "submitters", "ms", 1)
+    costing = _Series("submit, daemon's CPU", "submitters", "us", 0)
+    for number in range(rounds):
+        for submitters in sizes:
+            run.step(at, f"{submitters} submitters, round {number + 1}")
+            with run.daemon("--sync-ms", "5", program="bench.slow_disk") as daemon:
+                before = daemon.used()
+                command = appending(daemon, run.pick(1.5, 0.7), submitters, "submit")
+                with pinned(run.cores.agents):
+                    done = subprocess.run(
+                        command, env=environment(), stdout=subprocess.PIPE, check=True
+                    )
+                cost = daemon.used().since(before)
+            said = json.loads(done.stdout)
+            waiting.add(submitters, said["p50_ms"])
+            costing.add(submitters, cost.ran / said["answered"] * 1e6)
+    return [waiting, costing]
 
 
 def _memory(run: Run, sizes: Sequence[int], rounds: int, at: float) -> list[_Series]:
@@ -190,11 +220,13 @@ def measure(run: Run) -> list[Figure]:
     tens = [10, 100, 1_000, 10_000, 100_000]
     if run.quick:
         series = _ingest(run, [1, 100, 1_000], 1, 200_000, 0.0)
+        series += _submits(run, [1, 10], 1, 0.3)
         series += _recover(run, tens[:3], 3, 0.4)
         series += _restart(run, [2.5, 25], 1, 0.5)
         series += _sessions(run, tens[:3], 2, 0.7)
     else:
         series = _ingest(run, [1, 100, 1_000, 10_000], 3, 1_000_000, 0.0)
+        series += _submits(run, [1, 10, 100], 3, 0.2)
         series += _memory(run, [100, 1_000, 10_000], 2, 0.25)
         series += _recover(run, tens[:4], 5, 0.45)
         series += _restart(run, [2.5, 25, 250], 3, 0.5)

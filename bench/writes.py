@@ -4,6 +4,7 @@
   size are forced one by one and the daemon's own count of writes is read after each.
 - Bytes on disk a token, at 60 tokens a second a stream, at a linger of 0.5 s and at the default,
   which is shorter: a record has a head, and what shares it is what one flush has of a stream.
+- Bytes of replies that were released before a flush came to them.
 - Bytes written over the whole lives of replies, released at their ends, for several mixes of
   lengths; and the size of the WAL meanwhile. Time is compressed: a tick stands for one flush a
   second (60 tokens) and takes as long as the daemon needs for it (a Drain ends each), so a reply of
@@ -140,6 +141,30 @@ def _token_figure(run: Run, streams: int, linger: str, seconds: float) -> Figure
     plural = "s" if streams > 1 else ""
     name = f"bytes on disk a token, {streams:,} stream{plural} of 60/s, {_LINGERS[linger]}"
     return Figure("writes", name, value, "B", 8.0)
+
+
+# --- released before a flush --------------------------------------------------------------------
+
+
+def _released_figure(run: Run, replies: int) -> Figure:
+    """Begun, said, ended and released between two flushes: what of them is written."""
+    with run.daemon("--flush-linger-ms", "1500") as daemon, daemon.agent() as peer:
+        peer.drain("synced")
+        name = "record_bytes_first"
+        before = daemon.status()[name]
+        out = []
+        for number in range(1, replies + 1):
+            start = wire.Start(number, 0, f"released-{number}", "released")
+            prefix = frames.text_prefix(frames.TOKEN, number)
+            out += [encode(start)]
+            out += [frames.plain_text(prefix, seq, b"abcde") for seq in range(1, _TOKENS_A_TICK)]
+            out += [encode(wire.End(number, _TOKENS_A_TICK, clean=True))]
+            out += [encode(wire.Release(number, _TOKENS_A_TICK + 1))]
+        peer.socket.sendall(b"".join(out))
+        peer.drain("synced")
+        written = daemon.status()[name] - before
+    return Figure("writes", "bytes of replies released before a flush", written, "B", 0,
+                  note=f"{replies} replies of {_TOKENS_A_TICK - 1} tokens")  # fmt: skip
 
 
 # --- over replies' lives ------------------------------------------------------------------------
@@ -279,8 +304,8 @@ def _life_figures(name: str, lives: _Lives) -> list[Figure]:
 
 
 def measure(run: Run) -> list[Figure]:
-    """All three."""
-    figures = _flush_figures(run)
+    """All of it."""
+    figures = [*_flush_figures(run), _released_figure(run, 50)]
     sizes = (1, 100) if run.quick else (1, 100, 1000)
     for at, (streams, linger) in enumerate(product(sizes, _LINGERS)):
         run.step(0.1 + at * 0.03, f"{streams} streams of 60/s, {_LINGERS[linger]}")
