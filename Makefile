@@ -48,9 +48,9 @@ help:
 	@echo 'make kernel  power cuts, kills, failing calls and disks of the real kernel; wants root and 30 minutes; SHARE=10 for 3'
 	@echo 'make test-nfs  walld on an NFS server of its own, in a virtual machine: outage, full, second writer, removal; root, 10 minutes'
 	@echo 'make rivals  what is lost when: faults against walld, Redis, NATS, SQLite, JSON lines; COUNT=n, ONLY=text'
-	@echo 'make bench   every figure the README claims, measured here, beside what you would use instead; bench-quick: rougher'
+	@echo 'make bench   what walld costs, measured here, beside what you would use instead; bench-quick: rougher, in 5 minutes'
 	@echo 'make bench-check  45 s: is a ratio to what you would use instead below its floor (bench/floors.json)'
-	@echo 'make bench-publish  measures what README and bench/RESULTS.md show of those anew'
+	@echo 'make bench-publish  measures peers, ingest and streaming anew and writes them into README and bench/RESULTS.md'
 	@echo 'make clean   remove .venv and what tools left behind'
 
 $(VENV)/made: pyproject.toml clients/python/pyproject.toml
