@@ -45,18 +45,22 @@ def _goals(figures: list[dict[str, Any]]) -> str:
             one["name"], _ratio(one["value"]),
             f"{_ratio(spread[0])} .. {_ratio(spread[1])}" if spread else "",
             f"{'at most' if one['most'] else 'at least'} {_ratio(one['goal'])}",
-            "met" if one["met"] else "**not met**",
+            {True: "met", False: "**not met**", None: "**not decidable**"}[one["met"]],
         ])  # fmt: skip
     return _table(["figure", "measured", "lowest .. highest", "goal", ""], rows)
 
 
 def _costs(figures: list[dict[str, Any]], shares: tuple[str, ...]) -> str:
     cells = {(f["who"], f["series"]): short(f["value"], f["unit"]) for f in figures}
-    series = [f"{share}, {pace}" for pace in ("60/s", "flat out") for share in shares]
+    series = [
+        one
+        for one in (f"{share}, {pace}" for pace in ("60/s", "flat out") for share in shares)
+        if any(of == one for _, of in cells)
+    ]
     rows = [
         [
             f["who"],
-            *(cells[f["who"], one] for one in series),
+            *(cells.get((f["who"], one), "") for one in series),
             f"{f['outlives']}: {f['promise']}",
         ]
         for f in figures
@@ -77,26 +81,31 @@ def _ingest(figures: list[dict[str, Any]]) -> str:
     return _table(["bulk, one core", *series, "promise"], rows)
 
 
-def _streaming(figures: list[dict[str, Any]]) -> str:
+def _streaming(figures: list[dict[str, Any]]) -> list[str]:
+    """A table for how late a token is, and one for what a reader sees."""
     cells = {(f["who"], f["series"]): f for f in figures if f["series"]}
-    noise = {f["name"]: f["value"] for f in figures}
-    rows = []
+    judged = {f["name"]: f for f in figures}
+    rows: dict[str, list[list[str]]] = {}
     for series in dict.fromkeys(f["series"] for f in figures if f["series"]):
-        pace = series.removeprefix("between tokens, ")
+        kind, pace = series.split(", ", 1)
         on, off = cells["with walld", series], cells["without", series]
-        rows.append([
-            pace, short(on["value"], on["unit"]), short(off["value"], off["unit"]),
-            f"{(on['value'] - off['value']) * 1000:+.1f} us",
-            _ratio(noise[f"later with walld, to noise, {pace}"]),
-        ])  # fmt: skip
-    heading = [
-        "between tokens",
-        "with walld",
-        "without",
-        "later by",
-        "to what blocks without differ",
+        row = [pace, *(short(one["value"], one["unit"]) for one in (on, off))]
+        later = judged.get(f"later with walld, {pace}")
+        if kind == "sent to recorded" and later is not None:
+            low, high = later["spread"]
+            row += [f"{later['value']:+.1f} us", f"{low:+.1f} .. {high:+.1f} us"]
+        old = judged.get(f"later with walld, to noise, {pace}")
+        if old is not None:  # of a report from before how late a token is was measured
+            row += [f"{(on['value'] - off['value']) * 1000:+.1f} us", _ratio(old["value"])]
+        rows.setdefault(kind, []).append(row)
+    more = {
+        "sent to recorded": ["later by, in pairs of blocks", "which may as well be"],
+        "between tokens": ["later by", "to what blocks without differ"],
+    }
+    return [
+        _table([kind, "with walld", "without", *more[kind]][: len(these[0])], these)
+        for kind, these in rows.items()
     ]
-    return _table(heading, rows)
 
 
 def _where(report: dict[str, Any]) -> str:
@@ -125,7 +134,7 @@ def _every_figure(report: dict[str, Any]) -> str:
     if by["ingest"]:
         parts.append(_ingest(by["ingest"]))
     if by["streaming"]:
-        parts.append(_streaming(by["streaming"]))
+        parts += _streaming(by["streaming"])
     return "\n\n".join(parts) + "\n"
 
 

@@ -17,7 +17,8 @@ class Figure:
 
     value: the median where there were several runs; spread: the lowest and highest of them.
     goal None: measured to explain another figure, nothing is promised. `most`: the goal is the
-    most it may be, otherwise the least. note: what limits it, or how it was measured.
+    most it may be, otherwise the least. note: what limits it, or how it was measured. undecided: it
+    differs too much between its runs to say whether the goal is met.
 
     Where several do the same: who did it, which series it belongs to (what one chart shows), what
     a token outlives once the call has returned, and the whole of that promise (`peers/peer.py`).
@@ -35,11 +36,12 @@ class Figure:
     series: str = ""
     outlives: str = ""
     promise: str = ""
+    undecided: bool = False
 
     @property
     def met(self) -> bool | None:
-        """None where nothing is promised."""
-        if self.goal is None:
+        """None where nothing is promised, or nothing can be said."""
+        if self.goal is None or self.undecided:
             return None
         return self.value <= self.goal if self.most else self.value >= self.goal
 
@@ -63,7 +65,7 @@ def _row(figure: Figure) -> tuple[str, str, str, str, str]:
     goal = met = ""
     if figure.goal is not None:
         goal = f"{'<=' if figure.most else '>='} {_number(figure.goal)}{unit}"
-        met = "yes" if figure.met else "NO"
+        met = {True: "yes", False: "NO", None: "not decidable"}[figure.met]
     return figure.name, _number(figure.value) + unit, spread, goal, met
 
 
@@ -83,7 +85,10 @@ def render(figures: list[Figure]) -> str:
         lines += [f"    {note}" for note in dict.fromkeys(f.note for f in own) if note]
     promised = [figure for figure in figures if figure.goal is not None]
     kept = sum(1 for figure in promised if figure.met)
+    open_ones = sum(1 for figure in promised if figure.undecided)
     lines += ["", f"{kept} of {len(promised)} goals met"]
+    if open_ones:
+        lines[-1] += f", {open_ones} not decidable"
     return "\n".join(lines)
 
 

@@ -1,0 +1,49 @@
+"""The bench sees what walld adds to a token: a delay planted in the agent's own call."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bench import streaming
+from bench.charts import charts
+from bench.machine import Cores
+from bench.publish import _streaming
+from bench.run import Run
+from bench.table import as_json
+
+DELAY_US = 2000
+"""More than a neighbour on a busy machine adds to all tokens of all blocks."""
+DELAYED = f"""
+import sys, time
+from walld_client.reply import ReplyBase
+token = ReplyBase.token
+def late(self, text, **info):
+    time.sleep({DELAY_US / 1e6})
+    return token(self, text, **info)
+ReplyBase.token = late
+from bench.streamed import main
+main(sys.argv[1])
+"""
+
+
+def test_a_delay_on_every_token_is_not_met_and_shown(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_PROGRAM", ("-c", DELAYED))
+    cores = os.sched_getaffinity(0)
+    run = Run(tmp_path_factory.mktemp("s"), Cores(cores, cores), True, lambda _share, _at: None)
+    figures = streaming.compared(run, 250, 160, 8)
+    by_name = {one.name: one for one in figures}
+    middle = by_name["later with walld, 250/s, p50"]
+    assert middle.met is False, middle
+    assert middle.value > DELAY_US
+    assert by_name["tokens missing, 250/s"].value == 0
+    report = {"figures": as_json(figures)}
+    late, gaps = _streaming(report["figures"])
+    assert f"| {middle.value:+.1f} us |" in late
+    assert "| between tokens | with walld | without |\n" in gaps
+    shown = charts(report)["streaming.svg"]
+    assert "sent to recorded, 250/s, p50" in shown
+    assert "between tokens" not in shown  # ms have no place on a scale of us
