@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from bench.machine import Used
 from bench.peers import costs
 from bench.peers.known import PEERS
 from bench.peers.pouring import POURED
-from bench.table import Figure
+from bench.table import Figure, as_json
 
 FLOORS = {
     "Redis XADD to walld": {"least": 10, "needs": "redis-everysec"},
@@ -95,6 +96,54 @@ def test_every_committed_floor_is_of_a_ratio_that_is_measured() -> None:
     names = {figure.name for figure in [*costs.ratios(told), *ingest.ratios(taken)]}
     assert set(floors) <= names
     assert all(floor["needs"] in check._TOKEN_PEERS for floor in floors.values())
+
+
+# --- tails ----------------------------------------------------------------------------------------
+
+
+def told(chance: random.Random, key: str, slower: float, calls: int = 5000) -> costs._Told:
+    """5 rounds of a peer's calls, 1 of 500 held up by a neighbour; `slower` times as long."""
+
+    def call() -> int:
+        held_up = 50_000 * chance.random() if chance.random() < 0.002 else 0
+        return int(slower * (1000 + 200 * chance.expovariate(1) + held_up))
+
+    rounds = [[call() for _ in range(calls)] for _ in range(5)]
+    return costs._Told(PEERS[key](), {"60/s": [one[:300] for one in rounds], "flat out": rounds})
+
+
+def to_queue(seed: int, slower: float) -> list[Figure]:
+    chance = random.Random(seed)
+    both = {"walld": told(chance, "walld", slower), "queue": told(chance, "queue", 1.0)}
+    return costs.ratios(both)
+
+
+def test_the_tail_of_a_peer_to_itself_is_decided_neither_way() -> None:
+    """Of five rounds all lie on one side 6 times of 100."""
+    figures = [one for seed in range(10) for one in to_queue(seed, 1.0)]
+    assert {one.name.split(", ", 1)[1] for one in figures} == {"p99, 60/s", "p99.9, flat out"}
+    assert [one.met for one in figures].count(None) >= 17
+    assert all(one.spread and one.spread[0] <= one.value <= one.spread[1] for one in figures)
+
+
+def test_a_tail_that_is_longer_is_not_met() -> None:
+    for seed in range(5):
+        assert [one.met for one in to_queue(seed, 20.0)] == [False, False]
+
+
+def test_there_is_no_tail_of_few_calls() -> None:
+    chance = random.Random(3)
+    few = {"queue": told(chance, "queue", 1.0, calls=3999)}
+    assert {one.series for one in costs._figures(few)} == {
+        f"{share}, {pace}" for share in ("p50", "p99") for pace in ("60/s", "flat out")
+    }
+    enough = {"queue": told(chance, "queue", 1.0, calls=4000)}
+    assert "p99.9, flat out" in {one.series for one in costs._figures(enough)}
+    report = {"figures": as_json(costs._figures(few | {"walld": told(chance, "walld", 2.0)}))}
+    assert "line: to p99;" in charts(report)["token-flat-out.svg"]
+    assert "p99, flat out | p99.9, flat out |" in publish._costs(
+        report["figures"], ("p50", "p99", "p99.9")
+    )
 
 
 # --- charts, and the pages ------------------------------------------------------------------------
