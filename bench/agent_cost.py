@@ -7,8 +7,8 @@ turn it is records the text, and that alone is measured.
   at 500 and at 60 a second;
 - token() to Queue.put with a writer thread in the same process (p99.9);
 - with WALLD_ENABLED=0, a step of an agent (parse a line of a stream, keep its text) with and
-  without the call. The call is within noise where it is less than steps differ among themselves
-  (their interquartile range).
+  without the call, by the medians of blocks of both. The call is within noise where the differences
+  of such pairs may as well lie around 0 (`paired.py`); how single steps differ would hide any call.
 
 The cost of reading the clock is measured in between and taken off.
 """
@@ -30,7 +30,8 @@ from walld_client.reply import Reply
 from walld_client.wire import messages as wire
 
 from bench.daemon import Daemon, Peer
-from bench.numbers import median, quantile, spread
+from bench.numbers import blocks, median, quantile, spread
+from bench.paired import later
 from bench.run import Run
 from bench.table import Figure
 
@@ -38,6 +39,8 @@ __all__ = ["measure"]
 
 _TEXT = "walls"
 _BLOCKS = 5
+_SEEN_NS = 1000.0
+"""A call that is switched off and takes this much must not pass for noise."""
 _LINE = json.dumps(
     {
         "id": "chatcmpl-7a1", "object": "chat.completion.chunk", "created": 1750000000,
@@ -230,20 +233,12 @@ def _queue_figures(blocks: list[list[list[int]]]) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _off_figures(without: list[int], with_call: list[int]) -> list[Figure]:
-    more = median(with_call) - median(without)
-    noise = quantile(without, 0.75) - quantile(without, 0.25)
-    each = [
-        (median(b) - median(a)) / noise
-        for a, b in zip(_blocks(without), _blocks(with_call), strict=True)
-    ]
-    note = (
-        f"WALLD_ENABLED=0: a step takes {median(without) / 1000:.2f} us, with the call "
-        f"{more:+.0f} ns; steps differ by {noise:.0f} ns (interquartile)"
-    )
+def _off_figures(without: list[int], with_call: list[int], pairs: int) -> list[Figure]:
+    ours, bare = ([median(ns) for ns in blocks(one, pairs)] for one in (with_call, without))
     return [
-        Figure("agent_cost", "WALLD_ENABLED=0: the call to the noise of a step", more / noise,
-               "x", 1.0, spread=spread(each), note=note)
+        later("agent_cost", "WALLD_ENABLED=0: longer with the call", "ns", ours, bare, _SEEN_NS),
+        Figure("agent_cost", "WALLD_ENABLED=0: a step without the call", median(bare) / 1000, "us",
+               spread=spread([ns / 1000 for ns in bare])),
     ]  # fmt: skip
 
 
@@ -273,5 +268,5 @@ def measure(run: Run) -> list[Figure]:
             reply.end()
         finally:
             client.close()
-    figures += _off_figures(*_switched_off(run, off, 0.8))
+    figures += _off_figures(*_switched_off(run, off, 0.8), int(run.pick(20, 8)))
     return figures
