@@ -15,6 +15,7 @@ event it was sent.
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 import subprocess
@@ -127,10 +128,13 @@ def _why_not(key: str) -> str | None:
     return None if key in _OWN else POURED[key]().why_not()
 
 
-def taken_by(run: Run, keys: list[str], rounds: int, share: float) -> dict[str, _Taken]:
+def taken_by(
+    run: Run, keys: list[str], rounds: int, share: float, until: float = math.inf
+) -> dict[str, _Taken]:
     """By key, of those that can run here. share: of the events a round has.
 
-    RuntimeError where one has not all that it was sent.
+    until: no further round begins then (time.monotonic), but there is one in any case. RuntimeError
+    where one has not all that it was sent.
     """
     taken: dict[str, _Taken] = {}
     with ExitStack() as stack:
@@ -149,12 +153,14 @@ def taken_by(run: Run, keys: list[str], rounds: int, share: float) -> dict[str, 
             taken[key] = entered
         chance = random.Random(8)
         for number in range(rounds):
+            if number and time.monotonic() > until:
+                break
             for at, one in enumerate(chance.sample(list(taken.values()), len(taken))):
                 run.step((number + at / len(taken)) / rounds, f"{one.name}, round {number + 1}")
                 one.pour(run)
                 time.sleep(0.2)
         for key, one in taken.items():
-            sent, there = one.sent / (rounds if key == "wall" else 1), one.count()
+            sent, there = one.sent / (len(one.rates) if key == "wall" else 1), one.count()
             if sent != there:
                 raise RuntimeError(f"{one.name}: {sent:.0f} events sent, {there:.0f} there")
     return taken

@@ -12,6 +12,7 @@ able to read back what was said.
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 import subprocess
@@ -51,13 +52,17 @@ peer's; at least: the reverse."""
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long: rounds, seconds at the pace, and flat out the seconds or calls, what is less."""
+    """How long: rounds, seconds at the pace, and flat out the seconds or calls, what is less.
+
+    until: no further round begins then (time.monotonic), but there is one in any case.
+    """
 
     rounds: int
     paced_seconds: float
     flat_seconds: float
     flat_calls: int
     pause_seconds: float = 0.1
+    until: float = math.inf
 
 
 @dataclass(slots=True)
@@ -157,6 +162,8 @@ def rounds_of(run: Run, keys: Iterable[str], plan: Plan) -> dict[str, _Told]:
                 continue
             told[key] = _Told(peer)
         for number in range(plan.rounds):
+            if number and time.monotonic() > plan.until:
+                break
             order = chance.sample(list(told), len(told))
             for at, key in enumerate(order):
                 done = (number + at / len(order)) / plan.rounds

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
+import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench import __main__ as program
-from bench import check, ingest, publish
+from bench import check, ingest, publish, waits
 from bench.charts import Bar, charts, drawn, short
 from bench.machine import Used
 from bench.peers import costs
@@ -27,7 +29,7 @@ FLOORS = {
 GOOD = {"Redis XADD to walld": 12.0, "walld to bare send": 1.5}
 
 
-def held(figures: dict[str, float], missing: dict[str, str] | None = None) -> list[bool]:
+def held(figures: dict[str, float], missing: dict[str, str] | None = None) -> list[bool | None]:
     return [one.held for one in check.judged(figures, FLOORS, missing or {})]
 
 
@@ -46,8 +48,23 @@ def test_a_rival_that_is_not_here_fails_nothing_and_is_named() -> None:
     only = {"walld to bare send": 1.5}
     assert held(only) == [False, True]
     (first, _) = check.judged(only, FLOORS, {"redis-everysec": "needs redis-server"})
-    assert first.held
+    assert first.held is None
     assert "needs redis-server" in first.line
+
+
+def said_by_the_command(
+    figures: dict[str, float],
+    missing: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> tuple[int, str]:
+    floors = tmp_path / "floors.json"
+    floors.write_text(json.dumps(FLOORS))
+    monkeypatch.setattr(check, "FLOORS", floors)
+    monkeypatch.setattr(check, "measured", lambda _folder: (figures, True))
+    monkeypatch.setattr(check, "_missing", lambda: missing)
+    return check.main(), capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("ratio", "code"), [(12.0, 0), (9.0, 1)])
@@ -58,17 +75,48 @@ def test_the_command_fails_where_a_floor_fell(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    floors = tmp_path / "floors.json"
-    floors.write_text(json.dumps(FLOORS))
-    made_up = [Figure("peers", name, value, "x") for name, value in GOOD.items()]
-    made_up.append(Figure("peers", "Redis XADD to walld", ratio, "x"))
-    monkeypatch.setattr(check, "FLOORS", floors)
-    monkeypatch.setattr(check, "measured", lambda _folder: made_up)
-    monkeypatch.setattr(check, "_missing", dict)
-    assert check.main() == code
-    said = capsys.readouterr().out
+    figures = GOOD | {"Redis XADD to walld": ratio}
+    ended, said = said_by_the_command(figures, {}, monkeypatch, capsys, tmp_path)
+    assert ended == code
     assert f"Redis XADD to walld: {ratio:.3g}, at least 10" in said
-    assert f"{2 - code} of 2 floors held" in said
+    assert f"{2 - code} held, {code} fell, 0 not measured" in said
+
+
+def test_what_was_not_measured_is_not_said_to_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = {"redis-everysec": "needs redis-server"}
+    only = {"walld to bare send": 1.5}
+    code, said = said_by_the_command(only, missing, monkeypatch, capsys, tmp_path)
+    assert code == 0
+    assert "1 held, 0 fell, 1 not measured" in said
+    assert "not measured: redis-everysec needs redis-server" in said
+
+
+def test_what_has_not_ended_in_time_is_killed_and_has_fallen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what it has started; what it had measured by then counts."""
+    stuck = tmp_path / "stuck"
+    stuck.write_text(
+        "#!/bin/sh\n"
+        """printf '["walld to bare send", 1.5]\\n' > "$3/figures"\n"""
+        'sleep 60 & echo $! > "$3/pid"\n'
+        "wait\n"
+    )
+    stuck.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stuck))
+    begun = time.monotonic()
+    figures, ended = check.measured(tmp_path, seconds=2.0)
+    assert time.monotonic() - begun < 20
+    assert not ended
+    assert figures == {"walld to bare send": 1.5}
+    sleeper = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    while sleeper.exists() and sleeper.read_text().split()[2] != "Z":
+        time.sleep(0.01)  # killed; whoever adopts it has yet to look
+    first, second = check.judged(figures, FLOORS, {}, "not measured in 45 s")
+    assert (first.held, second.held) == (False, True)
+    assert "FELL   Redis XADD to walld: not measured in 45 s" in first.line
 
 
 class Idle:
@@ -93,7 +141,9 @@ def test_every_committed_floor_is_of_a_ratio_that_is_measured() -> None:
         ]
         if key in check._INGEST_PEERS
     }
-    names = {figure.name for figure in [*costs.ratios(told), *ingest.ratios(taken)]}
+    turns = waits.Turns([5.0] * 5, [5.0] * 5)
+    figures = [*costs.ratios(told), *ingest.ratios(taken), *waits.ratios(turns, turns)]
+    names = {figure.name for figure in figures}
     assert set(floors) <= names
     assert all(floor["needs"] in check._TOKEN_PEERS for floor in floors.values())
 
