@@ -40,11 +40,11 @@ def _goals(figures: list[dict[str, Any]]) -> str:
     for one in figures:
         if one["goal"] is None:
             continue
-        spread = one["spread"]
+        spread, unit = one["spread"], "" if one["unit"] in ("", "x") else f" {one['unit']}"
         rows.append([
-            one["name"], _ratio(one["value"]),
-            f"{_ratio(spread[0])} .. {_ratio(spread[1])}" if spread else "",
-            f"{'at most' if one['most'] else 'at least'} {_ratio(one['goal'])}",
+            one["name"], _ratio(one["value"]) + unit,
+            f"{_ratio(spread[0])} .. {_ratio(spread[1])}{unit}" if spread else "",
+            f"{'at most' if one['most'] else 'at least'} {_ratio(one['goal'])}{unit}",
             {True: "met", False: "**not met**", None: "**not decidable**"}[one["met"]],
         ])  # fmt: skip
     return _table(["figure", "measured", "lowest .. highest", "goal", ""], rows)
@@ -99,7 +99,7 @@ def _streaming(figures: list[dict[str, Any]]) -> list[str]:
             row += [f"{(on['value'] - off['value']) * 1000:+.1f} us", _ratio(old["value"])]
         rows.setdefault(kind, []).append(row)
     more = {
-        "sent to recorded": ["later by, in pairs of blocks", "which may as well be"],
+        "sent to recorded": ["later by, in pairs of blocks", "or as well by"],
         "between tokens": ["later by", "to what blocks without differ"],
     }
     return [
