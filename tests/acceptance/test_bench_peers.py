@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def test_what_is_poured_is_there_and_gives_ratios(run: Run) -> None:
         key in taken for others in ingest._GOALS.values() for key in others
     )
     assert all(figure.value > 0 for figure in figures)
+
+
+def test_no_round_begins_when_the_time_is_over_but_the_first(run: Run) -> None:
+    """And what was poured is counted by the rounds there were."""
+    (told,) = rounds_of(run, ["queue"], replace(PLAN, rounds=3, until=0.0)).values()
+    assert [len(took) for took in told.took["60/s"]] == [6]
+    (taken,) = ingest.taken_by(run, ["wall"], 3, 0.01, until=0.0).values()
+    assert len(taken.rates) == 1
 
 
 class Forger(QueueAndThread):
