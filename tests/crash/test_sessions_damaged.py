@@ -153,6 +153,43 @@ def test_ten_damaged_lines_at_the_end(daemon: DaemonProcess) -> None:
     assert session.message("user", "more").seq == 31
 
 
+@pytest.mark.parametrize("stray", [slice(14, 15), slice(3, 9), slice(23, 24)])
+def test_what_is_appended_behind_a_copy_of_earlier_lines_is_kept_and_told(
+    daemon: DaemonProcess, stray: slice
+) -> None:
+    """The file ends with the last line that is given out, whichever stands behind it (J4)."""
+    session = daemon.reader.session("s")
+    for number in range(23):
+        session.message("user", f"{number}")
+
+    def spoil(lines: list[bytes]) -> list[bytes]:
+        daemon.events_path("s").with_name("snapshot").unlink(missing_ok=True)
+        return [*lines, *lines[stray]]
+
+    changed(daemon, spoil)
+    session = daemon.reader.session("s")
+    order = [(seq, seq - 1, "order") for seq in range(stray.start, stray.stop)]
+    assert breaks(session) == order
+    assert [one.last_seq for one in daemon.reader.sessions()] == [23]
+    for seq in (24, 25):
+        assert session.append("note", {}, synced=True).seq == seq
+        assert breaks(session) == order, "beside what is pending, too"
+        daemon.restart()
+        assert [one["seq"] for one in session.events()] == list(range(1, seq + 1))
+        assert breaks(session) == order
+        assert session.resume_check()["status"] == "blocked"
+    assert daemon.terminate() == 0
+    daemon.start()
+    assert [one["seq"] for one in session.events()] == list(range(1, 26))
+    assert breaks(session) == order
+    assert daemon.terminate() == 0
+    assert walld("session", "repair", "s", "--data", str(daemon.data)).returncode == 0
+    assert walld("fsck", str(daemon.data)).returncode == 0
+    daemon.start()
+    assert [one["seq"] for one in session.events()] == list(range(1, 26))
+    assert breaks(session) == []
+
+
 def test_a_torn_write_of_lines_that_the_log_has_is_no_damage(daemon: DaemonProcess) -> None:
     """A power cut may leave of them what it likes: also what ends in a newline."""
     session = daemon.reader.session("s")

@@ -70,7 +70,7 @@ def test_what_is_appended_is_read(disk: RealDisk, store: LedgerStore) -> None:
     assert events(disk).read_bytes() == whole(5)
     assert len(verify(whole(5))) == 5
     reading = store.read(UID, SESSION)
-    assert reading == (LINES[:5], [], len(whole(5)), 0)
+    assert reading[:4] == (LINES[:5], [], len(whole(5)), 0)
     assert store.read(UID, SESSION, 3, 1).lines == LINES[3:4]
     assert store.tail(UID, SESSION) == (5, chain_of(LINES[4]), len(whole(5)), 0)
     assert events(disk).stat().st_mode & 0o777 == 0o600
@@ -308,7 +308,7 @@ def test_a_repair_keeps_the_bytes_and_ends_the_reporting(
     assert store.repair(UID, SESSION) == breaks
     assert sorted(kept(disk)) == sorted([bad, b"torn"])
     good = [*LINES[:3], *LINES[4:7], LINES[8]]
-    assert store.read(UID, SESSION) == (good, [], len(HEADER + b"".join(good)), 0)
+    assert store.read(UID, SESSION)[:4] == (good, [], len(HEADER + b"".join(good)), 0)
     assert store.read(UID, SESSION, 4).breaks == []
     assert store.repair(UID, SESSION) == []
     (more,) = [make_line(10, "e10", AT_MS, "message", b"{}", chain_of(LINES[8]))]

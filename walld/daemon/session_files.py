@@ -186,21 +186,19 @@ class SessionFiles:
     def _read(
         self, uid: int, session_id: str, after: int, limit: int, pending: list[Pending], until: int
     ) -> Lines:
-        last_wanted = pending[0].seq - 1 if pending else until
-        if pending:
-            if last_wanted <= after:
-                return Lines([], [], until)
-            limit = min(limit or last_wanted, last_wanted - after)
+        first_pending = pending[0].seq if pending else 0
+        last_wanted = first_pending - 1 if pending else until
+        if pending and last_wanted <= after:
+            return Lines([], [], until)
         try:
-            read = self._store.read(uid, session_id, after, limit, until=last_wanted)
+            read = self._store.read(
+                uid, session_id, after, limit, until=last_wanted, pending_from=first_pending
+            )
         except FileNotFoundError:
             return Lines([], [_all_gone(last_wanted)] if last_wanted else [], until)
         if not after:
             self._noted(uid, session_id, read.breaks, also_end=not pending)
-        lines = read.lines
-        if pending:
-            lines = [line for line in lines if line_seq(line) <= last_wanted]
-        return Lines(lines, read.breaks, until)
+        return Lines(read.lines, read.breaks, until)
 
     def exists(self, uid: int, session_id: str) -> bool:
         """Of a session without events a snapshot says that they were lost."""

@@ -16,8 +16,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from walld.ledger.line import chain_of, chain_text
-from walld.ledger.scan import Break, pieces
+from walld.ledger.files import pieces
+from walld.ledger.line import chain_of, chain_text, line_seq
+from walld.ledger.scan import Break
 from walld.limits import LEDGER_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -39,19 +40,25 @@ def claimed_seq(file: File, start: int, size: int, last_seq: int) -> int:
     """The highest seq of the lines that stood in [start, size), behind the line `last_seq`.
 
     last_seq itself where those bytes can be an unfinished write. Else at least the next, and no
-    more than there is room for: a seq that can be read there may be damaged too.
+    more than there is room for: a seq that can be read there may be damaged too. A line that is
+    whole stands out of order there, and claims nothing.
     """
     most = min(max(1, (size - start) // _LINE_BYTES_MIN), _CLAIMED_MAX)
-    count, read = 0, 0
-    is_damage = size - start > LEDGER_LINE_BYTES_MAX  # no write of one line is as long
+    count, read, whole_bytes = 0, 0, 0
+    is_damage = False
     begins = True  # what is longer than a line comes in parts
     for offset, piece in _ends(file, start, size):
+        if begins and line_seq(piece):
+            whole_bytes += len(piece)
+            continue
         count += begins and offset > 0  # the first of a file is its header
         begins = piece.endswith(b"\n")
         is_damage |= begins
         found = _glance.match(piece)
         if found is not None and int(found[1]) <= last_seq + most:
             read = max(read, int(found[1]))
+    # No write of one line is as long.
+    is_damage |= size - start - whole_bytes > LEDGER_LINE_BYTES_MAX
     return max(last_seq + min(max(count, 1), most), read) if is_damage else last_seq
 
 
@@ -65,7 +72,7 @@ def _ends(file: File, start: int, size: int) -> Iterator[tuple[int, bytes]]:
 def end_break(size: int, end: Found, after: int, until: int) -> Break | None:
     """The events behind seq `after` that are missing at the end of a file that had `until`.
 
-    end: its last whole line, or its header.
+    end: the last line that is given out, or its header.
     """
     first_seq = max(end.seq, after) + 1
     if first_seq > until:

@@ -6,12 +6,14 @@ hold, and when any of it is done.
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from walld.disk.base import LINK_REFUSED
 from walld.errors import FormatError
 from walld.ledger.names import temporary
+from walld.limits import LEDGER_LINE_BYTES_MAX
 from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
@@ -26,11 +28,13 @@ __all__ = [
     "keep_bytes",
     "keep_file",
     "keep_part",
+    "pieces",
     "write_anew",
     "write_whole",
 ]
 
 _BLOCK_BYTES: Final = 1024 * 1024
+_PIECE_BLOCK_BYTES: Final = 64 * 1024
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 """What is longer is not copied to quarantine: its file gets a second name there (`keep_file`)."""
 
@@ -51,6 +55,41 @@ def blocks_of(file: File, start: int, end: int) -> Iterator[bytes]:
             return
         start += len(block)
         yield block
+
+
+def pieces(file: File, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """What lies between newlines, newline included; the last may be without.
+
+    What is longer than any line comes in parts; the last of them is as long as a line can be.
+    """
+    held: deque[bytes] = deque()
+    held_bytes = 0
+    offset, at = start, start
+    while at < end:
+        block = file.read_at(min(_PIECE_BLOCK_BYTES, end - at), at)
+        if not block:
+            break
+        at += len(block)
+        begin = 0
+        while cut := block.find(b"\n", begin) + 1:
+            held.append(block[begin:cut])
+            piece = b"".join(held)
+            held.clear()
+            held_bytes = 0
+            yield offset, piece
+            offset, begin = offset + len(piece), cut
+        if begin < len(block):
+            held.append(block[begin:])
+            held_bytes += len(held[-1])
+        if held_bytes > 2 * LEDGER_LINE_BYTES_MAX:
+            part = b""
+            while held_bytes - len(held[0]) >= LEDGER_LINE_BYTES_MAX:
+                held_bytes -= len(held[0])
+                part += held.popleft()
+            yield offset, part
+            offset += len(part)
+    if held:
+        yield offset, b"".join(held)
 
 
 def write_anew(disk: Disk, path: str, blocks: Iterable[bytes]) -> None:

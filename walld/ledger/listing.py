@@ -16,7 +16,7 @@ from walld_client.paths import path_name
 from walld.errors import FormatError, NewerVersion
 from walld.ledger.line import read_header, read_line
 from walld.ledger.names import EVENTS_FILE, SESSIONS_DIR, SNAPSHOT_FILE, session_dir
-from walld.ledger.scan import last_line
+from walld.ledger.scan import end_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +117,7 @@ def _row(disk: Disk, uid: int, folder: str) -> SessionRow:
     try:
         size = file.size()
         first = file.read_at(_HEADER_BYTES, 0)
-        found = last_line(file, size)
+        end = end_of(file, size, first[: first.find(b"\n") + 1])
     finally:
         file.close()
     session_id, trouble, newer = None, "", False
@@ -131,9 +131,9 @@ def _row(disk: Disk, uid: int, folder: str) -> SessionRow:
         trouble, newer = str(error), True
     except FormatError as error:
         trouble = str(error)
-    at_ms = 0
-    if found is not None:
+    at_ms, last_seq = 0, 0
+    if end is not None:
+        last_seq = end.line.seq
         with suppress(FormatError):
-            at_ms = read_line(found.line).at_ms
-    last_seq = found.seq if found else 0
+            at_ms = read_line(end.line.line).at_ms
     return SessionRow(uid, name, session_id, last_seq, at_ms, size, trouble, newer)

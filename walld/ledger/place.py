@@ -4,7 +4,8 @@ Owns: the decision, which reads and changes nothing. Refuses: carrying it out (`
 
 A checkpoint that is repeated finds its own lines, or a part of them, or holes where a power cut
 left pages out. They are written once more in the same place, whatever is there: it may be in the
-page cache alone, and after another process's failed sync a sync proves nothing of it.
+page cache alone, and after another process's failed sync a sync proves nothing of it. What stands
+out of order stays where it is.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from walld.errors import FormatError, LedgerGap, NewerVersion
+from walld.ledger.astray import in_order
 from walld.ledger.line import chain_of, chain_text, line_chain, read_header
-from walld.ledger.scan import Found, find_line, last_line, lines_between
+from walld.ledger.scan import End, Found, end_of, find_line, fits, lines_between
 
 if TYPE_CHECKING:
     from walld.disk.base import File
@@ -49,15 +51,27 @@ def find_place(
     """
     size = file.size()
     found_header = whole_header(file, header)
-    last = last_line(file, size)
-    if found_header is None and last is None:
+    used_header = found_header or header
+    found_end = end_of(file, size, used_header)
+    if found_header is None and found_end is None:
         if not allow_gap:
             check_follows(file.path, Found(0, 0, header), first_seq, lines[0])
         content = header + b"".join(lines)
         return Place(0, size, size, content, _is_lost(file, 0, size, content))
-    start = _start(file, size, found_header, last, first_seq, lines[0], allow_gap)
+    last = found_end or End(Found(0, 0, used_header), len(used_header))
+    if last.line.seq < first_seq:
+        if not allow_gap:
+            check_follows(file.path, last.line, first_seq, lines[0])
+        start = last.clean
+    elif first_seq == 1 and found_header is not None:
+        start = len(found_header)
+    else:
+        start = _start(file, size, used_header, first_seq)
     content = b"".join(lines)
     there = file.read_at(min(len(content), size - start), start)
+    if not content.startswith(there):
+        start = _behind_strays(file, start, size, first_seq)
+        there = file.read_at(min(len(content), size - start), start)
     end = start + len(there)
     if content.startswith(there) and (end == size or _goes_on(file, end, size, lines[-1])):
         return Place(start, end, size, content, is_lost=False)
@@ -88,34 +102,26 @@ def whole_header(file: File, header: bytes) -> bytes | None:
     return there if found == expected else None
 
 
-def _start(
-    file: File,
-    size: int,
-    header: bytes | None,
-    last: Found | None,
-    first_seq: int,
-    first_line: bytes,
-    allow_gap: bool,
-) -> int:
-    """The offset at which the first line belongs."""
-    if last is None:
-        assert header is not None
-        last = Found(0, 0, header)
-    if last.seq < first_seq:
-        if not allow_gap:
-            check_follows(file.path, last, first_seq, first_line)
-        return last.end
-    if first_seq == 1 and header is not None:
-        return len(header)
+def _start(file: File, size: int, header: bytes, first_seq: int) -> int:
+    """The offset at which the line of that seq belongs, in a file that goes on behind it."""
     before = find_line(file, first_seq - 1, size) if first_seq > 1 else None
-    if before is not None:
+    if before is not None and fits(file, before):  # else it may be a copy
         return before.end
-    for found in lines_between(file, 0, size):
-        if found.seq == first_seq - 1:
+    whole = lines_between(file, 0, size)
+    for found, _, is_given in in_order(whole, 0, chain_text(chain_of(header))):
+        if is_given and found.seq == first_seq - 1:
             return found.end
-        if found.seq >= first_seq:
+        if is_given and found.seq >= first_seq:
             return found.offset  # the one before is damaged, or missing since a gap was allowed
-    raise AssertionError(f"{file.path}: line {last.seq} was there a moment ago")
+    raise AssertionError(f"{file.path}: a line behind {first_seq} was there a moment ago")
+
+
+def _behind_strays(file: File, start: int, size: int, first_seq: int) -> int:
+    for found in lines_between(file, start, size):
+        if found.offset != start or found.seq >= first_seq:
+            break
+        start = found.end
+    return start
 
 
 def check_follows(path: str, last: Found, first_seq: int, line: bytes) -> None:
@@ -143,13 +149,18 @@ def _goes_on(file: File, end: int, size: int, line: bytes) -> bool:
 
 def _compare(file: File, start: int, size: int, first_seq: int, lines: list[bytes]) -> int:
     """Where what is behind `lines` begins. FormatError where one of them is there differently."""
+    behind = size
     for found in lines_between(file, start, size):
         if found.seq >= first_seq + len(lines):
-            return found.offset
-        if found.seq >= first_seq and found.line != lines[found.seq - first_seq]:
+            return min(behind, found.offset)
+        if found.seq < first_seq:
+            behind = min(behind, found.offset)
+            continue
+        behind = size
+        if found.line != lines[found.seq - first_seq]:
             raise FormatError(
                 f"{file.path}: line {found.seq} at offset {found.offset} is {found.line[:200]!r}, "
                 f"the log has {lines[found.seq - first_seq][:200]!r}: nothing was written; one of "
                 "them was changed behind walld's back"
             )
-    return size
+    return behind

@@ -11,15 +11,18 @@ Invariants
 - J3 Memory and time are bounded by the lines, whatever the file is long: of a run of bytes without
   a line, longer than _RUN_BYTES_MAX, only its two ends are read. What lies between is damage, said
   as a break like any other. Reading from the front comes to the same last line as from the end.
+- J4 A file ends with the line that a reading gives out last, wherever others stand behind it.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walld.ledger.astray import in_order
+from walld.ledger.files import pieces
 from walld.ledger.line import chain_of, chain_text, line_chain, line_seq
 from walld.limits import LEDGER_LINE_BYTES_MAX
 
@@ -30,23 +33,30 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Break",
+    "End",
     "Found",
     "Reading",
+    "end_of",
     "find_line",
+    "fits",
     "last_line",
     "lines_between",
-    "pieces",
     "read_lines",
 ]
 
-_BLOCK_BYTES: Final = 64 * 1024
 _BACK_BYTES_MAX: Final = 1024 * 1024
 _RUN_BYTES_MAX: Final = 8 * LEDGER_LINE_BYTES_MAX
 """Bytes without a line that are walked over. A file can have any length: one that a disk made a
 TiB of zeros of took all memory, and walking over it takes an hour (J3)."""
 _GLANCE_BYTES: Final = 2 * 1024
 """Read at a time where a line is looked for: most lines are shorter."""
+_END_BYTES: Final = 16 * 1024
+"""Of the end, whose lines are glanced at: a block in a wrong place is seldom longer."""
+_ORDER_BYTES: Final = 512 * 1024
+"""Of the end, read where those are not dense: twice what is looked at behind a line that stands
+too early."""
 _seq = re.compile(rb'\{"(?:seq":([0-9]{1,19}),|walld":)')
+_begun = re.compile(rb'\n\{"seq":([0-9]{1,19}),')
 
 
 class Break(NamedTuple):
@@ -66,19 +76,6 @@ class Break(NamedTuple):
     seam: str = ""
 
 
-class Reading(NamedTuple):
-    """Lines of a session in order, whole ones only.
-
-    size: offset behind the last of them, or behind all that was read. torn_bytes: what is no line
-    behind the last one of the file; 0 where `limit` ended the reading.
-    """
-
-    lines: list[bytes]
-    breaks: list[Break]
-    size: int
-    torn_bytes: int = 0
-
-
 class Found(NamedTuple):
     """A whole line and where it stands. seq 0: the header."""
 
@@ -90,6 +87,28 @@ class Found(NamedTuple):
     def end(self) -> int:
         """Where the next line begins."""
         return self.offset + len(self.line)
+
+
+class Reading(NamedTuple):
+    """Lines of a session in order, whole ones only.
+
+    size: offset behind the last of them, or behind all that was read. torn_bytes: what is no line
+    behind the last one of the file; 0 where `limit` ended the reading. end: the last line up to
+    there that is given out; where there is none the header.
+    """
+
+    lines: list[bytes]
+    breaks: list[Break]
+    size: int
+    torn_bytes: int
+    end: Found
+
+
+class End(NamedTuple):
+    """The last line that is given out. clean: behind the last whole one, which may be another."""
+
+    line: Found
+    clean: int
 
 
 def lines_between(file: File, start: int, end: int) -> Iterator[Found]:
@@ -132,6 +151,43 @@ def last_line(file: File, size: int) -> Found | None:
             low = seen.offset
     near = deque(_near(file, low, size), maxlen=1)
     return near[0] if near else None
+
+
+def end_of(file: File, size: int, header: bytes) -> End | None:
+    """Where a reading ends (J4), None where there is no line.
+
+    One read, as long as the lines at the end are dense; of one that stands out of order a bounded
+    part before it is read as well.
+    """
+    start = max(0, size - _END_BYTES)
+    text = file.read_at(size - start, start)
+    begin = text.rfind(b"\n", 0, -1) + 1
+    seq = line_seq(text[begin:])
+    last = Found(start + begin, seq, text[begin:]) if seq else last_line(file, size)
+    if last is None:
+        return None
+    seqs = [int(one) for one in _begun.findall(text)]
+    if len(seqs) > 1 or not start:
+        is_dense = seq > 0 and seqs == list(range(seq - len(seqs) + 1, seq + 1))
+    else:  # long lines
+        is_dense = fits(file, last)
+    return End(last if is_dense else _last_given(file, last, header), last.end)
+
+
+def _last_given(file: File, last: Found, header: bytes) -> Found:
+    """The line up to `last` that is given out last. Looked for from behind (J3)."""
+    held: deque[Found] = deque()
+    given = Found(-1, 0, header)
+    for found in _backwards(file, last.end):
+        held.appendleft(found)
+        if len(held) > 2 and found.offset < last.end - _ORDER_BYTES:
+            pairs = pairwise(held)
+            given = next((one for one, behind in pairs if _follows(behind, one)), found)
+            break
+    lines = (one for one in held if one.offset > given.offset)
+    for found, _, is_given in in_order(lines, given.seq, chain_text(chain_of(given.line))):
+        given = found if is_given else given
+    return given
 
 
 def _near(file: File, start: int, end: int) -> Iterator[Found]:
@@ -203,40 +259,45 @@ def read_lines(
     from_offset: int | None = None,
     *,
     is_headed: bool = True,
+    pending_from: int = 0,
 ) -> Reading:
     """The lines behind seq `after`, at most `limit` (0: all), with what is wrong between them.
 
     header: the whole header line as it must be; not is_headed: what stands in its place, whatever
     its length, is none, which the caller knows. from_offset: where the caller believes the line
-    `after` ends.
+    `after` ends. pending_from: lines from that seq on (0: none) are the log's, and may be half
+    written: nothing is said of them. What stands out of order behind the last one before is told.
     """
-    before = _landing(file, size, after, from_offset)
-    if before is None or before.seq == 0:
-        before = Found(0, 0, header)
+    end = _landing(file, size, header, after, from_offset)
+    if end is None or end.seq == 0:
+        end = Found(0 if is_headed else -len(header), 0, header)
     lines: list[bytes] = []
     breaks: list[Break] = []
-    last, clean = before.seq, before.end
-    is_lost = not is_headed and not last
-    whole = lines_between(file, 0 if is_lost else clean, size)
-    for found, previous, is_given in in_order(whole, last, chain_text(chain_of(before.line))):
+    clean = end.end
+    is_lost = not clean
+    whole = lines_between(file, clean, size)
+    for found, previous, is_given in in_order(whole, end.seq, chain_text(chain_of(end.line))):
+        if is_given and 0 < pending_from <= found.seq:
+            clean = found.end
+            continue
         if is_lost:
             is_lost, clean = False, found.offset
         chain = line_chain(found.line)
         seam = f"{previous.decode()} {chain.decode('ascii', 'backslashreplace')}"
-        why = _why(found, last, clean, chain == previous) if is_given else "order"
+        why = _why(found, end.seq, clean, chain == previous) if is_given else "order"
         if why == "order":
             breaks.append(Break(found.offset, found.seq, found.seq - 1, why, seam))
         else:
-            is_behind = found.seq > after + 1 or last == after
+            is_behind = found.seq > after + 1 or end.seq == after
             if why and is_behind:
-                breaks.append(Break(clean, max(last, after) + 1, found.seq - 1, why, seam))
+                breaks.append(Break(clean, max(end.seq, after) + 1, found.seq - 1, why, seam))
             if found.seq > after:
                 lines.append(found.line)
-            last = found.seq
+            end = found
         clean = found.end
-        if limit and len(lines) == limit:
-            return Reading(lines, breaks, clean)
-    return Reading(lines, breaks, clean, size - clean)
+        if limit and len(lines) == limit and end.seq != pending_from - 1:
+            return Reading(lines, breaks, clean, 0, end)
+    return Reading(lines, breaks, clean, size - clean, end)
 
 
 def _why(found: Found, last: int, clean: int, fits: bool) -> str:
@@ -248,7 +309,9 @@ def _why(found: Found, last: int, clean: int, fits: bool) -> str:
     return "" if fits else "chain"
 
 
-def _landing(file: File, size: int, after: int, from_offset: int | None) -> Found | None:
+def _landing(
+    file: File, size: int, header: bytes, after: int, from_offset: int | None
+) -> Found | None:
     """The whole line of seq `after`; None where reading has to start at the beginning (J2)."""
     if after <= 0:
         return None
@@ -256,16 +319,19 @@ def _landing(file: File, size: int, after: int, from_offset: int | None) -> Foun
         found = last_line(file, from_offset)
         if found is not None and (found.end, found.seq) == (from_offset, after):
             return found
-    found = last_line(file, size)
-    if found is None or found.seq > after:
-        found = find_line(file, after, size)
-    return found if found is not None and _fits(file, found) else None
+    end = end_of(file, size, header)
+    found = end.line if end is not None and end.line.seq <= after else find_line(file, after, size)
+    return found if found is not None and fits(file, found) else None
 
 
-def _fits(file: File, found: Found) -> bool:
+def fits(file: File, found: Found) -> bool:
     """It follows the line before it: no copy that stands elsewhere does."""
     before = last_line(file, found.offset)
-    return before is not None and chain_text(chain_of(before.line)) == line_chain(found.line)
+    return before is not None and _follows(found, before)
+
+
+def _follows(found: Found, before: Found) -> bool:
+    return line_chain(found.line) == chain_text(chain_of(before.line))
 
 
 def _whole(offset: int, piece: bytes) -> Found | None:
@@ -295,38 +361,3 @@ def _line_start(file: File, at: int, high: int) -> int:
             break
         at += len(text)
     return -1
-
-
-def pieces(file: File, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """What lies between newlines, newline included; the last may be without.
-
-    What is longer than any line comes in parts; the last of them is as long as a line can be.
-    """
-    held: deque[bytes] = deque()
-    held_bytes = 0
-    offset, at = start, start
-    while at < end:
-        block = file.read_at(min(_BLOCK_BYTES, end - at), at)
-        if not block:
-            break
-        at += len(block)
-        begin = 0
-        while cut := block.find(b"\n", begin) + 1:
-            held.append(block[begin:cut])
-            piece = b"".join(held)
-            held.clear()
-            held_bytes = 0
-            yield offset, piece
-            offset, begin = offset + len(piece), cut
-        if begin < len(block):
-            held.append(block[begin:])
-            held_bytes += len(held[-1])
-        if held_bytes > 2 * LEDGER_LINE_BYTES_MAX:
-            part = b""
-            while held_bytes - len(held[0]) >= LEDGER_LINE_BYTES_MAX:
-                held_bytes -= len(held[0])
-                part += held.popleft()
-            yield offset, part
-            offset += len(part)
-    if held:
-        yield offset, b"".join(held)

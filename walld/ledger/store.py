@@ -39,7 +39,7 @@ from walld.ledger.repaired import (
     repair_file,
     unknown_breaks,
 )
-from walld.ledger.scan import Break, Found, Reading, last_line, read_lines
+from walld.ledger.scan import Break, End, Found, Reading, end_of, read_lines
 from walld.ledger.sweep import sweeping
 from walld.ledger.unfinished import FULL, UnfinishedStore
 
@@ -248,10 +248,10 @@ class LedgerStore:
             return None
         try:
             size = file.size()
-            end = _end(file, size, header_line(uid, session_id))
+            end, clean = _end(file, size, header_line(uid, session_id))
         finally:
             file.close()
-        return Tail(end.seq, chain_of(end.line), end.end, size - end.end)
+        return Tail(end.seq, chain_of(end.line), end.end, size - clean)
 
     def read(
         self,
@@ -261,16 +261,14 @@ class LedgerStore:
         limit: int = 0,
         from_offset: int | None = None,
         until: int = 0,
+        pending_from: int = 0,
     ) -> Reading:
         """The lines behind seq `after`, at most `limit` (0: all), and every break among them.
 
         from_offset: where the caller believes the line `after` ends (a snapshot says so); wrong
-        ones only cost time. until: up to there lines were in the file (`proven`). FileNotFoundError
-        where it was never written, NewerVersion.
-
-        Behind the last line that an append made durable a crash may have left holes. Who holds
-        lines of the log that are not appended yet takes those from there, and asks for `limit`
-        lines, up to the first of them.
+        ones only cost time. until: up to there lines were in the file (`proven`). pending_from: who
+        holds lines of the log from that seq on takes them from there, since a crash may have left
+        holes where they belong. FileNotFoundError where it was never written, NewerVersion.
         """
         path = _path(uid, session_id)
         file = self._disk.open(path)
@@ -278,11 +276,14 @@ class LedgerStore:
             expected = header_line(uid, session_id)
             header = whole_header(file, expected)
             size = file.size()
-            there = header or expected
             is_headed = header is not None
-            reading = read_lines(file, size, there, after, limit, from_offset, is_headed=is_headed)
+            reading = read_lines(
+                *(file, size, header or expected, after, limit, from_offset),
+                is_headed=is_headed,
+                pending_from=pending_from,
+            )
             if until and not (limit and len(reading.lines) == limit):
-                lost = end_break(size, _end(file, size, expected), after, until)
+                lost = end_break(size, reading.end, after, until)
                 if lost is not None:
                     reading.breaks.append(lost)
         finally:
@@ -306,7 +307,7 @@ class LedgerStore:
             return covers_seq
         try:
             size = file.size()
-            end = _end(file, size, header_line(uid, session_id))
+            end, _ = _end(file, size, header_line(uid, session_id))
             seq = end.seq
             if path not in self._failed:  # else the end may be an unfinished write of this process
                 seq = claimed_seq(file, end.end, size, seq)
@@ -389,10 +390,8 @@ def _path(uid: int, session_id: str) -> str:
     return f"{session_dir(uid, session_id)}/{EVENTS_FILE}"
 
 
-def _end(file: File, size: int, header: bytes) -> Found:
-    """Its last whole line; where there is none the header, which is no bytes long if damaged."""
+def _end(file: File, size: int, header: bytes) -> End:
+    """Where it ends; without a line with the header, which is no bytes long if damaged."""
     there = whole_header(file, header)
-    found = last_line(file, size)
-    if found is not None:
-        return found
-    return Found(0 if there else -len(header), 0, there or header)
+    none = Found(0 if there else -len(header), 0, there or header)
+    return end_of(file, size, none.line) or End(none, none.end)

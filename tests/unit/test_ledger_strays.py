@@ -1,0 +1,143 @@
+"""Whole lines that stand where they do not belong, in a session's file: what it ends with (J4),
+what is written behind them, and that none of them is taken for the session's own.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from ledger_world import SESSION, UID, lines_of
+
+from walld.disk.medium import Storage
+from walld.disk.simulated import SimulatedDisk
+from walld.ledger.line import chain_of, header_line, line_seq
+from walld.ledger.listing import session_rows
+from walld.ledger.names import session_dir
+from walld.ledger.scan import end_of, read_lines
+from walld.ledger.store import LedgerStore
+
+HEADER = header_line(UID, SESSION)
+PATH = f"{session_dir(UID, SESSION)}/events.jsonl"
+
+
+def of(content: bytes) -> tuple[Storage, LedgerStore]:
+    storage = Storage(Random(1))
+    disk = SimulatedDisk(storage)
+    disk.make_dir(PATH.rpartition("/")[0])
+    disk.replace(PATH, content)
+    return storage, LedgerStore(disk)
+
+
+def content(storage: Storage) -> bytes:
+    file = SimulatedDisk(storage).open(PATH)
+    return file.read_at(file.size(), 0)
+
+
+def told(store: LedgerStore, **options: int) -> list[tuple[int, int, str]]:
+    return [item[1:4] for item in store.read(UID, SESSION, **options).breaks]
+
+
+@pytest.mark.parametrize(
+    ("size", "stray"),
+    [
+        *((size, slice(at, at + 1)) for size in (20, 9000, 120_000) for at in (13, 28, 29)),
+        *((20, stray) for stray in (slice(2, 9), slice(20, 30), slice(0, 30))),
+        (2000, slice(3, 9)),
+    ],
+)
+def test_a_file_ends_with_the_line_that_a_reading_gives_out_last(size: int, stray: slice) -> None:
+    lines = lines_of(30, size=size)
+    text = HEADER + b"".join([*lines, *lines[stray]])
+    for torn in (b"", lines[3][:60]):
+        storage, store = of(text + torn)
+        tail = store.tail(UID, SESSION)
+        assert tail is not None
+        assert tail[:2] == (30, chain_of(lines[29]))
+        assert tail.size == len(HEADER) + sum(map(len, lines)), "where the line of that seq ends"
+        assert tail.torn_bytes == len(torn)
+        assert store.proven(UID, SESSION) == 30
+        assert store.read(UID, SESSION, until=30).lines == lines
+        assert {why for *_, why in told(store, until=30)} == {"order"}
+        for after in (9, 29, 30):
+            assert store.read(UID, SESSION, after).lines == lines[after:]
+        assert [row.last_seq for row in session_rows(SimulatedDisk(storage))] == [30]
+
+
+def test_where_a_long_file_ends_takes_a_bounded_read() -> None:
+    lines = lines_of(20_000)
+    for at, most in ((None, 1), (14, 8), (19_998, 8)):
+        text = HEADER + b"".join([*lines, *([] if at is None else [lines[at]])])
+        file = SimulatedDisk(Storage(Random(1))).create("f")
+        file.write_at(text, 0)
+        before = file._storage.ops
+        end = end_of(file, len(text), HEADER)
+        assert end is not None
+        assert (end.line.seq, end.clean) == (20_000, len(text))
+        assert file._storage.ops - before <= most
+
+
+def test_what_is_missing_before_the_end_is_no_other_end() -> None:
+    """A leap, or what a repair has left: the same as from the front (J3)."""
+    lines, random = lines_of(300, size=300), Random(7)
+    for _ in range(200):
+        given = list(lines)
+        for _ in range(random.randrange(4)):
+            at = random.randrange(len(given))
+            del given[at : at + random.choice([1, 1, 30])]
+            at = random.randrange(len(given) + 1)
+            given[at:at] = random.choice([lines[at : at + 2], given[:1], [b"none\n"], []])
+        text = HEADER + b"".join(given)
+        file = SimulatedDisk(Storage(Random(1))).create("f")
+        file.write_at(text, 0)
+        end = end_of(file, len(text), HEADER)
+        assert end is not None
+        assert end.line.line == read_lines(file, len(text), HEADER).lines[-1]
+
+
+@pytest.mark.parametrize("stray", [13, 24, 25])
+def test_a_checkpoint_is_repeated_beside_a_copy_of_an_earlier_line(stray: int) -> None:
+    """Neither is the copy taken for the line before, nor is it cut (E2)."""
+    lines = lines_of(34)
+    text = HEADER + b"".join([*lines[:26], lines[stray]])
+    storage, store = of(text)
+    for first, last in ((27, 30), (27, 30), (29, 33), (27, 34)):
+        store.append(UID, SESSION, first, lines[first - 1 : last], allow_gap=True)
+        assert content(storage) == text + b"".join(lines[26:last])
+    assert told(store) == [(stray + 1, stray, "order")]
+    storage, store = of(HEADER + b"".join([*lines[:30], lines[stray]]))
+    store.append(UID, SESSION, 27, lines[26:30], allow_gap=True)
+    assert content(storage) == HEADER + b"".join([*lines[:30], lines[stray]])
+
+
+def test_a_checkpoint_is_repeated_beside_a_copy_of_the_line_before_it() -> None:
+    """Where bisection meets the copy, all between that and the end seemed to give way."""
+    lines = lines_of(40)
+    for at in range(1, 34):
+        text = HEADER + b"".join([*lines[:at], lines[34], *lines[at:]])
+        storage, store = of(text)
+        store.append(UID, SESSION, 36, lines[35:], allow_gap=True)
+        assert content(storage) == text, at
+
+
+def test_damage_beside_a_line_that_is_out_of_order_costs_its_seq() -> None:
+    lines = lines_of(20)
+    text = HEADER + b"".join([*lines[:19], b"?" + lines[19][1:-4] + b"\n", lines[4]])
+    _, store = of(text)
+    assert store.proven(UID, SESSION) == 20
+    assert told(store, until=20) == [(5, 4, "order"), (20, 20, "damaged")]
+
+
+def test_what_stands_out_of_order_is_told_beside_pending_lines() -> None:
+    lines = lines_of(40)
+    for stray in (4, 29):
+        text = HEADER + b"".join([*lines[:30], lines[stray]])
+        for half in (b"", lines[30] + lines[31][:50], b"\0" * 300 + lines[31], lines[33]):
+            _, store = of(text + half)
+            for limit in (0, 30, 500):
+                reading = store.read(UID, SESSION, limit=limit, until=30, pending_from=31)
+                assert reading.lines == lines[:30]
+                assert [item[1:4] for item in reading.breaks] == [(stray + 1, stray, "order")]
+            page = store.read(UID, SESSION, limit=7, until=30, pending_from=31)
+            assert [line_seq(line) for line in page.lines] == list(range(1, 8))
+            assert page.breaks == []
