@@ -77,16 +77,16 @@ def _simply_read(raw: bytes) -> list[bytes]:
         if seq <= last:
             continue
         behind = list(_behind(whole, at + 1, end + 256 * 1024))
-        hidden = [one for one in behind if last < one[1] < seq]
-        if seq > last + 1 and not _follows(piece, before) and hidden:
-            is_next = hidden[0][1] == last + 1 and _follows(hidden[0][2], before)
-            if is_next and hidden[0] is behind[0]:
+        hidden = [one for one in behind if last < one[1] < seq or last + 1 == one[1] == seq]
+        if not _follows(piece, before) and hidden:
+            nexts = [one for one in hidden if one[1] == last + 1 and _follows(one[2], before)]
+            if behind[0] in nexts:
                 continue
             if looks < 100:
                 looks += 1
                 with_it = 1 + _longest([one[1] for one in behind if one[1] > seq])
                 without = _longest([one[1] for one in behind if one[1] > last])
-                if without > with_it or (without == with_it and is_next):
+                if without > with_it or (without == with_it and nexts):
                     continue
         given.append(piece)
         last, before = seq, piece

@@ -141,3 +141,34 @@ def test_what_stands_out_of_order_is_told_beside_pending_lines() -> None:
             page = store.read(UID, SESSION, limit=7, until=30, pending_from=31)
             assert [line_seq(line) for line in page.lines] == list(range(1, 8))
             assert page.breaks == []
+
+
+@pytest.mark.parametrize("strange", [slice(3, 4), slice(3, 6), slice(7, 8)])
+@pytest.mark.parametrize("behind", [0, 1, 2])
+def test_a_line_of_another_session_takes_no_seq_of_this_one(strange: slice, behind: int) -> None:
+    """Before the line of that seq it was given instead of it, and a repair made that final."""
+    lines, other = lines_of(8), lines_of(8, size=21)
+    text = HEADER + b"".join(
+        [*lines[: strange.start], *other[strange], *other[3:4] * behind, *lines[strange.start :]]
+    )
+    _, store = of(text)
+    reading = store.read(UID, SESSION)
+    assert reading.lines == lines
+    assert {item.why for item in reading.breaks} == {"order"}
+    assert store.tail(UID, SESSION)[:2] == (8, chain_of(lines[7]))  # type: ignore[index]
+    store.repair(UID, SESSION)
+    assert store.read(UID, SESSION)[:2] == (lines, [])
+
+
+def test_a_line_is_believed_before_one_that_follows_but_hides_more() -> None:
+    lines, other = lines_of(90), lines_of(90, size=21)
+    _, store = of(HEADER + b"".join([*lines[:9], *other[9:40], lines[9], *lines[40:]]))
+    assert store.read(UID, SESSION).lines == [*lines[:9], *other[9:40], *lines[40:]]
+
+
+def test_a_file_of_lines_that_do_not_follow_is_read_in_time() -> None:
+    one, other = lines_of(3000), lines_of(3000, size=21)
+    mixed = [line for at in range(0, 3000, 2) for line in (other[at + 1], one[at], other[at])]
+    _, store = of(HEADER + b"".join(mixed))
+    reading = store.read(UID, SESSION)
+    assert len(reading.lines) >= 1500

@@ -7,6 +7,9 @@ A line that leaps, and was made for another line than the one before it, mostly 
 hole: what was between is lost. Or it is a copy of a later line, one of another session, or part of
 a block that the disk put in a wrong place, and what it leaps over stands behind it, whole. Lines
 are given out in order, so to believe such a line hides all of that: what hides fewer is believed.
+
+So it is with one that leaps over nothing, and was made for another line than the one before it,
+where the line that follows that one stands behind it: of the two only one can be given.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["in_order"]
 
 _AHEAD_BYTES: Final = 256 * 1024
-"""Behind a line that leaps, to be looked at: more than a block that is in a wrong place has."""
+"""Behind one that does not follow, to be looked at: more than a block in a wrong place has."""
 _LOOKS_MAX: Final = 100
-"""At lines that leap over others which stand behind them: a file of nothing else ends, too."""
+"""At lines that hide others which stand behind them: a file of nothing else ends, too."""
 
 
 def in_order(
@@ -39,8 +42,9 @@ def in_order(
     """
     ahead = _Ahead(lines)
     for found in ahead:
-        leaps = found.seq > last + 1 and line_chain(found.line) != previous
-        is_given = found.seq > last and not (leaps and ahead.is_astray(found, last, previous))
+        is_given = found.seq > last and (
+            line_chain(found.line) == previous or not ahead.is_astray(found, last, previous)
+        )
         yield found, previous, is_given
         if is_given:
             last, previous = found.seq, chain_text(chain_of(found.line))
@@ -59,7 +63,7 @@ class _Ahead:
     def __iter__(self) -> Iterator[Found]:
         for found in self._lines:
             yield found
-            while self._held:  # that line leaps
+            while self._held:  # that line does not follow
                 held = self._held.popleft()
                 if self._least[0] == held.seq:
                     self._least.popleft()
@@ -75,28 +79,31 @@ class _Ahead:
             self._least.append(found.seq)
         return found is not None
 
-    def is_astray(self, leaping: Found, last: int, previous: bytes) -> bool:
+    def is_astray(self, doubted: Found, last: int, previous: bytes) -> bool:
         """With the line that was given just now fewer can be given than without it.
 
-        Where it is as many, one that follows what came before it is believed.
+        Where it is as many, one that follows what came before it is believed. What is doubted does
+        not.
         """
-        while not self._held or self._held[-1].end < leaping.end + _AHEAD_BYTES:
+        while not self._held or self._held[-1].end < doubted.end + _AHEAD_BYTES:
             if not self._hold():
                 break
-        if not self._least or self._least[0] > leaping.seq:
+        if not self._least or self._least[0] > doubted.seq:
             return False
-        behind = self._held[0]
-        if behind.seq == last + 1 and line_chain(behind.line) == previous:
+
+        def follows(one: Found) -> bool:
+            return one.seq == last + 1 and line_chain(one.line) == previous
+
+        if follows(self._held[0]):
             return True  # no more than this one is out of place
-        hidden = [one for one in self._held if last < one.seq < leaping.seq]
+        until = max(doubted.seq, last + 2)
+        hidden = [one for one in self._held if last < one.seq < until]
         if not hidden or self._looks == _LOOKS_MAX:
             return False
         self._looks += 1
-        with_it = 1 + _longest(one.seq for one in self._held if one.seq > leaping.seq)
+        with_it = 1 + _longest(one.seq for one in self._held if one.seq > doubted.seq)
         without = _longest(one.seq for one in self._held if one.seq > last)
-        first = hidden[0]
-        follows = first.seq == last + 1 and line_chain(first.line) == previous
-        return without > with_it or (without == with_it and follows)
+        return without > with_it or (without == with_it and any(map(follows, hidden)))
 
 
 def _longest(seqs: Iterable[int]) -> int:
