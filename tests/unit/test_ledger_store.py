@@ -317,12 +317,17 @@ def test_a_repair_keeps_the_bytes_and_ends_the_reporting(
     assert [item[1:4] for item in store.read(UID, SESSION).breaks] == [(6, 6, "missing")]
 
 
-def test_a_repair_gives_the_header_back(disk: RealDisk, store: LedgerStore) -> None:
+@pytest.mark.parametrize("left", ["?", "", "first too", "nothing"])
+def test_a_repair_gives_the_header_back(disk: RealDisk, store: LedgerStore, left: str) -> None:
+    """Also where nothing stands in its place."""
     store.append(UID, SESSION, 1, LINES)
-    events(disk).write_bytes(b"?" + whole(9)[1:])
-    assert [item.why for item in store.repair(UID, SESSION)] == ["header"]
-    assert events(disk).read_bytes() == whole(9)
-    assert store.read(UID, SESSION).breaks == []
+    rest = {"?": b"?" + whole(9)[1:], "": b"".join(LINES), "first too": b"".join(LINES[1:])}
+    events(disk).write_bytes(rest.get(left, b""))
+    assert store.repair(UID, SESSION)[0].why == "header"
+    good = {"first too": LINES[1:], "nothing": []}.get(left, LINES)
+    assert events(disk).read_bytes() == HEADER + b"".join(good)
+    assert store.read(UID, SESSION, until=1).breaks == []
+    assert store.repair(UID, SESSION) == []
 
 
 def test_any_id_is_a_session_of_its_own(disk: RealDisk, store: LedgerStore) -> None:

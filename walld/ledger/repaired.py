@@ -134,7 +134,7 @@ def repair_file(disk: Disk, path: str, header: bytes, breaks: list[Break]) -> No
             damaged = file.read_at(end - start, start)
             kept.append(keep_bytes(disk, path, start, damaged, "damaged: taken out by a repair"))
         _note(disk, _notes_path(path), breaks, kept)
-        if holes:
+        if holes or not found_header:
             write_anew(disk, path, _without(file, holes, size, b"" if found_header else header))
     finally:
         file.close()
