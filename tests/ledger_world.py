@@ -8,7 +8,7 @@ import zlib
 from hashlib import sha256
 from typing import Any
 
-from walld.ledger.line import chain_of, header_line, make_line
+from walld.ledger.line import chain_of, chain_text, header_line, make_line
 
 UID = 1000
 SESSION = "chat/7"
@@ -25,6 +25,16 @@ def lines_of(count: int, *, uid: int = UID, session: str = SESSION, size: int = 
         lines.append(line)
         previous = chain_of(line)
     return lines
+
+
+def newer(text: bytes, version: int) -> bytes:
+    """The same file as a later version would begin it: its first event is chained to its header."""
+    header, first, *rest = text.splitlines(keepends=True)
+    later = header.replace(b'{"walld":1', b'{"walld":%d' % version)
+    body, _, _ = first.replace(
+        chain_text(chain_of(header)), chain_text(chain_of(later))
+    ).rpartition(b',"crc":"')
+    return b"".join([later, b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body)), *rest])
 
 
 def verify(text: bytes) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import walld_client
 from daemon_process import DaemonProcess, walld
+from ledger_world import newer
 
 from walld.ledger.line import read_line
 
@@ -254,11 +255,7 @@ def test_a_session_whose_header_is_damaged_or_newer_is_listed(daemon: DaemonProc
     for name in ("fine", "hurt", "later"):
         client.session(name).message("user", "kept")
     changed(daemon, lambda lines: [b"?" + lines[0][1:], *lines[1:]], "hurt")
-    changed(
-        daemon,
-        lambda lines: [lines[0].replace(b'"walld":1', b'"walld":2'), *lines[1:]],
-        "later",
-    )
+    changed(daemon, lambda lines: [newer(b"".join(lines), 2)], "later")
     client = daemon.reader
     told = {one.session_id: one.trouble for one in client.sessions()}
     assert list(told) == ["fine", "hurt", "later"]
@@ -279,6 +276,25 @@ def test_a_session_whose_header_is_damaged_or_newer_is_listed(daemon: DaemonProc
     shown = walld("session", "ls", *asked)
     assert {"fine", "hurt", "later"} <= set(shown.stdout.split())
     assert "session hurt: cannot be read as it is" in shown.stderr
+
+
+def test_a_damaged_version_is_a_damaged_header(daemon: DaemonProcess) -> None:
+    """One bit of it made the session one of a later walld, which nothing here may read or mend."""
+    session = daemon.reader.session("s")
+    session.message("user", "kept")
+    changed(daemon, lambda lines: [lines[0].replace(b'"walld":1', b'"walld":9'), *lines[1:]])
+    assert breaks(session) == [(1, 0, "header")]
+    assert session.message("user", "more").seq == 2
+    (listed,) = daemon.reader.sessions()
+    assert (listed.session_id, listed.last_seq) == ("s", 2)
+    assert "header" in listed.trouble
+    assert daemon.terminate() == 0
+    assert walld("fsck", str(daemon.data)).returncode == 2
+    assert walld("session", "repair", "s", "--data", str(daemon.data)).returncode == 0
+    assert walld("fsck", str(daemon.data)).returncode == 0
+    daemon.start()
+    assert [one["content"] for one in session.messages()] == ["kept", "more"]
+    assert breaks(session) == []
 
 
 def test_a_repair_ends_the_reporting_and_keeps_the_bytes(daemon: DaemonProcess) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import walld_client
 from daemon_process import PATIENCE_SECONDS, DaemonProcess, MakeDaemon, until
+from ledger_world import newer
 from strace import needs_strace
 from walld_client.wire import messages as wire
 from wire_peer import Peer
@@ -106,7 +107,7 @@ def test_a_file_that_is_anothers_by_now_holds_up_no_other_session(daemon: Daemon
     until(lambda: daemon.status()["wal_live_bytes"] == 0, "a checkpoint")
     (path,) = (daemon.data / "sessions").rglob("events.jsonl")
     changed = path.with_suffix(".new")
-    changed.write_bytes(path.read_bytes().replace(b'{"walld":1', b'{"walld":9', 1))
+    changed.write_bytes(newer(path.read_bytes(), 9))
     changed.rename(path)
     before = path.read_bytes()
     session.append_many([{"type": "app.x"}] * 60)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from damaged_directory import AT_MS, GONE, UID, DamagedDirectory, flip, row, snapshot, two_replies
+from ledger_world import newer
 from walld_client.wire import messages as wire
 
 from walld.cli import main, survey
@@ -254,7 +255,7 @@ def test_a_header_of_a_later_version_is_kept_as_it_is(
 ) -> None:
     LedgerStore(made.disk).append(UID, SESSION, 1, lines(1))
     path = events_of(made.path)
-    path.write_bytes(path.read_bytes().replace(b'{"walld":1', b'{"walld":7'))
+    path.write_bytes(newer(path.read_bytes(), 7))
     code, found, shown = fsck(made.path, capsys)
     assert (code, found["session_id"], found["newer"]) == (2, None, True)
     assert "version 7" in shown

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from ledger_world import AT_MS, SESSION, UID, lines_of, verify
+from ledger_world import AT_MS, SESSION, UID, lines_of, newer, verify
 
 from walld.disk.medium import PROFILES, Crashed, Storage
 from walld.disk.real import RealDisk
@@ -178,8 +178,8 @@ def test_a_damaged_header_is_reported_and_the_rest_goes_on(
 def test_a_later_version_is_refused_and_untouched(disk: RealDisk, store: LedgerStore) -> None:
     store.append(UID, SESSION, 1, LINES[:3])
     path = events(disk)
-    newer = whole(3).replace(b'"walld":1', b'"walld":2')
-    path.write_bytes(newer)
+    later = newer(whole(3), 2)
+    path.write_bytes(later)
     for call in (
         lambda: store.append(UID, SESSION, 4, LINES[3:4]),
         lambda: store.rewrite(UID, SESSION, 4, LINES[3:4]),
@@ -189,9 +189,28 @@ def test_a_later_version_is_refused_and_untouched(disk: RealDisk, store: LedgerS
     ):
         with pytest.raises(NewerVersion, match="version 2"):
             call()
-    assert path.read_bytes() == newer
+    assert path.read_bytes() == later
     (row,) = store.tree()
     assert "version 2" in row.trouble
+
+
+def test_each_version_but_its_own_is_damage_of_a_header(disk: RealDisk, store: LedgerStore) -> None:
+    """Its first event was made for the header as it was."""
+    store.append(UID, SESSION, 1, LINES[:3])
+    for version in (b"0", b"2", b"9", b"17"):
+        events(disk).write_bytes(whole(3).replace(b'"walld":1', b'"walld":' + version))
+        assert [item.why for item in store.read(UID, SESSION).breaks] == ["header"]
+        (row,) = store.tree()
+        assert (row.session_id, row.newer, row.last_seq) == (None, False, 3)
+        assert "header" in row.trouble or "version" in row.trouble
+        store.append(UID, SESSION, 3, LINES[2:4])
+        assert store.repair(UID, SESSION)[0].why == "header"
+        assert events(disk).read_bytes() == whole(4)
+    without = whole(3).replace(b'"walld":1', b'"walld":2').replace(LINES[0], b"")
+    for nothing_proven in (without, without[: without.find(b"\n") + 1]):
+        events(disk).write_bytes(nothing_proven)
+        with pytest.raises(NewerVersion):
+            store.read(UID, SESSION)
 
 
 # --- after a failure ------------------------------------------------------------------------------

@@ -26,8 +26,9 @@ from walld_client.paths import path_name
 from walld.cli import survey
 from walld.errors import FormatError, NewerVersion
 from walld.ledger.artifacts import ArtifactStore
-from walld.ledger.line import line_seq, read_header, read_line
+from walld.ledger.line import line_seq, read_line
 from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, is_temporary
+from walld.ledger.place import first_header
 from walld.ledger.scan import Break, Reading
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["SessionFound", "has_lines", "let_go", "sessions", "steady", "temporary"]
 
 _NAMES: Final = re.compile(rb'"(?:sha256|_artifact)"')
-_HEADER_BYTES: Final = 16 * 1024
 
 
 @dataclass(slots=True)
@@ -202,10 +202,9 @@ def _name(disk: Disk, found: SessionFound, name: str, in_log: Iterable[Key]) -> 
     try:
         file = disk.open(found.path)
         try:
-            first = file.read_at(_HEADER_BYTES, 0)
+            first_header(file)
         finally:
             file.close()
-        read_header(first[: first.find(b"\n") + 1], found.path)
     except NewerVersion:
         found.newer = True
         return

@@ -34,6 +34,7 @@ __all__ = [
     "LEDGER_VERSION",
     "Header",
     "Line",
+    "as_known",
     "at_ms_of",
     "at_text",
     "chain_of",
@@ -61,6 +62,7 @@ _crc_at = -len(_END) - _CRC_CHARS - len(_CRC)
 _chain_at = _crc_at - 1 - _CHAIN_CHARS - len(_CHAIN)
 _chain_text = slice(_chain_at + len(_CHAIN), _crc_at - 1)
 _seq = re.compile(rb'\{"seq":([1-9][0-9]{0,18}),"id":"')
+_version = re.compile(rb'^\{"walld":[0-9]+')
 _epoch = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -138,6 +140,11 @@ def read_header(line: bytes, where: str = "a header") -> Header:
     if found.walld != LEDGER_VERSION:
         raise _damaged(where, "version", found.walld, LEDGER_VERSION)
     return Header(found.walld, found.uid, found.session)
+
+
+def as_known(header: bytes) -> bytes:
+    """The same header with the version of this walld."""
+    return _version.sub(b'{"walld":%d' % LEDGER_VERSION, header, count=1)
 
 
 def make_line(

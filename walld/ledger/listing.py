@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from walld_client.paths import path_name
 
 from walld.errors import FormatError, NewerVersion
-from walld.ledger.line import read_header, read_line
+from walld.ledger.line import read_line
 from walld.ledger.names import EVENTS_FILE, SESSIONS_DIR, SNAPSHOT_FILE, session_dir
+from walld.ledger.place import first_header
 from walld.ledger.scan import end_of
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk
 
 __all__ = ["SessionRow", "folders", "session_rows"]
-
-_HEADER_BYTES = 16 * 1024
 
 
 class SessionRow(NamedTuple):
@@ -114,23 +113,20 @@ def _row(disk: Disk, uid: int, folder: str) -> SessionRow:
         session_id = name if path_name(name) == name else None
         text = f"{folder}/{EVENTS_FILE} is gone: only its snapshot is there"
         return SessionRow(uid, name, session_id, 0, 0, 0, text)
+    session_id, trouble, newer, there = None, "", False, b""
     try:
         size = file.size()
-        first = file.read_at(_HEADER_BYTES, 0)
-        end = end_of(file, size, first[: first.find(b"\n") + 1])
+        try:
+            header, there = first_header(file)
+            if session_dir(header.uid, header.session_id) == folder:
+                session_id = header.session_id
+            else:
+                trouble = f"{file.path}: its header is of session {header.session_id!r}"
+        except FormatError as error:
+            trouble, newer = str(error), isinstance(error, NewerVersion)
+        end = end_of(file, size, there)
     finally:
         file.close()
-    session_id, trouble, newer = None, "", False
-    try:
-        header = read_header(first[: first.find(b"\n") + 1], file.path)
-        if session_dir(header.uid, header.session_id) == folder:
-            session_id = header.session_id
-        else:
-            trouble = f"{file.path}: its header is of session {header.session_id!r}"
-    except NewerVersion as error:
-        trouble, newer = str(error), True
-    except FormatError as error:
-        trouble = str(error)
     at_ms, last_seq = 0, 0
     if end is not None:
         last_seq = end.line.seq

@@ -10,17 +10,21 @@ out of order stays where it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walld.errors import FormatError, LedgerGap, NewerVersion
 from walld.ledger.astray import in_order
-from walld.ledger.line import chain_of, chain_text, line_chain, read_header
+from walld.ledger.line import as_known, chain_of, chain_text, line_chain, line_seq, read_header
 from walld.ledger.scan import End, Found, end_of, find_line, fits, lines_between
+from walld.limits import LEDGER_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
     from walld.disk.base import File
+    from walld.ledger.line import Header
 
-__all__ = ["Place", "check_follows", "find_place", "whole_header"]
+__all__ = ["Place", "check_follows", "find_place", "first_header", "whole_header"]
+
+_HEADER_BYTES_MAX: Final = 16 * 1024
 
 
 class Place(NamedTuple):
@@ -90,16 +94,39 @@ def whole_header(file: File, header: bytes) -> bytes | None:
     there = file.read_at(len(header), 0)
     if there == header:
         return header
-    there = file.read_at(len(header) + 4096, 0)
-    there = there[: there.find(b"\n") + 1]
-    expected = read_header(header)
+    there = _first_line(file, len(header) + 4096, 0)
     try:
-        found = read_header(there, file.path)
+        found = _known_header(file, there, header)
     except NewerVersion:
         raise
     except FormatError:
         return None
-    return there if found == expected else None
+    return there if found == read_header(header) else None
+
+
+def first_header(file: File) -> tuple[Header, bytes]:
+    """Whose file it is, and its line that says so. NewerVersion; FormatError for damage."""
+    there = _first_line(file, _HEADER_BYTES_MAX, 0)
+    return _known_header(file, there, as_known(there)), there
+
+
+def _known_header(file: File, there: bytes, expected: bytes) -> Header:
+    """A later version, whose first event is chained to the header of this one, is damaged."""
+    try:
+        return read_header(there, file.path)
+    except NewerVersion as error:
+        first = _first_line(file, LEDGER_LINE_BYTES_MAX, len(there))
+        if line_seq(first) != 1 or line_chain(first) != chain_text(chain_of(expected)):
+            raise
+        raise FormatError(
+            f"{file.path}: header is {there[:80]!r}, expected {expected[:80]!r}, which its first "
+            "event was made for: the line is damaged; it is kept"
+        ) from error
+
+
+def _first_line(file: File, most: int, offset: int) -> bytes:
+    text = file.read_at(most, offset)
+    return text[: text.find(b"\n") + 1]
 
 
 def _start(file: File, size: int, header: bytes, first_seq: int) -> int:
