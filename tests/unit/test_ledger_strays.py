@@ -64,6 +64,26 @@ def test_a_file_ends_with_the_line_that_a_reading_gives_out_last(size: int, stra
         assert [row.last_seq for row in session_rows(SimulatedDisk(storage))] == [30]
 
 
+@pytest.mark.parametrize("size", [20, 9000])
+@pytest.mark.parametrize("block", [slice(100, 200), slice(0, 299), slice(140, 299)])
+def test_a_block_that_is_taken_for_the_end_gives_way_to_what_is_known(
+    size: int, block: slice
+) -> None:
+    lines = lines_of(300, size=size)
+    storage, store = of(HEADER + b"".join([*lines, *lines[block]]))
+    tail = store.tail(UID, SESSION, 300)
+    assert tail is not None
+    assert tail[:2] == (300, chain_of(lines[299]))
+    assert tail.size == len(HEADER) + sum(map(len, lines))
+    for after in (0, 99, 100, 150, 199, 200, 250, 299, 300):
+        for limit in (0, 50):
+            page = store.read(UID, SESSION, after, limit, until=300)
+            assert page.lines == lines[after : after + (limit or 300)], after
+    ops = storage.ops
+    store.tail(UID, SESSION, block.stop)
+    assert storage.ops - ops < 9, "it seems to end there, and nobody knows of more"
+
+
 def test_where_a_long_file_ends_takes_a_bounded_read() -> None:
     lines = lines_of(20_000)
     for at, most in ((None, 1), (14, 8), (19_998, 8)):

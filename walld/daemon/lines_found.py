@@ -105,7 +105,7 @@ class LinesFound:
         """
         store = self._files.ledgers
         await self._run(partial(self._put_between, *key, found))
-        tail = await self._run(partial(store.tail, *key))
+        tail = await self._run(partial(store.tail, *key, found[0].base))
         proven = await self._run(partial(self._sessions.proven, *key))
         last_seq = 0 if tail is None else tail.last_seq
         kept, cut = join(found, last_seq, self._synced_no, met_damage=is_bad, proven=proven)

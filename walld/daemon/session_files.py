@@ -64,8 +64,8 @@ class SessionFiles:
 
     def fold(self, uid: int, session_id: str, pending: list[Pending]) -> Folded:
         """Out of snapshot, file and `pending`. NewerVersion."""
-        tail = self._store.tail(uid, session_id)
         state, offset = self._from_snapshot(uid, session_id)
+        tail = self._store.tail(uid, session_id, state.last_seq)
         snapped_seq, lines = state.last_seq, []
         if tail is not None and pending and tail.last_seq > pending[-1].seq:
             pending = []  # all of them are in it (`lines_found.py`): a tombstone is missing

@@ -1,6 +1,7 @@
 """Where in a session's file lines belong: behind those before them, over what a crash left of them.
 
-Owns: the decision, which reads and changes nothing. Refuses: carrying it out (`store.py`).
+Owns: the decision, which reads and changes nothing, and so what a file begins and ends with.
+Refuses: carrying it out (`store.py`).
 
 A checkpoint that is repeated finds its own lines, or a part of them, or holes where a power cut
 left pages out. They are written once more in the same place, whatever is there: it may be in the
@@ -15,14 +16,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from walld.errors import FormatError, LedgerGap, NewerVersion
 from walld.ledger.astray import in_order
 from walld.ledger.line import as_known, chain_of, chain_text, line_chain, line_seq, read_header
-from walld.ledger.scan import End, Found, end_of, find_line, fits, lines_between
+from walld.ledger.scan import End, Found, end_of, find_line, fits, lines_between, read_lines
 from walld.limits import LEDGER_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
     from walld.disk.base import File
     from walld.ledger.line import Header
 
-__all__ = ["Place", "check_follows", "find_place", "first_header", "whole_header"]
+__all__ = ["Place", "check_follows", "find_end", "find_place", "first_header", "whole_header"]
 
 _HEADER_BYTES_MAX: Final = 16 * 1024
 
@@ -102,6 +103,20 @@ def whole_header(file: File, header: bytes) -> bytes | None:
     except FormatError:
         return None
     return there if found == read_header(header) else None
+
+
+def find_end(file: File, size: int, header: bytes, known_seq: int = 0) -> End:
+    """Where it ends; without a line with the header, which is no bytes long if damaged.
+
+    Where that is before known_seq, all of it is read: a long block in a wrong place misleads.
+    """
+    there = whole_header(file, header)
+    none = Found(0 if there else -len(header), 0, there or header)
+    end = end_of(file, size, none.line) or End(none, none.end)
+    if end.line.seq < known_seq:
+        reading = read_lines(file, size, none.line, is_headed=there is not None)
+        return end._replace(line=reading.end)
+    return end
 
 
 def first_header(file: File) -> tuple[Header, bytes]:

@@ -265,8 +265,9 @@ def read_lines(
 
     header: the whole header line as it must be; not is_headed: what stands in its place, whatever
     its length, is none, which the caller knows. from_offset: where the caller believes the line
-    `after` ends. pending_from: lines from that seq on (0: none) are the log's, and may be half
-    written: nothing is said of them. What stands out of order behind the last one before is told.
+    `after` ends, 0 to read all. pending_from: lines from that seq on (0: none) are the log's, and
+    may be half written: nothing is said of them. What stands out of order behind the last one
+    before is told.
     """
     end = _landing(file, size, header, after, from_offset)
     if end is None or end.seq == 0:
@@ -313,9 +314,9 @@ def _landing(
     file: File, size: int, header: bytes, after: int, from_offset: int | None
 ) -> Found | None:
     """The whole line of seq `after`; None where reading has to start at the beginning (J2)."""
-    if after <= 0:
+    if after <= 0 or from_offset == 0:
         return None
-    if from_offset is not None and 0 < from_offset <= size:
+    if from_offset is not None and from_offset <= size:
         found = last_line(file, from_offset)
         if found is not None and (found.end, found.seq) == (from_offset, after):
             return found

@@ -20,6 +20,7 @@ Invariants
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from walld.errors import SharedFile
@@ -29,7 +30,7 @@ from walld.ledger.files import blocks_of, erase_kept, keep_bytes, keep_part, wri
 from walld.ledger.line import chain_of, header_line, line_seq
 from walld.ledger.listing import session_rows
 from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, session_dir
-from walld.ledger.place import check_follows, find_place, whole_header
+from walld.ledger.place import check_follows, find_end, find_place, whole_header
 from walld.ledger.repaired import (
     Leap,
     keep_holes,
@@ -39,7 +40,7 @@ from walld.ledger.repaired import (
     repair_file,
     unknown_breaks,
 )
-from walld.ledger.scan import Break, End, Found, Reading, end_of, read_lines
+from walld.ledger.scan import Break, Found, Reading, read_lines
 from walld.ledger.sweep import sweeping
 from walld.ledger.unfinished import FULL, UnfinishedStore
 
@@ -240,15 +241,18 @@ class LedgerStore:
             return False
         return True
 
-    def tail(self, uid: int, session_id: str) -> Tail | None:
-        """Where it ends; None where it was never written. Reads the last line. NewerVersion."""
+    def tail(self, uid: int, session_id: str, known_seq: int = 0) -> Tail | None:
+        """Where it ends; None where it was never written. Reads the last lines. NewerVersion.
+
+        known_seq: it may well have gone so far; where it seems not to, all of it is read (J4).
+        """
         try:
             file = self._disk.open(_path(uid, session_id))
         except FileNotFoundError:
             return None
         try:
             size = file.size()
-            end, clean = _end(file, size, header_line(uid, session_id))
+            end, clean = find_end(file, size, header_line(uid, session_id), known_seq)
         finally:
             file.close()
         return Tail(end.seq, chain_of(end.line), end.end, size - clean)
@@ -275,15 +279,14 @@ class LedgerStore:
         try:
             expected = header_line(uid, session_id)
             header = whole_header(file, expected)
-            size = file.size()
-            is_headed = header is not None
-            reading = read_lines(
-                *(file, size, header or expected, after, limit, from_offset),
-                is_headed=is_headed,
-                pending_from=pending_from,
-            )
+            there, size = header or expected, file.size()
+            read = partial(read_lines, is_headed=header is not None, pending_from=pending_from)
+            reading = read(file, size, there, after, limit, from_offset)
             if until and not (limit and len(reading.lines) == limit):
                 lost = end_break(size, reading.end, after, until)
+                if lost is not None and after:  # or a long block in a wrong place misled it
+                    reading = read(file, size, there, after, limit, 0)
+                    lost = end_break(size, reading.end, after, until)
                 if lost is not None:
                     reading.breaks.append(lost)
         finally:
@@ -307,7 +310,7 @@ class LedgerStore:
             return covers_seq
         try:
             size = file.size()
-            end, _ = _end(file, size, header_line(uid, session_id))
+            end, _ = find_end(file, size, header_line(uid, session_id))
             seq = end.seq
             if path not in self._failed:  # else the end may be an unfinished write of this process
                 seq = claimed_seq(file, end.end, size, seq)
@@ -388,10 +391,3 @@ def _check(first_seq: int, lines: list[bytes]) -> int:
 
 def _path(uid: int, session_id: str) -> str:
     return f"{session_dir(uid, session_id)}/{EVENTS_FILE}"
-
-
-def _end(file: File, size: int, header: bytes) -> End:
-    """Where it ends; without a line with the header, which is no bytes long if damaged."""
-    there = whole_header(file, header)
-    none = Found(0 if there else -len(header), 0, there or header)
-    return end_of(file, size, none.line) or End(none, none.end)
