@@ -148,6 +148,20 @@ def test_damage_beside_a_line_that_is_out_of_order_costs_its_seq() -> None:
     assert told(store, until=20) == [(5, 4, "order"), (20, 20, "damaged")]
 
 
+@pytest.mark.parametrize("early", [1, 2, 5])
+def test_the_seq_of_a_last_line_that_stands_too_early_is_not_given_again(early: int) -> None:
+    lines, other = lines_of(20), lines_of(30, size=21)
+    at = 20 - early
+    storage, store = of(HEADER + b"".join([*lines[: at - 1], *lines[at:], lines[at - 1]]))
+    seqs = [line_seq(line) for line in store.read(UID, SESSION).lines]
+    assert store.proven(UID, SESSION) == 20
+    gone = set(range(1, 21)) - set(seqs)
+    assert {seq for a, b, _ in told(store, until=20) for seq in range(a, b + 1)} == gone
+    storage, store = of(HEADER + b"".join([*lines[:19], other[29], lines[19]]))
+    assert store.proven(UID, SESSION) == 20, "a line of another session claims nothing"
+    assert content(storage).count(b"\n") == 22
+
+
 def test_what_stands_out_of_order_is_told_beside_pending_lines() -> None:
     lines = lines_of(40)
     for stray in (4, 29):

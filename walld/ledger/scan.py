@@ -105,10 +105,14 @@ class Reading(NamedTuple):
 
 
 class End(NamedTuple):
-    """The last line that is given out. clean: behind the last whole one, which may be another."""
+    """The last line that is given out. clean: behind the last whole one, which may be another.
+
+    claimed: its seq, or that of one that stands too early, and follows it by its chain.
+    """
 
     line: Found
     clean: int
+    claimed: int = 0
 
 
 def lines_between(file: File, start: int, end: int) -> Iterator[Found]:
@@ -171,11 +175,11 @@ def end_of(file: File, size: int, header: bytes) -> End | None:
         is_dense = seq > 0 and seqs == list(range(seq - len(seqs) + 1, seq + 1))
     else:  # long lines
         is_dense = fits(file, last)
-    return End(last if is_dense else _last_given(file, last, header), last.end)
+    return End(last, last.end, last.seq) if is_dense else _last_given(file, last, header)
 
 
-def _last_given(file: File, last: Found, header: bytes) -> Found:
-    """The line up to `last` that is given out last. Looked for from behind (J3)."""
+def _last_given(file: File, last: Found, header: bytes) -> End:
+    """Of the lines up to `last`. Looked for from behind (J3)."""
     held: deque[Found] = deque()
     given = Found(-1, 0, header)
     for found in _backwards(file, last.end):
@@ -187,7 +191,11 @@ def _last_given(file: File, last: Found, header: bytes) -> Found:
     lines = (one for one in held if one.offset > given.offset)
     for found, _, is_given in in_order(lines, given.seq, chain_text(chain_of(given.line))):
         given = found if is_given else given
-    return given
+    behind = {line_chain(found.line): found for found in held}
+    claimed = given
+    while (found_next := behind.pop(chain_text(chain_of(claimed.line)), None)) is not None:
+        claimed = found_next
+    return End(given, last.end, max(given.seq, claimed.seq))
 
 
 def _near(file: File, start: int, end: int) -> Iterator[Found]:

@@ -252,7 +252,7 @@ class LedgerStore:
             return None
         try:
             size = file.size()
-            end, clean = find_end(file, size, header_line(uid, session_id), known_seq)
+            end, clean, _ = find_end(file, size, header_line(uid, session_id), known_seq)
         finally:
             file.close()
         return Tail(end.seq, chain_of(end.line), end.end, size - clean)
@@ -310,10 +310,9 @@ class LedgerStore:
             return covers_seq
         try:
             size = file.size()
-            end, _ = find_end(file, size, header_line(uid, session_id))
-            seq = end.seq
+            end, _, seq = find_end(file, size, header_line(uid, session_id))
             if path not in self._failed:  # else the end may be an unfinished write of this process
-                seq = claimed_seq(file, end.end, size, seq)
+                seq = max(seq, claimed_seq(file, end.end, size, end.seq))
         finally:
             file.close()
         return max(seq, 1, covers_seq, noted_seq(self._disk, path, end_seam(end.line)))
