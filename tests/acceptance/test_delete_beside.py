@@ -312,3 +312,66 @@ def test_who_says_no_more_of_what_was_deleted_is_answered_behind_a_start(
     assert agent.session("s").submit("do").state == "submitted"
     agent.close()
     other.close()
+
+
+ENDS: dict[str, Any] = {
+    "cancel": lambda reply: reply.cancel("stop"),
+    "error": lambda reply: reply.error("it failed"),
+    "leave": lambda reply: reply.__exit__(None, None, None),
+    "none": lambda _reply: None,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_who_deleted_a_session_says_nothing_of_it_to_the_next_daemon(
+    daemon: DaemonProcess, end: str, is_synced: bool
+) -> None:
+    """A reply that ended was known until it is released, and said again; so was its text before."""
+    agent = walld_client.connect(daemon.socket_path, timeout=10)
+    reply = agent.reply("s", stream_id="live").__enter__()
+    reply.token("what was deleted")
+    ENDS[end](reply)
+    assert not is_synced or reply.drain(level="synced")
+    assert agent.delete("s")
+    daemon.restart()
+    other = agent.reply("t")
+    assert other.drain(level="synced")
+    assert [(one.text, one.stream_id) for one in agent.recover_all("s")] == (
+        [("", "live")] if end == "none" else []
+    )
+    assert agent.has_partial("s") is (end == "none")
+    assert reply.durable_seq == (1 if end == "none" else 2)
+    reply.token(" and goes on")
+    assert [one.text for one in agent.recover_all("s")] == [" and goes on"] * (end == "none")
+    other.end()
+    agent.close()
+
+
+def test_what_another_thread_ends_behind_a_delete_begins_anew(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = walld_client.connect(daemon.socket_path, timeout=10)
+    reply = agent.reply("s", stream_id="live")
+    reply.token("before")
+    leaving = agent._link.leaving
+
+    def beside(session_id: str) -> Any:
+        is_gone = leaving(session_id)
+
+        def ended_first() -> None:
+            reply.token("behind")
+            reply.cancel("stop")
+            is_gone()
+
+        return ended_first
+
+    monkeypatch.setattr(type(agent._link), "leaving", lambda _link, name: beside(name))
+    assert agent.delete("s")
+    (found,) = agent.recover_all("s")
+    assert (found.text, found.status) == ("behind", "cancelled")
+    daemon.restart()
+    (found,) = agent.recover_all("s")
+    assert (found.text, found.status) == ("behind", "cancelled")
+    reply.release()
+    agent.close()

@@ -115,7 +115,7 @@ class Client(ClientBase):
 
         When it returns nothing of it can be read back; its bytes leave the disk behind that.
         """
-        return await self._asked(ledger_steps.delete(session_id, self._sent))
+        return await self._asked(ledger_steps.delete(session_id, self._sent, self._link.leaving))
 
     async def audit(
         self, session_id: str | None = None, *, present: AwaitedPresent = None

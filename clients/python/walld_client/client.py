@@ -277,7 +277,7 @@ class Client(ClientBase):
 
         When it returns nothing of it can be read back; its bytes leave the disk behind that.
         """
-        return self._asked(ledger_steps.delete(session_id, self._sent))
+        return self._asked(ledger_steps.delete(session_id, self._sent, self._link.leaving))
 
     def audit(self, session_id: str | None = None, *, present: Present = None) -> Report:
         """What the log holds against your own store; without an id, of every session.

@@ -30,8 +30,16 @@ Seen = Callable[[str], list[messages.Seen]]
 """How far a process has sent the streams of a session: what is asked is behind that."""
 
 
+Leaving = Callable[[str], Callable[[], None]]
+"""Called as a session is to be deleted; what it gives, once that is done."""
+
+
 def _nothing(_session_id: str) -> list[messages.Seen]:
     return []
+
+
+def _stays(_session_id: str) -> Callable[[], None]:
+    return lambda: None
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -65,11 +73,13 @@ def sessions(prefix: Beginning | None = None) -> Steps[list[SessionInfo]]:
 
 
 @as_declared
-def delete(session_id: Ident, seen: Seen = _nothing) -> Steps[bool]:
+def delete(session_id: Ident, seen: Seen = _nothing, leaving: Leaving = _stays) -> Steps[bool]:
     """Remove all there is of a session, what this process has just sent of it too."""
+    is_gone = leaving(session_id)
     answer = yield Asked(
         lambda request_id: messages.Delete(request_id, session_id, None, seen(session_id))
     )
+    is_gone()
     return decode_bool(answer)
 
 

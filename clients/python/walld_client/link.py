@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from walld_client import frames, process
 from walld_client.connection import NOSIGNAL, Connection
@@ -24,6 +25,7 @@ from walld_client.limits import (
     SHORT_FRAME_BYTES_MAX,
     TRIM_FRAMES_MAX,
 )
+from walld_client.lock import Reentered
 from walld_client.stream import Stream
 from walld_client.wire import messages
 
@@ -136,6 +138,28 @@ class Link(Connection):
             if due and self._hurry():
                 process.keeper().wake()
         return due
+
+    def leaving(self, session_id: str) -> Callable[[], None]:
+        """To be called once the session is deleted, with what was said of it up to here."""
+        with self.mutex:  # reading only
+            said = [(one, one.next_seq - 1) for one in self.registry.of_session(session_id)]
+            ended = [stream for stream, _ in said if stream.terminal]
+        return partial(self._deleted, said, ended)
+
+    def _deleted(self, said: list[tuple[Stream, int]], ended: list[Stream]) -> None:
+        """No daemon is given any of that again, a restarted one neither; what had not ended may
+        still go on, behind it.
+        """
+        try:
+            with self.mutex, self:
+                for stream, seq in said:
+                    stream.synced = max(stream.synced, seq)
+                for stream in ended:
+                    stream.released = True
+                    stream.give_up()
+                    self.registry.tidy(stream)
+        except Reentered:
+            self.deferred.append(partial(self._deleted, said, ended))
 
     # --- chores ---
 

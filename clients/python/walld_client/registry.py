@@ -71,6 +71,10 @@ class Registry:
             return list(found)
         return list(islice((one for one in found if one.synced < one.next_seq - 1), SEEN_MAX))
 
+    def of_session(self, session_id: str) -> list[Stream]:
+        """All that are known of a session."""
+        return list(self._by_session.get(session_id, {}).values())
+
     def events(self) -> int:
         """Events that were ever given a seq here."""
         return self.forgotten_events + sum(s.next_seq for s in self.by_number.values())
