@@ -198,6 +198,16 @@ def test_empty_text_is_no_message() -> None:
     assert openai_messages([user(""), assistant(" \n")]) == []
 
 
+@pytest.mark.parametrize("content", [{"a": 1}, 42, True, 0, [42], [[1]], [{"foo": 1}], {}, [False]])
+def test_content_that_is_no_block_at_all_is_a_note(content: Any) -> None:
+    told = "[content: not shown]"
+    assert openai_messages([user("before"), user(content)]) == [user(f"before\n\n{told}")]
+    assert anthropic_messages([user(content)]) == [user([{"type": "text", "text": told}])]
+    mixed = [{"type": "text", "text": "seen"}, {"type": "text", "text": 5}, None]
+    assert openai_messages([user(mixed)]) == [user(f"seen\n\n{told}")]
+    assert openai_messages([user("q"), assistant(content)]) == [user("q")]  # the user's alone
+
+
 def test_the_words_of_openais_responses_are_text() -> None:
     told = [
         {"role": "developer", "content": [{"type": "input_text", "text": "rules"}]},

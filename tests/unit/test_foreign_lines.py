@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -270,6 +271,21 @@ def test_a_line_that_is_too_long_to_keep_is_kept_in_part(monkeypatch: pytest.Mon
         "line_chars": 11,
     }
     assert entries.kept_line(Line(1, "y" * 5000), "r")["line"] == "y" * 4096
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (42, {"type": "text", "content": "42"}),
+        (False, {"type": "text", "content": "false"}),
+        ({"a": 1}, {"type": "unknown", "a": 1}),
+        ({"type": "text", "text": "hi"}, {"type": "text", "content": "hi"}),
+        ([[1]], {"type": "text", "content": "[1]"}),
+    ],
+)
+def test_content_that_is_no_text_is_in_otel_too(content: Any, part: dict[str, Any]):
+    assert to_otel([{"role": "user", "content": content}]) == [{"role": "user", "parts": [part]}]
+    assert to_otel([{"role": "user", "content": None}]) == [{"role": "user", "parts": []}]
 
 
 def test_to_otel():

@@ -40,6 +40,12 @@ def test_all_that_a_line_says_comes_along():
     assert read(lines).entries == found.entries
 
 
+def test_what_was_submitted_and_is_no_text_is_text_in_another_session() -> None:
+    """An older walld took numbers; a session of now would refuse them."""
+    (one,) = read([line(1, "turn_submitted", {"message_id": "m", "content": 42}, turn="t")]).entries
+    assert one.payload == {"message_id": "m", "content": "42"}
+
+
 def test_what_is_not_understood_is_kept_and_counted():
     strange = '{"seq":2,"chain":"c","crc":"0","type":5}\n'
     lines = [line(1, "note", {}), strange, line(3, "note", {}, parent="gone"), "no json\n", '{"t']

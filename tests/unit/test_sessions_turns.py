@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 import pytest
-from session_log import Log
+from session_log import Log, contents
 
+from walld.sessions.messages import messages
 from walld.sessions.state import SessionState
 from walld.sessions.turn_view import turn, turn_in
 from walld.sessions.turns import TurnState, content_hash
@@ -86,6 +88,23 @@ def test_an_unknown_turn(step: str) -> None:
 def test_a_turn_is_submitted_once() -> None:
     log = stepped()
     assert code(log, "submitted", message_id="m2", content="x") == "illegal_turn"
+
+
+@pytest.mark.parametrize("content", [42, 0.5, True])
+def test_what_no_message_holds_is_not_submitted(content: Any) -> None:
+    """A turn that an older walld took so is there, and is the one of its message."""
+    log = Log()
+    payload = {"message_id": "m", "content": content}
+    problem = log.offer("turn_submitted", payload, turn="t")
+    assert problem is not None
+    assert (problem.code, problem.got) == ("bad_payload", repr(content))
+    assert "content of turn_submitted" in problem.message
+    log.stand("turn_submitted", payload, turn="t")
+    assert (found := log.state.submitted(payload)) is not None
+    assert found.turn_id == "t"
+    assert contents(messages(log.events)) == [content]
+    for taken in (None, [], {"a": content}):
+        log.add("turn_submitted", {"message_id": repr(taken), "content": taken}, turn=repr(taken))
 
 
 def test_a_message_is_submitted_once_but_may_be_tried_again() -> None:

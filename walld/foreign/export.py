@@ -34,9 +34,8 @@ def _otel(message: Mapping[str, Any]) -> dict[str, Any]:
     calls = [part for call in _list(message.get("tool_calls")) for part in _call(call)]
     called = [part.get("id") for part in calls]  # any value: nobody has checked it
     content = message.get("content")
-    if isinstance(content, str):
-        parts += [{"type": "text", "content": content}] if content else []
-    for block in _list(content):
+    blocks = content if isinstance(content, list) else [content]
+    for block in blocks if content not in (None, "") else []:
         part = _part(block)
         if part["type"] != "tool_call" or part["id"] not in called:
             parts.append(part)

@@ -13,6 +13,7 @@ run.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, Final, TypeGuard
@@ -167,6 +168,8 @@ def _add(
     links = {name: text_or_none(value.get(name)) for name in _LINKS}
     if type_ == "leaf" and (target is None or (isinstance(target, str) and target in draft)):
         return draft.move_leaf(line, target, id=id_, parent=parent, at_ms=at, more=payload, **links)
+    if type_ == "turn_submitted" and isinstance(payload.get("content"), (bool, int, float)):
+        payload = payload | {"content": json.dumps(payload["content"])}  # an older walld took it
     kept = payload.get("first_kept")
     is_known = type_ == "compaction" and isinstance(kept, str) and kept in draft
     # An older walld took one of another branch: it kept nothing.

@@ -22,6 +22,7 @@ __all__ = [
     "Event",
     "Problem",
     "as_dict",
+    "check_new",
     "check_payload",
     "check_type",
     "is_sha256",
@@ -118,6 +119,15 @@ def check_payload(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa
             return _bad(type, field.name, _kind(payload[field.name]), field.limit)
     check = _MORE.get(type)
     return None if check is None else check(payload)
+
+
+def check_new(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa: A002
+    """What keeps it from coming now. What a former walld took is what it was."""
+    if problem := check_payload(type, payload):
+        return problem
+    if type != "turn_submitted" or _CONTENT(payload["content"]):
+        return None
+    return _bad(type, "content", _kind(payload["content"]), _CONTENT_LIMIT)
 
 
 class _Field(NamedTuple):
@@ -232,6 +242,7 @@ _FLAG: Final = _of_kind(bool)
 _MORE_OF_IT: Final = _Field("append", _FLAG, "true or false", False)
 """A list that is too long for one entry goes on in the next one of its type."""
 _CONTENT: Final = _of_kind(str, list, dict, type(None))
+_CONTENT_LIMIT: Final = "a text, a list, an object or null"
 
 _LEFT_BEHIND: Final = (
     _Field("missing", _is_seqs_list, "a list of [first seq, last seq]", False),
@@ -243,7 +254,7 @@ _LEFT_BEHIND: Final = (
 """What a session has to know of events that stand where it came from alone."""
 
 KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
-    "message": (_name("role"), _Field("content", _CONTENT, "a text, a list or null", False)),
+    "message": (_name("role"), _Field("content", _CONTENT, _CONTENT_LIMIT, False)),
     "message_edit": (
         _name("target", required=False),
         _Field("message", _is_message, "a message with a role", False),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from walld.errors import FormatError
-from walld.sessions.events import UNKNOWN, Event, Problem, check_payload, unknown_turn
+from walld.sessions.events import UNKNOWN, Event, Problem, check_new, check_payload, unknown_turn
 from walld.sessions.hashed import Seqs
 from walld.sessions.journal import Journal
 from walld.sessions.parents import Parents
@@ -116,7 +116,7 @@ class SessionState:
 
     def check(self, event: Event) -> Problem | None:
         """Why the event may not come next, None where it may. A parent that is None is the leaf."""
-        if problem := check_payload(event.type, event.payload):
+        if problem := check_new(event.type, event.payload):
             return problem
         self._sound = event
         return (

@@ -31,6 +31,8 @@ __all__ = [
 _TEXTS: Final = frozenset(("text", "input_text", "output_text"))
 _PICTURE: Final = "picture"
 """Here alone: {"type", "url", "detail"?, "source"?}, the URL None where there is none."""
+_OTHER: Final = {"type": "content"}
+"""Here alone: what is no block at all."""
 _OPENAI: Final = frozenset(("text", "input_audio", "file"))
 _ANTHROPIC: Final = frozenset(("text", "document", "search_result"))
 _DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
@@ -44,15 +46,19 @@ def text_block(text: str) -> dict[str, Any]:
 def blocks_of(content: object) -> Iterator[dict[str, Any]]:
     """Content as blocks with a type each, text and pictures in one shape; empty text is none."""
     for block in content if isinstance(content, list) else [content]:
+        if block is None:
+            continue
         if isinstance(block, str):
             block = text_block(block)
         elif isinstance(block, dict) and isinstance(named := block.get("_artifact"), dict):
             block = text_block(_stand_in(named))
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            continue
-        if block["type"] in _TEXTS:
+            yield _OTHER
+        elif block["type"] in _TEXTS:
             text = block.get("text")
-            if isinstance(text, str) and text.strip():
+            if not isinstance(text, str):
+                yield _OTHER
+            elif text.strip():
                 yield text_block(wtf8.scrub(text))
         else:
             safe = wtf8.jsonable(block)
