@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -45,6 +46,36 @@ def put(store: ArtifactStore, content: bytes, step: int, session: str = SESSION)
         store.put(UID, session, digest, size, at, content[at : at + step])
         for at in range(0, max(1, size), step)
     ]
+
+
+@pytest.mark.parametrize("planted", ["dir", "full", "link", "dangling", "fifo"])
+@pytest.mark.parametrize("step", [1000, len(CONTENT)])
+def test_what_is_no_file_makes_room(
+    disk: RealDisk, store: ArtifactStore, planted: str, step: int
+) -> None:
+    put(store, CONTENT, step)
+    (path,) = Path(disk.root).rglob(DIGEST.hex())
+    path.unlink()
+    if planted in ("dir", "full"):
+        path.mkdir()
+        if planted == "full":
+            (path / "theirs").write_text("kept")
+    elif planted == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(Path(__file__) if planted == "link" else "nowhere")
+    for _ in range(2):
+        assert put(store, CONTENT, step)[-1]
+        assert store.read(UID, SESSION, DIGEST) == CONTENT
+    kept = {one.name: one for one in (Path(disk.root) / "quarantine").iterdir()}
+    (name,) = [one for one in kept if not one.endswith(".note")]
+    assert sorted(kept) == [name, f"{name}.note"]
+    assert b"no file, where an artifact belongs" in kept[f"{name}.note"].read_bytes()
+    assert not kept[name].is_file() or kept[name].is_symlink()
+    assert [one.read_text() for one in kept[name].glob("*")] == ["kept"] * (planted == "full")
+    LedgerStore(disk).delete(UID, SESSION)
+    left = [one.name for one in (Path(disk.root) / "quarantine").iterdir()]
+    assert left == ([name] if planted in ("dir", "full") else [])
 
 
 @pytest.mark.parametrize("step", [1000, 4096, len(CONTENT), 99_999])

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from walld.disk.base import LINK_REFUSED
 from walld.disk.patient import MAY_PASS, patiently
 from walld.errors import FormatError, ProtocolError
-from walld.ledger.files import write_whole
+from walld.ledger.files import keep_aside, write_whole
 from walld.ledger.names import ARTIFACTS_DIR, is_temporary, session_dir, temporary
 from walld.limits import ARTIFACT_BYTES_MAX, ARTIFACT_UPLOADS_PER_UID_MAX
 
@@ -269,8 +269,13 @@ class ArtifactStore:
         except FileNotFoundError:
             return False
         except OSError as error:
-            if error.errno not in MAY_PASS:
+            if error.errno in MAY_PASS:
+                return False
+            folder, _, name = path.rpartition("/")
+            found = [one for one in self._disk.list_dir(folder) if one.name == name]
+            if not found or found[0].kind == "file":
                 raise
+            keep_aside(self._disk, path, f"no file, where an artifact belongs: {error.strerror}")
             return False
 
     def _read(self, path: str) -> bytes:

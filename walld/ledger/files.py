@@ -25,6 +25,7 @@ __all__ = [
     "KEPT_BYTES_MAX",
     "blocks_of",
     "erase_kept",
+    "keep_aside",
     "keep_bytes",
     "keep_file",
     "keep_part",
@@ -178,10 +179,29 @@ def keep_file(disk: Disk, path: str, reason: str) -> str:
     return kept
 
 
+def keep_aside(disk: Disk, path: str, reason: str) -> None:
+    """What is no file, and stands where one belongs, goes to quarantine as it is, with a note."""
+    disk.make_dir(QUARANTINE_DIR)
+    taken = {entry.name for entry in disk.list_dir(QUARANTINE_DIR)}
+    base = f"{path.replace('/', '+')}.no-file"
+    name, copy = base, 1
+    while name in taken:
+        copy += 1
+        name = f"{base}.{copy}"
+    note = f"from: {path}\nreason: {reason}\n"
+    disk.replace(f"{QUARANTINE_DIR}/{name}.note", note.encode("utf-8", "backslashreplace"))
+    disk.rename(path, f"{QUARANTINE_DIR}/{name}")
+    disk.sync_dir(QUARANTINE_DIR)
+    disk.sync_dir(path.rpartition("/")[0])
+
+
 def erase_kept(disk: Disk, session_path: str) -> int:
-    """Remove what quarantine holds of a session, durably. Returns files."""
+    """Remove what quarantine holds of a session, durably. Returns files.
+
+    A directory stays: walld has put nothing into it.
+    """
     begin = session_path.replace("/", "+") + "+"
-    names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
+    names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR) if entry.kind != "dir"]
     names = [name for name in names if name.startswith((begin, "." + begin))]
     for name in names:
         disk.unlink(f"{QUARANTINE_DIR}/{name}")
