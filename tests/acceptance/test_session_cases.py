@@ -439,6 +439,13 @@ def test_the_last_of_a_long_session_are_found_from_its_end(daemon: DaemonProcess
         assert daemon.reader.session("never").find("n", last=1) == []
     with pytest.raises(walld_client.Refused, match="bad_argument"):
         session.project("find", type="n", last=-1)
+    never = daemon.reader.session("never")
+    for view, more in (("messages", {"nope": 1}), ("find", {"nope": 1}), ("turn", {"nope": 1})):
+        with pytest.raises(walld_client.Refused, match="nope cannot be used"):
+            never.project(view, **more)
+    with pytest.raises(walld_client.Refused, match="unknown_projection"):
+        never.project("nope")
+    assert never.project("messages", branch="q") is None
     for key in ("a/1", "none"):
         with pytest.raises(walld_client.Refused, match="bad_argument"):
             session.project("find", key=key, key_prefix="a")

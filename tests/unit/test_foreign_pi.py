@@ -236,7 +236,7 @@ def test_a_newer_version_is_refused():
         pi.read(lines(header(4), entry("a", None, message=user("one"))))
 
 
-@pytest.mark.parametrize("parent", ["b", "gone"])
+@pytest.mark.parametrize("parent", ["a", "b", "gone"])
 def test_an_entry_whose_parent_is_not_above_it_is_named(parent: str) -> None:
     imported = pi.read(
         lines(

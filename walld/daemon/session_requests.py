@@ -296,6 +296,7 @@ class SessionRequests:
         # One at a time of each user: the files' thread has others' sessions to open.
         async with self._views.setdefault(connection.uid, anyio.Lock()):
             try:
+                check(request.name, arguments)  # also where there is no session to look at
                 if request.name == "find":
                     found, lines = await self._finding.find(uid, request.session_id, arguments)
                     if found is None:

@@ -152,12 +152,13 @@ class _Session:
         if isinstance(id, str) and id in self.draft:
             self.draft.keep(line, "repeated_id", parent=parent, at_ms=at)
             return
-        root = self.tree and "parentId" in value and parent is None and not self.unknown(value)
+        is_unknown = self.unknown(value)  # before it is there itself: it may name itself
+        root = self.tree and "parentId" in value and parent is None and not is_unknown
         made = self.draft.add(
             line, type, payload, id=id, parent=parent, root=root and type != "label", at_ms=at
         )
         self.by_line[line.number] = made
-        if self.tree and self.unknown(value):  # what it names is gone, or stands below it
+        if self.tree and is_unknown:  # what it names is gone, or stands below it
             self.draft.orphans.append(made)
         if type == "label":
             self.instead[made] = self.leaf = None if root else parent or self.draft.leaf

@@ -103,7 +103,10 @@ class Appending:
         for at, one in enumerate(entries):
             fields = {"payload": {}, **one}
             if unknown := fields.keys() - _FIELDS:
-                raise TypeError(f"an entry has no {', '.join(sorted(map(str, unknown)))}")
+                text = f"an entry has no {', '.join(sorted(map(str, unknown)))}"
+                raise TypeError(f"entries[{at}]: {text}, only {', '.join(_FIELDS)}")
+            if "type" not in fields:
+                raise TypeError(f"entries[{at}]: type must be a str, got nothing")
             try:
                 drafts.append(draft(**fields))
             except (TypeError, ValueError) as error:
@@ -321,7 +324,7 @@ class Appending:
         return [Entry(one.id, one.seq, one.is_new) for one in placed]
 
 
-_FIELDS = frozenset(
+_FIELDS = dict.fromkeys(
     (
         *("type", "payload", "id", "parent", "turn", "key"),
         *("once", "leaf", "cause", "correlation"),
