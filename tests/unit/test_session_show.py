@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from session_log import Log
+from session_log import INTENT, Log
 
 from walld.cli.session_page import columns
 from walld.cli.session_show import render_show
@@ -217,3 +217,59 @@ def test_an_outcome_of_any_length_fits_the_terminal(width: int, letter: str) -> 
     lines = drawn.split("\n")
     assert max(map(columns, lines)) <= max(width, 30)
     assert any(line.strip() == "-> bash({})  done" for line in lines)
+
+
+def test_what_was_undone_edited_or_compacted_says_so() -> None:
+    log = Log()
+    log.say("user", "said first")
+    said(log, "answer")
+    log.add("message_edit", {"target": "e1", "message": {"role": "user", "content": "said so"}})
+    log.add("undo", {"n": 1})
+    log.submit("t", "of a turn")
+    log.add("undo", {"n": 1})
+    kept = log.say("user", "kept")
+    log.add("compaction", {"summary": "all in all", "first_kept": kept})
+    assert [line.strip() for line in shown(log)] == [
+        *("outside of any turn", "user (edited)", "said so", "assistant (undone)", "answer"),
+        *("~ edit of e1", "~ undo of 1 message"),
+        *("turn 1  submitted  1970-01-01 00:00:05Z  t", "user (undone)", "of a turn"),
+        *("~ undo of 1 message", "outside of any turn", "user", "kept"),
+        f"~ compaction, kept from {kept}: all in all",
+    ]
+    new = {"role": "user", "content": "new"}
+    log.add("message_edit", {"messages": [new, new]})
+    log.add("message_edit", {"messages": [new], "append": True})
+    log.add("compaction", {"replacement": [new]})
+    log.add("undo", {"n": 2})
+    lines = [line.strip() for line in shown(log)]
+    assert lines[-3:] == [
+        "~ edit: a list of 3 in place of all messages",
+        "~ compaction: 1 in place of all messages so far",
+        "~ undo of 2 messages",
+    ]
+    assert "user (replaced)" in lines
+
+
+def test_what_a_list_took_the_place_of_says_so() -> None:
+    log = Log()
+    log.say("user", "before")
+    log.add("message_edit", {"target": "e1", "message": {"role": "user", "content": "edited"}})
+    log.add("message_edit", {"messages": []})
+    assert [line.strip() for line in shown(log)][1:3] == ["user (edited, replaced)", "edited"]
+
+
+def test_other_letters_are_shown_as_they_are() -> None:
+    log = Log()
+    log.submit("t", {"text": "帮我"})
+    log.add(
+        "tool_intent", INTENT | {"call_id": "c", "arguments": {"引数": "値\x1b[2J\ud83d"}}, turn="t"
+    )
+    log.add("tool_started", {"call_id": "c"}, turn="t")
+    log.add("tool_finished", {"call_id": "c", "result": {"結果": "é"}}, turn="t")
+    call = {"id": "d", "name": "rm", "arguments": {"p": "ü"}}
+    log.add("message", {"role": "assistant", "content": "", "tool_calls": [call]})
+    lines = [line.strip() for line in shown(log)]
+    assert '{"text": "帮我"}' in lines
+    assert r'( {"引数": "値\u001b[2J\ud83d"}' in lines
+    assert '=> {"結果": "é"}' in lines
+    assert '-> rm({"p": "ü"})' in lines

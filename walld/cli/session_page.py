@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from walld.escape import escaped, escaped_line
 
-__all__ = ["WIDTH_MIN", "Page", "Word", "cell", "columns", "cut", "maps"]
+__all__ = ["WIDTH_MIN", "Page", "Word", "cell", "columns", "cut", "maps", "plain"]
 
 WIDTH_MIN: Final = 30
 _COLOURS: Final = {
@@ -120,7 +120,12 @@ def cell(value: object) -> str:
     """A value of a stranger in one line; nothing for None."""
     if value is None:
         return ""
-    return escaped_line(value if isinstance(value, str) else json.dumps(value))
+    return escaped_line(value if isinstance(value, str) else plain(value))
+
+
+def plain(value: object) -> str:
+    """As JSON, with the characters it holds; whoever prints it escapes those that could act."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def maps(value: object) -> list[Mapping[str, Any]]:

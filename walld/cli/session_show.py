@@ -14,13 +14,12 @@ in the tree is shown at the end.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from walld.cli.session_branches import Branches, Step
-from walld.cli.session_page import Page, Word, cell, columns, cut, maps
+from walld.cli.session_page import Page, Word, cell, columns, cut, maps, plain
 
 __all__ = ["render_show"]
 
@@ -42,12 +41,13 @@ _ROLES: Final = {"user": "cyan", "assistant": "bold", "tool": "dim", "system": "
 
 
 class _Item(NamedTuple):
-    """What is drawn at an entry, one of both or a turn's beginning. number: of its turn, or 0."""
+    """What is drawn at an entry, one of these or a turn's beginning. number: of its turn, or 0."""
 
     number: int
     part: Mapping[str, Any]
     message: Mapping[str, Any] | None = None
     tool: Mapping[str, Any] | None = None
+    change: Mapping[str, Any] | None = None
 
 
 def render_show(
@@ -105,6 +105,8 @@ def _items(transcript: object) -> list[tuple[str | None, _Item]]:
         for _, item in sorted([*said, *done], key=lambda one: one[0]):
             told = item.message if item.message is not None else item.tool or {}
             found.append((_name(told.get("first_id")) or _name(told.get("id")), item))
+        changes = maps(part.get("changes"))
+        found += [(_name(one.get("id")), _Item(of, part, change=one)) for one in changes]
     return found
 
 
@@ -147,7 +149,10 @@ class _Drawer:
             self.draw(item)
 
     def draw(self, item: _Item) -> None:
-        """It, under the heading of its turn."""
+        """It, under the heading of its turn; what changes messages stands by itself."""
+        if item.change is not None:
+            _change(self.page, item.change, self.is_noted)
+            return
         if self._under != item.number:
             self._head(item)
         if item.message is not None:
@@ -189,8 +194,27 @@ def _turn(page: Page, number: int, turn: Mapping[str, Any], is_noted: bool) -> N
     page.words(first, more)
 
 
+def _change(page: Page, change: Mapping[str, Any], is_noted: bool) -> None:
+    """What an edit, an undo or a compaction did, in one line."""
+    of, count = cell(change.get("of")), cell(change.get("count"))
+    match change.get("type"):
+        case "undo":
+            text = f"undo of {count} message{'' if count == '1' else 's'}"
+        case "message_edit":
+            text = f"edit of {of}" if of else f"edit: a list of {count} in place of all messages"
+        case _:
+            text = f"compaction: {count} in place of all messages so far"
+            if not count:
+                text = f"compaction, kept from {of}: {cell(change.get('summary'))}"
+    if is_noted and change.get("on_path") is False:
+        text = f"(on another branch) {text}"
+    page.line("  " + page.paint("dim", cut(f"~ {text}", page.width - 2)))
+
+
 def _message(page: Page, said: Mapping[str, Any], told: set[Any], is_noted: bool) -> None:
-    message = said.get("message")
+    """As it is now, where it was edited."""
+    edited = said.get("edited")
+    message = edited if isinstance(edited, Mapping) else said.get("message")
     if not isinstance(message, Mapping):
         return
     role = cell(message.get("role")) or "?"
@@ -201,6 +225,8 @@ def _message(page: Page, said: Mapping[str, Any], told: set[Any], is_noted: bool
         for word, is_so in (
             ("partial", message.get("_partial")),
             ("recovered", message.get("_wal_recovered")),
+            ("edited", isinstance(edited, Mapping)),
+            (cell(said.get("gone")), said.get("gone")),
             ("on another branch", is_noted and said.get("on_path") is False),
         )
         if is_so
@@ -262,13 +288,13 @@ def _text(content: object) -> str:
         told = f"[artifact {named.get('sha256')}, {named.get('size')} bytes, in part]"
         return f"{told}\n{named.get('preview') or ''}"
     if not isinstance(content, list):
-        return "" if content is None else json.dumps(content)
+        return "" if content is None else plain(content)
     return "\n".join(piece for block in content if (piece := _block(block)))
 
 
 def _block(block: object) -> str:
     if not isinstance(block, Mapping):
-        return block if isinstance(block, str) else json.dumps(block)
+        return block if isinstance(block, str) else plain(block)
     kind = block.get("type")
     for key in ("text", "thinking"):
         if isinstance(block.get(key), str):

@@ -15,7 +15,7 @@ malformed does nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from walld_client.provider import FORMATS, in_format
 
@@ -24,7 +24,7 @@ from walld.sessions.events import Event, check_payload
 from walld.sessions.path import path_events
 from walld.sessions.refusals import BadArgument
 
-__all__ = ["edit_target", "messages", "submitted_message"]
+__all__ = ["Fate", "edit_target", "fates", "messages", "submitted_message"]
 
 
 def messages(
@@ -48,6 +48,33 @@ def messages(
         conversation.take(place, event)
     told = conversation.seen() if compacted else conversation.whole()
     return in_format(told, format)
+
+
+class Fate(NamedTuple):
+    """What became of a message. gone: "undone", "replaced" by a whole list, or "" where it stands.
+    edited: what took its place.
+    """
+
+    gone: str
+    edited: dict[str, Any] | None
+
+
+def fates(events: Sequence[Event]) -> dict[str, Fate]:
+    """By the ids of their entries, those on the path to the leaf that do not stand as they were
+    said. What a compaction hides does stand.
+    """
+    conversation = _Conversation()
+    items: dict[str, _Item] = {}
+    for place, event in enumerate(path_events(events) if events else ()):
+        conversation.take(place, event)
+        if event.type in ("message", "turn_submitted"):
+            for item in conversation.by_id.get(event.id, ()):
+                items[event.id] = item
+    return {
+        id_: Fate(item.gone, item.message if item.edited else None)
+        for id_, item in items.items()
+        if item.gone or item.edited
+    }
 
 
 def edit_target(events: Sequence[Event], of: str = "") -> dict[str, str] | None:
@@ -94,14 +121,15 @@ def submitted_message(event: Event) -> dict[str, Any]:
 
 
 class _Item:
-    """A message of the list. place: of its entry on the path."""
+    """A message of the list. place: of its entry on the path. gone: why it is there no more."""
 
-    __slots__ = ("edited", "message", "place")
+    __slots__ = ("edited", "gone", "message", "place")
 
     def __init__(self, place: int, message: dict[str, Any]) -> None:
         self.place = place
         self.message = message
         self.edited = False
+        self.gone = ""
 
 
 class _Conversation:
@@ -202,6 +230,7 @@ class _Conversation:
             if not payload.get("append"):
                 self.by_id.clear()
                 self.by_message_id.clear()
+                _go(self.items, "replaced")
                 self.prefix, self.items, self.kept_from = [], [], 0
             self.items += [self._item(place, message) for message in payload["messages"]]
             return
@@ -212,12 +241,12 @@ class _Conversation:
     def _undo(self, count: int) -> None:
         kept = len(self.items) - self.kept_from
         if count <= kept:
-            del self.items[len(self.items) - count :]
+            _go(self.items, "undone", len(self.items) - count)
             return
-        del self.items[self.kept_from :]
+        _go(self.items, "undone", self.kept_from)
         del self.prefix[max(len(self.prefix) - (count - kept), 0) :]
         if not self.prefix:
-            self.items.clear()
+            _go(self.items, "undone")
             self.kept_from = 0
 
     def _compact(self, place: int, event: Event) -> None:
@@ -258,6 +287,13 @@ _MESSAGES: Final = frozenset(("message", "turn_submitted", "branch_summary", "co
 _SAID: Final = frozenset(
     ("message", "turn_submitted", "message_edit", "undo", "compaction", "branch_summary")
 )
+
+
+def _go(items: list[_Item], why: str, begin: int = 0) -> None:
+    """Those from there on are in the list no more."""
+    for item in items[begin:]:
+        item.gone = why
+    del items[begin:]
 
 
 def _turn_of(message: dict[str, Any]) -> str | None:

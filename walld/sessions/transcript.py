@@ -6,32 +6,39 @@ Owns: the shape of the transcript. Refuses: what a provider is sent (`messages.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from walld.sessions.account import Account, ToolAccount, TurnAccount, account_of
-from walld.sessions.events import Event
-from walld.sessions.messages import submitted_message
+from walld.sessions.artifacts import whole_text
+from walld.sessions.events import Event, check_payload
+from walld.sessions.messages import Fate, fates, submitted_message
 from walld.sessions.path import path, places
 
 __all__ = ["tool_view", "transcript", "turn_view"]
+
+_CHANGES: Final = ("message_edit", "undo", "compaction")
 
 
 def transcript(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Turns in the order they were submitted, on every branch; messages of no turn between them.
 
     A message that was said anew (of the same step of the same reply) is shown once, as it was last.
+    One that does not stand as it was said has `gone` ("undone", "replaced") or `edited`, what it is
+    now; what changed them is `changes` of a part of its own.
     """
     account = account_of(events)
     found = places(events)
     on_path = {events[place].id for place in path(found)}
+    became = fates(events)
     told = [
-        (turn.submitted.seq, turn_view(turn, on_path)) for turn in account.turns.values()
-    ] + _loose(account, on_path)
+        (turn.submitted.seq, turn_view(turn, on_path, became)) for turn in account.turns.values()
+    ]
+    told += _loose(account, on_path, became) + _changes(events, on_path)
     return [one for _, one in sorted(told, key=lambda one: one[0])]
 
 
-def turn_view(turn: TurnAccount, on_path: set[str]) -> dict[str, Any]:
+def turn_view(turn: TurnAccount, on_path: set[str], became: Mapping[str, Fate]) -> dict[str, Any]:
     """A turn with its messages and tools."""
     state = turn.state
     view: dict[str, Any] = {
@@ -48,7 +55,7 @@ def turn_view(turn: TurnAccount, on_path: set[str]) -> dict[str, Any]:
         "ended_at_ms": None if turn.ended is None else turn.ended.at_ms,
         "duration_ms": turn.duration_ms,
         "on_path": turn.submitted.id in on_path,
-        "messages": _messages(turn.said, on_path),
+        "messages": _messages(turn.said, on_path, became),
         "tools": [tool_view(tool) for tool in turn.tools],
     }
     return view
@@ -79,7 +86,9 @@ def tool_view(tool: ToolAccount) -> dict[str, Any]:
     return view
 
 
-def _messages(said: Sequence[Event], on_path: set[str]) -> list[dict[str, Any]]:
+def _messages(
+    said: Sequence[Event], on_path: set[str], became: Mapping[str, Fate]
+) -> list[dict[str, Any]]:
     """Messages with their places; one that was said anew stands where it first stood."""
     shown: dict[object, dict[str, Any]] = {}
     for event in said:
@@ -100,10 +109,41 @@ def _messages(said: Sequence[Event], on_path: set[str]) -> list[dict[str, Any]]:
             "on_path": event.id in on_path,
             "message": message,
         }
+        gone, edited = became.get(event.id, ("", None))
+        if gone:
+            shown[name]["gone"] = gone
+        if edited is not None:
+            shown[name]["edited"] = edited
     return list(shown.values())
 
 
-def _loose(account: Account, on_path: set[str]) -> list[tuple[int, dict[str, Any]]]:
+def _changes(events: Sequence[Event], on_path: set[str]) -> list[tuple[int, dict[str, Any]]]:
+    """What changed the messages. count: of those that an undo takes off, or that a list has."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    for event in events:
+        payload = event.payload
+        if event.type not in _CHANGES or check_payload(event.type, payload) is not None:
+            continue
+        listed = payload.get("messages", payload.get("replacement"))
+        if payload.get("append") and listed is not None and found:
+            found[-1][1]["changes"][0]["count"] += len(listed)  # the list goes on
+            continue
+        view = {"id": event.id, "seq": event.seq, "at_ms": event.at_ms, "type": event.type}
+        view |= {"on_path": event.id in on_path, "of": payload.get("target")}
+        if event.type == "undo":
+            view["count"] = payload["n"]
+        elif listed is not None:
+            view["count"] = len(listed)
+        elif event.type == "compaction":
+            view |= {"of": payload["first_kept"], "summary": whole_text(payload, "summary")}
+        part = {"turn_id": None, "messages": [], "tools": [], "changes": [view]}
+        found.append((event.seq, part))
+    return found
+
+
+def _loose(
+    account: Account, on_path: set[str], became: Mapping[str, Fate]
+) -> list[tuple[int, dict[str, Any]]]:
     """Messages of no turn, those between the same two turns together."""
     starts = sorted(turn.submitted.seq for turn in account.turns.values())
     groups: list[list[Event]] = []
@@ -116,6 +156,9 @@ def _loose(account: Account, on_path: set[str]) -> list[tuple[int, dict[str, Any
             before = passed
         groups[-1].append(event)
     return [
-        (group[0].seq, {"turn_id": None, "messages": _messages(group, on_path), "tools": []})
+        (
+            group[0].seq,
+            {"turn_id": None, "messages": _messages(group, on_path, became), "tools": []},
+        )
         for group in groups
     ]

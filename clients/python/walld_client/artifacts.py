@@ -180,7 +180,9 @@ def resolved_turns(session_id: str, turns: list[dict[str, Any]]) -> Steps[list[d
     """The same of a transcript: its messages, and the tools of each turn."""
     for turn in turns:
         for said in turn.get("messages") or ():
-            said["message"] = yield from resolved(session_id, said["message"])
+            for name in ("message", "edited"):
+                if isinstance(said.get(name), dict):
+                    said[name] = yield from resolved(session_id, said[name])
         for tool in turn.get("tools") or ():
             observed = dict(enumerate(tool.get("observations") or ()))
             lost = yield from _resolve(session_id, observed, tuple(observed))
