@@ -118,3 +118,21 @@ def test_another_content_is_refused_in_every_form(session: walld_client.Session)
     session.submit("[1]" + " " * 200_000, retry_of="t")
     told = [event["payload"].get("attachments") for event in session.events()]
     assert told[0] == told[-1] == [{"url": "zzone"}], "redacted once"
+
+
+def test_attachments_that_are_left_out_are_those_of_the_first(
+    session: walld_client.Session,
+) -> None:
+    for number, content in enumerate(("see", "x" * 300_000)):
+        first = session.submit(content, message_id=f"m{number}", attachments=[b"a file"])
+        assert session.submit(content, message_id=f"m{number}").turn_id == first.turn_id
+        for other in ([b"another"], [b"a file", b"another"]):
+            with pytest.raises(Refused, match="message_id_taken"):
+                session.submit(content, message_id=f"m{number}", attachments=other)
+        with pytest.raises(Refused, match="message_id_taken"):
+            session.submit("other", message_id=f"m{number}")
+    bare = session.submit("bare", message_id="b")
+    assert session.submit("bare", message_id="b").turn_id == bare.turn_id
+    with pytest.raises(Refused, match="message_id_taken"):
+        session.submit("bare", message_id="b", attachments=[b"a file"])
+    assert [len(one.get("attachments", ())) for one in session.messages() or []] == [1, 1, 0]

@@ -294,7 +294,8 @@ export class Session {
 
   /**
    * What is submitted, in the form that the first of its message has where that is another one: to the daemon
-   * an artifact, as the Python client makes of long content, is another content than what it stands for.
+   * an artifact, as the Python client makes of long content, is another content than what it stands for. So are
+   * attachments, which that client knows.
    */
   private async placeSubmitted(
     entry: Fields,
@@ -311,7 +312,8 @@ export class Session {
       const known = (found ?? []) as { payload: Info }[];
       const first = known.find(({ payload }) => payload["message_id"] === messageId && !payload["retry_of"]);
       if (first === undefined || !isSame(sent["content"], first.payload["content"])) throw error;
-      const payload = Buffer.from(JSON.stringify({ ...sent, content: first.payload["content"] }));
+      const { content, attachments } = first.payload;
+      const payload = Buffer.from(JSON.stringify({ ...sent, content, attachments }));
       const leftMs = Math.max(timeoutMs - (performance.now() - began), 1);
       return (await this.place([{ ...entry, payload }], { synced: true, timeoutMs: leftMs }))[0]!;
     }

@@ -48,6 +48,19 @@ test("a turn: submitted, its reply's message appended, completed", async () => {
   assert.ok(types.includes("turn_completed"));
 });
 
+test("a message that was first submitted with attachments is the same without; a number is none", async () => {
+  const session = shared.client().session("attached");
+  const payload = { message_id: "m-1", content: "see", attachments: [{ name: "a.txt" }] };
+  await session.append("turn_submitted", payload, { id: "t-1", turn: "t-1", key: "m-1", once: true });
+  assert.equal((await session.submit("see", { messageId: "m-1" })).turnId, "t-1");
+  await assert.rejects(session.submit("another", { messageId: "m-1" }), /message_id_taken/);
+  for (const content of [42, true]) {
+    await assert.rejects(session.submit(content), (error) => {
+      return error instanceof Refused && error.code === "bad_payload" && error.message.includes("content");
+    });
+  }
+});
+
 test("what was submitted is there after SIGKILL of the daemon", async (t) => {
   const daemon = await Daemon.started(t);
   const client = daemon.client();

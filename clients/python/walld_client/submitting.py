@@ -6,7 +6,8 @@ Owns: what is sent of a message, and when another is the same. Refuses: what is 
 The daemon compares what entries hold, and an artifact is another content to it than what it stands
 for. So the form of a content follows from it alone, whatever `meta` is beside it; and where the
 first of its message has another form all the same (former clients looked at both, that of Node has
-no artifacts), it is sent in that form.
+no artifacts), it is sent in that form. Where the second one leaves the attachments out, they are
+those of the first.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ def _submit(
             first = yield from _known_by(session, told)
             if not (yield from _has_content(session, said, first)):
                 raise
+            if not described and first.get("attachments"):  # what is left out is as it was
+                said = said | {"attachments": first["attachments"]}
             entry = yield from _placed(session, one, said, first)
     if entry.is_new:
         stream_id = payload.get("stream_id")
