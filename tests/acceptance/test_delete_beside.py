@@ -348,6 +348,22 @@ def test_who_deleted_a_session_says_nothing_of_it_to_the_next_daemon(
     agent.close()
 
 
+def test_who_speaks_on_behind_a_delete_reads_what_it_said(daemon: DaemonProcess) -> None:
+    agent = walld_client.connect(daemon.socket_path, timeout=10)
+    for number in range(100):
+        session_id = f"s{number}"
+        reply = agent.reply(session_id)
+        reply.token("before")
+        assert agent.delete(session_id)
+        reply.token("behind")
+        reply.cancel("stop")
+        assert [one.text for one in agent.recover_all(session_id)] == ["behind"]
+        reply.release()
+        assert agent.recover_all(session_id) == []
+    assert agent.delete("s0") is False
+    agent.close()
+
+
 def test_what_another_thread_ends_behind_a_delete_begins_anew(
     daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,8 @@ class Recovery:
             return False
         stream = producer.streams.get(seen.stream)
         if stream is None:
+            if self._engine.removed.awaits(connection.uid, seen.producer, seen):
+                return False
             # Not by `number_max`: a stream of the log may have a higher number than one that only
             # its producer holds, and will resume.
             return seen.stream <= producer.said_max or seen.stream in producer.refused

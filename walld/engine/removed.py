@@ -89,6 +89,12 @@ class Removed:
         while user.bytes > _BYTES_MAX:
             user.pop(next(iter(user.known)))
 
+    def awaits(self, uid: int, producer: bytes, seen: wire.Seen) -> bool:
+        """What its producer has said of one of these, up to there, begins it anew once it comes."""
+        user = self._users.get(uid)
+        known = None if user is None else user.known.get((producer, seen.stream))
+        return known is not None and known.last_seq < seen.seq
+
     def go_on(self, connection: Connection, number: int, at_ms: int) -> bool:
         """Its producer speaks on: a stream takes what comes behind, unless it may not begin now,
         which he is told. False: it is none of these.
