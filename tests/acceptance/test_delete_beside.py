@@ -344,6 +344,7 @@ def test_who_deleted_a_session_says_nothing_of_it_to_the_next_daemon(
     assert reply.durable_seq == (1 if end == "none" else 2)
     reply.token(" and goes on")
     assert [one.text for one in agent.recover_all("s")] == [" and goes on"] * (end == "none")
+    assert daemon.metrics()["walld_lost_acked_total"] == 0, "what was deleted is no loss"
     other.end()
     agent.close()
 

@@ -154,7 +154,7 @@ class Connection(Lock):
             CLIENT_NAME,
         )
         resumes = [
-            messages.Resume(s.start, s.held_from, s.synced, s.next_seq, s.released)
+            messages.Resume(s.start, s.held_from, s.attested, s.next_seq, s.released)
             for s in self.registry.by_number.values()
             if s.introduced and not s.gone
         ]

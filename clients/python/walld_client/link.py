@@ -154,6 +154,7 @@ class Link(Connection):
             with self.mutex, self:
                 for stream, seq in said:
                     stream.synced = max(stream.synced, seq)
+                    stream.deleted = seq
                 for stream in ended:
                     stream.released = True
                     stream.give_up()

@@ -40,6 +40,7 @@ class Stream:
         "call",
         "careful",
         "chores_seq",
+        "deleted",
         "failure",
         "first_lost",
         "forgone_from",
@@ -79,6 +80,8 @@ class Stream:
         self.chores_seq = 64 + number * 389 % CHORES_EVERY_TOKENS
         self.next_seq = 0
         self.synced = -1
+        self.deleted = -1
+        """Up to here its session was deleted from here: no daemon is to have that."""
         self.first_lost = 2**32
         self.held_from = 0
         self.forgone_from = self.forgone_to = -1
@@ -114,6 +117,11 @@ class Stream:
         while seq in self.refused:
             seq -= 1
         return max(seq, 0)  # its Start goes before all else, if only in a Resume
+
+    @property
+    def attested(self) -> int:
+        """Up to here a daemon is to have it, -1 if none: it was told that this is synced."""
+        return self.synced if self.synced > self.deleted else -1
 
     def forgo(self, first_seq: int, last_seq: int) -> None:
         """These were dropped before any daemon is known to have them: none gets them any more."""
