@@ -99,7 +99,7 @@ def test_what_is_kept_is_not_live_again(world: World, agent: Connection) -> None
     kept.add(1000, "s", "r1", KeptFacts(1, 2, 9, 5))
     again = world.restarted(power=False, kept=kept)
     assert sorted(again.engine.registry.by_no) == [2, 3]
-    assert again.engine.kept.facts_of(1000, "r1") is not None
+    assert again.engine.kept.facts(1000, "s", "r1") is not None
 
 
 def test_what_grew_since_it_was_kept_is_live(world: World, agent: Connection) -> None:

@@ -140,19 +140,15 @@ class Kept:
         """What is known of one; None until it was read, or where it is gone."""
         return self._sessions.get((uid, session), {}).get(stream)
 
-    def facts_of(self, uid: int, stream_id: str) -> KeptFacts | None:
-        """What is known of a stream's partial; None where there is none of this log, or several."""
-        places = self.places(uid, stream_id)
-        return self.facts(uid, *places[0]) if len(places) == 1 else None
-
     def own(self, connection: Connection, start: wire.Start) -> KeptFacts | None:
         """Of the reply that this producer has under that number, and no other's of its name."""
         assert connection.producer is not None
-        facts = self.facts_of(connection.uid, start.stream_id)
-        if facts is None or facts.whose is None:
-            return None
-        whose = facts.whose.producer, facts.whose.number
-        return facts if whose == (connection.producer.id, start.stream) else None
+        key, found = (connection.producer.id, start.stream), list[KeptFacts]()
+        for where in self.places(connection.uid, start.stream_id):
+            facts = self.facts(connection.uid, *where)
+            if facts is not None and facts.whose is not None and facts.whose[:2] == key:
+                found.append(facts)
+        return max(found, key=lambda one: one.stream_no, default=None)
 
     def may_be_own(self, uid: int, stream_id: str) -> bool:
         """Whether all there are of that name are unread: whoever says that it has begun one may be
