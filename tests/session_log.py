@@ -23,7 +23,7 @@ class Log:
         seq = self.state.last_seq + 1
         fields = {"id": f"e{seq}", "at_ms": 1000 * seq} | more
         event = Event(seq=seq, type=type, payload=payload, **fields)
-        problem = self.state.check(event)
+        problem = self.state.check(event, is_new=True)
         if problem is not None:
             return problem
         fields["parent"] = self.state.parent_for(event)

@@ -84,6 +84,20 @@ def test_a_block_that_is_taken_for_the_end_gives_way_to_what_is_known(
     assert storage.ops - ops < 9, "it seems to end there, and nobody knows of more"
 
 
+@pytest.mark.parametrize(
+    ("count", "block", "behind"), [(5, slice(0, 2), 3), (700, slice(573, 589), 600)]
+)
+def test_a_page_from_within_a_copied_block_is_whole(count: int, block: slice, behind: int) -> None:
+    """Of a copy of several lines each but the first follows the one before it (J2)."""
+    lines = lines_of(count)
+    _, store = of(HEADER + b"".join([*lines[:behind], *lines[block], *lines[behind:]]))
+    for after in range(max(0, block.start - 3), behind + 3):
+        for limit in (0, 1, 7):
+            read = store.read(UID, SESSION, after, limit, until=count)
+            assert read.lines == lines[after : after + limit if limit else count], (after, limit)
+            assert not [one for one in read.breaks if one.why != "order"]
+
+
 def test_where_a_long_file_ends_takes_a_bounded_read() -> None:
     lines = lines_of(20_000)
     for at, most in ((None, 1), (14, 8), (19_998, 8)):

@@ -273,3 +273,19 @@ def test_other_letters_are_shown_as_they_are() -> None:
     assert r'( {"引数": "値\u001b[2J\ud83d"}' in lines
     assert '=> {"結果": "é"}' in lines
     assert '-> rm({"p": "ü"})' in lines
+
+
+def test_a_list_that_goes_on_is_one_of_its_kind() -> None:
+    """Whatever change came between: an undo, the edit of one message, a list on another branch."""
+    one, two = {"role": "user", "content": "b"}, {"role": "user", "content": "c"}
+    goes_on = {"messages": [two], "append": True}
+    for first, counts in (
+        ([("message_edit", {"target": "e1", "message": one})], [None, 1]),
+        ([("message_edit", {"messages": [one]}), ("undo", {"n": 1})], [2, 1]),
+    ):
+        log = Log()
+        log.say("user", "a")
+        for type_, payload in [*first, ("message_edit", goes_on)]:
+            log.stand(type_, payload)
+        changes = [change for part in transcript(log.events) for change in part.get("changes", ())]
+        assert [change.get("count") for change in changes] == counts

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from session_log import Log, contents
 
+from walld.sessions.fork import forked
 from walld.sessions.messages import messages
+from walld.sessions.projections import project
 from walld.sessions.state import SessionState
+from walld.sessions.transcript import transcript
 from walld.sessions.turn_view import turn, turn_in
 from walld.sessions.turns import TurnState, content_hash
 
@@ -105,6 +108,20 @@ def test_what_no_message_holds_is_not_submitted(content: Any) -> None:
     assert contents(messages(log.events)) == [content]
     for taken in (None, [], {"a": content}):
         log.add("turn_submitted", {"message_id": repr(taken), "content": taken}, turn=repr(taken))
+
+
+def test_what_a_former_walld_took_is_shown_and_copied_as_it_is() -> None:
+    log = Log()
+    log.stand("turn_submitted", {"message_id": "m", "content": 42}, turn="t")
+    log.add("turn_worker_started", {}, turn="t")
+    log.add("message", {"role": "assistant", "content": "hi"}, turn="t")
+    (shown,) = transcript(log.events)
+    assert [said["message"]["role"] for said in shown["messages"]] == ["user", "assistant"]
+    assert project("audit", log.events, {})["malformed"] == []
+    assert len(forked(log.events)) == len(log.events)
+    log.add("turn_interrupted", {"reason": "r"}, turn="t")
+    again = {"message_id": "m", "content": 42, "retry_of": "t"}
+    assert log.offer("turn_submitted", again, turn="t2") is None
 
 
 def test_a_message_is_submitted_once_but_may_be_tried_again() -> None:

@@ -64,3 +64,45 @@ def test_it_is_said_and_does_not_end_the_start(
             assert text_of(await recovered(virtual, "r")) == said(10)
 
     run(main)
+
+
+def test_one_that_never_can_be_read_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, bad = Home(tmp_path), f"wal/{segment_name(1)}"
+    whole_reopen, whole_read = RealDisk.reopen, RealFile.read_at
+    is_failing, until = list[bool](), [1 << 40]
+
+    def reopen(disk: RealDisk, path: str) -> Any:
+        if path == bad:
+            is_failing.append(True)
+            raise fails(path)
+        return whole_reopen(disk, path)
+
+    def read_at(file: RealFile, length: int, offset: int) -> bytes:
+        if is_failing and file.path == bad and offset < until[0]:
+            raise fails(file.path)
+        return whole_read(file, length, offset)
+
+    async def main() -> None:
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                virtual.syncer.seconds = 3.0
+                agent.send(wire.Start(1, 0, "first", "s"), *tokens(1, 10))
+                await agent.drain("written")
+                size = (home.data / bad).stat().st_size
+                agent.send(wire.Start(2, 0, "r", "s"), wire.Token(2, 1, b"of the other"))
+                await agent.drain("written")
+                await virtual.crash()
+        monkeypatch.setattr(RealDisk, "reopen", reopen)
+        monkeypatch.setattr(RealFile, "read_at", read_at)
+        async with living(home) as virtual:
+            until[0] = size
+            where = virtual.engine.registry.by_key[os.getuid(), "r"].where
+            before = tuple(where)
+            await anyio.sleep(5)
+            assert tuple(where) != before, "it is written again"
+            assert virtual.daemon.background.trouble, "of the first"
+            await virtual.crash()
+
+    run(main)

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from ledger_world import lines_of
 from virtual_daemon import Home, Peer, Virtual, asked, living, run
 from walld_client.wire import messages as wire
 
@@ -172,6 +173,38 @@ def test_lines_that_find_no_place_at_once_are_not_let_go(
                 (ledger,) = virtual.engine.ledgers.open.values()
                 assert ledger.state is not None
                 assert [ledger.state.ids.get(f"e{one}") for one in range(1, n)] == list(range(1, n))
+
+    run(main)
+
+
+@pytest.mark.parametrize("cut", [0, 37])
+def test_a_stale_block_where_lines_belong_costs_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    """Power took what a checkpoint wrote; the disk shows another file's block, of higher seqs."""
+    home = Home(tmp_path)
+
+    async def main() -> None:
+        async with living(home) as virtual:
+            for n in (1, 2, 3):
+                await noted(virtual, n)
+            await anyio.sleep(100)  # they are in the file
+            with monkeypatch.context() as patch:
+                patch.setattr(Checkpoints, "round", not_yet)
+                for n in (4, 5):
+                    await noted(virtual, n)
+                await virtual.crash()
+        (path,) = home.data.rglob("events.jsonl")
+        stale = b"".join(lines_of(60, session="another")[40:])
+        path.write_bytes(path.read_bytes() + stale[cut:])
+        for n in (6, 7):
+            async with living(home) as virtual:
+                lines = map(json.loads, await asked(virtual, wire.Events(1, "t")))
+                notes = [line["payload"]["n"] for line in lines if line["type"] == "app.note"]
+                assert notes == list(range(1, n))
+                await noted(virtual, n)
+                await anyio.sleep(100)
+                await virtual.crash()
 
     run(main)
 

@@ -150,7 +150,9 @@ class LinesFound:
         if tail is None or not late:
             return
         breaks = store.read(uid, session_id, late[0].seq - 1, until=tail.last_seq).breaks
-        missing = merged((one.first_seq, one.last_seq) for one in breaks if one.why == "missing")
+        # Where nothing stands, or bytes that are no lines: a disk that lost what was written there.
+        holes = [one for one in breaks if one.why in ("missing", "damaged")]
+        missing = merged((one.first_seq, one.last_seq) for one in holes)
         late = [one for one in late if contains(missing, one.seq)]
         if late:
             self._files.snapshots.remove(uid, session_id)

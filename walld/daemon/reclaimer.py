@@ -181,12 +181,20 @@ class Reclaimer:
         return True
 
     async def rescue_rest(self) -> None:
-        """What a start could not read, as soon as that can be had. In the background. OSError."""
+        """What a start could not read, as soon as that can be had. In the background. OSError, once
+        all of it was tried: one that never can be read holds up no other.
+        """
+        failed: OSError | None = None
         for stream, segment in list(self._unrescued):
             if stream.gone or not _batches_within(stream, segment):
                 self._unrescued.remove((stream, segment))
             elif not stream.carrying:
-                await self._carry(stream, *_run_within(stream, segment))
+                try:
+                    await self._carry(stream, *_run_within(stream, segment))
+                except OSError as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
 
     async def put_by(self, residues: list[int]) -> None:
         """Segments without a header are not met again. For a start, once its rows are synced."""

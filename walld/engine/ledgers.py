@@ -394,7 +394,7 @@ def _known(
             return wire.Placed(seq, "", is_new=False)
     if entry.once and entry.id in state.ids:
         return wire.Placed(state.ids[entry.id], entry.id, is_new=False)
-    problem = state.check(event)
+    problem = state.check(event, is_new=not is_copy)
     if problem is not None:
         raise Refusal(problem.code, problem.message, problem.got, problem.limit)
     return None

@@ -282,6 +282,9 @@ class LedgerStore:
             there, size = header or expected, file.size()
             read = partial(read_lines, is_headed=header is not None, pending_from=pending_from)
             reading = read(file, size, there, after, limit, from_offset)
+            if after and from_offset is None and reading.breaks:
+                # In a copy of a block each line but the first follows the one before it.
+                reading = read(file, size, there, after, limit, 0)
             if until and not (limit and len(reading.lines) == limit):
                 lost = end_break(size, reading.end, after, until)
                 if lost is not None and after:  # or a long block in a wrong place misled it

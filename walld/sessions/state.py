@@ -114,9 +114,14 @@ class SessionState:
         turn = self.journal.turn(self.journal.turn_id_of(message_id))
         return turn if turn is not None and turn.content_hash == content_hash(payload) else None
 
-    def check(self, event: Event) -> Problem | None:
-        """Why the event may not come next, None where it may. A parent that is None is the leaf."""
-        if problem := check_new(event.type, event.payload):
+    def check(self, event: Event, *, is_new: bool = False) -> Problem | None:
+        """Why the event may not come next, None where it may. A parent that is None is the leaf.
+
+        is_new: it comes now, and is no copy; what a former walld took is what it was.
+        """
+        if problem := check_payload(event.type, event.payload):
+            return problem
+        if is_new and (problem := check_new(event.type, event.payload)):
             return problem
         self._sound = event
         return (

@@ -120,13 +120,16 @@ def _messages(
 def _changes(events: Sequence[Event], on_path: set[str]) -> list[tuple[int, dict[str, Any]]]:
     """What changed the messages. count: of those that an undo takes off, or that a list has."""
     found: list[tuple[int, dict[str, Any]]] = []
+    lists: dict[tuple[str, bool], dict[str, Any]] = {}
+    """The last list of each type, on the path and off it: a long one comes in several entries."""
     for event in events:
         payload = event.payload
         if event.type not in _CHANGES or check_payload(event.type, payload) is not None:
             continue
         listed = payload.get("messages", payload.get("replacement"))
-        if payload.get("append") and listed is not None and found:
-            found[-1][1]["changes"][0]["count"] += len(listed)  # the list goes on
+        of = event.type, event.id in on_path
+        if payload.get("append") and listed is not None and of in lists:
+            lists[of]["count"] += len(listed)
             continue
         view = {"id": event.id, "seq": event.seq, "at_ms": event.at_ms, "type": event.type}
         view |= {"on_path": event.id in on_path, "of": payload.get("target")}
@@ -134,6 +137,7 @@ def _changes(events: Sequence[Event], on_path: set[str]) -> list[tuple[int, dict
             view["count"] = payload["n"]
         elif listed is not None:
             view["count"] = len(listed)
+            lists[of] = view
         elif event.type == "compaction":
             view |= {"of": payload["first_kept"], "summary": whole_text(payload, "summary")}
         part = {"turn_id": None, "messages": [], "tools": [], "changes": [view]}
