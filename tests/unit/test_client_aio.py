@@ -114,6 +114,28 @@ def test_a_close_whose_loop_is_gone_is_done_in_the_next(daemon: FakeDaemon, path
     loop.close()
 
 
+def test_a_close_in_each_of_two_loops_lets_go_of_the_link_once(
+    daemon: FakeDaemon, path: str
+) -> None:
+    """Another client of the process has the same link, and goes on with it."""
+    client, other = aio.connect(path), walld_client.connect(path)
+    reply = other.reply("S")
+    daemon.fill(other, reply)
+    loop = asyncio.new_event_loop()
+    first = loop.create_task(client.close(0.5))
+    loop.run_until_complete(asyncio.sleep(0))
+    assert not asyncio.run(client.close(0.5))
+    assert not loop.run_until_complete(first)
+    loop.close()
+    assert other._link in shared._links.values()
+    last = reply.token("last")
+    daemon.reading.set()
+    assert other.close(60)
+    peer = daemon.agent()
+    daemon.until(lambda: peer.ended)
+    assert peer.seqs() == list(range(last + 1))
+
+
 def test_close_is_a_coroutine_function() -> None:
     """Callers that take either colour ask."""
     assert inspect.iscoroutinefunction(aio.Client.close)

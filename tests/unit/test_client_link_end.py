@@ -8,6 +8,7 @@ import pytest
 import walld_client
 from fake_daemon import FakeDaemon, soon
 from walld_client import shared
+from walld_client.link import Link
 from walld_client.wire import messages as wire
 
 # --- drain ---
@@ -213,6 +214,25 @@ def test_a_close_that_was_interrupted_is_done_by_the_next(
     peer = daemon.agent()
     daemon.until(lambda: peer.ended)
     assert peer.seqs() == list(range(last + 1))
+
+
+def test_a_close_of_a_signal_handler_within_a_close_does_not_wait_for_that(
+    daemon: FakeDaemon, client: walld_client.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has interrupted it, in its thread: both wait for the kernel alone, and say the same."""
+    daemon.fill(client, client.reply("S"))
+    flushed, said = shared.flushed, list[bool]()
+
+    def interrupted(link: Link, timeout: float) -> bool:
+        monkeypatch.undo()
+        daemon.reading.set()
+        said.append(client.close(60))
+        return flushed(link, timeout)
+
+    monkeypatch.setattr(shared, "flushed", interrupted)
+    assert client.close(60)
+    assert said == [True]
+    assert client._link not in shared._links.values()
 
 
 def test_stats_and_check_say_where_things_are(

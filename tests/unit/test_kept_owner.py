@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -15,7 +16,10 @@ import pytest
 from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
+from walld.disk.real import RealDisk
+from walld.engine.kept import KeptFacts
 from walld.partials.file import PartialFacts
+from walld.partials.names import Whose
 from walld.partials.store import PartialStore
 
 UID = os.getuid()
@@ -185,6 +189,97 @@ def test_what_a_start_could_not_read_is_begun_anew_and_put_together_later(
     run(main)
 
 
+@pytest.mark.parametrize("is_read_since", [False, True])
+def test_what_a_start_could_not_read_is_nobody_else_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_read_since: bool
+) -> None:
+    """Another process that says it has begun a reply of that name has it beside that one."""
+    read = PartialStore.read_facts
+
+    def fails(_store: PartialStore, *_names: object) -> PartialFacts:
+        raise OSError(errno.EIO, "planted")
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agent = await said(virtual, *tokens(1, "A1 ", "A2 "))
+            agent.socket.close()
+            await orphaned(virtual)
+            await until(lambda: virtual.engine.segments.oldest.is_empty)
+        monkeypatch.setattr(PartialStore, "read_facts", fails)
+        async with living(home) as virtual:
+            monkeypatch.setattr(PartialStore, "read_facts", read)
+            if is_read_since:
+                (names,) = virtual.engine.kept.all_names()
+                facts = KeptFacts(1, 2, 1, 5, whose=Whose(agent.producer, 1, "s"))
+                virtual.engine.kept.add(*names, facts)
+            with Peer(virtual) as other:
+                other.send(wire.Resume(START, 0, -1, 3), START, *tokens(1, "B1 ", "B2 "))
+                if is_read_since:
+                    assert (await other.hear(wire.Refused)).code == "stream_exists"
+                await other.drain("synced")
+            if not is_read_since:
+                await orphaned(virtual, is_kept=False)
+            await anyio.sleep(60)
+            assert not list((home.data / "quarantine").glob("*"))
+            await virtual.crash()
+        async with living(home) as last:
+            await anyio.sleep(60)
+            if not is_read_since:  # the later one has the name until it is resolved
+                await orphaned(last, is_kept=False)
+                assert await told(last, "s") == [("r", "B1 B2 ", False)]
+                assert await asked(last, wire.Resolve(1, "r", 2))
+            assert await told(last, "s") == [("r", "A1 A2 ", False)]
+        assert not list((home.data / "quarantine").glob("*"))
+
+    run(main)
+
+
+def test_who_goes_on_behind_what_a_start_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start cannot read another segment, and the last number is a partial alone."""
+    unread = [""]
+    for verb in ("open", "reopen"):
+        whole = getattr(RealDisk, verb)
+
+        def planted(disk: RealDisk, path: str, whole: Any = whole) -> Any:
+            if path == unread[0]:
+                raise OSError(errno.EIO, "planted", path)
+            return whole(disk, path)
+
+        monkeypatch.setattr(RealDisk, verb, planted)
+
+    def newest(home: Home) -> str:
+        return f"wal/{max(path.name for path in (home.data / 'wal').glob('*.wal'))}"
+
+    async def main() -> None:
+        home = Home(tmp_path, reclaim_seconds="10000")
+        async with living(home) as virtual:
+            agent = await said(virtual, *tokens(1, "one ", "two "))
+            agent.socket.close()
+            unread_next = newest(home)
+            await virtual.crash()
+        unread[0] = unread_next
+        async with living(home) as virtual:
+            with Peer(virtual, producer=agent.producer) as again:
+                again.send(wire.Resume(START, 3, 2, 3), *tokens(3, "three "))
+                await again.drain("synced")
+            await orphaned(virtual)
+            unread_next = newest(home)
+            await virtual.crash()
+        unread[0] = unread_next
+        async with living(home) as virtual:
+            with Peer(virtual, producer=agent.producer) as again:
+                again.send(wire.Resume(START, 4, 3, 4), *tokens(4, "four "))
+                await again.drain("synced")
+                found = await recovered(virtual, "r")
+                assert text_of(found) == b"one two three four "
+            await virtual.crash()
+
+    run(main)
+
+
 # --- where it is ----------------------------------------------------------------------------------
 
 MOVED = wire.Token(1, 1, b"one "), wire.Move(1, 2, "t"), wire.Token(1, 3, b"two ")
@@ -298,5 +393,25 @@ def test_an_earlier_file_that_cannot_be_removed_is_no_second_reply(
             assert await told(virtual, "s") == await told(virtual, "u") == []
         async with living(home) as last:
             assert await recovered(last, "r") is None
+
+    run(main)
+
+
+def test_a_reply_that_moved_behind_its_partial_is_of_one_session(tmp_path: Path) -> None:
+    """What its partial stands under is no reply by itself, for as long as its owner goes on."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            agent = await moves_behind_its_partial(virtual)
+            assert await told(virtual, "s") == []
+            assert await asked(virtual, wire.HasPartial(1, "s")) is False
+            assert await asked(virtual, wire.Delete(1, "s")) is False
+            assert await told(virtual, "u") == [("r", "one two three ", True)]
+            assert await asked(virtual, wire.HasPartial(1, "u")) is True
+            assert await asked(virtual, wire.Delete(1, "u")) is True
+            await anyio.sleep(60)
+            assert files(home) == []
+            agent.socket.close()
 
     run(main)

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of, until
+from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
 from walld.engine.stream import Stream
@@ -270,3 +270,21 @@ def test_what_is_known_of_them_is_bounded_by_user(tmp_path: Path) -> None:
 async def begun(virtual: Virtual) -> Stream:
     with await said(virtual):
         return virtual.engine.registry.by_key[UID, "r"]
+
+
+def test_what_was_not_kept_of_a_deleted_reply_is_waited_for_by_nobody(tmp_path: Path) -> None:
+    """It was refused, which its process has not heard yet when it asks."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            agent = await said(virtual)
+            agent.send(wire.Move(1, 3, ""))
+            await agent.hear(wire.Refused)
+            assert await asked(virtual, wire.Delete(1, "s"))
+            with Peer(virtual, "query") as reader:
+                seen = [wire.Seen(agent.producer, 1, 3)]
+                reader.send(wire.Recover(1, "all", None, "r", seen=seen))
+                assert (await reader.hear(wire.Answer)).last
+            agent.socket.close()
+
+    run(main)

@@ -168,11 +168,14 @@ class Keeper:
         known = kept.facts(*names)
         if stream.no in self._in_vain or (known is not None and known.stream_no == stream.no):
             return True
+        if known is not None:
+            return False  # another's of that name, which nobody has resolved: this one stays here
         is_listed = names[1:] in kept.places(names[0], stream.begin.stream_id)
         try:
             found = await self._thread.run(partial(self._store.read_facts, *names))
-            if stream.is_anew and names in kept.unread and _is_begun_by(stream, found.whose):
-                return False  # its own beginning, which a start puts together with what is here
+            if stream.is_anew and names in kept.unread:
+                # Its own beginning, which a start puts together with what is here; or another's.
+                return False
             if (found.log_uuid, found.stream_no) != (self._engine.log_uuid, stream.no):
                 raise FormatError(_path(names) + ": of another reply")
         except FileNotFoundError:
@@ -386,8 +389,3 @@ class Keeper:
 
 def _path(names: tuple[int, str, str]) -> str:
     return "/".join((PARTIALS_DIR, *map(str, names)))
-
-
-def _is_begun_by(stream: Stream, whose: Whose | None) -> bool:
-    begin = stream.begin
-    return whose is not None and (whose.producer, whose.number) == (begin.producer, begin.number)

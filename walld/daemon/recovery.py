@@ -212,18 +212,16 @@ class Recovery:
             names = kept.places(uid, stream_id)
         elif session_id is not None:
             streams = registry.of_session(uid, session_id)
-            session = path_name(session_id)
-            names = [(session, name) for name in kept.of_session(uid, session_id)]
+            names = self.kept_of(uid, session_id)
         else:
             streams = [s for s in registry.replies if s.begin.uid == uid]
             names = [(session, name) for _, session, name in kept.all_names(uid)]
-        own = {kept.by_no.get(stream.no) for stream in streams}
+        names = [name for name in names if not self._is_in_log(uid, name)]
+        own = set()
         if any(kept.facts(uid, *name) is None for name in names):
             # Not read yet by whoever keeps the rest of it, which the log serves (`keeper.py`).
-            own |= {
-                (uid, path_name(one.session_id), path_name(one.begin.stream_id)) for one in streams
-            }
-        names = [name for name in names if (uid, *name) not in own]
+            own = {(path_name(one.session_id), path_name(one.begin.stream_id)) for one in streams}
+        names = [name for name in names if name not in own]
         # In its session already: what is still there of it waits for a sync.
         streams = [stream for stream in streams if not self._is_moved(stream)]
         if session_id is not None and stream_id is not None:
@@ -236,9 +234,16 @@ class Recovery:
         return stream.no in self._engine.settling.moved
 
     def kept_of(self, uid: int, session_id: str) -> list[tuple[str, str]]:
-        """(session name, stream name) of the partials of a session."""
+        """(session name, stream name) of the partials of a session, as far as they are no part of a
+        reply in the log, which may have moved to another since.
+        """
         session = path_name(session_id)
-        return [(session, name) for name in self._engine.kept.of_session(uid, session_id)]
+        names = [(session, name) for name in self._engine.kept.of_session(uid, session_id)]
+        return [name for name in names if not self._is_in_log(uid, name)]
+
+    def _is_in_log(self, uid: int, name: tuple[str, str]) -> bool:
+        facts = self._engine.kept.facts(uid, *name)
+        return facts is not None and facts.stream_no in self._engine.registry.by_no
 
     async def _latest(
         self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
@@ -256,7 +261,7 @@ class Recovery:
         await self._let_go(connection.uid, request.session_id)
         key = (connection.uid, request.session_id)
         streams = self._engine.registry.of_session(*key)
-        if not all(map(self._is_moved, streams)) or self._engine.kept.of_session(*key):
+        if not all(map(self._is_moved, streams)) or self.kept_of(*key):
             return True
         self._prove_nothing()
         return False

@@ -25,6 +25,7 @@ from walld_client.wire import messages as wire
 
 from walld.errors import FormatError
 from walld.partials.file import PartialFacts
+from walld.partials.names import Whose
 from walld.partials.store import PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.replies.parts import counted_from, ended_later, epoch_of, in_parts
@@ -207,7 +208,8 @@ class Pieces:
             word = "corrupt" if "corrupt" in words else "unknown"
             made_at_ms = time.time_ns() // 1_000_000
             facts = PartialFacts(
-                self.log_uuid, reply, begin.at_ms, made_at_ms, 0, until, "agent_lost", word
+                *(self.log_uuid, reply, begin.at_ms, made_at_ms, 0, until, "agent_lost", word),
+                whose=Whose(begin.producer, begin.number, session_id),
             )
             self._write_file(begin, session_id, facts, items)
         self._restores(reply, items)

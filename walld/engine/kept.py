@@ -79,6 +79,7 @@ class Kept:
             sessions.append(session)
         if facts is not None:
             self.by_no[facts.stream_no] = (uid, session, stream)
+            self.unread.discard((uid, session, stream))
 
     def remove(self, uid: int, session: str, stream: str) -> None:
         """The file is gone, or is to go: nobody is told of it any more."""

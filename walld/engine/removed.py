@@ -30,12 +30,14 @@ _BYTES_EACH = 512
 
 class _Known(NamedTuple):
     """start: as its producer said it, in the session it was in. last_seq: the last it had. ended:
-    it had a terminal event; None where only its owner knows.
+    it had a terminal event; None where only its owner knows. passed_seq: the last that came and was
+    not kept.
     """
 
     start: wire.Start
     last_seq: int
     ended: bool | None
+    passed_seq: int
 
     @property
     def bytes(self) -> int:
@@ -72,16 +74,25 @@ class Removed:
         """Of a reply in the log: it is resolved, or its session deleted."""
         if stream.no not in self._engine.settling.streams:  # its owner has released that
             ended = True if stream.terminal else None if stream.may_release else False
-            self.add(stream.begin, stream.session_id, stream.next_seq - 1, ended)
+            last_seq, passed_seq = stream.next_seq - 1, stream.passed_seq
+            self.add(stream.begin, stream.session_id, last_seq, ended, passed_seq)
         self._engine.release(stream, Flag.RESOLVED, now)
 
-    def add(self, begin: records.Begin, session_id: str, last_seq: int, ended: bool | None) -> None:
+    def add(
+        self,
+        begin: records.Begin,
+        session_id: str,
+        last_seq: int,
+        ended: bool | None,
+        passed_seq: int = -1,
+    ) -> None:
         """One that goes. ended: it had a terminal event; None where only its owner knows."""
         start = wire.Start(
             begin.number, 0, begin.stream_id, session_id, begin.turn_id, begin.parent, begin.meta,
             begin.at_ms,
         )  # fmt: skip
-        known, key = _Known(start, last_seq, ended), (begin.producer, begin.number)
+        known = _Known(start, last_seq, ended, passed_seq)
+        key = begin.producer, begin.number
         user = self._users.setdefault(begin.uid, _OfUser())
         user.pop(key)
         user.known[key] = known
@@ -93,7 +104,7 @@ class Removed:
         """What its producer has said of one of these, up to there, begins it anew once it comes."""
         user = self._users.get(uid)
         known = None if user is None else user.known.get((producer, seen.stream))
-        return known is not None and known.last_seq < seen.seq
+        return known is not None and max(known.last_seq, known.passed_seq) < seen.seq
 
     def go_on(self, connection: Connection, number: int, at_ms: int) -> bool:
         """Its producer speaks on: a stream takes what comes behind, unless it may not begin now,
@@ -109,6 +120,7 @@ class Removed:
         if stream is not None:
             stream.next_seq = known.last_seq + 1
             stream.written_seq = stream.synced_seq = stream.anew_seq = known.last_seq
+            stream.passed_seq = known.passed_seq
             stream.terminal, stream.may_release = bool(known.ended), known.ended is None
             connection.dirty.add(stream)
         return True

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from walld_client import ledger_steps, shared
+from walld_client import ledger_steps
 from walld_client.aio_pool import AsyncPool
 from walld_client.aio_query import AsyncQuery
 from walld_client.aio_reply import Reply, settler
@@ -169,7 +169,7 @@ class Client(ClientBase):
         return self._outbox.close(0.0) and done
 
     async def _let_go(self) -> None:
-        if shared.part(self._key, self._link):
+        if self._parts():
             loop = asyncio.get_running_loop()
             closed: asyncio.Future[bool] = loop.create_future()
             tell = settler(closed)

@@ -87,6 +87,12 @@ class ClientBase:
         self._outbox = Outbox(self._locate)
         self._taken: bool | None = None
         """What close() said of the rest; None before. Whoever closes decides it, one at a time."""
+        self._is_parted = False
+
+    def _parts(self) -> bool:
+        """Lets go of the link, once, whoever closes: True where nobody else has it."""
+        is_first, self._is_parted = not self._is_parted, True
+        return is_first and shared.part(self._key, self._link)
 
     # --- sending ---
 
@@ -215,6 +221,8 @@ class Client(ClientBase):
         self._query = Query(self._locate, timeout, self._receipts)
         self._pool = Pool(self._query, self._new_query, timeout)
         self._closing = process.Mutex()
+        self._closer = 0
+        """The thread that has that."""
 
     def reply(
         self,
@@ -300,14 +308,18 @@ class Client(ClientBase):
         """
         deadline = time.monotonic() + timeout
         lock = self._closing.lock
+        if self._closer == threading.get_ident():  # in a signal handler, within the other one
+            return shared.flushed(self._link, _left(deadline)) and not len(self._outbox)
         if not lock.acquire(timeout=_left(deadline)):
             return bool(self._taken)
         try:
+            self._closer = threading.get_ident()
             if self._taken is None:
                 self._taken = self._handed_over(deadline)
                 self._let_go(deadline)
             return self._taken
         finally:
+            self._closer = 0
             lock.release()
 
     def _handed_over(self, deadline: float) -> bool:
@@ -318,7 +330,7 @@ class Client(ClientBase):
         return self._outbox.close(0.0) and done
 
     def _let_go(self, deadline: float) -> None:
-        if shared.part(self._key, self._link):
+        if self._parts():
             closed = threading.Event()
             self._link.shut(closed.set)
             closed.wait(max(0.1, _left(deadline)))
