@@ -122,7 +122,9 @@ def check_payload(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa
 
 
 def check_new(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa: A002
-    """What keeps a sound one from coming now; of one that is tried again nothing does."""
+    """What keeps it from coming now. What is tried again is what it was."""
+    if problem := check_payload(type, payload):
+        return problem
     is_first = type == "turn_submitted" and payload.get("retry_of") is None
     if not is_first or _CONTENT(payload["content"]):
         return None
