@@ -115,8 +115,8 @@ class SessionState:
         return turn if turn is not None and turn.content_hash == content_hash(payload) else None
 
     def check(self, event: Event, *, is_new: bool = False) -> Problem | None:
-        """Why it may not come next, None where it may. A parent that is None is the leaf. is_new: it
-        comes now, and is no copy; what a former walld took is what it was.
+        """Why it may not come next, None where it may. A parent that is None is the leaf.
+        is_new: it comes now, and is no copy; what a former walld took is what it was.
         """
         if problem := (check_new if is_new else check_payload)(event.type, event.payload):
             return problem
