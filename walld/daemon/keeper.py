@@ -85,7 +85,6 @@ class Keeper:
         was = tuple(stream.where)
         names = begin.uid, path_name(session_id), path_name(begin.stream_id)
         old = self._engine.kept.by_no.get(stream.no)
-        self._left.pop(names, None)
 
         def job() -> tuple[int, int]:
             items = merge([begin, *read()])
@@ -115,6 +114,7 @@ class Keeper:
             _log.error("stream %d cannot be kept as a partial yet: %s", stream.no, error)
             self._engine.orphans.pop(stream.no, None)  # resolved meanwhile, or its owner is back
             return
+        self._left.pop(names, None)  # it has moved back: that is this one's again
         moved_on = stream.has_waiting or stream.carrying or tuple(stream.where) != was
         moved_on = moved_on or self._is_on_its_way(stream)
         goes_on = stream.lost_reason is None or moved_on
