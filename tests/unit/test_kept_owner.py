@@ -24,6 +24,7 @@ from walld.partials.store import PartialStore
 
 UID = os.getuid()
 START = wire.Start(1, 0, "r", "s")
+READ_FACTS = PartialStore.read_facts
 PLACES = ["kept", "kept by an earlier daemon", "in the log"]
 
 
@@ -40,6 +41,21 @@ async def said(virtual: Virtual, *words: wire.FromAgent) -> Peer:
     agent.send(START, *words)
     await agent.drain("synced")
     return agent
+
+
+async def kept_alone(home: Home, *texts: str) -> Peer:
+    """A reply of which its partial is all that a daemon has left; its producer, who hung up."""
+    async with living(home) as virtual:
+        agent = await said(virtual, *tokens(1, *texts))
+        agent.socket.close()
+        await orphaned(virtual)
+        await until(lambda: virtual.engine.segments.oldest.is_empty)
+    return agent
+
+
+def read_fails(_store: PartialStore, *_names: object) -> PartialFacts:
+    """In the place of `read_facts`."""
+    raise OSError(errno.EIO, "planted")
 
 
 def tokens(first_seq: int, *texts: str) -> list[wire.Token]:
@@ -156,22 +172,14 @@ def test_what_a_start_could_not_read_is_begun_anew_and_put_together_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_passed: bool
 ) -> None:
     """Whether or not it can be read by then: its owner is taken at his word, and loses none."""
-    read = PartialStore.read_facts
-
-    def fails(_store: PartialStore, *_names: object) -> PartialFacts:
-        raise OSError(errno.EIO, "planted")
 
     async def main() -> None:
         home = Home(tmp_path)
-        async with living(home) as virtual:
-            agent = await said(virtual, *tokens(1, "one ", "two "))
-            agent.socket.close()
-            await orphaned(virtual)
-            await until(lambda: virtual.engine.segments.oldest.is_empty)
-        monkeypatch.setattr(PartialStore, "read_facts", fails)
+        agent = await kept_alone(home, "one ", "two ")
+        monkeypatch.setattr(PartialStore, "read_facts", read_fails)
         async with living(home) as unread:
             if has_passed:
-                monkeypatch.setattr(PartialStore, "read_facts", read)
+                monkeypatch.setattr(PartialStore, "read_facts", READ_FACTS)
             with Peer(unread, producer=agent.producer) as again:
                 again.send(wire.Resume(START, 3, 2, 3), *tokens(3, "three "))
                 await again.drain("synced")
@@ -180,7 +188,7 @@ def test_what_a_start_could_not_read_is_begun_anew_and_put_together_later(
             await anyio.sleep(60)
             assert files(home) == [f"{UID}/s/r"], "and no other's"
             await unread.crash()
-        monkeypatch.setattr(PartialStore, "read_facts", read)
+        monkeypatch.setattr(PartialStore, "read_facts", READ_FACTS)
         async with living(home) as last:
             found = await recovered(last, "r")
             assert found is not None
@@ -194,21 +202,13 @@ def test_what_a_start_could_not_read_is_nobody_else_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_read_since: bool
 ) -> None:
     """Another process that says it has begun a reply of that name has it beside that one."""
-    read = PartialStore.read_facts
-
-    def fails(_store: PartialStore, *_names: object) -> PartialFacts:
-        raise OSError(errno.EIO, "planted")
 
     async def main() -> None:
         home = Home(tmp_path)
+        agent = await kept_alone(home, "A1 ", "A2 ")
+        monkeypatch.setattr(PartialStore, "read_facts", read_fails)
         async with living(home) as virtual:
-            agent = await said(virtual, *tokens(1, "A1 ", "A2 "))
-            agent.socket.close()
-            await orphaned(virtual)
-            await until(lambda: virtual.engine.segments.oldest.is_empty)
-        monkeypatch.setattr(PartialStore, "read_facts", fails)
-        async with living(home) as virtual:
-            monkeypatch.setattr(PartialStore, "read_facts", read)
+            monkeypatch.setattr(PartialStore, "read_facts", READ_FACTS)
             if is_read_since:
                 (names,) = virtual.engine.kept.all_names()
                 facts = KeptFacts(1, 2, 1, 5, whose=Whose(agent.producer, 1, "s"))
