@@ -40,7 +40,7 @@ from bench.run import Run
 from bench.slow_disk import slowed
 from bench.table import Figure
 
-__all__ = ["echo", "measure"]
+__all__ = ["echo", "echoing", "measure"]
 
 _SLOW = "bench.slow_disk"
 _SUBMITTERS = 64
@@ -69,7 +69,7 @@ def echo(descriptor: str) -> None:
 
 
 @contextmanager
-def _echoing(run: Run) -> Iterator[socket.socket]:
+def echoing(run: Run) -> Iterator[socket.socket]:
     """A socket whose other end echoes, on the daemon's core."""
     own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     program = f"from bench.submits import echo; echo({other.fileno()})"
@@ -110,7 +110,7 @@ def _turns(run: Run, delay_ms: int, count: int) -> _Turns:
     sync = _sync(delay_ms)
     with (
         run.daemon("--sync-ms", str(delay_ms), program=_SLOW) as daemon,
-        _echoing(run) as echoing,
+        echoing(run) as own,
     ):
         client = connect(socket=daemon.socket_path)
         session = client.session("one")
@@ -126,8 +126,8 @@ def _turns(run: Run, delay_ms: int, count: int) -> _Turns:
                 session.submit(_CONTENT)
                 turns.ours.append(clock() - begun)
                 begun = clock()
-                echoing.send(answer)
-                echoing.recv(1 << 16)
+                own.send(answer)
+                own.recv(1 << 16)
                 written = clock()
                 os.write(file, line)
                 sync(file)

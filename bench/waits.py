@@ -10,21 +10,16 @@ gap is made of (`ladders.py`), goals, other disks (`recover.py`, `submits.py`).
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from walld_client import connect
 
-from bench.daemon import environment
-from bench.machine import pinned
 from bench.numbers import ratio, spread
 from bench.run import Run
 from bench.slow_disk import slowed
+from bench.submits import echoing
 from bench.table import Figure
 
 __all__ = ["Turns", "ratios", "waited"]
@@ -60,40 +55,22 @@ class Turns:
             self.bare.append(clock() - middle)
 
 
-@contextmanager
-def _echoing(run: Run) -> Iterator[Callable[[], object]]:
-    """A round trip to a process on the daemon's core that echoes."""
-    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    program = f"from bench.submits import echo; echo({other.fileno()})"
-    with pinned(run.cores.daemon):
-        process = subprocess.Popen(
-            [sys.executable, "-c", program], env=environment(), pass_fds=[other.fileno()]
-        )
-    other.close()
-
-    def there_and_back() -> None:
-        own.send(_ANSWER)
-        if not own.recv(1 << 16):
-            raise RuntimeError(f"the echo ended with {process.wait()}")
-
-    try:
-        yield there_and_back
-    finally:
-        own.close()
-        process.wait()
-
-
 def waited(run: Run, seconds: float) -> tuple[Turns, Turns]:
     """(of recover() of nothing, of submit()), half of that time each."""
     nothing, submits = Turns(), Turns()
     sync = slowed(os.fdatasync, _SYNC_MS / 1000)
     with (
         run.daemon("--sync-ms", str(_SYNC_MS), program="bench.slow_disk") as daemon,
-        _echoing(run) as there_and_back,
+        echoing(run) as own,
     ):
         client = connect(socket=daemon.socket_path, timeout=30.0)
         session = client.session("one")
         file = os.open(run.folder / "bare", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+        def there_and_back() -> None:
+            own.send(_ANSWER)
+            if not own.recv(1 << 16):
+                raise RuntimeError("the process that echoes has ended")
 
         def synced() -> None:
             os.write(file, _LINE)
