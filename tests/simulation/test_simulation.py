@@ -50,6 +50,7 @@ REGRESSIONS = {
     4046: "a lost header that a start had judged was called corruption once it was the oldest",
     1027: "power left a session's third line without its second, and a start served it",
     11: "acks went to the connection that spoke last, though it was closed",
+    164: "who waited for the log while another saw that the directory was taken wrote once more",
     117: "two segments shared a range of batches, and one's offsets were taken for the other's",
     323: "what was left unread of a connection was taken after the next one's, and began anew",
     343: "a release was acknowledged before its tombstone was synced",

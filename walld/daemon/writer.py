@@ -87,6 +87,8 @@ class Writer:
         """What keeps the disk from taking writes or syncs, None while all is well."""
         self.generation = 0
         """Raised when batches move to a new segment: a sync begun before says nothing of them."""
+        self._taken = ""
+        """By another daemon: it was seen, and nothing is written any more (W4)."""
         self._is_moving = False
         """What is not synced has begun to move. A stop may cut that short: then it begins anew."""
         self._pause_seconds = 0.0
@@ -192,6 +194,8 @@ class Writer:
                     await self._write_failed(error)
 
     async def _write_once(self, sealed: Sealed, follow: Follow | None = None) -> float:
+        if self._taken:  # who has waited for the lock may not have heard that all of it ends
+            raise DirectoryTaken(self._taken)
         engine = self._engine
         segment = engine.segments.current
         offset, synced_no = segment.size, engine.sealing.synced_no
@@ -226,8 +230,8 @@ class Writer:
     def check_owner(self) -> None:
         """W4, in the thread that has written or synced. Raises DirectoryTaken."""
         if not self._owner.is_owner():
-            text = "another daemon raised the epoch; stopping"
-            raise DirectoryTaken(f"{self._owner.path}: {text}")
+            self._taken = f"{self._owner.path}: another daemon raised the epoch; stopping"
+            raise DirectoryTaken(self._taken)
 
     def has_synced(self, segment_id: int, batch_no: int) -> None:
         """In the syncer's thread, behind each sync: its newest segment, and a batch in it."""
