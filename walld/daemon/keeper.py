@@ -152,10 +152,11 @@ class Keeper:
         return not self._is_on_its_way(stream)
 
     async def _has_place(self, stream: Stream) -> bool:
-        """Nothing that is to go stands under its name, and nothing that no start could read.
+        """Nothing that is to go stands under its name, nothing that no start could read, and no
+        other reply that is known and was not resolved: then it stays in the log.
 
-        That may be its own beginning, which is gone on from once it can be read: OSError until
-        then; also one in a directory that no start could list. Another reply's is set aside.
+        What was not read may be its own beginning, which is gone on from once it can be: OSError
+        until then; also one in a directory that no start could list. Another's there is set aside.
         """
         session, name = path_name(stream.session_id), path_name(stream.begin.stream_id)
         names = stream.begin.uid, session, name

@@ -156,14 +156,7 @@ def keep_file(disk: Disk, path: str, reason: str) -> str:
 
     Whoever goes on with the session writes a new file. FormatError where there are no such names.
     """
-    disk.make_dir(QUARANTINE_DIR)
-    taken = {entry.name for entry in disk.list_dir(QUARANTINE_DIR)}
-    base = f"{path.replace('/', '+')}.whole"
-    name, copy = base, 1
-    while name in taken:
-        copy += 1
-        name = f"{base}.{copy}"
-    kept = f"{QUARANTINE_DIR}/{name}"
+    kept = _new_name(disk, path, "whole")
     note = f"from: {path}\nthe whole file\nreason: {reason}\n"
     disk.replace(f"{kept}.note", note.encode("utf-8", "backslashreplace"))
     try:
@@ -181,18 +174,24 @@ def keep_file(disk: Disk, path: str, reason: str) -> str:
 
 def keep_aside(disk: Disk, path: str, reason: str) -> None:
     """What is no file, and stands where one belongs, goes to quarantine as it is, with a note."""
+    kept = _new_name(disk, path, "no-file")
+    note = f"from: {path}\nreason: {reason}\n"
+    disk.replace(f"{kept}.note", note.encode("utf-8", "backslashreplace"))
+    disk.rename(path, kept)
+    disk.sync_dir(QUARANTINE_DIR)
+    disk.sync_dir(path.rpartition("/")[0])
+
+
+def _new_name(disk: Disk, path: str, ending: str) -> str:
+    """A path in quarantine that nothing has, for what stands at `path`."""
     disk.make_dir(QUARANTINE_DIR)
     taken = {entry.name for entry in disk.list_dir(QUARANTINE_DIR)}
-    base = f"{path.replace('/', '+')}.no-file"
+    base = f"{path.replace('/', '+')}.{ending}"
     name, copy = base, 1
     while name in taken:
         copy += 1
         name = f"{base}.{copy}"
-    note = f"from: {path}\nreason: {reason}\n"
-    disk.replace(f"{QUARANTINE_DIR}/{name}.note", note.encode("utf-8", "backslashreplace"))
-    disk.rename(path, f"{QUARANTINE_DIR}/{name}")
-    disk.sync_dir(QUARANTINE_DIR)
-    disk.sync_dir(path.rpartition("/")[0])
+    return f"{QUARANTINE_DIR}/{name}"
 
 
 def erase_kept(disk: Disk, session_path: str) -> int:
