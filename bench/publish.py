@@ -90,20 +90,14 @@ def _streaming(figures: list[dict[str, Any]]) -> list[str]:
         kind, pace = series.split(", ", 1)
         on, off = cells["with walld", series], cells["without", series]
         row = [pace, *(short(one["value"], one["unit"]) for one in (on, off))]
-        later = judged.get(f"later with walld, {pace}")
-        if kind == "sent to recorded" and later is not None:
+        if kind == "sent to recorded":
+            later = judged[f"later with walld, {pace}"]
             low, high = later["spread"]
             row += [f"{later['value']:+.1f} us", f"{low:+.1f} .. {high:+.1f} us"]
-        old = judged.get(f"later with walld, to noise, {pace}")
-        if old is not None:  # of a report from before how late a token is was measured
-            row += [f"{(on['value'] - off['value']) * 1000:+.1f} us", _ratio(old["value"])]
         rows.setdefault(kind, []).append(row)
-    more = {
-        "sent to recorded": ["later by, in pairs of blocks", "or as well by"],
-        "between tokens": ["later by", "to what blocks without differ"],
-    }
+    more = {"sent to recorded": ["later by, in pairs of blocks", "or as well by"]}
     return [
-        _table([kind, "with walld", "without", *more[kind]][: len(these[0])], these)
+        _table([kind, "with walld", "without", *more.get(kind, ())], these)
         for kind, these in rows.items()
     ]
 

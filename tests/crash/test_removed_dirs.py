@@ -192,7 +192,8 @@ def test_what_is_put_in_the_place_of_one_beneath_a_daemon_is_moved_away(
     (kept.data / name).rename(kept.data.with_suffix(".away"))
     (kept.data / name).symlink_to(kept.data.with_suffix(".away"))
     until((kept.data / "quarantine" / name).exists, "a note")
-    until(lambda: not (kept.data / name).is_symlink(), "a directory")
+    made = kept.data / name
+    until(lambda: made.is_dir() and not made.is_symlink(), "a directory")
     if name == "sessions":
         is_not_told(kept.reader.session("T").events)
         assert kept.reader.session("S").append("note", {"n": 2}).seq > 1
