@@ -81,6 +81,14 @@ def test_awaited_answers_are_empty_too() -> None:
     asyncio.run(main())
 
 
+def test_what_is_no_present_is_said_in_both_colours() -> None:
+    for name in ("audit", "repair_plan"):
+        with pytest.raises(TypeError, match="present must be ids or a callable"):
+            getattr(walld_client.connect(), name)("S", present="t1")
+        with pytest.raises(TypeError, match="present must be ids or a callable"):
+            asyncio.run(getattr(walld_client.aio.connect(), name)("S", present="t1"))
+
+
 def test_an_exception_leaves_the_block_as_ever() -> None:
     with pytest.raises(KeyError), walld_client.connect().reply("S"):
         raise KeyError

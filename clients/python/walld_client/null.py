@@ -3,8 +3,8 @@
 Owns: answers that are empty and true to their types. Refuses: sockets, files, threads, clocks.
 
 The stream id is real all the same: the application stamps it on the message it saves, and the
-stamp must not depend on a switch. An id of a reply or a session that is none raises here too; no
-other argument is looked at.
+stamp must not depend on a switch. An id of a reply or a session that is none raises here too, and
+so does what is no timeout or level of a drain, or no `present`; no other argument is looked at.
 """
 
 # ruff: noqa: D102 - each method is documented where it does something
