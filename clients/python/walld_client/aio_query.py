@@ -20,7 +20,7 @@ from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.query import unreachable
 from walld_client.receipts import Receipts
-from walld_client.requests import Conversation, Recovering
+from walld_client.requests import Conversation, Recovering, Stale
 
 __all__ = ["AsyncQuery"]
 
@@ -67,7 +67,7 @@ class AsyncQuery:
             async with asyncio.timeout(seconds), self._lock:
                 try:
                     return await self._exchange(loop, make, again)
-                except _Stale:  # as in query.py
+                except Stale:  # as in query.py
                     return await self._exchange(loop, make, again=False)
         except TimeoutError as error:
             raise self.late(seconds) from error
@@ -100,7 +100,7 @@ class AsyncQuery:
                     return await self._answer(loop)
                 except Recovering:  # it has waited for as long as it holds a request back
                     await asyncio.sleep(BACKOFF_SECONDS_MIN)
-                except _Stale as error:
+                except Stale as error:
                     if again:
                         raise
                     text = f"{error}; whether it did what was asked is not known"
@@ -123,7 +123,7 @@ class AsyncQuery:
             try:
                 await self._greet(loop)
                 return
-            except _Stale:
+            except Stale:
                 self.close()
                 if not self._was_there:
                     raise
@@ -132,7 +132,7 @@ class AsyncQuery:
     async def _greet(self, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = await self._connected(loop)
         self._conversation = Conversation(self._receipts)
-        with suppress(_Stale):  # who is not let in is told why before: that is read next
+        with suppress(Stale):  # who is not let in is told why before: that is read next
             await self._send(loop, self._conversation.hello())
         while self._conversation.welcome is None:
             self._conversation.feed(await self._received(loop))
@@ -163,18 +163,14 @@ class AsyncQuery:
         try:
             await loop.sock_sendall(self._socket, frame)
         except OSError as error:
-            raise _Stale(f"the connection to walld is gone: {error}") from error
+            raise Stale(f"the connection to walld is gone: {error}") from error
 
     async def _received(self, loop: asyncio.AbstractEventLoop) -> bytes:
         assert self._socket is not None, "opened before"
         try:
             received = await loop.sock_recv(self._socket, _READ_BYTES)
         except OSError as error:
-            raise _Stale(f"the connection to walld is gone: {error}") from error
+            raise Stale(f"the connection to walld is gone: {error}") from error
         if not received:
-            raise _Stale("walld closed the connection before it answered")
+            raise Stale("walld closed the connection before it answered")
         return received
-
-
-class _Stale(Unavailable):
-    """The connection ended before the answer; a kept one may merely have been old."""

@@ -152,7 +152,7 @@ class Backlog(Ring):
             frame = self.outgoing.popleft()
             size = len(frame)
             self._out_start += size
-            if frame[5] in (0, frames.RESUME):
+            if frame[5] in frames.GREETING_TAGS:
                 continue
             size += FRAME_OVERHEAD_BYTES
             self.waiting_bytes -= size
@@ -179,7 +179,7 @@ class Backlog(Ring):
         self.waiting_bytes = self.frames_bytes
         everything = self.endings.copy()
         everything.extend(self.sent)
-        everything.extend(frame for frame in self.outgoing if frame[5] not in (0, frames.RESUME))
+        everything.extend(frame for frame in self.outgoing if frame[5] not in frames.GREETING_TAGS)
         everything.extend(self.kept)
         everything.extend(self.waiting)
         self.waiting = everything  # cut short behind this, frames are held twice and none is lost

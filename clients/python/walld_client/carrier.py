@@ -33,7 +33,7 @@ from functools import partial
 
 import msgspec
 from walld_client import process
-from walld_client.connection import NOSIGNAL
+from walld_client.connection import HANGUP, NOSIGNAL
 from walld_client.errors import Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN, OUTBOX_BYTES_MAX, OUTBOX_ENTRIES_MAX
 from walld_client.lock import Lock, Reentered
@@ -59,7 +59,6 @@ _GIVE_UP_SECONDS = 1.0
 """How long a session may fail: an error that passes costs no entry."""
 _FORGET_SECONDS = 60.0
 """A session that failed so long ago has that time again."""
-_HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _messages = msgspec.msgpack.Decoder(ToQuery)
 _log = logging.getLogger("walld")
 
@@ -198,7 +197,7 @@ class Carrier(Lock):
     def attend(self, events: int) -> bool:
         """Read, send, connect: whatever is due."""
         with self.mutex, self:
-            if events & _HANGUP and self._is_hung_up():
+            if events & HANGUP and self._is_hung_up():
                 self._fail(ConnectionResetError("walld hung up"))
             self._pump()
             if self._is_left and not len(self):
@@ -214,7 +213,7 @@ class Carrier(Lock):
             return False
         poll = select.poll()
         poll.register(self._socket, 0)
-        return any(seen & _HANGUP for _, seen in poll.poll(0))
+        return any(seen & HANGUP for _, seen in poll.poll(0))
 
     def mend(self) -> None:
         """Nobody knows what of a frame the kernel took, or which books were written."""

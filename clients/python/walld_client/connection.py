@@ -36,11 +36,12 @@ from walld_client.stream import Stream
 from walld_client.version import CLIENT_NAME
 from walld_client.wire import framing, messages
 
-__all__ = ["NOSIGNAL", "Connection"]
+__all__ = ["HANGUP", "NOSIGNAL", "Connection"]
 
 NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 """A program may have given SIGPIPE its default action back; a dead daemon must not kill it."""
-_HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
+HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
+"""What poll() shows of a socket that is of no use any more; it is never asked for."""
 _SLICE_BYTES = 64 * 1024
 """The keeper sends so much before it lets an agent thread have the lock."""
 _LAST_READS_MAX = 64
@@ -260,7 +261,7 @@ class Connection(Lock):
         if self._socket is not None and not self._broken:
             if events & select.POLLIN:
                 self.hear()
-            if events & _HANGUP:
+            if events & HANGUP:
                 self.lose(ConnectionResetError("walld hung up"))
 
     # --- its end ---

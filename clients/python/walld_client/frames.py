@@ -25,6 +25,7 @@ __all__ = [
     "CONTROL_TAGS",
     "DRAIN",
     "ENDING_TAGS",
+    "GREETING_TAGS",
     "ID",
     "REASONING",
     "START",
@@ -42,10 +43,12 @@ __all__ = [
     "text_prefix",
 ]
 
-START, TOKEN, REASONING, RUN, ARGUMENTS, MOVE = 2, 3, 4, 5, 7, 12
+HELLO, START, TOKEN, REASONING, RUN, ARGUMENTS, MOVE = 0, 2, 3, 4, 5, 7, 12
 APP_ERROR, END, RELEASE, RESUME, DRAIN = 14, 15, 16, 17, 18
-CONTROL_TAGS = frozenset((0, RESUME, DRAIN))
-"""Of one connection, never of a stream: Hello, Resume, Drain."""
+GREETING_TAGS = (HELLO, RESUME)
+"""What a connection begins with: made anew for the next one, never held."""
+CONTROL_TAGS = frozenset((*GREETING_TAGS, DRAIN))
+"""Of one connection, never of a stream."""
 ENDING_TAGS = frozenset((START, MOVE, APP_ERROR, END, RELEASE))
 """What a full ring does not drop: where a reply begins, belongs and ends."""
 

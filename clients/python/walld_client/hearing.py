@@ -19,11 +19,12 @@ from walld_client.registry import Registry
 from walld_client.wire import framing
 from walld_client.wire.messages import Ack, Drained, Error, Refused, ToAgent, Welcome
 
-__all__ = ["Drain", "Hearing"]
+__all__ = ["DRAIN_LEVELS", "Drain", "Hearing"]
 
+DRAIN_LEVELS = ("written", "synced", "replicated")
+"""From the least to the most; a daemon that does not replicate refuses the last."""
 _log = logging.getLogger("walld")
 _decoder = msgspec.msgpack.Decoder(ToAgent)
-_levels = ("written", "synced", "replicated")
 
 
 class Drain(NamedTuple):
@@ -156,4 +157,4 @@ class Hearing:
 
 
 def _rank(level: str) -> int:
-    return _levels.index(level) if level in _levels else -1
+    return DRAIN_LEVELS.index(level) if level in DRAIN_LEVELS else -1

@@ -19,10 +19,11 @@ from contextlib import suppress
 
 import msgspec
 from walld_client import process
+from walld_client.connection import NOSIGNAL
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.receipts import Receipts
-from walld_client.requests import Conversation, Late, Recovering
+from walld_client.requests import Conversation, Late, Recovering, Stale
 
 __all__ = ["Query", "unreachable"]
 
@@ -79,7 +80,7 @@ class Query:
         try:
             try:
                 return self._exchange(make, seconds, deadline, again)
-            except _Stale:  # once: a request that ends daemons must not end them all
+            except Stale:  # once: a request that ends daemons must not end them all
                 return self._exchange(make, seconds, deadline, again=False)
         finally:
             self._lock.release()
@@ -117,7 +118,7 @@ class Query:
                         raise
                     time.sleep(BACKOFF_SECONDS_MIN)
                     self._wait_at_most(_left(deadline))
-                except _Stale as error:
+                except Stale as error:
                     if again:
                         raise
                     text = f"{error}; whether it did what was asked is not known"
@@ -149,7 +150,7 @@ class Query:
             try:
                 self._greet(deadline)
                 return
-            except _Stale:
+            except Stale:
                 self._drop()
                 if not self._was_there or time.monotonic() + BACKOFF_SECONDS_MIN > deadline:
                     raise
@@ -160,7 +161,7 @@ class Query:
         self._socket = connection
         self._wait_at_most(_left(deadline))
         self._conversation = Conversation(self._receipts)
-        with suppress(_Stale):  # who is not let in is told why before: that is read next
+        with suppress(Stale):  # who is not let in is told why before: that is read next
             self._send(self._conversation.hello())
         while self._conversation.welcome is None:
             self._conversation.feed(self._received(_READ_BYTES, deadline))
@@ -182,11 +183,11 @@ class Query:
     def _send(self, frame: bytes) -> None:
         assert self._socket is not None, "opened before"
         try:
-            self._socket.sendall(frame, getattr(socket, "MSG_NOSIGNAL", 0))
+            self._socket.sendall(frame, NOSIGNAL)
         except BlockingIOError as error:
             raise Unavailable(f"walld took no request within {self._patience:.3g} s") from error
         except OSError as error:
-            raise _Stale(f"the connection to walld is gone: {error}") from error
+            raise Stale(f"the connection to walld is gone: {error}") from error
 
     def _received(self, bytes_max: int, deadline: float) -> bytes:
         assert self._socket is not None, "opened before"
@@ -195,9 +196,9 @@ class Query:
         except BlockingIOError as error:
             raise self._conversation.late(self._patience) from error
         except OSError as error:
-            raise _Stale(f"the connection to walld is gone: {error}") from error
+            raise Stale(f"the connection to walld is gone: {error}") from error
         if not received:
-            raise _Stale("walld closed the connection before it answered")
+            raise Stale("walld closed the connection before it answered")
         if time.monotonic() > deadline:
             raise Late(f"no whole answer from walld within {self._patience:.3g} s")
         return received
@@ -206,10 +207,6 @@ class Query:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-
-class _Stale(Unavailable):
-    """The connection ended before the answer; a kept one may merely have been old."""
 
 
 def unreachable(path: str, error: OSError) -> Unavailable:

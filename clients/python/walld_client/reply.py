@@ -23,6 +23,7 @@ from walld_client.connection import NOSIGNAL
 from walld_client.endings import app_error, message_of, reason_text, safe_error
 from walld_client.frames import ID, pack_token
 from walld_client.given import SECONDS
+from walld_client.hearing import DRAIN_LEVELS
 from walld_client.ids import checked_id
 from walld_client.limits import NAME_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TIMEOUT_SECONDS
 from walld_client.link import Link
@@ -33,9 +34,8 @@ from walld_client.stream import Stream
 from walld_client.wire import messages
 from walld_client.wire.messages import Event
 
-__all__ = ["DRAIN_LEVELS", "Reply", "ReplyBase", "check_drain"]
+__all__ = ["Reply", "ReplyBase", "check_drain"]
 
-DRAIN_LEVELS = ("written", "synced", "replicated")
 # Spelled out in the short way, where a global costs more than a constant.
 assert (SHORT_TEXT_BYTES_MAX, frames.TOKEN_OVERHEAD_BYTES) == (1024, 19)
 

@@ -1,7 +1,7 @@
 """The conversation of a query connection, without I/O: bytes in, answers out.
 
 Owns: the handshake, request ids, the joining of chunks, and which error becomes which exception.
-Refuses: sockets and time; `query.py` and `aio.py` move the bytes, each in its own colour.
+Refuses: sockets and time; `query.py` and `aio_query.py` move the bytes, one for each colour.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ __all__ = [
     "Conversation",
     "Late",
     "Recovering",
+    "Stale",
     "decode_bool",
     "decode_bytes",
     "decode_json",
@@ -70,6 +71,10 @@ class Recovering(Unavailable):
 
 class Late(Unavailable):
     """No answer in time, whatever keeps the daemon."""
+
+
+class Stale(Unavailable):
+    """The connection ended before the answer; a kept one may merely have been old."""
 
 
 class Conversation:

@@ -109,7 +109,7 @@ class Ring:
     def recount(self) -> None:
         """All of it anew: a change was cut short, and no number is believed."""
         waiting = [*self.outgoing, *self.kept, *self.waiting]
-        waiting = [frame for frame in waiting if frame[5] not in (0, frames.RESUME)]
+        waiting = [frame for frame in waiting if frame[5] not in frames.GREETING_TAGS]
         self.waiting_events = sum(frames.count_of(f) for f in waiting if f[5] != frames.DRAIN)
         self.waiting_bytes = bytes_of(waiting)
         self.frames_bytes = self.waiting_bytes + bytes_of([*self.endings, *self.sent])

@@ -35,8 +35,8 @@ MUTANTS = (
     Mutant(
         "client: does not resend what was on its way",
         CLIENT + "backlog.py",
-        "        everything.extend(frame for frame in self.outgoing if frame[5] not in (0, "
-        "frames.RESUME))\n",
+        "        everything.extend(frame for frame in self.outgoing if frame[5] not in "
+        "frames.GREETING_TAGS)\n",
         "",
         "P2",
         "190",
