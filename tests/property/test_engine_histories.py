@@ -325,7 +325,7 @@ class Machine(RuleBasedStateMachine):
         self.begins_a_sync()
         self.syncs()
 
-    def evacuates(self, index: int, size: int) -> None:
+    def empties(self, index: int, size: int) -> None:
         """What is needed of the oldest segment is copied to a new one, which is not synced."""
         if self.rewriting is not None:
             return
@@ -379,7 +379,7 @@ class Machine(RuleBasedStateMachine):
         *("dies", "returns", "builds", "builds", "seals", "writes", "writes", "flushes", "flushes"),
         *("begins_a_sync", "syncs", "syncs", "says_what_is_synced", "fails", "writes_again"),
         *("writes_again", "rolls", "makes_a_carry", "makes_a_carry", "carries", "carries"),
-        *("keeps", "keeps", "resolves", "unlinks", "settles", "evacuates", "restarts", "restarts"),
+        *("keeps", "keeps", "resolves", "unlinks", "settles", "empties", "restarts", "restarts"),
     )
 
     @rule(step=st.sampled_from(STEPS), index=st.integers(0, 5), size=st.integers(0, 100))

@@ -74,7 +74,7 @@ def test_a_run_to_fold_is_small_enough_and_the_cheapest_there_is(sizes: list[int
 
 
 @given(lengths, st.integers(1, 160), st.integers(1, 160))
-def test_a_run_to_evacuate_stays_within_its_segment(sizes: list[int], a: int, b: int) -> None:
+def test_a_run_to_carry_stays_within_its_segment(sizes: list[int], a: int, b: int) -> None:
     low, high = min(a, b), max(a, b) + 1
     if low > len(sizes):
         return

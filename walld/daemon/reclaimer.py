@@ -85,7 +85,7 @@ class Reclaimer:
         self._aftermath = aftermath
         self._reclaim = reclaim_seconds
         self._hold = release_hold_seconds
-        self._evacuating: tuple[Segment, Iterator[Stream]] | None = None
+        self._emptying: tuple[Segment, Iterator[Stream]] | None = None
         self._unrescued: list[tuple[Stream, Segment]] = []
         """What a start could neither sync nor read once more, and where it stands."""
 
@@ -214,16 +214,16 @@ class Reclaimer:
             return False
         oldest = segments.oldest
         if not oldest.live_bytes or not self._is_due() or engine.sealing.has_carries:
-            self._evacuating = None if not oldest.live_bytes else self._evacuating
+            self._emptying = None if not oldest.live_bytes else self._emptying
             return False
-        if self._evacuating is None or self._evacuating[0] is not oldest:
+        if self._emptying is None or self._emptying[0] is not oldest:
             if oldest is not segments.current and self._is_late(segments.current.dead_since):
                 # What is carried must not land behind bytes that are overdue themselves.
                 await self._writer.roll()
-            self._evacuating = (oldest, iter(list(engine.registry.by_no.values())))
+            self._emptying = (oldest, iter(list(engine.registry.by_no.values())))
         bound = (oldest.last_batch + 1) << OFFSET_BITS
         carried = 0
-        for looked, stream in enumerate(self._evacuating[1]):
+        for looked, stream in enumerate(self._emptying[1]):
             if looked % 200 == 199:
                 await checkpoint()
             if stream.gone or stream.carrying or not stream.where or min(stream.where) >= bound:
@@ -242,7 +242,7 @@ class Reclaimer:
                 engine.commit.hurry_flush()
                 self._flusher.wake()
                 return True
-        self._evacuating = None  # look again for what has more than one run, or was being carried
+        self._emptying = None  # look again for what has more than one run, or was being carried
         return False
 
     def _is_due(self) -> bool:
