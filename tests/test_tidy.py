@@ -22,7 +22,7 @@ LONGER = {
 LINES_MAX_EVER = 600
 BANNED_WORDS = {"utils", "util", "helper", "helpers", "manager", "handler", "misc", "common"}
 BANNED_NAMES = {"data"}
-"""As the name of a module, class, function, or public attribute (DESIGN section 3)."""
+"""As the name of a module, class, function, or public attribute: it says nothing."""
 
 
 def named(path: Path) -> str:

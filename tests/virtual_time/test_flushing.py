@@ -1,4 +1,4 @@
-"""Linger, bound, syncs and acks, in virtual time (DESIGN section 5): no test waits for a clock."""
+"""Linger, bound, syncs and acks, in virtual time: no test waits for a clock."""
 
 from __future__ import annotations
 

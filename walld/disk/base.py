@@ -54,7 +54,7 @@ class File(Protocol):
         """Cut or extend to `length`, ftruncate(2)."""
 
     def sync(self) -> None:
-        """fdatasync(2). After an error this file is never synced again (DESIGN P8)."""
+        """fdatasync(2). After an error this file is never synced again (P8)."""
 
     def same_file(self) -> bool:
         """False where the path no longer leads to this file, or it has no name any more."""

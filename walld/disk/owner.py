@@ -9,7 +9,7 @@ LOCK for a leftover of a crash, and starts a second daemon, would have two.
 
 A new owner raises the epoch before it scans. An owner reads it again after each write and sync and
 before it acknowledges: a daemon that was frozen, lost its lock to the lifting of its NFS lease and
-thaws, sees a later epoch and stops (DESIGN section 6). Anything else that stands there is damage,
+thaws, sees a later epoch and stops (W4). Anything else that stands there is damage,
 for which nobody stops: what is in memory alone would go along (P8).
 """
 

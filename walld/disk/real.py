@@ -9,7 +9,7 @@ Invariants
   A file that has another name is never written to.
 - D2 Files are 0600 and directories 0700, whatever the umask.
 - D3 A file whose sync failed is never synced again: the kernel forgets the failed pages, and the
-  second fdatasync says all is well (DESIGN P8).
+  second fdatasync says all is well (P8).
 
 Where the root itself is a link it is followed once, at the start: systemd's StateDirectory of a
 dynamic user is one.

@@ -1,7 +1,7 @@
 """When to flush, and when to sync: two limits each, linger and bound.
 
-Owns: the deadlines (DESIGN section 5). Refuses: clocks (`now` is an argument, seconds of a
-monotonic clock), and doing anything about it.
+Owns: the deadlines. Refuses: clocks (`now` is an argument, seconds of a monotonic clock), and doing
+anything about it.
 
     linger = clamp(20 x cost of the last flush, min(250 ms, bound / 2), bound / 2)
 

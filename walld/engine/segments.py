@@ -10,7 +10,7 @@ Invariants
 - G2 Live bytes of a segment are the record bytes (entry and body) in it that a reply not released
   and not yet in a synced partial still needs.
 - G3 A segment is unlinked only as the oldest, without live bytes, and when everything that ordered
-  it (tombstones, carried copies) is synced: `unlink_after <= synced_no` (DESIGN section 6).
+  it (tombstones, carried copies) is synced: `unlink_after <= synced_no`.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Segments:
     def poison(self, synced_no: int) -> None:
         """A write or sync of unsynced batches failed: forget where they stood, in every segment.
 
-        They come again elsewhere (DESIGN P8). The files stay on disk until their turn to be
+        They come again elsewhere (P8). The files stay on disk until their turn to be
         unlinked, their unsynced tails unread.
         """
         for segment in self._list:

@@ -3,7 +3,7 @@
 Owns: how a batch is put together and stamped with its place. Refuses: files, and when to flush.
 
 A batch is built without knowing where it will stand, and stamped when it does: after a failed sync
-the same payload is stamped again for another segment, under its own number (DESIGN P8).
+the same payload is stamped again for another segment, under its own number (P8).
 """
 
 from __future__ import annotations
