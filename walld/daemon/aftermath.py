@@ -24,7 +24,6 @@ Invariants
 
 from __future__ import annotations
 
-import errno
 import logging
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from typing import TYPE_CHECKING
 from walld import limits
 from walld.daemon import damage, loop
 from walld.daemon.log_doubt import with_all_gone
+from walld.disk.base import NO_ROOM
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.gone import GONE_PATH, write_down
 from walld.wal.unread import left
@@ -56,7 +56,6 @@ _HOLD_RECLAIMS = 20
 _LOOK_SECONDS = 1.0
 _ROWS_MAX = 1000
 """In one batch: between two the flusher may have numbered its own."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Aftermath:
@@ -156,7 +155,7 @@ class Aftermath:
         try:
             await self._tell(batch_no)
         except OSError as error:
-            if error.errno not in _NO_ROOM or not self._engine.disk_full:
+            if error.errno not in NO_ROOM or not self._engine.disk_full:
                 raise
             self._writer.goes_untold(batch_no)
             _log.error("LOCK: %s; a segment goes all the same, and a start would miss it", error)

@@ -15,11 +15,10 @@ Invariants
 
 from __future__ import annotations
 
-import errno
 import logging
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from walld import limits
 from walld.daemon import loop
@@ -27,6 +26,7 @@ from walld.daemon.lines_found import LinesFound
 from walld.daemon.log_doubt import doubt_of
 from walld.daemon.unfinished import Finishing
 from walld.daemon.workers import in_slices
+from walld.disk.base import NO_ROOM
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.pending import is_dense, runs_of
@@ -47,7 +47,6 @@ __all__ = ["Checkpoints"]
 
 _log = logging.getLogger("walld.checkpoints")
 _LOOKED_AT_A_ROUND = 20
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FINISH_SECONDS = 3.0
 
 
@@ -137,7 +136,7 @@ class Checkpoints:
             _log.error("session %s stays in the log: %s", _named(key), error)
         self._said[key] = str(error)
         again_at = loop.now() + limits.DISK_RETRY_SECONDS
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
             self._retry_at = again_at
         else:
             ledger.is_failing = True

@@ -13,7 +13,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from walld.daemon.damage import log_may_be_gone, note_gone
-from walld.daemon.reserve import NO_ROOM, Reserve
+from walld.daemon.reserve import Reserve
+from walld.disk.base import NO_ROOM
 from walld.disk.lock_record import EPOCH_MAX
 from walld.disk.owner import Owner
 from walld.wal.headers import good_headers

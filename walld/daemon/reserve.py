@@ -14,12 +14,12 @@ call it made that another has just spent.
 
 from __future__ import annotations
 
-import errno
 import threading
 from hashlib import shake_128
 from typing import TYPE_CHECKING
 
 from walld import limits
+from walld.disk.base import NO_ROOM
 from walld.errors import TakenOver
 
 if TYPE_CHECKING:
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
     from walld.disk.base import Disk, Entry
 
-__all__ = ["NO_ROOM", "RESERVE_NAME", "Reserve"]
+__all__ = ["RESERVE_NAME", "Reserve"]
 
 RESERVE_NAME = "reserve"
 _PIECE_BYTES = 256 * limits.KIB
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Reserve:

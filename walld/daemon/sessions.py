@@ -19,11 +19,12 @@ import anyio
 from walld.daemon import loop
 from walld.daemon.founding import Founding
 from walld.daemon.session_files import SessionFiles
+from walld.disk.base import NO_ROOM
 from walld.engine.ledgers import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import line_seq
 from walld.ledger.scan import Break
-from walld.ledger.unfinished import DELETE, FULL, Unfinished
+from walld.ledger.unfinished import DELETE, Unfinished
 from walld.sessions.state import SessionState
 from walld.wal import records
 
@@ -261,7 +262,7 @@ class Sessions:
             try:
                 self._store.unfinished.note(note)
             except OSError as error:
-                if error.errno not in FULL:
+                if error.errno not in NO_ROOM:
                     raise
 
     def _remove(self, note: Unfinished, number: int, *, is_open: bool) -> bool:
@@ -272,7 +273,7 @@ class Sessions:
             try:
                 self._store.deleted.ended(number, *note.key)
             except OSError as error:
-                if error.errno not in FULL:
+                if error.errno not in NO_ROOM:
                     raise
         self._store.unfinished.drop(note)
         return was_there

@@ -17,7 +17,6 @@ Invariants
 
 from __future__ import annotations
 
-import errno
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -26,6 +25,7 @@ import anyio
 
 from walld import limits
 from walld.daemon import loop
+from walld.disk.base import NO_ROOM
 from walld.engine.segments import Segment
 from walld.errors import DirectoryTaken, TakenOver
 from walld.wal.encode import settled_batches
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 __all__ = ["Following", "Writer"]
 
 _log = logging.getLogger("walld.wal")
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Following(Protocol):
@@ -115,7 +114,7 @@ class Writer:
                 break
             except OSError as error:
                 self._ill(f"write of a new segment: {error.strerror or error}")
-                if error.errno in _NO_ROOM:
+                if error.errno in NO_ROOM:
                     await self._live_on_the_reserve()
                 else:
                     await self.pause(limits.DISK_RETRY_SECONDS)
@@ -264,7 +263,7 @@ class Writer:
         self._ill(what)
         async with self._lock:
             if generation == self.generation or self._is_moving:
-                if number in _NO_ROOM:
+                if number in NO_ROOM:
                     await self._live_on_the_reserve()
                 await self._replace_segments()
 
@@ -272,7 +271,7 @@ class Writer:
         """W2, W3: say so, make room for another try, wait a second."""
         segment = self._engine.segments.current
         self._ill(f"write to segment {segment.segment_id}: {error.strerror or error}")
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             await self._replace_segments()
             # A new segment can be made and its first write fail again: not as fast as that goes.
             await self.pause(limits.DISK_RETRY_SECONDS)
@@ -303,7 +302,7 @@ class Writer:
                 await self._write_once(sealed)
         except OSError as error:
             self._ill(f"write to a new segment: {error.strerror or error}")
-            if error.errno in _NO_ROOM:
+            if error.errno in NO_ROOM:
                 await self._live_on_the_reserve()
             else:
                 await self.pause(limits.DISK_RETRY_SECONDS)

@@ -13,12 +13,14 @@ from __future__ import annotations
 import errno
 from typing import Final, NamedTuple, Protocol
 
-__all__ = ["LINK_REFUSED", "Disk", "Entry", "File"]
+__all__ = ["LINK_REFUSED", "NO_ROOM", "Disk", "Entry", "File"]
 
 LINK_REFUSED: Final = frozenset(
     (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 )
 """FAT and some network mounts give no second names, each with its own errno; a file has a most."""
+NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""What room made elsewhere on the disk may help: full, the user's quota, the longest file."""
 
 
 class Entry(NamedTuple):

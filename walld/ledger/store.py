@@ -23,6 +23,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from walld.disk.base import NO_ROOM
 from walld.errors import SharedFile
 from walld.ledger.deleted import Deleted
 from walld.ledger.ending import claimed_seq, end_break, end_seam
@@ -42,7 +43,7 @@ from walld.ledger.repaired import (
 )
 from walld.ledger.scan import Break, Found, Reading, read_lines
 from walld.ledger.sweep import sweeping
-from walld.ledger.unfinished import FULL, UnfinishedStore
+from walld.ledger.unfinished import UnfinishedStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -352,7 +353,7 @@ class LedgerStore:
             write_whole(file, place.content, place.start)
         except OSError as error:
             self._failed.add(file.path)
-            if error.errno in FULL:
+            if error.errno in NO_ROOM:
                 with suppress(OSError):
                     file.truncate(size)
                     self._failed.discard(file.path)

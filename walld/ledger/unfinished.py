@@ -13,13 +13,13 @@ Invariants
 
 from __future__ import annotations
 
-import errno
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
 import msgspec
 
+from walld.disk.base import NO_ROOM
 from walld.errors import FormatError
 from walld.ledger.names import SESSIONS_DIR, is_temporary, session_dir
 
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 
     from walld.disk.base import Disk
 
-__all__ = ["DELETE", "FORK", "FULL", "Room", "Unfinished", "UnfinishedStore"]
+__all__ = ["DELETE", "FORK", "Room", "Unfinished", "UnfinishedStore"]
 
 DELETE: Final = "delete"
 FORK: Final = "fork"
-FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOTE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of a fork that brings some 200,000 artifacts; what is longer is none of walld's."""
 _ENDS: Final = (f".{DELETE}", f".{FORK}")
@@ -88,7 +87,7 @@ class UnfinishedStore:
         try:
             self._write(note)
         except OSError as error:
-            is_full = note.what == DELETE and error.errno in FULL
+            is_full = note.what == DELETE and error.errno in NO_ROOM
             if not is_full or self._room is None or not self._room.spend():
                 raise
             self._write(note)
