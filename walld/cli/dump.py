@@ -28,7 +28,16 @@ from walld.partials.file import read_partial
 from walld.partials.store import PARTIALS_DIR, PartialStore
 from walld.wal.layout import WAL_DIR, Flag, parse_segment_name, segment_name
 from walld.wal.log_scan import list_segments
-from walld.wal.records import BODY_CRC_BYTES, Begin, Happened, Item, Text, check_body, decode_items
+from walld.wal.records import (
+    BODY_CRC_BYTES,
+    Begin,
+    Happened,
+    Item,
+    Text,
+    Thought,
+    check_body,
+    decode_items,
+)
 from walld.wal.scan import ScannedBatch, SegmentScan
 
 __all__ = ["run"]
@@ -234,7 +243,7 @@ def _ledger_line(item: Item, session_id: str | None) -> Row | None:
 def _item(item: Item) -> Row:
     if isinstance(item, Text):
         return {
-            "what": {3: "text", 4: "reasoning"}.get(item.kind, f"run of kind {item.kind}"),
+            "what": "reasoning" if isinstance(item, Thought) else "text",
             "depth": 3,
             "seqs": f"{item.first_seq}..{item.last_seq}",
             "after_ms": item.after_ms,

@@ -23,6 +23,7 @@ from walld import limits
 from walld.engine.illegal import check_hello, explain
 from walld.engine.stream import varint_lengths
 from walld.errors import ProtocolError
+from walld.wal.records import Text, Thought
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Feed"]
 
 _length = struct.Struct(">I").unpack_from
-_TEXT_KIND: dict[type, int] = {wire.Token: 3, wire.Reasoning: 4}
-_KIND_NAME = {3: "token", 4: "reasoning"}
+_TEXT_KIND: dict[type, int] = {wire.Token: Text.kind, wire.Reasoning: Thought.kind}
+_KIND_NAME = {Text.kind: "token", Thought.kind: "reasoning"}
 _NOTHING: list[bytes] = []
 
 

@@ -18,12 +18,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
-from walld.engine.beginning import (
-    SEQ_MAX,
-    Problem,
-    id_length,
-    start_problem,
-)
+from walld.engine.beginning import SEQ_MAX, Problem, id_length, start_problem
 from walld.engine.sealed import Tombstone
 from walld.engine.stream import Stream, varint_lengths
 from walld.replies.parts import epoch_of
@@ -55,7 +50,7 @@ KIND: dict[type, str] = {
     wire.End: "end",
     wire.Release: "release",
 }
-_TEXT_KINDS = (3, 4)
+_RUN_KINDS = (records.Text.kind, records.Thought.kind)
 _ENDS = (wire.End, wire.AppError, wire.Release)
 
 
@@ -63,6 +58,11 @@ def _use_up(producer: Producer, number: int) -> None:
     """Few: a client that hears of it says no more under that number."""
     if len(producer.refused) < limits.REFUSED_STREAMS_MAX:
         producer.refused.add(number)
+
+
+def _name_of(run: wire.Run) -> str:
+    """What counters call each of its events."""
+    return "reasoning" if run.kind == records.Thought.kind else "token"
 
 
 def _longest_text(event: wire.Event) -> int:
@@ -180,11 +180,7 @@ class Rules:
         elif stream.terminal and type(event) is not wire.Release:
             counters.discarded["late"] += 1
             self.refuse(connection, event, "after_terminal", KIND[type(event)], "release")
-        elif self._engine.is_dropping and type(event) not in (
-            wire.End,
-            wire.AppError,
-            wire.Release,
-        ):
+        elif self._engine.is_dropping and type(event) not in _ENDS:
             counters.discarded["disk_full"] += 1
             count = _run_tokens(event.lengths)[0] if isinstance(event, wire.Run) else 1
             self.passes(connection, event.stream, event.seq + max(count, 1) - 1)
@@ -198,7 +194,8 @@ class Rules:
 
     def _plain(self, stream: Stream, event: wire.Event, flags: int, at_ms: int) -> None:
         if isinstance(event, wire.Token | wire.Reasoning) and event.info is None:
-            kind = 3 if isinstance(event, wire.Token) else 4
+            is_text = isinstance(event, wire.Token)
+            kind = records.Text.kind if is_text else records.Thought.kind
             lengths = varint_lengths([len(event.text)])
             grown = stream.take_run(kind, event.seq, 1, lengths, event.text, at_ms)
         else:
@@ -211,7 +208,7 @@ class Rules:
         counters, rest = self._engine.counters, _rest_of_run(run, next_seq)
         known = _run_tokens(run.lengths)[0] - 1 if rest is None else next_seq - run.seq
         if known > 0:
-            counters.received["token" if run.kind == 3 else "reasoning"] += known
+            counters.received[_name_of(run)] += known
             counters.discarded["duplicate"] += known
         return run if rest is None else rest
 
@@ -313,7 +310,7 @@ class Rules:
     def _run(self, connection: Connection, stream: Stream, event: wire.Event, at_ms: int) -> None:
         assert isinstance(event, wire.Run)
         count, total = _run_tokens(event.lengths)
-        if event.kind not in _TEXT_KINDS or count < 1 or total != len(event.text):
+        if event.kind not in _RUN_KINDS or count < 1 or total != len(event.text):
             got = f"kind {event.kind}, {count} lengths over {total} bytes"
             self.refuse(
                 connection, event, "malformed_event", got, f"{len(event.text)} bytes of text"
@@ -322,7 +319,7 @@ class Rules:
         if event.seq + count - 1 > SEQ_MAX:
             self.refuse(connection, event, "bad_seq", str(event.seq + count - 1), str(SEQ_MAX))
             return
-        self._engine.counters.received["token" if event.kind == 3 else "reasoning"] += count - 1
+        self._engine.counters.received[_name_of(event)] += count - 1
         grown = stream.take_run(event.kind, event.seq, count, event.lengths, event.text, at_ms)
         self._engine.queued(stream, grown)
 
@@ -351,8 +348,7 @@ class Rules:
         stream.terminal = True
         stream.next_seq = event.seq + 1
         if stream.begin.turn_id is not None:
-            self._engine.settling.streams[stream.no] = (
-                stream  # its messages go to the session first
-            )
+            # Its messages go to the session first.
+            self._engine.settling.streams[stream.no] = stream
             return
         self._engine.release(stream, Flag.RELEASED, self._engine.since)
