@@ -26,7 +26,7 @@ from damaged_directory import (
 )
 
 from walld.cli import main, survey
-from walld.daemon.damage import put_by
+from walld.daemon.damage import rename_residue
 from walld.daemon.mend import mend
 from walld.disk.base import Disk, Entry
 from walld.disk.real import RealDisk, RealFile
@@ -127,7 +127,7 @@ def test_an_oldest_segment_that_is_gone_is_missed_by_what_stands_behind_it(
         with RealDisk(str(made.path)) as disk:
             mended = mend(disk, PartialStore(disk), LOG)
             for residue in mended.residues:
-                put_by(disk, residue)
+                rename_residue(disk, residue)
         # A start says it too, and settles nothing: it is so as long as those records stand there.
         assert (made.path / "quarantine" / "stream-1").exists()
 

@@ -18,7 +18,7 @@ from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
 from walld.cli.offline import Found, find
-from walld.daemon.damage import lost_to_power, put_by, report
+from walld.daemon.damage import lost_to_power, rename_residue, report
 from walld.daemon.mend import mend
 from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
@@ -453,7 +453,7 @@ def test_what_was_torn_is_called_so_before_a_start_writes_it_down_and_after(tmp_
     look()
     with RealDisk(str(made.path)) as disk:
         mended = mend(disk, PartialStore(disk), DIRECTORY_LOG)
-        put_by(disk, *mended.residues)
+        rename_residue(disk, *mended.residues)
     assert not residue.exists()
     look()
     (found,) = (one for one in mended.verdict.rows() if one.first_no)

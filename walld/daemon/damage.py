@@ -55,7 +55,7 @@ __all__ = [
     "make_dirs",
     "missed",
     "note_gone",
-    "put_by",
+    "rename_residue",
     "report",
     "strays",
     "streams_lost",
@@ -225,7 +225,7 @@ def _put_aside(disk: Disk, path: str, name: str) -> None:
     disk.sync_dir("")
 
 
-def put_by(disk: Disk, segment_id: int) -> None:
+def rename_residue(disk: Disk, segment_id: int) -> None:
     """The residue of a segment gets another name; where that cannot be it is met again.
 
     Once a row says what it cost: it is all that tells so far why records behind it have no Begin.

@@ -88,7 +88,7 @@ class Opening:
         with self._rest:
             await writer.settle(verdict.rows())
             await syncer.sync_all()
-            await self._reclaimer.put_by(mended.residues)
+            await self._reclaimer.rename_residues(mended.residues)
             if mended.not_synced.segment_ids:
                 await self._reclaimer.rescue(mended.not_synced)
                 await writer.settle(mended.not_synced.rows())

@@ -27,11 +27,11 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon import damage, loop
 from walld.engine.sealed import Carry, Tombstone
-from walld.engine.stream import OFFSET_BITS
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.replies.merge import merge, seqs_of
 from walld.wal import records
+from walld.wal.index import OFFSET_BITS
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
@@ -196,10 +196,10 @@ class Reclaimer:
         if failed is not None:
             raise failed
 
-    async def put_by(self, residues: list[int]) -> None:
+    async def rename_residues(self, residues: list[int]) -> None:
         """Segments without a header are not met again. For a start, once its rows are synced."""
         for segment_id in residues:
-            await self._thread.run(partial(damage.put_by, self._files.disk, segment_id))
+            await self._thread.run(partial(damage.rename_residue, self._files.disk, segment_id))
 
     # --- the oldest segment ---------------------------------------------------------------------
 
