@@ -25,7 +25,7 @@ from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.line import line_seq
 from walld.partials.file import read_partial
-from walld.partials.store import PARTIALS_DIR, PartialStore
+from walld.partials.store import PartialStore, path_of
 from walld.wal.layout import WAL_DIR, Flag, parse_segment_name, segment_name
 from walld.wal.log_scan import list_segments
 from walld.wal.records import (
@@ -93,7 +93,7 @@ def _directory(disk: Disk, named: _Named) -> Iterator[Row]:
     for uid, sessions in PartialStore(disk).tree().items():
         for session_name, stream_names in sessions.items():
             for stream_name in stream_names:
-                path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
+                path = path_of(uid, session_name, stream_name)
                 yield from _partial(disk, path, path, named)
 
 

@@ -17,8 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from walld_client.wire import messages as wire
-
 from walld.cli import survey
 from walld.daemon.damage import kept_aside, tails_lost
 from walld.disk.base import Disk, File
@@ -33,14 +31,14 @@ from walld.wal.index import OFFSET_BITS, LogIndex
 from walld.wal.layout import segment_seed
 from walld.wal.log_scan import LogScan
 from walld.wal.losses import Coverage
-from walld.wal.records import Begin, Happened, Item, decode_body, decode_items
+from walld.wal.records import Begin, Item, decode_body, decode_items
 from walld.wal.scan import ScannedBatch
 from walld.wal.verdict import CORRUPT, TORN, Verdict
 
 if TYPE_CHECKING:
     from walld.wal.index import StreamRecords
 
-__all__ = ["Gathered", "Gathering", "session_of"]
+__all__ = ["Gathered", "Gathering"]
 
 _Place = tuple[int, int, int]
 """Segment, offset in its file, length."""
@@ -326,12 +324,3 @@ def _words(log: LogScan, verdict: Verdict) -> list[tuple[str, int, int]]:
             if item.first_no and word is not None:
                 found.append((word, item.first_no, item.last_no))
     return found
-
-
-def session_of(begin: Begin, items: list[Item]) -> str:
-    """Where its last Move has brought it."""
-    session_id = begin.session_id
-    for item in items:
-        if isinstance(item, Happened) and isinstance(item.event, wire.Move):
-            session_id = item.event.session_id
-    return session_id

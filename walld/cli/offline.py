@@ -39,7 +39,7 @@ from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.file import Partial, PartialFacts
-from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
+from walld.partials.store import PARTIALS_DIR, PartialStore, Stray, path_of
 from walld.replies.fold import fold, worst_word
 from walld.replies.parts import counted_from, ended_later, epoch_of, in_parts
 from walld.wal import ranges
@@ -221,7 +221,7 @@ class _Reading:
                     except FileNotFoundError:
                         continue  # resolved since it was listed
                     except (FormatError, OSError) as error:
-                        path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
+                        path = path_of(uid, session_name, stream_name)
                         self._doubts.append(f"{path}: {error}")
                         continue
                     self._add_partial(partial, items[0], log_uuid)

@@ -25,7 +25,7 @@ from typing import Final
 from walld_client.paths import path_name
 
 from walld.cli import fsck, survey
-from walld.cli.gather import Gathered, Gathering, session_of
+from walld.cli.gather import Gathered, Gathering
 from walld.cli.progress import Progress
 from walld.cli.salvage_account import Account, Taken, lines
 from walld.cli.session_salvage import SessionSalvage
@@ -38,8 +38,8 @@ from walld.disk.real import RealDisk
 from walld.errors import ConfigError, FormatError, WalldError
 from walld.escape import escaped_line
 from walld.partials.file import PartialFacts
-from walld.partials.names import fitting, name_aside
-from walld.partials.store import PARTIALS_DIR, PartialStore
+from walld.partials.names import fitting, name_aside, session_of
+from walld.partials.store import PARTIALS_DIR, PartialStore, path_of
 from walld.replies.merge import merge, seqs_of
 from walld.wal import ranges
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
@@ -396,5 +396,4 @@ class _Salvage:
 
 def _path(taken: Taken) -> str:
     """Of its partial."""
-    names = path_name(taken.session_id), path_name(taken.stream_id)
-    return f"{PARTIALS_DIR}/{taken.uid}/{names[0]}/{names[1]}"
+    return path_of(taken.uid, path_name(taken.session_id), path_name(taken.stream_id))

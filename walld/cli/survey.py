@@ -27,7 +27,7 @@ from walld.disk.lock_record import (
 from walld.errors import FormatError, Misplaced
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.gone import GONE_PATH, read_gone
-from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
+from walld.partials.store import PARTIALS_DIR, PartialStore, Stray, path_of
 from walld.replies.parts import ended_later, in_parts
 from walld.wal.files import SegmentFiles
 from walld.wal.headers import good_headers
@@ -288,7 +288,7 @@ def partials(disk: Disk) -> Iterator[Kept | Damaged]:
     for uid, sessions in tree.items():
         for session_name, stream_names in sessions.items():
             for stream_name in stream_names:
-                path = f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
+                path = path_of(uid, session_name, stream_name)
                 try:
                     partial, items = store.read_reply(uid, session_name, stream_name)
                 except FileNotFoundError:

@@ -21,13 +21,13 @@ from walld_client.paths import path_name
 
 from walld.daemon import loop
 from walld.engine.kept import KeptFacts
-from walld.engine.stream import OFFSET_BITS
 from walld.errors import FormatError, Misplaced, Refusal
 from walld.partials.file import PartialFacts
 from walld.partials.names import Whose, check_names
-from walld.partials.store import PARTIALS_DIR, PartialStore
+from walld.partials.store import PartialStore, path_of
 from walld.replies.merge import merge, seqs_of
 from walld.wal import records
+from walld.wal.index import OFFSET_BITS
 
 if TYPE_CHECKING:
     from walld.daemon.flusher import Flusher
@@ -94,7 +94,7 @@ class Keeper:
             for bad in damaged:
                 _log.error("%s; kept without it, as a gap", bad.why)
             word = "corrupt" if damaged or was_damaged else gap_word
-            check_names(_path(names), items, is_hurt=word == "corrupt")
+            check_names(path_of(*names), items, is_hurt=word == "corrupt")
             facts = PartialFacts(
                 log_uuid, stream.no, begin.at_ms, made_at_ms, 0, last_seq, reason, word
             )
@@ -178,7 +178,7 @@ class Keeper:
                 # Its own beginning, which a start puts together with what is here; or another's.
                 return False
             if (found.log_uuid, found.stream_no) != (self._engine.log_uuid, stream.no):
-                raise FormatError(_path(names) + ": of another reply")
+                raise FormatError(path_of(*names) + ": of another reply")
         except FileNotFoundError:
             if not is_listed:
                 return not stream.gone and stream.lost_reason is not None
@@ -196,7 +196,7 @@ class Keeper:
         return False  # the next round keeps it: it may have changed meanwhile
 
     async def _move_aside(self, names: tuple[int, str, str], why: str) -> None:
-        path = _path(names)
+        path = path_of(*names)
         kept = await self._thread.run(partial(self._store.quarantine, path, why))
         _log.error("%s; moved to %s", why, kept)
         self._engine.kept.remove(*names)
@@ -357,7 +357,7 @@ class Keeper:
         except FileNotFoundError:
             return None
         except FormatError:
-            return self._store.quarantine(_path(names), why)
+            return self._store.quarantine(path_of(*names), why)
         return None
 
     async def expire(self) -> None:
@@ -386,7 +386,3 @@ class Keeper:
     async def _remove(self, uid: int, session: str, name: str) -> None:
         await self._thread.run(lambda: self._store.remove_named(uid, session, name))
         self._engine.kept.remove(uid, session, name)
-
-
-def _path(names: tuple[int, str, str]) -> str:
-    return "/".join((PARTIALS_DIR, *map(str, names)))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from walld.errors import FormatError
 from walld.partials.file import PartialFacts
-from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
+from walld.partials.store import PARTIALS_DIR, PartialStore, Stray, path_of
 from walld.replies.merge import seqs_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def find_partials(store: PartialStore, unsynced: Iterable[Stray] = ()) -> KeptFo
             for name in names:
                 whose = uid, session, name
                 _take(store, found, whose)
-                above = PARTIALS_DIR, f"{PARTIALS_DIR}/{uid}", _path(whose, "session")
+                above = PARTIALS_DIR, f"{PARTIALS_DIR}/{uid}", path_of(*whose).rpartition("/")[0]
                 if not doubted.isdisjoint(above):
                     found.undurable.add(whose)
     for stray in strays:
@@ -93,20 +93,14 @@ def find_partials(store: PartialStore, unsynced: Iterable[Stray] = ()) -> KeptFo
     return found
 
 
-def _path(names: _Names, of: str = "stream") -> str:
-    uid, session, name = names
-    folder = f"{PARTIALS_DIR}/{uid}/{session}"
-    return folder if of == "session" else f"{folder}/{name}"
-
-
 def _take(store: PartialStore, found: KeptFound, names: _Names) -> None:
     """One header. An I/O error is not a bad CRC."""
     try:
         found.facts[names] = store.read_facts(*names)
     except FormatError as error:
-        _set_aside(store, found, _path(names), str(error))
+        _set_aside(store, found, path_of(*names), str(error))
     except OSError as error:
-        _unreadable(found, _path(names), error.strerror or str(error))
+        _unreadable(found, path_of(*names), error.strerror or str(error))
         found.unread.append(names)
 
 
@@ -149,7 +143,8 @@ def _part_doubles(store: PartialStore, found: KeptFound) -> None:
             if whole >= {names, last} and known[names].last_seq < known[last].last_seq:
                 _remove(store, found, names)
             elif whole >= {names, last}:
-                _set_aside(store, found, _path(names), f"{_path(names)}: another is of its stream")
+                path = path_of(*names)
+                _set_aside(store, found, path, f"{path}: another is of its stream")
             del found.facts[names]
 
 
@@ -158,11 +153,11 @@ def _look_into(store: PartialStore, found: KeptFound, names: _Names) -> bool:
     try:
         _, items = store.read_reply(*names)
     except FormatError as error:
-        _set_aside(store, found, _path(names), str(error))
+        _set_aside(store, found, path_of(*names), str(error))
         del found.facts[names]
         return False
     except OSError as error:
-        _unreadable(found, _path(names), error.strerror or str(error))
+        _unreadable(found, path_of(*names), error.strerror or str(error))
         return False
     found.held[names] = seqs_of(items[-1])[1]
     return True
@@ -172,5 +167,5 @@ def _remove(store: PartialStore, found: KeptFound, names: _Names) -> None:
     try:
         store.remove_named(*names)
     except OSError as error:
-        _log.error("%s: cannot be removed, a later one is there: %s", _path(names), error)
+        _log.error("%s: cannot be removed, a later one is there: %s", path_of(*names), error)
         found.unreadable += 1

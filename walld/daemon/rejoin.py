@@ -21,11 +21,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from walld_client.paths import path_name
-from walld_client.wire import messages as wire
 
 from walld.errors import FormatError
 from walld.partials.file import PartialFacts
-from walld.partials.names import Whose
+from walld.partials.names import Whose, session_of
 from walld.partials.store import PartialStore
 from walld.replies.merge import merge, seqs_of
 from walld.replies.parts import counted_from, ended_later, epoch_of, in_parts
@@ -196,7 +195,7 @@ class Pieces:
             until = max(until, self._feared.get(no, 0))
         items = merge(items)
         until = max(until, seqs_of(items[-1])[1])
-        session_id = _session_of(items, begin)
+        session_id = session_of(begin, items)
         names = begin.uid, path_name(session_id), path_name(begin.stream_id)
         if names in self.kept.unread:
             raise FormatError("its partial could not be read")
@@ -284,7 +283,7 @@ class Pieces:
         facts, items = self.kept.facts[names], merge([*held, *in_log])
         begin = held[0]
         assert isinstance(begin, records.Begin), names
-        session_id, until = _session_of(items, begin), seqs_of(items[-1])[1]
+        session_id, until = session_of(begin, items), seqs_of(items[-1])[1]
         if names != (begin.uid, path_name(session_id), path_name(begin.stream_id)):
             return False
         has_gaps = bool(ranges.without([(0, until)], _seqs(items)))
@@ -347,10 +346,3 @@ class Pieces:
 
 def _seqs(items: list[records.Item]) -> list[ranges.Range]:
     return ranges.merged(seqs_of(item) for item in items)
-
-
-def _session_of(items: list[records.Item], begin: records.Begin) -> str:
-    for item in reversed(items):
-        if isinstance(item, records.Happened) and isinstance(item.event, wire.Move):
-            return item.event.session_id
-    return begin.session_id

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from walld.engine.kept import KeptFacts
 from walld.engine.sealed import Tombstone
 from walld.engine.segments import Segment
-from walld.engine.stream import OFFSET_BITS, Stream
+from walld.engine.stream import Stream
+from walld.wal.index import OFFSET_BITS
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:

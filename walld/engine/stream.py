@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from walld.engine.peer import Connection, Process
 
-__all__ = ["OFFSET_BITS", "Place", "Stream", "Waiting", "varint_lengths"]
+__all__ = ["Place", "Stream", "Waiting", "varint_lengths"]
 
 RUN_BYTES_CUT = 4096
 """A run becomes an item at this size, so that batches fill to within 2 % of their cut."""

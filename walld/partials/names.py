@@ -34,6 +34,7 @@ __all__ = [
     "name_aside",
     "own_names",
     "place_of",
+    "session_of",
     "whose",
 ]
 
@@ -62,7 +63,7 @@ def whose(items: Sequence[Item], session_name: str) -> Whose | None:
     begin = items[0] if items else None
     if not isinstance(begin, Begin):
         return None
-    for session_id in (_session_of(begin, items), session_name):  # a plain id is its own name
+    for session_id in (session_of(begin, items), session_name):  # a plain id is its own name
         if path_name(session_id) == session_name:
             return Whose(begin.producer, begin.number, session_id)
     return None
@@ -117,15 +118,15 @@ def own_names(items: list[Item]) -> tuple[int, str, str] | None:
     begin = items[0] if items else None
     if not isinstance(begin, Begin):
         return None
-    return begin.uid, path_name(_session_of(begin, items)), path_name(begin.stream_id)
+    return begin.uid, path_name(session_of(begin, items)), path_name(begin.stream_id)
 
 
-def _session_of(begin: Begin, items: Sequence[Item]) -> str:
-    session_id = begin.session_id
-    for item in items:
+def session_of(begin: Begin, items: Sequence[Item]) -> str:
+    """Where its last Move has brought a reply."""
+    for item in reversed(items):
         if isinstance(item, Happened) and isinstance(item.event, wire.Move):
-            session_id = item.event.session_id
-    return session_id
+            return item.event.session_id
+    return begin.session_id
 
 
 def misplaced(path: str, names: tuple[int, str, str] | None) -> Misplaced:

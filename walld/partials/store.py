@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk
     from walld.wal.records import Item
 
-__all__ = ["PARTIALS_DIR", "PartialStore", "Stray"]
+__all__ = ["PARTIALS_DIR", "PartialStore", "Stray", "path_of"]
 
 PARTIALS_DIR = "partials"
 _KINDS = {"file": "a file", "dir": "a directory", "other": "a link or a special file"}
@@ -61,7 +61,7 @@ class PartialStore:
     ) -> None:
         """Keep a partial; an older one of the stream is replaced. Durable when it returns (T1)."""
         session_name, stream_name = path_name(session_id), path_name(stream_id)
-        path = _path(uid, session_name, stream_name)
+        path = path_of(uid, session_name, stream_name)
         content = pack_partial(uid, facts, body, place_of(session_name, stream_name))
         self._disk.make_dir(path.rpartition("/")[0])
         self._disk.replace(path, content)
@@ -74,7 +74,7 @@ class PartialStore:
 
     def read_named(self, uid: int, session_name: str, stream_name: str) -> Partial:
         """A partial by its names, as `tree` gives them."""
-        path = _path(uid, session_name, stream_name)
+        path = path_of(uid, session_name, stream_name)
         file = self._disk.open(path)
         try:
             partial = read_partial(file, path)
@@ -93,12 +93,12 @@ class PartialStore:
         partial = self.read_named(uid, session_name, stream_name)
         items = decode_items(partial.body)
         is_hurt = partial.facts.gap_word == "corrupt"
-        check_names(_path(uid, session_name, stream_name), items, is_hurt=is_hurt)
+        check_names(path_of(uid, session_name, stream_name), items, is_hurt=is_hurt)
         return partial, items
 
     def read_facts(self, uid: int, session_name: str, stream_name: str) -> PartialFacts:
         """What is known of it without its body. Raises as `read` does."""
-        path = _path(uid, session_name, stream_name)
+        path = path_of(uid, session_name, stream_name)
         file = self._disk.open(path)
         try:
             return read_facts(file, path)
@@ -107,7 +107,7 @@ class PartialStore:
 
     def remove_named(self, uid: int, session_name: str, stream_name: str) -> bool:
         """Remove a partial, durably; False where there was none. Empty directories go too (T2)."""
-        path = _path(uid, session_name, stream_name)
+        path = path_of(uid, session_name, stream_name)
         try:
             self._disk.unlink(path)
         except FileNotFoundError:
@@ -217,7 +217,8 @@ class PartialStore:
         self._disk.sync_dir(parent)
 
 
-def _path(uid: int, session_name: str, stream_name: str) -> str:
+def path_of(uid: int, session_name: str, stream_name: str) -> str:
+    """Where the partial of these names stands, from the data directory on."""
     return f"{PARTIALS_DIR}/{uid}/{session_name}/{stream_name}"
 
 
