@@ -126,25 +126,14 @@ def mend(
     where a segment was durable one must be there, and so must the batch that it names, and the
     directories that it says were there.
     """
-    gone_dirs = damage.dirs_gone(disk, had_dirs=lock.had_dirs)
-    # Of partials/ what is moved to quarantine/ says it.
-    gone_dirs += [name for name in damage.displaced(disk) if name == SESSIONS_DIR]
-    if damage.log_is_gone(disk, log_uuid, had_log=lock.had_log):
-        gone_dirs.append(WAL_DIR)
-    unnoted_dirs = [name for name in gone_dirs if not _noted_as_gone(disk, name)]
+    unnoted_dirs = _gone_and_unnoted(disk, log_uuid, lock)
     damage.make_dirs(disk, unnoted_dirs)
     unsynced: list[Stray] = []
     store.sweep_temporary(unsynced)
     ids = list_segments(disk)
     index = LogIndex()
-    segments: dict[int, FoundSegment] = {}
     log = LogScan(disk, log_uuid)
-    for segment_id, batch in log:
-        index.take(batch)
-        segment = segments.get(segment_id)
-        if segment is None:
-            segment = segments[segment_id] = FoundSegment(segment_id)
-        segment.batches.append((batch.batch_no, batch.offset))
+    segments = _scanned(log, index)
     verdict = log.verdict(lock.synced_no, lock.first_no)
     _check_left("segment", max(ids, default=0), SEGMENT_ID_MAX)
     _check_left("batch", verdict.reserved_no, BATCH_NO_MAX)
@@ -190,27 +179,27 @@ def mend(
     if feared:  # known from what is damaged alone, until these replies are kept: no row before that
         verdict.unsettled = list(verdict.corrupt)
     return Mended(
-        verdict,
-        streams,
-        dead,
-        _with_empty_ones(segments, log, uncopied),
-        max(ids, default=0),
-        partials,
-        found.held,
-        found.unread,
-        found.undurable,
-        _last_stream_no(index, [*kept, *(last for _, last in gone)], epoch, doubt),
-        sum(facts.size for facts in log.segments),
-        _not_synced(log, segments, failed, verdict, index),
-        lost,
-        feared,
-        unnoted,
-        unnoted_dirs,
-        _residues(log, uncopied),
-        not found.unreadable,
-        pieces,
-        has_copies(disk) or bool(uncopied),
-        doubt,
+        verdict=verdict,
+        streams=streams,
+        dead=dead,
+        segments=_with_empty_ones(segments, log, uncopied),
+        last_segment_id=max(ids, default=0),
+        partials=partials,
+        held=found.held,
+        unread=found.unread,
+        undurable=found.undurable,
+        last_stream_no=_last_stream_no(index, [*kept, *(last for _, last in gone)], epoch, doubt),
+        scanned_bytes=sum(facts.size for facts in log.segments),
+        not_synced=_not_synced(log, segments, failed, verdict, index),
+        lost=lost,
+        feared=feared,
+        unnoted=unnoted,
+        unnoted_dirs=unnoted_dirs,
+        residues=_residues(log, uncopied),
+        all_read=not found.unreadable,
+        pieces=pieces,
+        met_damage=has_copies(disk) or bool(uncopied),
+        doubt=doubt,
     )
 
 
@@ -234,6 +223,30 @@ def _check_left(what: str, last_no: int, most: int) -> None:
         text = f"a {what} has the number {last_no}, and no number is left up to {most}; no walld "
         text += "wrote that: move it out of the directory (`walld dump` shows which it is)"
         raise FormatError(f"{WAL_DIR}/: {text}")
+
+
+def _gone_and_unnoted(disk: Disk, log_uuid: bytes, lock: LockRecord) -> list[str]:
+    """Say which directories were there and are gone, by LOCK. Returns those of which no note could
+    be written: they are not made anew, so that a later start sees it too.
+    """
+    gone = damage.dirs_gone(disk, had_dirs=lock.had_dirs)
+    # Of partials/ what is moved to quarantine/ says it.
+    gone += [name for name in damage.displaced(disk) if name == SESSIONS_DIR]
+    if damage.log_is_gone(disk, log_uuid, had_log=lock.had_log):
+        gone.append(WAL_DIR)
+    return [name for name in gone if not _noted_as_gone(disk, name)]
+
+
+def _scanned(log: LogScan, index: LogIndex) -> dict[int, FoundSegment]:
+    """The first look at the log: segments in which a batch can be read, by id."""
+    segments: dict[int, FoundSegment] = {}
+    for segment_id, batch in log:
+        index.take(batch)
+        segment = segments.get(segment_id)
+        if segment is None:
+            segment = segments[segment_id] = FoundSegment(segment_id)
+        segment.batches.append((batch.batch_no, batch.offset))
+    return segments
 
 
 def _noted_as_gone(disk: Disk, name: str) -> bool:
