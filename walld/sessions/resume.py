@@ -4,25 +4,32 @@ Owns: the boundary the work stopped at, the rules of what may run again, the com
 workspace then and now. Refuses: running anything, computing a fingerprint (the client), looking for
 artifacts (the daemon says which are missing).
 
-Rules, for a call that has not started: what waits for an approval, or wants one, asks the user, and
-so does one whose policy last gave a verdict that is no word of allowing or denying: it may be a no;
-the rest runs as if never tried. For one that started and has no result (it is unknown whether it
-took effect): never-rerun is never, require-user-confirmation asks; replay-from-event holds for
-calls without an effect alone, a write to the workspace is checked first and any other asks. A check
-needs a workspace to look at: without one, or with one that changed, it asks as well.
+What may be done with a call that has no result (`may_do`):
 
-Where events behind a call's intent are lost, it may have started among them: it is taken for one
-that did, unless what is left proves that it did not, also once a repair has written the loss down.
-A damaged file blocks until then, and so does a log in which lines of the session may stand unread.
-So is one in a fork that had started behind the entry it was forked at: its `forked` entry names it.
-An import tells so by `imported` entries, of lines that its file lacks or that the session could not
-take. Until an import has ended nobody knows what it has yet to bring: the gate is shut, and any
-call that is open may have started. Neither the end of its turn nor an earlier denial settles such a
-call, only a word of what became of it. One whose start stands there without its intent is never to
-run again: what it was allowed, nobody knows. So is one between whose intent and start lines are
-lost: they may have held the intent of another call of that id. Any of them is settled by an
-observation that names it (`of_turn`, `of_call`), and one whose intent is not here, or whose call id
-was given again, by nothing else.
+- It has not started: it runs as if never tried; but the user is asked where an approval is open or
+  wanted, and where the last verdict of its policy is no known word of allowing or denying: it may
+  be a no.
+- It has started, so whether it took effect is not known: its `resume_policy` says. `never-rerun` is
+  never, `require-user-confirmation` asks; `replay-from-event` holds for calls without an effect
+  alone, a write to the workspace is checked first and any other asks. A check needs a workspace to
+  look at: without one, or with one that changed, it asks as well.
+
+What may have started, though no event here says so (`losses.py`):
+
+- A call behind whose intent events are lost, unless what is left proves that it did not start; also
+  once a repair has written the loss down. Until then a damaged file shuts the gate, and so does a
+  log in which lines of the session may stand unread.
+- A call of a session that was forked, if it had started behind the entry of the fork: the `forked`
+  entry names it.
+- A call that an `imported` entry names: the imported file lacks lines, or has some that the session
+  could not take. And while an import has not ended any call that is open, for nobody knows what it
+  has yet to bring: the gate is shut.
+
+Neither the end of its turn nor an earlier denial settles such a call, only a word of what became of
+it. A call is never to run again where a start stands without its intent (what it was allowed,
+nobody knows), or where lines between intent and start are lost (they may have held the intent of
+another call of that id). Any of them is settled by an observation that names it (`of_turn`,
+`of_call`), and one whose intent is not here, or whose call id was given again, by nothing else.
 """
 
 from __future__ import annotations
@@ -93,15 +100,37 @@ def resume(
     """
     account = account_of(events)
     elsewhere = calls_elsewhere(events)
-    within_reach = {id(call) for (turn, _), call in account.newest.items() if turn in account.turns}
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
     doubtful = may_have_started(account, events, last_seq)
-    unsettled = [*open_tools(account, doubtful), *elsewhere]
-    tools = [_judged(tool, compared, tool.intent.id in doubtful) for tool in unsettled]
+    calls = [*open_tools(account, doubtful), *elsewhere]
+    tools = [_judged(call, compared, call.intent.id in doubtful) for call in calls]
     for tool in tools[len(tools) - len(elsewhere) :]:
         tool["intent"] = None
-    reasons = [
+    spent = dict(budget) if budget is not None else last_budget(events)
+    reasons = _of_calls(calls, tools, account)
+    reasons += _of_what_is_there(events, compared, missing_artifacts, breaks)
+    if spent is not None and is_exhausted(spent):
+        reasons.append(_reason("budget_exhausted", "the budget is used up"))
+    turn, boundary = _stopped_at(account, tools)
+    return {
+        "status": "blocked" if reasons else "ok",
+        "boundary": boundary,
+        "turn": turn,
+        "reasons": reasons,
+        "tools": tools,
+        "workspace": compared._asdict(),
+        "budget": spent,
+        "as_of": events[-1].id if events else None,
+    }
+
+
+def _of_calls(
+    calls: Sequence[ToolAccount], tools: Sequence[Mapping[str, Any]], account: Account
+) -> list[dict[str, Any]]:
+    """Reasons that are calls: those that must not simply run. tools: what was judged of each."""
+    within_reach = {id(call) for (turn, _), call in account.newest.items() if turn in account.turns}
+    return [
         _reason(
             _code(tool),
             f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}"
@@ -109,9 +138,19 @@ def resume(
             turn=tool["turn"],
             call_id=tool["call_id"],
         )
-        for tool, call in zip(tools, unsettled, strict=True)
+        for tool, call in zip(tools, calls, strict=True)
         if tool["may"] in _ASKS
     ]
+
+
+def _of_what_is_there(
+    events: Sequence[Event],
+    compared: Compared,
+    missing_artifacts: Sequence[str],
+    breaks: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Reasons that are no calls: the workspace, artifacts and lines are not what they should be."""
+    reasons = []
     if compared.changed:
         named = compared.named()
         reasons.append(_reason("workspace_changed", f"since the work stopped changed: {named}"))
@@ -129,20 +168,7 @@ def resume(
         _reason("import_unfinished", _UNFINISHED.format(last), entry=last)
         for last in unfinished_imports(events)
     ]
-    spent = dict(budget) if budget is not None else last_budget(events)
-    if spent is not None and is_exhausted(spent):
-        reasons.append(_reason("budget_exhausted", "the budget is used up"))
-    turn, boundary = _stopped_at(account, tools)
-    return {
-        "status": "blocked" if reasons else "ok",
-        "boundary": boundary,
-        "turn": turn,
-        "reasons": reasons,
-        "tools": tools,
-        "workspace": compared._asdict(),
-        "budget": spent,
-        "as_of": events[-1].id if events else None,
-    }
+    return reasons
 
 
 def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool) -> str:
