@@ -16,7 +16,9 @@ _PR_SET_DUMPABLE = 4
 
 
 def peers_max() -> int:
-    """How many peers fit: all descriptors the system allows us, less a reserve of our own."""
+    """How many peers fit, with our limit of descriptors raised to all the system allows us, which
+    this does; less a reserve of our own.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

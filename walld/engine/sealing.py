@@ -129,7 +129,7 @@ class Sealing:
     def begin_flush(self) -> int:
         """How much of what waits belongs to a flush that begins now."""
         self.take_jumped()
-        return len(self._queue) + len(self._carries) + len(self._tombstones)
+        return self.waiting
 
     def take_jumped(self) -> int:
         """What has come since and goes first: it must take no place of what waited longer (B1)."""

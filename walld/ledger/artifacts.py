@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from walld.disk.base import LINK_REFUSED
 from walld.disk.patient import MAY_PASS, patiently
 from walld.errors import FormatError, ProtocolError
-from walld.ledger.files import keep_aside, write_whole
+from walld.ledger.files import keep_aside, sync_name, write_whole
 from walld.ledger.names import ARTIFACTS_DIR, is_temporary, session_dir, temporary
 from walld.limits import ARTIFACT_BYTES_MAX, ARTIFACT_UPLOADS_PER_UID_MAX
 
@@ -84,7 +84,7 @@ class ArtifactStore:
         upload = uploads.get(path)
         if (upload is None or offset == 0) and self._is_whole(path, digest):
             self._drop(uid, path)
-            self._sync_name(path)
+            sync_name(self._disk, path)
             self._sent(path)
             return True
         _check_size(path, size)
@@ -284,12 +284,6 @@ class ArtifactStore:
             return file.read_at(min(file.size(), ARTIFACT_BYTES_MAX + 1), 0)
         finally:
             file.close()
-
-    def _sync_name(self, path: str) -> None:
-        """A process that was killed may have left it with its name not durable."""
-        folder = path.rpartition("/")[0]
-        self._disk.make_dir(folder)
-        self._disk.sync_dir(folder)
 
 
 def _path(uid: int, session_id: str, name: str) -> str:

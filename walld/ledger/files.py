@@ -30,6 +30,7 @@ __all__ = [
     "keep_file",
     "keep_part",
     "pieces",
+    "sync_name",
     "write_anew",
     "write_whole",
 ]
@@ -38,6 +39,13 @@ _BLOCK_BYTES: Final = 1024 * 1024
 _PIECE_BLOCK_BYTES: Final = 64 * 1024
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 """What is longer is not copied to quarantine: its file gets a second name there (`keep_file`)."""
+
+
+def sync_name(disk: Disk, path: str) -> None:
+    """Make the name of a file durable: a process that was killed may have left it without that."""
+    folder = path.rpartition("/")[0]
+    disk.make_dir(folder)
+    disk.sync_dir(folder)
 
 
 def write_whole(file: File, content: bytes, offset: int) -> None:

@@ -27,7 +27,15 @@ from walld.disk.base import NO_ROOM
 from walld.errors import SharedFile
 from walld.ledger.deleted import Deleted
 from walld.ledger.ending import claimed_seq, end_break, end_seam
-from walld.ledger.files import blocks_of, erase_kept, keep_bytes, keep_part, write_anew, write_whole
+from walld.ledger.files import (
+    blocks_of,
+    erase_kept,
+    keep_bytes,
+    keep_part,
+    sync_name,
+    write_anew,
+    write_whole,
+)
 from walld.ledger.line import chain_of, header_line, line_seq
 from walld.ledger.listing import session_rows
 from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, session_dir
@@ -118,7 +126,7 @@ class LedgerStore:
         finally:
             file.close()
         if place.start < place.size:  # by a process that may have died before its name was durable
-            self._sync_name(path)
+            sync_name(self._disk, path)
         return last_seq
 
     def rewrite(
@@ -144,7 +152,7 @@ class LedgerStore:
             self._write_anew(file, place)
         finally:
             file.close()
-        self._sync_name(path)
+        sync_name(self._disk, path)
         return last_seq
 
     def repair(self, uid: int, session_id: str, covers_seq: int = 0) -> list[Break]:
@@ -372,11 +380,6 @@ class LedgerStore:
 
         write_anew(self._disk, file.path, blocks())
         self._failed.discard(file.path)
-
-    def _sync_name(self, path: str) -> None:
-        folder = path.rpartition("/")[0]
-        self._disk.make_dir(folder)
-        self._disk.sync_dir(folder)
 
     def _files(self, folder: str) -> list[str]:
         """All that can be removed: names of NFS go by themselves."""
