@@ -1,4 +1,4 @@
-"""Sets of batch numbers, kept as ranges: a log has millions of numbers and few gaps.
+"""Sets of numbers (of batches, streams, seqs), kept as ranges: there are millions, and few gaps.
 
 Owns: joining, subtracting and cutting of such sets. Refuses: what a gap means (`verdict.py`).
 
