@@ -139,6 +139,31 @@ def test_when_the_stream_itself_was_not_yet_read(
     assert daemon.reader.recover(stream_id="done") is None
 
 
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_an_id_that_is_given_again_is_of_the_last_reply(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], is_synced: bool
+) -> None:
+    """The release of the one before, and the start of the next, were not written."""
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r'); reply.token('first')")
+    assert agent.do(f"reply.drain(20, {'synced' if is_synced else 'written'!r})")
+    daemon.freeze()
+    agent.do(
+        """
+        reply.end()
+        reply = client.reply('s', stream_id='r'); reply.token('second'); reply.end()
+        reply = client.reply('s', stream_id='r'); reply.token(token(0, 1))
+        """
+    )
+    daemon.restart()
+    assert agent.do("reply.drain(20, 'synced')")
+    agent.do("reply.token(token(0, 2)), reply.drain(20, 'synced')")
+    assert agent.do("reply.durable_seq") == 2
+    check_live(daemon.arrived("r", 2), 0, 2)
+    assert agent.do("client.stats().refused") == 0
+    check_nothing_acked_lost(daemon)
+
+
 def test_full_kernel_and_backlog_then_killed(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:

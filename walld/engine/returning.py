@@ -48,7 +48,7 @@ class Returning:
         is_over = self._is_over(producer, resume)
         kept = self._kept(connection, resume)
         if kept is not None:
-            self._goes_on_behind(connection, resume, kept, is_over=is_over)
+            self._goes_on_behind(connection, resume, kept)
         elif is_over or resume.next_seq <= 0:
             producer.number_max = max(producer.number_max, start.stream)
             if resume.released and start.turn_id is None:
@@ -94,18 +94,21 @@ class Returning:
             engine.attested.count(connection.uid, stream_id, first_seq, last_seq)
         engine.attested.count(connection.uid, stream_id, stream.next_seq, resume.synced)
         connection.dirty.add(stream)
+        self._let_go(connection, resume, stream)
 
-    def _goes_on_behind(
-        self, connection: Connection, resume: wire.Resume, kept: KeptFacts, *, is_over: bool
-    ) -> None:
-        """Under its number, so that the partial and the new records are one reply; and released
-        here, where it was while nobody listened. A turn's reply is by its own Release, behind this:
-        its messages are still to go to their session.
-        """
+    def _goes_on_behind(self, connection: Connection, resume: wire.Resume, kept: KeptFacts) -> None:
+        """Under its number, so that the partial and the new records are one reply."""
         self._lost(connection, resume, kept.held_seq + 1)
         stream = self._revive(connection, resume.start, kept)
         stream.attested(resume.synced)
-        if is_over and resume.start.turn_id is None:
+        self._let_go(connection, resume, stream)
+
+    def _let_go(self, connection: Connection, resume: wire.Resume, stream: Stream) -> None:
+        """Released here, where it was while nobody listened: its Release comes behind all that is
+        resumed, and its id may be that of a later one of those. A turn's reply is by its own
+        Release: its messages are still to go to their session.
+        """
+        if resume.released and stream.begin.turn_id is None:
             self._engine.release(stream, Flag.RELEASED, self._engine.since)
             self._tell_done(connection, resume)
 
