@@ -426,6 +426,30 @@ def test_an_answer_whose_id_is_taken_is_in_the_session(
     assert daemon.reader.recover_all("s") == []
 
 
+@pytest.mark.parametrize("is_released", [True, False])
+def test_the_same_words_under_the_same_name_answer_each_turn(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], is_released: bool
+) -> None:
+    """A program may give its replies one name, and say "Done." in two turns."""
+    agent = make_agent(daemon)
+    agent.do(
+        f"""
+        session = client.session("s")
+        for released in (True, {is_released}):
+            turn = session.submit("do it")
+            reply = turn.reply(stream_id="r", auto_release=released)
+            reply.token("Done."); reply.end()
+            reply.drain(20, "synced")
+        """
+    )
+    agent.kill()
+    daemon.restart()
+    said = [one["content"] for one in daemon.reader.session("s").messages()]
+    kept = [one.text for one in daemon.reader.recover_all("s")]
+    assert said == ["do it", "Done.", "do it", "Done."][: 4 if is_released else 3]
+    assert kept == ([] if is_released else ["Done."])
+
+
 def test_a_turns_reply_of_a_long_name_is_an_entry_that_can_be_named(daemon: DaemonProcess) -> None:
     session = daemon.reader.session("s")
     turn = session.submit("q", message_id="m")

@@ -68,8 +68,9 @@ class ReplyEntries:
     ) -> list[tuple[str, bool]]:
         """The ids of the entries that messages are, and which are there, however often they come.
 
-        An entry of the application's may have taken the id: one that says the same is the message,
-        beside any other it gets the next id that is free.
+        An entry of the application's may have taken the id, or of a reply of that name in another
+        turn: one that says the same in this turn, or in none, is the message, beside any other it
+        gets the next id that is free.
         """
         state = ledger.state
         assert state is not None
@@ -135,4 +136,5 @@ def _says(line: bytes, name: str, payload: bytes) -> bool:
     """The line is that message, whoever put it there."""
     event, told = line_event(line), json.loads(payload)
     same = all(event.payload.get(field) == told.get(field) for field in _SAID)
+    same &= event.turn in (None, told["_turn"])
     return same and (event.id, event.type) == (name, "message")
