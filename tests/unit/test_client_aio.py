@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 import walld_client
-from fake_daemon import FakeDaemon, soon
+from fake_daemon import FakeDaemon, Peer, soon
 from walld_client import aio, shared
 from walld_client.wire import messages as wire
 
@@ -197,6 +200,29 @@ def test_a_client_outlives_its_loop(daemon: FakeDaemon, path: str) -> None:
         assert asyncio.run(client.recover("S")) is None
     asyncio.run(client.close())
     assert len(daemon.peers) == 2
+
+
+def test_each_of_two_loops_in_two_threads_gets_its_own_answer(
+    daemon: FakeDaemon, path: str
+) -> None:
+    """As a server does that runs each async view in a thread and a loop of its own."""
+    asked, other_is_done = threading.Event(), threading.Event()
+
+    def answer(peer: Peer, request: wire.HasPartial) -> None:
+        if request.session_id == "first":
+            asked.set()
+            assert other_is_done.wait(10)
+        peer.say(wire.Answer(request.id, msgspec.msgpack.encode(request.session_id == "first")))
+
+    daemon.answer = answer
+    client = aio.connect(path, timeout=10)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(lambda: asyncio.run(client.has_partial("first")))
+        assert asked.wait(10)
+        assert asyncio.run(client.has_partial("other")) is False
+        other_is_done.set()
+        assert first.result() is True
+    asyncio.run(client.close())
 
 
 def test_a_drain_whose_loop_is_gone_hurts_nobody(daemon: FakeDaemon, path: str) -> None:

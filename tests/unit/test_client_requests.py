@@ -251,7 +251,7 @@ def test_a_late_answer_is_not_taken_for_the_next(daemon: FakeDaemon, path: str) 
             )
         )
         assert asker.has_partial("S") is None
-        asker.client._query._timeout = 20.0
+        (asker.client._query if colour == "sync" else asker.client._pool)._timeout = 20.0
         daemon.answers(False)
         assert asker.has_partial("S") is False
         late.set()

@@ -90,7 +90,7 @@ class Client(ClientBase):
         """Is there an unreleased reply of this session? None: cannot know."""
         ask = self._has_partial(session_id)
         try:
-            return decode_bool(await self._query.ask(ask))
+            return decode_bool(await self._pool.ask_in_turn(ask))
         except Unavailable as error:
             return self._kept_offline(error, session_id)
 
@@ -99,7 +99,7 @@ class Client(ClientBase):
 
         Raises Refused where it has grown beyond `last_seq` or its owner lives.
         """
-        return decode_bool(await self._query.ask(self._resolve(stream_id, last_seq)))
+        return decode_bool(await self._pool.ask_in_turn(self._resolve(stream_id, last_seq)))
 
     def session(self, session_id: str) -> Session:
         """The log of a session. Asks nothing."""
@@ -187,7 +187,7 @@ class Client(ClientBase):
     ) -> list[PartialReply]:
         ask = self._recover(which, session_id, stream_id)
         try:
-            answer = await self._query.ask(ask)
+            answer = await self._pool.ask_in_turn(ask)
         except Unavailable as error:
             self._proven_empty(error, session_id)
             return []

@@ -1,6 +1,10 @@
 """Query connections of an asyncio client, one for each request that is awaited at the same time.
 
-Owns: which connection a request takes. Refuses: moving bytes (`aio_query.py`). As `pool.py`.
+Owns: which connection a request takes, and whose turn it is. Refuses: moving bytes
+(`aio_query.py`). As `pool.py`.
+
+A client may be used in several loops, one behind another or each in a thread of its own: those that
+wait are a loop's, the connections are lent to one request at a time, whatever its loop.
 """
 
 from __future__ import annotations
@@ -8,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import msgspec
 from walld_client.aio_query import AsyncQuery
@@ -17,6 +23,13 @@ from walld_client.limits import QUERIES_MAX
 __all__ = ["AsyncPool"]
 
 
+class _Waiting(NamedTuple):
+    """Where requests of one loop wait. turn: of those that go one behind another."""
+
+    free: asyncio.Semaphore
+    turn: asyncio.Lock
+
+
 class AsyncPool:
     """The connections of an asyncio client; in another loop they are made anew."""
 
@@ -24,8 +37,7 @@ class AsyncPool:
         self._make = make
         self._timeout = timeout
         self._idle = deque([first])
-        self._free = asyncio.Semaphore(QUERIES_MAX)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting = WeakKeyDictionary[asyncio.AbstractEventLoop, _Waiting]()
 
     async def ask(
         self,
@@ -35,15 +47,11 @@ class AsyncPool:
         again: bool = True,
     ) -> bytes:
         """The whole answer to a request, as `AsyncQuery.ask`."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop = loop
-            self._free = asyncio.Semaphore(QUERIES_MAX)
         seconds = self._timeout if timeout is None else timeout
         query: AsyncQuery | None = None
         try:
-            async with asyncio.timeout(seconds), self._free:
-                query = self._idle.pop() if self._idle else self._make()
+            async with asyncio.timeout(seconds), self._here().free:
+                query = self._taken()
                 try:
                     return await query.ask(make, timeout, again=again)
                 finally:
@@ -53,7 +61,37 @@ class AsyncPool:
                 raise query.late(seconds) from error
             raise Unavailable(f"{QUERIES_MAX} other requests took all of {seconds} s") from error
 
+    async def ask_in_turn(self, make: Callable[[int], msgspec.Struct]) -> bytes:
+        """The same, behind those of this loop that were asked so before."""
+        turn = self._here().turn
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                await turn.acquire()
+        except TimeoutError as error:
+            text = f"no answer from walld within {self._timeout} s: requests before it took that"
+            raise Unavailable(text) from error
+        try:
+            left = deadline - asyncio.get_running_loop().time()
+            return await self.ask(make, max(left, 0.0))
+        finally:
+            turn.release()
+
     def close(self) -> None:
         """End what is idle."""
-        for query in self._idle:
+        for query in list(self._idle):
             query.close()
+
+    def _here(self) -> _Waiting:
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting.get(loop)
+        if waiting is None:
+            waiting = _Waiting(asyncio.Semaphore(QUERIES_MAX), asyncio.Lock())
+            self._waiting[loop] = waiting
+        return waiting
+
+    def _taken(self) -> AsyncQuery:
+        try:
+            return self._idle.pop()
+        except IndexError:  # asked before, it might be gone by then: another thread's loop took it
+            return self._make()

@@ -1,7 +1,7 @@
 """Requests from asyncio: one kept connection, one request after another.
 
 Owns: the non-blocking socket of a client's requests, moved by the running loop. Refuses: what a
-request means (`aio.py`), bytes to answers (`requests.py`).
+request means (`aio.py`), bytes to answers (`requests.py`), who has it now (`aio_pool.py`).
 
 A cancelled request leaves its answer on the way, so its connection is closed. A connection belongs
 to the loop it was made in; in another loop another one is made.
@@ -35,7 +35,6 @@ class AsyncQuery:
     ) -> None:
         self._locate = locate
         self._timeout = timeout
-        self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._socket: socket.socket | None = None
         self._receipts = receipts or Receipts()
@@ -61,10 +60,9 @@ class AsyncQuery:
         if loop is not self._loop:
             self.close()
             self._loop = loop
-            self._lock = asyncio.Lock()
         self._conversation.said = None
         try:
-            async with asyncio.timeout(seconds), self._lock:
+            async with asyncio.timeout(seconds):
                 try:
                     return await self._exchange(loop, make, again)
                 except Stale:  # as in query.py
