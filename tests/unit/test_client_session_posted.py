@@ -432,3 +432,21 @@ def test_another_thread_that_waits_keeps_no_post_waiting(
     assert time.monotonic() - at < 2.0
     waits.join()
     client.close(0.1)
+
+
+@pytest.mark.parametrize("colour", ["sync", "aio"])
+def test_what_was_posted_is_waited_for_as_long_as_the_client_waits(
+    daemon: FakeDaemon, ledger: FakeLedger, colour: str
+) -> None:
+    """Who gave it more time, because sessions are long or starts are slow, has that here too."""
+    client = connect(colour, daemon.path, timeout=0.2)
+    session = client.session("S")
+    session.append("a", {"n": 0}, wait=False)
+    daemon.until(lambda: ledger.sessions.get("S"))
+    ledger.before = lambda peer, request: True  # never answered
+    session.append("a", {"n": 1}, wait=False)
+    for ask in (session.state, lambda: session.append("a", {"n": 2}), client.sessions):
+        with pytest.raises(walld_client.Unavailable, match=r"are not answered within 0\.2 s"):
+            ask()
+    client.close(0.1)
+    client.let_go()

@@ -14,7 +14,7 @@ from walld_client.entries import Artifact, Draft, Entry, draft
 from walld_client.errors import Refused, Unavailable
 from walld_client.given import Count, Dict, Dicts, Ident, Name, Seq, Source, checked_list
 from walld_client.ids import checked_id
-from walld_client.limits import PAYLOAD_BYTES_MAX, TIMEOUT_SECONDS
+from walld_client.limits import PAYLOAD_BYTES_MAX
 from walld_client.names import names_of
 from walld_client.outbox import Outbox, delivered
 from walld_client.redacting import redacted
@@ -280,7 +280,7 @@ class Appending:
     def delivered(self) -> Steps[None]:
         """What was appended to it without waiting goes before whatever is asked of it now."""
         if self._outbox is not None:
-            yield from delivered(self._outbox, TIMEOUT_SECONDS, self.session_id)
+            yield from delivered(self._outbox, self._outbox.timeout, self.session_id)
 
     def made(
         self, drafts: Sequence[Draft], bytes_max: int = PAYLOAD_BYTES_MAX

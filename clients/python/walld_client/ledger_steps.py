@@ -16,7 +16,6 @@ from walld_client.audit import AwaitedPresent, RepairStep, Report
 from walld_client.damaged import told
 from walld_client.errors import Refused, Unavailable
 from walld_client.given import Beginning, Ident, as_declared
-from walld_client.limits import TIMEOUT_SECONDS
 from walld_client.outbox import Outbox, delivered
 from walld_client.requests import decode_bool, decode_json, decode_lines, decode_sessions
 from walld_client.steps import Answered, Asked, Steps
@@ -58,7 +57,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
 
 def after_posts(outbox: Outbox, steps: Steps[_T]) -> Steps[_T]:
     """The steps, once all that was appended without waiting is there."""
-    yield from delivered(outbox, TIMEOUT_SECONDS)
+    yield from delivered(outbox, outbox.timeout)
     return (yield from steps)
 
 

@@ -40,8 +40,10 @@ _carriers: weakref.WeakSet[Carrier] = weakref.WeakSet()
 class Outbox:
     """What a client has posted, of each session in the order in which it was posted."""
 
-    def __init__(self, locate: Callable[[], str]) -> None:
+    def __init__(self, locate: Callable[[], str], timeout: float) -> None:
         self._locate = locate
+        self.timeout = timeout
+        """What a request waits for all that was posted before it."""
         self._carrier = self._made()
         process.register(self)
 
@@ -70,7 +72,7 @@ class Outbox:
         is_done = _is_answered if session_id is None else partial(_is_answered_of, session_id)
         if not _waited(carrier, is_done, timeout):
             raise carrier.failure or Unavailable(
-                f"{len(carrier)} entries that were posted are not answered within {timeout} s"
+                f"{len(carrier)} entries that were posted are not answered within {timeout:.3g} s"
             )
 
     def close(self, timeout: float) -> bool:
