@@ -208,6 +208,43 @@ def test_a_line_of_another_session_takes_no_seq_of_this_one(strange: slice, behi
     assert store.read(UID, SESSION)[:2] == (lines, [])
 
 
+@pytest.mark.parametrize("strange", [slice(3, 4), slice(4, 5), slice(6, 7), slice(5, 7)])
+def test_of_lines_that_do_not_follow_those_are_believed_that_others_follow(strange: slice) -> None:
+    """In the place of one line: it and the next one are of one seq, or it leaps over that."""
+    lines, other = lines_of(8), lines_of(8, size=21)
+    _, store = of(HEADER + b"".join([*lines[:2], *other[strange], *lines[3:]]))
+    assert store.read(UID, SESSION).lines == [*lines[:2], *lines[3:]]
+
+
+@pytest.mark.parametrize("strange", [slice(6, 7), slice(7, 8), slice(8, 9), slice(6, 10)])
+@pytest.mark.parametrize("lost", [[], [4]])
+def test_a_line_of_another_session_gives_way_to_that_of_the_log(
+    strange: slice, lost: list[int]
+) -> None:
+    """Its session could not be written any more, whatever was repaired."""
+    lines, other = lines_of(10), lines_of(10, size=21)
+    before = [line for at, line in enumerate(lines[:6]) if at not in lost]
+    storage, store = of(HEADER + b"".join([*before, *other[strange]]))
+    for _ in range(2):  # a checkpoint may be repeated
+        store.append(UID, SESSION, 7, lines[6:9], allow_gap=True)
+        store.append(UID, SESSION, 10, lines[9:], allow_gap=True)
+        assert content(storage) == HEADER + b"".join([*before, *lines[6:]])
+    disk = SimulatedDisk(storage)
+    kept = [entry.name for entry in disk.list_dir("quarantine") if ".note" not in entry.name]
+    files = [disk.open(f"quarantine/{name}") for name in kept]
+    found = b"".join(file.read_at(file.size(), 0) for file in files)
+    assert all(line in found for line in other[strange])
+
+
+@pytest.mark.parametrize("strange", [slice(6, 7), slice(9, 10), slice(11, 12)])
+def test_what_another_line_hides_is_still_the_one_before_the_next(strange: slice) -> None:
+    """In the place of the last line but one; the log has the lines behind the last."""
+    lines, other = lines_of(12), lines_of(12, size=21)
+    _, store = of(HEADER + b"".join([*lines[:4], *other[strange], lines[5]]))
+    store.append(UID, SESSION, 7, lines[6:9], allow_gap=True)
+    assert store.read(UID, SESSION).lines == [*lines[:4], *lines[5:9]]
+
+
 def test_a_line_is_believed_before_one_that_follows_but_hides_more() -> None:
     lines, other = lines_of(90), lines_of(90, size=21)
     _, store = of(HEADER + b"".join([*lines[:9], *other[9:40], lines[9], *lines[40:]]))

@@ -63,7 +63,7 @@ class Lives:
 
 async def noted(virtual: Virtual, n: int) -> int:
     """An entry is durable; its seq."""
-    entry = wire.NewEntry("app.note", json.dumps({"n": n}).encode(), f"e{n}")
+    entry = wire.NewEntry("app.note", json.dumps({"n": n}).encode(), f"n{n}")
     (placed,) = await asked(virtual, wire.Append(1, "t", [entry], level="synced"))
     return int(placed["seq"] if isinstance(placed, dict) else placed[0])
 
@@ -172,16 +172,17 @@ def test_lines_that_find_no_place_at_once_are_not_let_go(
                 assert await told(virtual) == [(one, one) for one in range(1, n + 1)]
                 (ledger,) = virtual.engine.ledgers.open.values()
                 assert ledger.state is not None
-                assert [ledger.state.ids.get(f"e{one}") for one in range(1, n)] == list(range(1, n))
+                assert [ledger.state.ids.get(f"n{one}") for one in range(1, n)] == list(range(1, n))
 
     run(main)
 
 
 @pytest.mark.parametrize("cut", [0, 37])
+@pytest.mark.parametrize("seqs", [(41, 60), (4, 4), (4, 5), (4, 6), (5, 9)])
 def test_a_stale_block_where_lines_belong_costs_none_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int, seqs: tuple[int, int]
 ) -> None:
-    """Power took what a checkpoint wrote; the disk shows another file's block, of higher seqs."""
+    """Power took what a checkpoint wrote; the disk shows another file's block, of these seqs."""
     home = Home(tmp_path)
 
     async def main() -> None:
@@ -195,7 +196,7 @@ def test_a_stale_block_where_lines_belong_costs_none_of_them(
                     await noted(virtual, n)
                 await virtual.crash()
         (path,) = home.data.rglob("events.jsonl")
-        stale = b"".join(lines_of(60, session="another")[40:])
+        stale = b"".join(lines_of(60, session="another")[seqs[0] - 1 : seqs[1]])
         path.write_bytes(path.read_bytes() + stale[cut:])
         for n in (6, 7):
             async with living(home) as virtual:
@@ -204,6 +205,7 @@ def test_a_stale_block_where_lines_belong_costs_none_of_them(
                 assert notes == list(range(1, n))
                 await noted(virtual, n)
                 await anyio.sleep(100)
+                assert not any(one.pending for one in virtual.engine.ledgers.open.values())
                 await virtual.crash()
 
     run(main)

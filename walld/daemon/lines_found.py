@@ -17,10 +17,10 @@ from walld.disk.patient import patiently
 from walld.engine.ledgers import LINE_KIND
 from walld.errors import FormatError
 from walld.escape import escaped_line
+from walld.ledger.line import line_seq
 from walld.ledger.pending import LEAPT, FoundLines, Pending, is_dense, join, runs_of
 from walld.ledger.repaired import Leap
 from walld.wal import records
-from walld.wal.ranges import contains, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -149,11 +149,10 @@ class LinesFound:
             late += [one for one in stream.lines if tail is not None and one.seq < tail.last_seq]
         if tail is None or not late:
             return
-        breaks = store.read(uid, session_id, late[0].seq - 1, until=tail.last_seq).breaks
-        # Where nothing stands, or bytes that are no lines: a disk that lost what was written there.
-        holes = [one for one in breaks if one.why in ("missing", "damaged")]
-        missing = merged((one.first_seq, one.last_seq) for one in holes)
-        late = [one for one in late if contains(missing, one.seq)]
+        read = store.read(uid, session_id, late[0].seq - 1, until=tail.last_seq)
+        # Where another line stands it is another session's, or the append says what it is.
+        there = {line_seq(line): line for line in read.lines}
+        late = [one for one in late if there.get(one.seq) != one.line]
         if late:
             self._files.snapshots.remove(uid, session_id)
         for first, lines in runs_of(late):

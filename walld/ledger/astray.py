@@ -82,8 +82,8 @@ class _Ahead:
     def is_astray(self, doubted: Found, last: int, previous: bytes) -> bool:
         """With the line that was given just now fewer can be given than without it.
 
-        Where it is as many, one that follows what came before it is believed. What is doubted does
-        not.
+        Where it is as many, one that follows what came before it is believed (what is doubted does
+        not), or one that others follow where none does so behind what is doubted.
         """
         while not self._held or self._held[-1].end < doubted.end + _AHEAD_BYTES:
             if not self._hold():
@@ -96,14 +96,23 @@ class _Ahead:
 
         if follows(self._held[0]):
             return True  # no more than this one is out of place
-        until = max(doubted.seq, last + 2)
-        hidden = [one for one in self._held if last < one.seq < until]
+        until = max(doubted.seq, last + 1)
+        hidden = [one for one in self._held if last < one.seq <= until]
         if not hidden or self._looks == _LOOKS_MAX:
             return False
         self._looks += 1
         with_it = 1 + _longest(one.seq for one in self._held if one.seq > doubted.seq)
         without = _longest(one.seq for one in self._held if one.seq > last)
-        return without > with_it or (without == with_it and any(map(follows, hidden)))
+        if without != with_it:
+            return without > with_it
+        if any(map(follows, hidden)):
+            return True
+        made_for = {line_chain(one.line) for one in self._held}
+
+        def leads(one: Found) -> bool:
+            return chain_text(chain_of(one.line)) in made_for
+
+        return not leads(doubted) and any(map(leads, hidden))
 
 
 def _longest(seqs: Iterable[int]) -> int:

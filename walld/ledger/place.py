@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from walld.errors import FormatError, LedgerGap, NewerVersion
 from walld.ledger.astray import in_order
 from walld.ledger.line import as_known, chain_of, chain_text, line_chain, line_seq, read_header
-from walld.ledger.scan import End, Found, end_of, find_line, fits, lines_between, read_lines
+from walld.ledger.scan import (
+    End,
+    Found,
+    end_of,
+    find_line,
+    fits,
+    last_line,
+    lines_between,
+    read_lines,
+)
 from walld.limits import LEDGER_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -52,7 +61,7 @@ def find_place(
     """Where `lines`, the first of seq first_seq, go.
 
     LedgerGap where they do not follow what is there, FormatError where a line of the same seq is
-    there and another one, NewerVersion.
+    there that follows the one before it and is another one, NewerVersion.
     """
     size = file.size()
     found_header = whole_header(file, header)
@@ -71,7 +80,7 @@ def find_place(
     elif first_seq == 1 and found_header is not None:
         start = len(found_header)
     else:
-        start = _start(file, size, used_header, first_seq)
+        start = _start(file, size, used_header, first_seq, lines[0])
     content = b"".join(lines)
     there = file.read_at(min(len(content), size - start), start)
     if not content.startswith(there):
@@ -144,18 +153,24 @@ def _first_line(file: File, most: int, offset: int) -> bytes:
     return text[: text.find(b"\n") + 1]
 
 
-def _start(file: File, size: int, header: bytes, first_seq: int) -> int:
-    """The offset at which the line of that seq belongs, in a file that goes on behind it."""
+def _start(file: File, size: int, header: bytes, first_seq: int, line: bytes) -> int:
+    """The offset at which `line`, of that seq, belongs, in a file that goes on behind it."""
     before = find_line(file, first_seq - 1, size) if first_seq > 1 else None
     if before is not None and fits(file, before):  # else it may be a copy
         return before.end
+    start = -1
     whole = lines_between(file, 0, size)
     for found, _, is_given in in_order(whole, 0, chain_text(chain_of(header))):
-        if is_given and found.seq == first_seq - 1:
-            return found.end
-        if is_given and found.seq >= first_seq:
-            return found.offset  # the one before is damaged, or missing since a gap was allowed
-    raise AssertionError(f"{file.path}: a line behind {first_seq} was there a moment ago")
+        if found.seq == first_seq - 1:
+            # What hides it is another session's, say, where the line was made for it.
+            if is_given or (start >= 0 and line_chain(line) == chain_text(chain_of(found.line))):
+                return found.end
+        elif is_given and found.seq >= first_seq and start < 0:
+            start = found.offset  # the one before is damaged, or missing since a gap was allowed
+            if found.line == line:
+                break
+    assert start >= 0, f"{file.path}: a line behind {first_seq} was there a moment ago"
+    return start
 
 
 def _behind_strays(file: File, start: int, size: int, first_seq: int) -> int:
@@ -190,7 +205,13 @@ def _goes_on(file: File, end: int, size: int, line: bytes) -> bool:
 
 
 def _compare(file: File, start: int, size: int, first_seq: int, lines: list[bytes]) -> int:
-    """Where what is behind `lines` begins. FormatError where one of them is there differently."""
+    """Where what is behind `lines` begins. FormatError where one of them is there differently.
+
+    One that was made for neither the line before it here nor the one before it in the log is
+    another session's, say, and gives way: nothing proves that it was ever this one's.
+    """
+    before = last_line(file, start)
+    previous = b"" if before is None else chain_text(chain_of(before.line))
     behind = size
     for found in lines_between(file, start, size):
         if found.seq >= first_seq + len(lines):
@@ -199,10 +220,13 @@ def _compare(file: File, start: int, size: int, first_seq: int, lines: list[byte
             behind = min(behind, found.offset)
             continue
         behind = size
-        if found.line != lines[found.seq - first_seq]:
+        line = lines[found.seq - first_seq]
+        if found.line == line:
+            previous = chain_text(chain_of(line))
+        elif line_chain(found.line) in (line_chain(line), previous):
             raise FormatError(
                 f"{file.path}: line {found.seq} at offset {found.offset} is {found.line[:200]!r}, "
-                f"the log has {lines[found.seq - first_seq][:200]!r}: nothing was written; one of "
+                f"the log has {line[:200]!r}: nothing was written; one of "
                 "them was changed behind walld's back"
             )
     return behind
