@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 __all__ = [
+    "TAIL_CALLS_LEAST",
     "blocks",
     "crosses",
     "exponent",
@@ -22,6 +23,9 @@ __all__ = [
     "reaches",
     "spread",
 ]
+
+TAIL_CALLS_LEAST = 20_000
+"""A p99.9 is of that many calls: of 1,500 it is the second largest, and so is a neighbour."""
 
 
 def quantile(values: Iterable[float], share: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench import __main__ as program
-from bench import check, ingest, publish, waits
+from bench import agent_cost, check, ingest, publish, waits
 from bench.charts import Bar, charts, drawn, short
 from bench.machine import Used
 from bench.peers import costs
@@ -194,6 +194,18 @@ def test_there_is_no_tail_of_few_calls() -> None:
     assert "p99, flat out | p99.9, flat out |" in publish._costs(
         report["figures"], ("p50", "p99", "p99.9")
     )
+
+
+def test_beside_a_queue_in_one_process_there_is_no_tail_of_few_calls_either() -> None:
+    def figures(calls: int) -> list[Figure]:
+        tokens, puts = (told(random.Random(seed), "queue", 1.0, calls) for seed in (4, 5))
+        sides = (tokens.took["flat out"], puts.took["flat out"])
+        return agent_cost._queue_figures([list(block) for block in zip(*sides, strict=True)])
+
+    few, enough = figures(3999), figures(4000)
+    assert [one.name.rsplit(", ", 1)[1] for one in (few[0], enough[0])] == ["p99", "p99.9"]
+    assert "p99.9 of each fifth of 20,000 calls" in enough[0].note
+    assert [one.met for one in (few[0], enough[0])] == [None, None]  # of the same to itself
 
 
 # --- charts, and the pages ------------------------------------------------------------------------
