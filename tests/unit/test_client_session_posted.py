@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import walld_client
 from colours import Coloured, connect
@@ -50,6 +51,29 @@ def test_it_goes_before_what_is_asked_next(client: Coloured, ledger: FakeLedger)
         session.append("a", {"n": n, "text": "x" * 5000}, wait=False)
     assert session.append("a", {"n": 300}).seq == 301
     assert numbers(ledger) == list(range(301))
+
+
+def test_an_answer_that_nobody_can_read_is_no_error_of_who_appends(
+    client: Coloured, ledger: FakeLedger, daemon: FakeDaemon
+) -> None:
+    answer = msgspec.msgpack.encode(wire.Answer(1, b"", True))
+    deep = bytes([answer[0] + 1]) + answer[1:] + b"\x91" * 5000 + b"\x90"  # one field more
+    bad = [len(deep).to_bytes(4, "big") + deep]
+
+    def before(peer: Peer, request: Any) -> bool:
+        if bad and isinstance(request, wire.Append):
+            peer.socket.sendall(bad[0])
+            bad.clear()
+            return True
+        return False
+
+    ledger.before = before
+    session = client.session("S")
+    session.append("a", {"n": 0}, wait=False)
+    daemon.until(lambda: not bad)
+    session.append("a", {"n": 1}, wait=False)
+    daemon.until(lambda: len(ledger.sessions.get("S", [])) == 2)
+    assert numbers(ledger) == [0, 1]
 
 
 def test_a_daemon_that_is_away_gets_it_later(

@@ -317,7 +317,7 @@ class Carrier(Lock):
             try:
                 bodies, self._rest = framing.split(self._rest + received)
                 heard = [_messages.decode(body) for body in bodies]
-            except (framing.FrameTooLong, msgspec.DecodeError, UnicodeDecodeError) as error:
+            except framing.UNREADABLE as error:
                 raise Unavailable(f"walld said what this client cannot read: {error}") from error
             for message in heard:
                 self._heard(message)

@@ -78,12 +78,7 @@ class Hearing:
             bodies, self._rest = framing.split(self._rest + received)
             for body in bodies:
                 self._heard(_decoder.decode(body))
-        except (
-            framing.FrameTooLong,
-            msgspec.DecodeError,
-            UnicodeDecodeError,
-            RecursionError,
-        ) as error:
+        except framing.UNREADABLE as error:
             _log.warning("walld sent what this client cannot read, reconnecting: %s", error)
             self.fatal = "unreadable"
 

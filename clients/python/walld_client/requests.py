@@ -162,12 +162,7 @@ class Conversation:
                 answer = self._heard(_messages.decode(body))
                 if answer is not None:
                     return answer
-        except (
-            framing.FrameTooLong,
-            msgspec.DecodeError,
-            UnicodeDecodeError,
-            RecursionError,
-        ) as error:
+        except framing.UNREADABLE as error:
             raise Unavailable(f"walld answered what this client cannot read: {error}") from error
         return None
 
@@ -249,14 +244,14 @@ def decode_bytes(answer: bytes) -> bytes:
 def _decoded_breaks(text: bytes) -> list[dict[str, Any]]:
     try:
         return _breaks.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except framing.UNREADABLE as error:
         raise Unavailable(f"walld answered what this client cannot read: {error}") from error
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[_T], answer: bytes) -> _T:
     try:
         return decoder.decode(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except framing.UNREADABLE as error:
         raise Unavailable(f"walld answered what this client cannot read: {error}") from error
 
 

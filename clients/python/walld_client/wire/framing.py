@@ -14,6 +14,7 @@ from walld_client.wire.exact import exact
 __all__ = [
     "FRAME_BYTES_MAX",
     "PROTOCOL_VERSION",
+    "UNREADABLE",
     "FrameTooLong",
     "encode",
     "frame_bytes",
@@ -35,6 +36,10 @@ class FrameTooLong(ValueError):
         super().__init__(f"frame of {got} bytes announced, at most {limit} are taken")
         self.got = got
         self.limit = limit
+
+
+UNREADABLE = (FrameTooLong, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What `split` and a decoder raise for bytes that are no frames, or no messages."""
 
 
 def encode(message: msgspec.Struct) -> bytes:
