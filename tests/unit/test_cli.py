@@ -220,6 +220,7 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path, capsys):
         ["resolve", "a", "--last-seq", "x"],
         ["ls", "--timeout", "0"],
         ["ls", "--uid", "-5"],
+        ["session", "repair", "s", "--data", "d", "--uid", "4294967295"],
         ["status", "--json", "--prometheus"],
         ["status", "--js"],
         ["config", "--flush-bound-ms", "3001"],

@@ -220,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
             _add_uid(command)
         _add_json(command)
 
-    add_session_commands(add, common, _prefix, _id, _seq)
+    add_session_commands(add, common, _prefix, _id, _seq, _uid)
 
     config = add("config", "Print every setting with its origin, and the fixed limits.")
     _add_settings(config)

@@ -30,6 +30,7 @@ def add_session_commands(
     prefix: Callable[[str], str],
     ident: Callable[[str], str],
     seq: Callable[[str], int],
+    uid: Callable[[str], int],
 ) -> None:
     """add: makes a command. common: gives one what all that ask a daemon have, --json, and --uid
     where it only reads or deletes: what is appended is always one's own.
@@ -76,7 +77,7 @@ def add_session_commands(
     repair = verb("repair", "Take damaged bytes out of its file; no daemon may run on DIR.")
     repair.add_argument("session", type=ident, help="session id")
     repair.add_argument("--data", metavar="DIR", required=True, help="the data directory")
-    repair.add_argument("--uid", metavar="UID", type=seq, help="of this user (who asks)")
+    repair.add_argument("--uid", metavar="N", type=uid, help="of this user (who asks)")
     repair.add_argument("--json", action="store_true", help="JSON, one object")
 
     audit = add("audit", "Compare turns with what an application has saved.")
