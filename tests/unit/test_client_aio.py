@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 import walld_client
 from fake_daemon import FakeDaemon, Peer, soon
 from walld_client import aio, shared
+from walld_client.link import Link
 from walld_client.wire import messages as wire
 
 
@@ -53,6 +55,23 @@ def test_close_does_not_wait_for_the_next_attempt_to_be_due(daemon: FakeDaemon, 
     peer = daemon.agent()
     daemon.until(lambda: peer.ended)
     assert peer.text() == "x"
+
+
+def test_close_waits_no_longer_than_it_may_for_the_descriptor(
+    daemon: FakeDaemon, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper, which alone closes it, may be at something else."""
+    shut = Link.shut
+    monkeypatch.setattr(Link, "shut", lambda link, _done: shut(link, lambda: None))
+
+    async def main() -> float:
+        client = aio.connect(path)
+        client.reply("S").token("x")
+        begun = time.monotonic()
+        await client.close(0.2)
+        return time.monotonic() - begun
+
+    assert asyncio.run(main()) < 0.8
 
 
 async def close_that_waits(client: aio.Client, timeout: float) -> asyncio.Task[bool]:  # noqa: ASYNC109

@@ -150,7 +150,7 @@ class Client(ClientBase):
         try:
             if self._taken is None:
                 self._taken = await self._handed_over(deadline)
-                await self._let_go()
+                await self._let_go(deadline)
             return self._taken
         finally:
             closing.release()
@@ -168,13 +168,13 @@ class Client(ClientBase):
         self._pool.close()
         return self._outbox.close(0.0) and done
 
-    async def _let_go(self) -> None:
+    async def _let_go(self, deadline: float) -> None:
         if self._parts():
             loop = asyncio.get_running_loop()
             closed: asyncio.Future[bool] = loop.create_future()
             tell = settler(closed)
             self._link.shut(lambda: tell(True))
-            await _until(loop.time() + CLOSE_SECONDS, closed)
+            await _until(max(deadline, loop.time() + 0.1), closed)
 
     async def _asked(self, steps: Steps[_T]) -> _T:
         return await run(self._pool, ledger_steps.after_posts(self._outbox, steps))
