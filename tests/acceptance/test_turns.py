@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from agents.process import Obedient
+from agents.process import MakeAgent, Obedient
+from colours import connect
 from daemon_process import DaemonProcess, until
 from walld_client import Refused
 from walld_client.wire import messages as wire
@@ -245,6 +246,69 @@ def test_what_was_released_is_in_its_session_for_whoever_asks_next(daemon: Daemo
         assert daemon.reader.delete(f"s{number}") is True
     daemon.restart()
     assert daemon.reader.recover("s4") is None
+
+
+@pytest.mark.parametrize("colour", ["sync", "aio"])
+def test_what_is_posted_behind_a_release_stands_behind_its_messages(
+    daemon: DaemonProcess, colour: str
+) -> None:
+    """Each comes on a connection of its own; what is said next is not to be read before it."""
+    client = connect(colour, daemon.socket_path)
+    session = client.session("S")
+    turn = session.submit("q")
+    for number in range(100):
+        reply = turn.reply()
+        reply.token(f"answer {number}")
+        reply.end()
+        session.message("user", f"next {number}", wait=False)
+    told = [f"{what} {number}" for number in range(100) for what in ("answer", "next")]
+    assert [one["content"] for one in session.messages()] == ["q", *told]
+    client.let_go()
+
+
+def test_what_is_posted_behind_a_release_that_the_kernel_never_got_is_appended(
+    daemon: DaemonProcess, make_agent: MakeAgent
+) -> None:
+    """Its process dies with the rest of the reply, and nobody waits for that."""
+    agent = make_agent(daemon)
+    agent.do("session = client.session('S'); turn = session.submit('q'); reply = turn.reply()")
+    agent.do("session.append('a', {}, wait=False)")
+    assert len(daemon.reader.session("S").find("a")) == 1
+    daemon.freeze()
+    behind = """
+    while reply.token("x" * 10_000) == reply.sent_seq:
+        pass
+    reply.end()
+    session.append("a", {}, wait=False)
+    reply.stream_id, reply.sent_seq
+    """
+    stream_id, sent_seq = agent.do(behind)
+    agent.kill()
+    daemon.thaw()
+    assert daemon.orphan(stream_id).last_seq == sent_seq
+    assert len(daemon.reader.session("S").find("a")) == 2
+
+
+def test_what_a_process_posted_behind_its_last_release_outlives_it(
+    daemon: DaemonProcess, make_agent: MakeAgent
+) -> None:
+    """Its reply is in the session, and it itself forgotten, long before the last entry is."""
+    agent = make_agent(daemon)
+    agent.do("session = client.session('S'); turn = session.submit('q'); reply = turn.reply()")
+    agent.do("session.append('a', {}, wait=False); session.state() and None")
+    behind = """
+    import os
+    reply.token("a")
+    reply.end()
+    for number in range(1500):
+        session.append("a", {}, wait=False)
+    os._exit(0)
+    """
+    agent.begin(behind)
+    agent.process.wait()
+    session = daemon.reader.session("S")
+    until(lambda: len(session.find("a")) == 1501, "all of them")
+    assert [one["content"] for one in session.messages() or []] == ["q", "a"]
 
 
 def test_a_long_answer_and_a_long_result_come_back_as_they_were_said(daemon: DaemonProcess) -> None:

@@ -98,7 +98,8 @@ class Recovery:
                 if self._has_taken(connection, item):
                     item = next(left, None)
             return
-        raise Refusal("behind", "not everything this process sent has arrived; ask again")
+        if not self._intake.callers.has_hung_up(connection):
+            raise Refusal("behind", "not everything this process sent has arrived; ask again")
 
     async def done(self, connection: Connection, uid: int) -> None:
         """Refuse where something is left to do of what callers of `uid` said who have hung up.
@@ -112,8 +113,8 @@ class Recovery:
 
     def _has_taken(self, connection: Connection, seen: wire.Seen) -> bool:
         producer = self._engine.registry.producers.get((connection.uid, seen.producer))
-        if producer is None:
-            return False
+        if producer is None:  # nobody comes back for whom nobody asks again: his rest was read
+            return self._intake.callers.has_hung_up(connection)
         stream = producer.streams.get(seen.stream)
         if stream is None:
             if self._engine.removed.awaits(connection.uid, seen.producer, seen):

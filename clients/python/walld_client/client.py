@@ -84,7 +84,7 @@ class ClientBase:
         self._redact = checked(redact)
         self._locate = partial(find_socket, path)
         self._key, self._link = shared.join(path, backlog_bytes_max)
-        self._outbox = Outbox(self._locate, timeout)
+        self._outbox = Outbox(self._locate, timeout, self._link.released)
         self._taken: bool | None = None
         """What close() said of the rest; None before. Whoever closes decides it, one at a time."""
         self._is_parted = False

@@ -22,6 +22,7 @@ from walld_client.hearing import Drain
 from walld_client.limits import (
     CHORES_EVERY_OTHERS,
     CHORES_EVERY_TOKENS,
+    SEEN_MAX,
     SHORT_FRAME_BYTES_MAX,
     TRIM_FRAMES_MAX,
 )
@@ -138,6 +139,27 @@ class Link(Connection):
             if due and self._hurry():
                 process.keeper().wake()
         return due
+
+    def released(self, session_id: str) -> Callable[[], list[messages.Seen]]:
+        """What was released of a session up to here, as far as the kernel has it, for an entry that
+        is sent behind it: called, what of that a daemon may still have to take in.
+
+        Not what waits here: where this process dies that never comes, and the entry would wait.
+        """
+        if not self.registry.by_number:
+            return list
+        with self.mutex:  # reading only
+            streams = [one for one in self.registry.of_session(session_id) if one.released]
+            sent = [(stream, self.backlog.taken_seq(stream)) for stream in streams[-SEEN_MAX:]]
+        return partial(self._due_of, sent) if sent else list
+
+    def _due_of(self, sent: list[tuple[Stream, int]]) -> list[messages.Seen]:
+        with self.mutex:  # reading only
+            return [
+                messages.Seen(self.producer, stream.number, min(seq, stream.due))
+                for stream, seq in sent
+                if not stream.gone and seq > stream.synced
+            ]
 
     def leaving(self, session_id: str) -> Callable[[], None]:
         """To be called once the session is deleted, with what was said of it up to here."""

@@ -26,7 +26,7 @@ from walld_client.errors import Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.posted import Posted
 from walld_client.steps import Done, Steps
-from walld_client.wire.messages import NewEntry
+from walld_client.wire.messages import NewEntry, Seen
 
 __all__ = ["Outbox", "delivered", "hand_over_all"]
 
@@ -38,12 +38,21 @@ _carriers: weakref.WeakSet[Carrier] = weakref.WeakSet()
 
 
 class Outbox:
-    """What a client has posted, of each session in the order in which it was posted."""
+    """What a client has posted, of each session in the order in which it was posted.
 
-    def __init__(self, locate: Callable[[], str], timeout: float) -> None:
+    released: of a session, what the process has released up to now (`link.py`).
+    """
+
+    def __init__(
+        self,
+        locate: Callable[[], str],
+        timeout: float,
+        released: Callable[[str], Callable[[], list[Seen]]],
+    ) -> None:
         self._locate = locate
         self.timeout = timeout
         """What a request waits for all that was posted before it."""
+        self._released = released
         self._carrier = self._made()
         process.register(self)
 
@@ -52,7 +61,7 @@ class Outbox:
 
     def post(self, session_id: str, entry: NewEntry) -> None:
         """Send it, or keep it for later. Unavailable where so much waits that it does not fit."""
-        full = self._carrier.post(Posted(session_id, entry))
+        full = self._carrier.post(Posted(session_id, entry, self._released(session_id)))
         if full:
             raise Unavailable(full)
 

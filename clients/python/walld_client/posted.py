@@ -6,8 +6,9 @@ Owns: its request, and what is said of one that is refused. Refuses: sending it 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from walld_client.wire.messages import Append, Error, NewEntry
+from walld_client.wire.messages import Append, Error, NewEntry, Seen
 
 __all__ = ["Posted", "are_refused"]
 
@@ -15,18 +16,24 @@ _log = logging.getLogger("walld")
 
 
 class Posted:
-    """doubtful: it was sent once, and nobody knows whether it arrived."""
+    """doubtful: it was sent once, and nobody knows whether it arrived. behind: what its process had
+    released before, as far as a daemon may not have it: those messages stand before it.
+    """
 
-    __slots__ = ("doubtful", "entry", "session_id")
+    __slots__ = ("behind", "doubtful", "entry", "session_id")
 
-    def __init__(self, session_id: str, entry: NewEntry) -> None:
+    def __init__(
+        self, session_id: str, entry: NewEntry, behind: Callable[[], list[Seen]] = list
+    ) -> None:
         self.session_id = session_id
         self.entry = entry
+        self.behind = behind
         self.doubtful = False
 
     def request(self, request_id: int) -> Append:
         """The append of it alone."""
-        return Append(request_id, self.session_id, [self.entry], in_order=True)
+        seen = self.behind()
+        return Append(request_id, self.session_id, [self.entry], seen=seen, in_order=True)
 
     def is_refused(self, error: Error) -> None:
         """Nobody waits for the answer, so a refusal is told to the log."""
