@@ -88,6 +88,25 @@ def test_a_clock_that_went_back_gives_no_negative_span(log: Log) -> None:
     assert transcript(events)[1]["duration_ms"] == 0
 
 
+def test_a_reply_that_said_nothing_here_is_not_called_ok() -> None:
+    """Its provider failed, say, and the next one completed the turn; or its id came again."""
+    log = Log()
+    for turn in ("t1", "t2"):
+        log.submit(turn)
+        log.add("turn_assistant_started", {"stream_id": "failed"}, turn=turn)
+    said = {"role": "assistant", "content": "a", "_wal_stream": "answered", "_wal_seq": 1}
+    log.add("turn_assistant_started", {"stream_id": "answered"}, turn="t1")
+    log.add("message", said, turn="t1")
+    log.add("turn_completed", {}, turn="t1")
+    log.add("message", said | {"_wal_stream": "failed"}, turn="t2")
+    replies = [one for one in trace(log.events) if one["kind"] == "reply"]
+    assert [(one["attributes"]["turn"], one["name"], one["status"]) for one in replies] == [
+        ("t1", "reply failed", "unset"),
+        ("t2", "reply failed", "ok"),
+        ("t1", "reply answered", "ok"),
+    ]
+
+
 def test_case_18_the_facts_of_an_audit(log: Log) -> None:
     log.add("turn_completed", {}, turn="t1")
     log.add("artifact", {"sha256": "a" * 64, "size": 3, "media_type": "a/b"})

@@ -85,24 +85,29 @@ def _tool_span(tool: ToolAccount, parent: str) -> dict[str, Any]:
 
 
 def _reply_spans(events: Sequence[Event], turns: dict[str, TurnAccount]) -> list[dict[str, Any]]:
-    """From assistant_started to the reply's last message, or the end of its turn."""
-    begun: dict[str, Event] = {}
-    last_said: dict[str, int] = {}
+    """From assistant_started to the reply's last message, or the end of its turn.
+
+    A stream id that two turns have is two replies. How one ended that has no message here, no event
+    says: its turn may have been completed by another one.
+    """
+    begun: dict[tuple[str | None, str], Event] = {}
+    last_said: dict[tuple[str | None, object], int] = {}
     for event in events:
         stream_id = event.payload.get("stream_id")
         if event.type == "turn_assistant_started" and isinstance(stream_id, str):
-            begun.setdefault(stream_id, event)
+            begun.setdefault((event.turn, stream_id), event)
         elif event.type == "message" and isinstance(event.payload.get("_wal_stream"), str):
-            last_said[event.payload["_wal_stream"]] = event.at_ms
+            last_said[event.turn, event.payload["_wal_stream"]] = event.at_ms
     spans = []
-    for stream_id, event in begun.items():
-        turn = turns.get(event.turn or "")
+    for (turn_id, stream_id), event in begun.items():
+        turn = turns.get(turn_id or "")
         if turn is None:
             continue
-        end_ms = last_said.get(stream_id)
+        end_ms = last_said.get((turn_id, stream_id), last_said.get((None, stream_id)))
         status = "unset" if end_ms is None else "ok"
         if end_ms is None and turn.ended is not None:
-            end_ms, status = turn.ended.at_ms, _TURN_STATUS[turn.state.state]
+            end_ms = turn.ended.at_ms
+            status = "error" if turn.state.state == "interrupted" else "unset"
         span = _span("reply", f"reply {stream_id}", event, end_ms, status, turn.submitted.id)
         span["attributes"]["stream_id"] = stream_id
         spans.append(span)
