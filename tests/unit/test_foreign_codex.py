@@ -93,6 +93,25 @@ def test_compactions():
     assert whole["_foreign"]["replacement_history"] == history[1:]
 
 
+def test_a_compaction_that_is_a_summary_alone_keeps_what_the_user_said():
+    """As Codex rebuilds it, and once more behind the next one."""
+    rollback = line("event_msg", type="thread_rolled_back", num_turns=1)
+    brief = line("compacted", message="brief")
+    lines = [said("user", "context"), *turn("a"), *turn("b"), brief, *turn("c"), *turn("d")]
+    imported = codex.read([*lines, rollback, line("compacted", message="briefer")])
+    assert imported.not_understood == 0
+    kept = [one.payload["replacement"] for one in imported.entries if one.type == "compaction"]
+    texts = [
+        [
+            one["content"] if isinstance(one["content"], str) else one["content"][0]["text"]
+            for one in k
+        ]
+        for k in kept
+    ]
+    assert texts == [["a", "b", "brief"], ["a", "b", "c", "briefer"]]
+    assert {one["role"] for k in kept for one in k} == {"user"}
+
+
 def test_lines_without_a_payload():
     bare = [
         {"id": "s", "timestamp": "2025-05-01T10:00:00Z", "instructions": None},

@@ -6,7 +6,8 @@ public (github.com/openai/codex, `RolloutItem` and `ResponseItem`), and of rollo
 github.com/madshn/localpush has as fixtures.
 
 What the model said and heard are the response items; the events repeat it for the screen and are
-kept as they are. A rollout has no tree: a rollback takes turns back, as `undo` does.
+kept as they are. A rollout has no tree: a rollback takes turns back, as `undo` does. A compaction
+of which it has the summary alone keeps what the user said: Codex puts that before it.
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class _Rollout:
         """Of the messages as the model has them."""
         self.turns: list[int] = []
         """Where in `roles` each turn of the user begins."""
+        self.newest: dict[str, Any] = {}
+        """The last message of the user's role."""
+        self.asked: list[dict[str, Any]] = []
+        """What the user said, a message each turn; a compaction keeps it."""
         self.model: str | None = None
 
     def take(self, line: Line, value: dict[str, Any]) -> None:
@@ -108,6 +113,8 @@ class _Rollout:
                 return
             self.draft.add(line, "message", made, id=id, at_ms=at)
             self.roles.append(made["role"])
+            if made["role"] == "user":
+                self.newest = made
         elif kind in _OTHERS:
             self.draft.add(line, f"codex.{kind}", item, id=id, at_ms=at)
         else:
@@ -125,6 +132,7 @@ class _Rollout:
                 # The screen's copy of it comes behind the item: it alone says that a turn begins,
                 # and not another piece of context with the user's role.
                 self.turns.append(len(self.roles) - 1 - self.roles[::-1].index("user"))
+                self.asked.append(message("user", self.newest["content"]))
             self.draft.add(line, "codex.event", event, at_ms=at)
 
     def rolled_back(self, event: dict[str, Any]) -> int:
@@ -132,9 +140,10 @@ class _Rollout:
         turns = event.get("num_turns")
         if not isinstance(turns, int) or isinstance(turns, bool) or turns < 1 or not self.turns:
             return 0
-        begins = self.turns[-min(turns, len(self.turns))]
+        turns = min(turns, len(self.turns))
+        begins = self.turns[-turns]
         undone = len(self.roles) - begins
-        del self.turns[-min(turns, len(self.turns)) :]
+        del self.turns[-turns:], self.asked[-turns:]
         del self.roles[begins:]
         return max(undone, 0)
 
@@ -147,8 +156,9 @@ class _Rollout:
             others = [item for item in history if not isinstance(item, dict) or not _message(item)]
             if others:
                 foreign["replacement_history"] = others
+            self.asked = []
         elif isinstance(summary, str):
-            replacement = [message("user", summary)]
+            replacement = [*self.asked, message("user", summary)]
         else:
             self.draft.keep(line, "unknown_shape", at_ms=at)
             return
