@@ -174,6 +174,33 @@ def test_what_a_compaction_preserves_stands_behind_its_summary():
         assert len(compacted({"preservedSegment": one}, "k")) == 1
 
 
+def test_what_was_typed_while_the_model_worked_is_a_message():
+    """No line of the user's has it."""
+    typed = {"type": "queued_command", "prompt": "and in euros", "commandMode": "prompt"}
+    queued = line("queue-operation", None, None, operation="enqueue", content="and in euros")
+    imported = claude.read(
+        [
+            user("u", None, "hi"),
+            assistant("a", "u", "m1", call("t1")),
+            queued,
+            assistant("b", "a", "m1", call("t2")),
+            user("r1", "a", [result("t1")]),
+            user("r2", "b", [result("t2")]),
+            line("attachment", "q", "r2", attachment=typed),
+            line("attachment", "f", "q", attachment={"type": "file", "content": "x"}),
+            assistant("c", "f", "m2", TEXT),
+        ]
+    )
+    assert imported.not_understood == 0
+    path = path_of(imported, leaf_of(imported))
+    by_id = {one.id: one for one in imported.entries}
+    said = [by_id[id_] for id_ in path if by_id[id_].type == "message"]
+    assert [one.id for one in said] == ["u", "a", "b", "r1", "r2", "q", "c"]
+    told = by_id["q"].payload
+    assert (told["role"], told["content"]) == ("user", "and in euros")
+    assert told["_foreign"]["attachment"] == {"type": "queued_command", "commandMode": "prompt"}
+
+
 def test_what_the_program_says_of_the_api_is_no_message():
     imported = claude.read(
         [

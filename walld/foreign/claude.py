@@ -12,6 +12,8 @@ those that readers of it found, with fixtures: github.com/daaain/claude-code-log
 - A line with several results becomes several tool messages; the last has the id of the line.
 - A sidechain (a subagent's talk) hangs on the entry that was the leaf when it began, and never
   becomes the leaf; unless the file holds nothing else.
+- What was typed while the model worked stands in no line of the user's: in the attachment that says
+  when the model was told of it (`queued_command`).
 - What the program itself says of an error of the API stands on the path and is no message.
 - The summary that a compaction leaves replaces all above it but the messages that it preserves:
   they stand behind it, and what the file hangs on them hangs on it.
@@ -106,6 +108,8 @@ class _Session:
                 self.keep(line, value, "unknown_shape")
             else:
                 self.place(line, value, made)
+        elif kind == "attachment" and (told := _queued(value)) is not None:
+            self.place(line, value, [("message", told)])
         elif isinstance(kind, str) and kind in _OTHERS:
             self.place(line, value, [(f"claude.{kind}", value)])
             if value.get("subtype") == "compact_boundary":
@@ -266,6 +270,17 @@ class _Session:
             made_of.append(message("user", others))
         made_of[-1]["_foreign"] = made_of[-1].get("_foreign", {}) | foreign
         return [("message", made) for made in made_of]
+
+
+def _queued(value: dict[str, Any]) -> dict[str, Any] | None:
+    """The message of an attachment that came out of the queue, None for any other."""
+    held = value.get("attachment")
+    if not isinstance(held, dict) or held.get("type") != "queued_command":
+        return None
+    if not isinstance(held.get("prompt"), (str, list)):
+        return None
+    foreign = rest(value, "attachment") | {"attachment": rest(held, "prompt")}
+    return message("user", held["prompt"], foreign=foreign)
 
 
 def _calls(content: object) -> list[dict[str, Any]]:
