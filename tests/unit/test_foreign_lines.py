@@ -344,6 +344,25 @@ def test_to_otel_takes_anything(messages: list[dict[str, object]]):
     assert len(to_otel(messages)) == len(messages)
 
 
+@pytest.mark.parametrize(
+    ("word", "told"), [("aborted", "aborted"), ("max_tokens", "max_tokens"), (None, "stop")]
+)
+def test_an_answer_that_was_cut_says_so_in_otel(word: str | None, told: str) -> None:
+    """pi and Claude Code say how each answer ended; walld said `stop` of all."""
+    said = {"role": "assistant", "content": [{"type": "text", "text": "half a"}]}
+    ended = {"pi": "stopReason", "claude": "stop_reason"}
+    lines = {
+        name: {"type": kind, "uuid": "a", "parentUuid": None, "message": said | {ended[name]: word}}
+        for name, kind in (("pi", "message"), ("claude", "assistant"))
+    }
+    for name, line in lines.items():
+        (entry,) = read([json.dumps(line) + "\n"], name).entries
+        assert to_otel([entry.payload])[0]["finish_reason"] == told
+    assert to_otel([{"role": "assistant", "finish_reason": "toolUse"}]) == [
+        {"role": "assistant", "parts": [], "finish_reason": "tool_call"}
+    ]
+
+
 def test_what_is_attached_to_a_message_is_exported() -> None:
     named = {"_artifact": {"sha256": "0" * 64, "size": 9}}
     said = {"role": "user", "content": "q", "attachments": [named, {"type": "file", "url": "x"}, 1]}

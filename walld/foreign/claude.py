@@ -245,7 +245,8 @@ class _Session:
         if role == "assistant":
             if value.get("isApiErrorMessage") is True:
                 return [("claude.api_error", value)]
-            made = message(role, content, tool_calls=_calls(content), foreign=foreign)
+            calls, ended = _calls(content), said.get("stop_reason")
+            made = message(role, content, tool_calls=calls, finish_reason=ended, foreign=foreign)
             return [("message", made)]
         if value.get("isCompactSummary") is True:
             replacement = [message("user", content)]

@@ -82,11 +82,12 @@ def message(
     tool_call_id: str | None = None,
     name: str | None = None,
     failed: bool = False,
+    finish_reason: object = None,
     foreign: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A message in the plain shape. Content that is neither text nor blocks becomes text.
 
-    failed: of what a tool gave; a provider is told so.
+    failed: of what a tool gave; a provider is told so. finish_reason: of an answer, in its words.
     """
     if content is None:
         content = ""
@@ -101,6 +102,8 @@ def message(
         made["name"] = name
     if failed:
         made["is_error"] = True
+    if isinstance(finish_reason, str) and finish_reason:
+        made["finish_reason"] = finish_reason
     if foreign:
         made["_foreign"] = foreign
     return made

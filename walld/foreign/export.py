@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 __all__ = ["to_otel"]
+
+
+_CALLING: Final = ("tool_calls", "tool_use", "toolUse", "function_call")
+"""As others call the finish reason `tool_call`."""
 
 
 def to_otel(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -52,7 +56,7 @@ def _otel(message: Mapping[str, Any]) -> dict[str, Any]:
 def _finish_reason(message: Mapping[str, Any], parts: list[dict[str, Any]]) -> str:
     said = message.get("finish_reason")
     if isinstance(said, str) and said:
-        return "tool_call" if said in ("tool_calls", "tool_use", "function_call") else said
+        return "tool_call" if said in _CALLING else said
     if message.get("_partial"):
         return "error"
     return "tool_call" if parts and parts[-1]["type"] == "tool_call" else "stop"

@@ -258,7 +258,9 @@ class _Session:
         if more := rest(value, *_PLACE, "message"):
             foreign["entry"] = more
         if role == "assistant":
-            return "message", message(role, content, tool_calls=_calls(content), foreign=foreign)
+            calls, ended = _calls(content), said.get("stopReason")
+            made = message(role, content, tool_calls=calls, finish_reason=ended, foreign=foreign)
+            return "message", made
         if role == "toolResult":
             call_id = text_or_none(said.get("toolCallId"))
             name = text_or_none(said.get("toolName"))
