@@ -1,14 +1,15 @@
 """Has walld fallen behind? `python -m bench.check`: the ratios of `floors.json`, in 45 seconds.
 
-Owns: a short look at what waits for the daemon (`waits`), at `peers` and at `ingest`, and comparing
+Owns: a short look at what waits for walld (`waits`), at `peers` and at `ingest`, and comparing
 the ratios with the floors. A floor is a ratio of walld to a rival, or to what the kernel alone
 takes, in the same run, so it holds on any machine, and it leaves room for what a busy one does to
 it. Exit 1 where a ratio is past its floor, or was not had in 45 seconds though its rival is here: a
 walld that hangs has fallen too. A rival that is not here is named, and fails nothing. Refuses:
 goals: those are in `python -m bench`, and a floor is below them where they are not met.
 
-The measuring is done by a process of its own (`python -m bench.check FOLDER`): when the time is
-over, it and all it has started are killed.
+The measuring is done by a process of its own (`python -m bench.check FOLDER MEMORY`): when the time
+is over, it and all it has started are killed. MEMORY: where `waits` works, a folder that no disk is
+under; a sync is then the millisecond that it takes more, whatever others ask of the disk.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,7 @@ __all__ = ["FLOORS", "Verdict", "judged", "main", "measured"]
 FLOORS = Path(__file__).parent / "floors.json"
 """Name of a figure: {"least": x} or {"most": x}; and "needs": the peer it is held against."""
 SECONDS_MAX = 45.0
+_MEMORY = "/dev/shm"
 _PART_SECONDS = {"waits": 4.0, "peers": 11.0, "ingest": 10.0}
 """Of each part. One begins no further round when its time and that of those before it is over."""
 _TOKEN_PEERS = ("walld", "send", "queue", "json", "redis-everysec")
@@ -89,7 +91,7 @@ def judged(figures: Mapping[str, float], floors: Mapping[str, Mapping[str, objec
 
 
 def _waits(run: Run, _until: float) -> list[Figure]:
-    return waits.ratios(*waits.waited(run, 2.5))
+    return waits.ratios(waits.waited(run, 2.5))
 
 
 def _peers(run: Run, until: float) -> list[Figure]:
@@ -108,7 +110,7 @@ _PARTS: dict[str, Callable[[Run, float], list[Figure]]] = {
 }
 
 
-def _measure(folder: Path) -> None:
+def _measure(folder: Path, memory: Path) -> None:
     """Each part; its ratios are in the file as soon as they are had."""
     progress = Progress(_PART_SECONDS)
     cores = choose_cores()
@@ -118,7 +120,8 @@ def _measure(folder: Path) -> None:
         progress.begin(name)
         until += _PART_SECONDS[name]
         try:
-            figures = part(Run(folder / name[:2], cores, True, progress.step), until)
+            place = memory if name == "waits" else folder
+            figures = part(Run(place / name[:2], cores, True, progress.step), until)
         except Exception:
             progress.close()
             traceback.print_exc()
@@ -129,9 +132,11 @@ def _measure(folder: Path) -> None:
     progress.close()
 
 
-def measured(folder: Path, seconds: float = SECONDS_MAX) -> tuple[dict[str, float], bool]:
+def measured(
+    folder: Path, memory: Path, seconds: float = SECONDS_MAX
+) -> tuple[dict[str, float], bool]:
     """(the ratios of a short run, whether it came to its end in that time)."""
-    command = [sys.executable, "-m", "bench.check", str(folder)]
+    command = [sys.executable, "-m", "bench.check", str(folder), str(memory)]
     process = subprocess.Popen(command, env=environment(), process_group=0)
     ended = False
     try:
@@ -154,16 +159,23 @@ def _missing() -> dict[str, str]:
     return {key: reason for key, reason in reasons.items() if reason is not None}
 
 
+@contextmanager
+def _folder(within: str | None = None) -> Iterator[Path]:
+    """A new one, gone afterwards, where it may be: who was killed may still have a hand in it."""
+    with tempfile.TemporaryDirectory(
+        prefix="walldb", dir=within, ignore_cleanup_errors=True
+    ) as name:
+        yield Path(name)
+
+
 def main() -> int:
     """The exit code."""
     begun = time.monotonic()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    folder = Path(tempfile.mkdtemp(prefix="walldb"))
-    try:
-        figures, ended = measured(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    within = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with _folder() as folder, _folder(within) as memory:
+        figures, ended = measured(folder, memory)
     why = "not measured" if ended else f"not measured in {SECONDS_MAX:.0f} s"
     verdicts = judged(figures, json.loads(FLOORS.read_text()), _missing(), why)
     for verdict in verdicts:
@@ -182,7 +194,7 @@ def _asked_to_end(number: int, _frame: object) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        _measure(Path(sys.argv[1]))
+        _measure(*map(Path, sys.argv[1:]))
     else:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _asked_to_end)  # what it has started ends with it

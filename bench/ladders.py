@@ -48,7 +48,7 @@ from walld.disk.owner import Owner
 from walld.disk.real import RealDisk
 from walld.wal.log_scan import LogScan
 
-__all__ = ["echo", "measure"]
+__all__ = ["echo", "measure", "scanning"]
 
 _Rungs = dict[str, Callable[[], object]]
 _BLOCKS = 5
@@ -266,9 +266,11 @@ def _first_line(raw: Peer, session_id: str) -> bytes:
     return msgspec.msgpack.decode(answer, type=list[bytes])[0]
 
 
-def _restart(run: Run) -> list[Figure]:
+@contextmanager
+def scanning(run: Run, size: int) -> Iterator[_Rungs]:
+    """Ways to go through a log of so many bytes."""
     data = run.home() / "data"
-    make_log(data, int(run.pick(64, 16)) * 1_000_000)
+    make_log(data, size)
     paths = sorted((data / "wal").glob("*.wal"))
     disk = RealDisk(str(data))
     holder = Owner(str(data), os.urandom(16))
@@ -292,11 +294,17 @@ def _restart(run: Run) -> list[Figure]:
         "and their CRC-32": checked,
         "walld's scan": lambda: sum(1 for _ in LogScan(disk, holder.log_uuid)),
     }
-    megabytes = sum(path.stat().st_size for path in paths) / 1e6
-    figures = _climbed(f"restart, {megabytes:.0f} MB", rungs, 5, 1)
-    holder.close()
-    disk.close()
-    return figures
+    try:
+        yield rungs
+    finally:
+        holder.close()
+        disk.close()
+
+
+def _restart(run: Run) -> list[Figure]:
+    megabytes = int(run.pick(64, 16))
+    with scanning(run, megabytes * 1_000_000) as rungs:
+        return _climbed(f"restart, {megabytes} MB", rungs, 5, 1)
 
 
 def measure(run: Run) -> list[Figure]:
