@@ -229,6 +229,22 @@ def test_a_refused_event_is_counted_told_once_and_not_resent(
     assert again.seqs() == [0, 3]
 
 
+def test_what_a_full_disk_dropped_comes_again_and_is_never_called_safe(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    """Its daemon covers it with an Ack once a later one is taken; the next may have room for it."""
+    reply = client.reply("S")
+    for text in "abc":
+        reply.token(text)
+    daemon.has_text("abc").say(wire.Refused(1, 2, "disk_full", "token", "room on the disk"))
+    soon(lambda: reply.durable_seq == -1 and client.stats().refused == 1)
+    daemon.stop()
+    daemon.start()
+    again = daemon.has_text("abc", 1)
+    again.say(wire.Ack(LOG, 1, 1, [(1, 3, 3)]))
+    soon(lambda: reply.durable_seq == 1)
+
+
 def test_a_stream_whose_start_was_refused_says_no_more_and_hurts_no_other(
     daemon: FakeDaemon, client: walld_client.Client
 ) -> None:

@@ -129,7 +129,12 @@ def test_refused_by_stream_and_seq_and_nothing_changes(
 
 def test_no_code_that_rules_give_is_left_out() -> None:
     given = {code for _, code, _, _ in REFUSED}
-    elsewhere = {"bad_level", "stream_owned", "too_many_streams"}  # below, and in test_engine
+    elsewhere = {
+        "bad_level",
+        "disk_full",
+        "stream_owned",
+        "too_many_streams",
+    }  # below, and in test_engine
     assert given | elsewhere == REFUSED_CODES
 
 
@@ -335,9 +340,25 @@ def test_on_a_full_disk_tokens_are_dropped_and_ends_are_taken(
     world.say(agent, wire.Token(1, 2, b"b"), wire.Tool(1, 3, "c", "t"), wire.Token(1, 4, b"c"))
     assert world.engine.counters.discarded["disk_full"] == 3
     assert world.text(stream) == b"a"
-    world.say(agent, wire.End(1, 5, clean=True), wire.Release(1, 6))
+    world.say(agent, wire.Move(1, 5, "t"))
+    assert stream.session_id == "s", "no number of them fills memory"
+    refused = wire.Refused(1, 2, "disk_full", "token", "room on the disk")
+    assert world.heard(agent) == [refused], "said once: what is safe ends before it"
+    world.say(agent, wire.End(1, 6, clean=True), wire.Release(1, 7))
     assert stream.gone
     assert world.heard(agent) == []
+
+
+def test_on_a_full_disk_a_move_is_taken_and_each_gap_told(world: World, agent: Connection) -> None:
+    """Or all that is said behind it would be told of the session before."""
+    assert agent.producer is not None
+    stream = agent.producer.streams[1]
+    world.engine.disk_full = True
+    world.engine.sealing.queue_bytes += int(limits.QUEUE_BYTES_MAX * 0.8)
+    world.say(agent, wire.Token(1, 2, b"b"), wire.Move(1, 3, "t"), wire.Token(1, 4, b"c"))
+    assert (stream.session_id, stream.next_seq) == ("t", 4)
+    told = [one.seq for one in world.heard(agent) if isinstance(one, wire.Refused)]
+    assert told == [2, 4]
 
 
 def test_below_the_mark_a_full_disk_drops_nothing(world: World, agent: Connection) -> None:

@@ -53,6 +53,7 @@ REFUSED_CODES: Final = frozenset(
         "after_terminal",
         "bad_level",
         "bad_seq",
+        "disk_full",
         "id_length",
         "malformed_event",
         "not_terminal",

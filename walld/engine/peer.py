@@ -77,6 +77,7 @@ class Connection:
 
     __slots__ = (
         "dirty",
+        "dropped",
         "frame_bytes",
         "name",
         "outbox",
@@ -103,6 +104,8 @@ class Connection:
         """Batch up to which a Drain has told it what is written and not synced."""
         self.dirty: set[Stream] = set()
         """Streams whose synced watermark moved since the last Ack."""
+        self.dropped: dict[int, int] = {}
+        """By number of a stream: behind which seq it was told that a full disk drops."""
         self.outbox: list[bytes] = []
         """Frames for the peer that are not sent yet."""
         self.outbox_bytes = 0
@@ -121,6 +124,7 @@ class Connection:
         self.outbox = []
         self.outbox_bytes = 0
         self.dirty.clear()
+        self.dropped.clear()
 
     def post_acks(self, acks: list[bytes]) -> None:
         """One round of Acks, whole: a Drained behind them says that they were sent."""

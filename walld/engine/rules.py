@@ -180,10 +180,8 @@ class Rules:
         elif stream.terminal and type(event) is not wire.Release:
             counters.discarded["late"] += 1
             self.refuse(connection, event, "after_terminal", KIND[type(event)], "release")
-        elif self._engine.is_dropping and type(event) not in _ENDS:
-            counters.discarded["disk_full"] += 1
-            count = _run_tokens(event.lengths)[0] if isinstance(event, wire.Run) else 1
-            self.passes(connection, event.stream, event.seq + max(count, 1) - 1)
+        elif self._engine.is_dropping and not self._finds_room(event):
+            self._drop(connection, stream, event)
         else:
             self._engine.produces(connection, stream)
             special = self._special.get(type(event))
@@ -202,6 +200,25 @@ class Rules:
             item = records.encode_item(records.Happened(at_ms - stream.begin.at_ms, event))
             grown = stream.take_item(event.seq, flags, item)
         self._engine.queued(stream, grown)
+
+    def _finds_room(self, event: wire.Event) -> bool:
+        """On a full disk: an end does, and a move, or what follows would be told of the session
+        before it; no number of those fills memory.
+        """
+        has_some = self._engine.sealing.queue_bytes < limits.QUEUE_BYTES_MAX
+        return isinstance(event, _ENDS) or (isinstance(event, wire.Move) and has_some)
+
+    def _drop(self, connection: Connection, stream: Stream, event: wire.Event) -> None:
+        """On a full disk. Its client is told of the first one behind each that was taken: an Ack
+        covers gaps, and what it calls safe is to end before this one.
+        """
+        self._engine.counters.discarded["disk_full"] += 1
+        if connection.dropped.get(event.stream) != stream.next_seq:
+            connection.dropped[event.stream] = stream.next_seq
+            told = event.stream, event.seq, "disk_full", KIND[type(event)], "room on the disk"
+            connection.post(encode(wire.Refused(*told)))
+        count = _run_tokens(event.lengths)[0] if isinstance(event, wire.Run) else 1
+        self.passes(connection, event.stream, event.seq + max(count, 1) - 1)
 
     def _fresh_part(self, run: wire.Run, next_seq: int) -> wire.Run:
         """What of a Run was not taken yet, or all of it where that is nothing; the rest counts."""

@@ -113,7 +113,7 @@ export class Hearing {
     }
     const stream = this.registry.byNumber.get(number);
     if (stream === undefined) return;
-    stream.refused.add(seq);
+    if (code !== "disk_full") stream.refused.add(seq); // another daemon may have room for it
     stream.lose(seq, seq);
     if (seq === 0) stream.gone = true;
     this.registry.tidy(stream);

@@ -129,7 +129,8 @@ class Hearing:
         stream = self._registry.by_number.get(refused.stream)
         if stream is None:
             return
-        stream.refused.add(refused.seq)
+        if refused.code != "disk_full":  # another daemon, or this one later, may have room for it
+            stream.refused.add(refused.seq)
         stream.lose(refused.seq, refused.seq)
         if refused.seq == 0:
             stream.give_up()
