@@ -159,6 +159,7 @@ def _connection() -> Vectors:
     yield "resume_all_held", wire.Resume(START, 0, -1, 46), None
     yield "resume_nothing_held", wire.Resume(START, 46, 45, 46), None
     yield "resume_released", wire.Resume(START, 46, 45, 46, released=True), None
+    yield "resume_moved", wire.Resume(START, 46, 45, 46, moved_to="new"), None
     yield "drain_written", wire.Drain(1, "written"), None
     yield "drain_synced", wire.Drain(U32_MAX, "synced"), None
 

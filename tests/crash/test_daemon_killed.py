@@ -164,6 +164,26 @@ def test_an_id_that_is_given_again_is_of_the_last_reply(
     check_nothing_acked_lost(daemon)
 
 
+def test_a_reply_that_moved_begins_anew_where_it_is(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """The data directory is another: no move comes again, for that was synced."""
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('s', stream_id='r'); reply.token('first'); reply.move('t')")
+    assert agent.do("reply.drain(20, 'synced')")
+    daemon.kill()
+    daemon.data.rename(daemon.data.with_name("away"))
+    daemon.start()
+    agent.do("reply.token('behind'); reply.drain(20, 'synced')")
+    assert daemon.reader.recover("s") is None
+    found = daemon.reader.recover("t")
+    assert found is not None
+    assert (found.session_id, found.text, found.owner_alive) == ("t", "behind", True)
+    daemon.restart()
+    assert agent.do("reply.drain(20, 'synced')")
+    assert daemon.arrived("r", found.last_seq).session_id == "t"
+
+
 def test_full_kernel_and_backlog_then_killed(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:

@@ -78,6 +78,9 @@ def resume_problem(connection: Connection, resume: wire.Resume) -> Problem | Non
     problem = _shape_problem(start)
     if problem is not None:
         return problem
+    length = id_length(resume.moved_to)
+    if length > limits.ID_BYTES_MAX or (length == 0 and resume.moved_to is not None):
+        return "id_length", f"moved_to of {length} bytes", f"1..{limits.ID_BYTES_MAX}"
     assert connection.producer is not None
     known = connection.producer.streams.get(start.stream)
     if known is not None and known.begin.stream_id != start.stream_id:

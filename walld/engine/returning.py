@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
@@ -133,6 +134,8 @@ class Returning:
                 begun.may_release |= resume.synced >= begun.next_seq
             return
         self._lost(connection, resume, 0)
+        if resume.moved_to is not None:  # its Move was synced, and is lost: it does not come again
+            start = replace(start, session_id=resume.moved_to)
         self._engine.rules.resume(connection, start, at_ms, is_anew=True)
         begun = producer.streams.get(start.stream)
         if begun is not None:

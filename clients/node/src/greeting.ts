@@ -30,6 +30,7 @@ export function resumeFrames(streams: Iterable<Stream>): Buffer[] {
       synced: stream.synced,
       next_seq: stream.nextSeq,
       released: stream.released,
+      moved_to: stream.movedTo,
     };
     frames.push(encodeFrame("Resume", resume));
   }

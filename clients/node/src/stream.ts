@@ -52,6 +52,11 @@ export class Stream {
     this.turnId = (start["turn_id"] as string | undefined) ?? null;
   }
 
+  /** Where its moves have brought it, null where it never moved. */
+  get movedTo(): string | null {
+    return this.sessionId === this.start["session_id"] ? null : this.sessionId;
+  }
+
   /** Highest seq up to which every event is known safe on disk, -1 if none. */
   get durable(): number {
     return Math.min(this.synced, this.firstLost - 1);

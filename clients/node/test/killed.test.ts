@@ -1,6 +1,7 @@
 /** SIGKILL: of the agent, of the daemon, of neither when there is too much; what comes back. */
 
 import assert from "node:assert/strict";
+import { rename } from "node:fs/promises";
 import { after, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -164,6 +165,22 @@ test("a full ring drops the oldest, and every reader sees the gap", async (t) =>
   assert.equal(found.lastSeq, count + 1);
   const expected = Array.from({ length: count - lost }, (_, n) => `${lost + n + 1} ${"x".repeat(1100)} `);
   assert.equal(found.text, expected.join(""));
+});
+
+test("a reply that moved begins anew where it is, with a daemon that has nothing of it", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client();
+  const reply = client.reply("s");
+  reply.token("first");
+  reply.move("t");
+  assert.ok(await reply.drain({ level: "synced" }));
+  await daemon.kill();
+  await rename(daemon.data, `${daemon.data}.away`);
+  await daemon.start();
+  reply.token("behind");
+  assert.ok(await reply.drain({ level: "synced" }));
+  assert.equal(await client.recover("s"), null);
+  assert.equal((await client.recover("t"))!.text, "behind");
 });
 
 test("two clients of one process share a connection, each asks for itself", async () => {

@@ -155,7 +155,7 @@ class Connection(Lock):
             CLIENT_NAME,
         )
         resumes = [
-            messages.Resume(s.start, s.held_from, s.attested, s.next_seq, s.released)
+            messages.Resume(s.start, s.held_from, s.attested, s.next_seq, s.released, s.moved_to)
             for s in self.registry.by_number.values()
             if s.introduced and not s.gone
         ]

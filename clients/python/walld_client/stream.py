@@ -99,6 +99,11 @@ class Stream:
         """Seqs the daemon refused: intact but illegal, so never sent again."""
 
     @property
+    def moved_to(self) -> str | None:
+        """Where its moves have brought it; None where it never moved."""
+        return None if self.session_id == self.start.session_id else self.session_id
+
+    @property
     def stream_id(self) -> str:
         """The application's name of it."""
         return self.start.stream_id

@@ -111,8 +111,8 @@ MUTANTS = (
     Mutant(
         "client: does not say that a stream it resumes is released",
         CLIENT + "connection.py",
-        "            messages.Resume(s.start, s.held_from, s.attested, s.next_seq, s.released)\n",
-        "            messages.Resume(s.start, s.held_from, s.attested, s.next_seq, False)\n",
+        "s.next_seq, s.released, s.moved_to)\n",
+        "s.next_seq, False, s.moved_to)\n",
         "P5",
         "1838",
     ),

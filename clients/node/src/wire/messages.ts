@@ -39,7 +39,7 @@ export const TAGGED = {
   AppError: [14, "stream int, seq int, message str, kind str? = nil, detail bin? = nil"],
   End: [15, "stream int, seq int, clean bool, finish_reason str? = nil, reason str? = nil"],
   Release: [16, "stream int, seq int"],
-  Resume: [17, "start Start, held_from int, synced int, next_seq int, released bool = false"],
+  Resume: [17, "start Start, held_from int, synced int, next_seq int, released bool = false, moved_to str? = nil"],
   Drain: [18, "id int, level str"],
   Ack: [32, "log bin, batch_no int, synced_no int, streams [(int, int, int)]"],
   Drained: [33, "id int, level str"],

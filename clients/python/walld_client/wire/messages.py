@@ -298,7 +298,9 @@ class Resume(Message, tag=17, frozen=True):
     start: the stream's own Start. held_from: lowest seq the client can resend (next seq if it
     holds nothing). synced: highest seq it was told is synced, -1 if none. next_seq: the seq its
     next event will have. released: its Release was sent (or is about to be resent), so a daemon
-    that does not know the stream has finished with it and lost nothing.
+    that does not know the stream has finished with it and lost nothing. moved_to: the session where
+    its moves have brought it, None where it never moved: a daemon that has nothing of it opens it
+    there.
     """
 
     start: Start
@@ -306,6 +308,7 @@ class Resume(Message, tag=17, frozen=True):
     synced: int
     next_seq: int
     released: bool = False
+    moved_to: str | None = None
 
 
 class Drain(Message, tag=18, frozen=True):
