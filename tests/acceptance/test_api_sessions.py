@@ -534,3 +534,28 @@ def test_a_plan_tells_a_message_as_the_session_does(daemon: DaemonProcess, reade
     assert steps[0]["attachments"] == told[0]["attachments"]
     assert len(steps[0]["attachments"]) == 2
     assert [one["_message_id"] for one in steps] == ["m1", "m2", "m3", "m4"]
+
+
+def test_a_plan_puts_back_nothing_that_was_taken_back(daemon: DaemonProcess, reader: Any) -> None:
+    """Nor what was saved once, by the id of the turn or of its retry: they have one message."""
+    session = reader.session("s")
+    first = session.submit("tried twice", message_id="m1")
+    first.interrupted("user")
+    again = session.submit("tried twice", retry_of=first.turn_id)
+    taken_back = session.submit("taken back", message_id="m2")
+    taken_back.interrupted("user")
+    session.submit("taken back", retry_of=taken_back.turn_id)
+    session.undo(1)
+    assert [one["content"] for one in session.messages()] == ["tried twice"]
+    for saved in (first.turn_id, again.turn_id, "m1"):
+        steps = reader.repair_plan("s", present=[saved])
+        assert [step.key for step in steps] == [f"{first.turn_id}:mark_interrupted"]
+        assert reader.audit("s", present=[saved]).overall == "ok"
+    steps = reader.repair_plan("s", present=[])
+    assert [(step.turn_id, step.message["role"]) for step in steps] == [
+        (first.turn_id, "user"),
+        (first.turn_id, "system"),
+    ]
+    session.branch(taken_back.turn_id)
+    steps = reader.repair_plan("s", present=["m1"])
+    assert [step.message["content"] for step in steps][1:2] == ["taken back"]

@@ -15,6 +15,7 @@ from walld.sessions.account import Account, ToolAccount, TurnAccount, account_of
 from walld.sessions.artifacts import artifacts_of
 from walld.sessions.events import Event, check_payload
 from walld.sessions.losses import calls_elsewhere
+from walld.sessions.messages import Fate, fates
 from walld.sessions.path import path_events
 
 __all__ = ["audit", "named_artifacts"]
@@ -23,7 +24,8 @@ __all__ = ["audit", "named_artifacts"]
 def audit(events: Sequence[Event]) -> dict[str, Any]:
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts."""
     account = account_of(events)
-    edited = _edited(events, account)
+    edited, became = _edited(events, account), fates(events)
+    entry_of = {one.state.message_id: one.submitted.id for one in reversed(account.turns.values())}
     unanswered = _unanswered(account, events)
     return {
         "last_seq": events[-1].seq if events else 0,
@@ -42,6 +44,7 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
                 "stream_ids": list(turn.state.stream_ids),
                 "content_hash": turn.state.content_hash.hex(),
                 "submitted_seq": turn.submitted.seq,
+                "undone": _is_undone(became.get(entry_of[turn.state.message_id])),
                 "submission_lost": turn.submitted.type != "turn_submitted",
                 "submitted_at_ms": turn.submitted.at_ms,
                 "terminal_seq": turn.state.terminal_seq,
@@ -63,6 +66,11 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
         ],
         "artifacts": named_artifacts(events),
     }
+
+
+def _is_undone(became: Fate | None) -> bool:
+    """The user took the message back, which a retry has with the turn that it is of."""
+    return became is not None and became.gone == "undone"
 
 
 def _is_behind_a_loss(event: Event, events: Sequence[Event]) -> bool:

@@ -52,8 +52,8 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     collisions: ends that came after the first. unanswered: ids of calls without a result.
     submitted_seq: of the event that holds what the user said. content: that, where the facts have
     it. attachments: what it was submitted with. edited: the message that took its place since.
-    submission_lost: that event is lost to damage, with message_id; submitted_seq is of the first
-    that is left.
+    undone: it was taken back since. submission_lost: that event is lost to damage, with message_id;
+    submitted_seq is of the first that is left.
     """
 
     session_id: str
@@ -70,6 +70,7 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     retry_of: str | None = None
     attachments: list[Any] = []
     edited: dict[str, Any] | None = None
+    undone: bool = False
     submission_lost: bool = False
 
 
@@ -164,6 +165,7 @@ def _turn(session_id: str, one: Mapping[str, Any]) -> AuditedTurn:
         retry_of=one.get("retry_of"),
         attachments=list(one.get("attachments") or ()),
         edited=one.get("edited"),
+        undone=one.get("undone") is True,
         submission_lost=one.get("submission_lost") is True,
     )
 
@@ -194,14 +196,24 @@ def checked_answer(answer: object) -> bool | None:
     raise wrong("what present answers", wanted, answer)
 
 
+def _answers(
+    turns: Iterable[AuditedTurn], present: AwaitedPresent
+) -> list[tuple[AuditedTurn, bool | None]]:
+    """Each turn with whether its message is there: a retry has the message of the turn that it is
+    of, and whoever saved that saved it once, by the id of either.
+    """
+    asked = presence(present)
+    answered = [(turn, asked(turn)) for turn in turns]
+    saved = {turn.message_id for turn, is_present in answered if is_present} - {None}
+    return [(turn, True if turn.message_id in saved else said) for turn, said in answered]
+
+
 def findings_of(
     session_id: str, facts: Mapping[str, Any], present: AwaitedPresent
 ) -> list[Finding]:
     """All there is to say of one session."""
-    asked = presence(present)
     found: list[Finding] = []
-    for turn in turns_of(session_id, facts):
-        is_present = asked(turn)
+    for turn, is_present in _answers(turns_of(session_id, facts), present):
         # Without anybody to ask, a completed turn says nothing of the store.
         if present is not None or turn.state != "completed":
             found.extend(_of_turn(turn, is_present))
@@ -240,13 +252,11 @@ def report_of(facts: Mapping[str, Mapping[str, Any]], present: AwaitedPresent) -
 
 def plan_of(session_id: str, facts: Mapping[str, Any], present: AwaitedPresent) -> list[RepairStep]:
     """The steps that bring the application's store up to the log, in the log's order."""
-    asked = presence(present)
     done = frozenset() if present is None or callable(present) else frozenset(present)
     steps: list[RepairStep] = []
     materialised: set[str] = set()
-    for turn in turns_of(session_id, facts):
-        is_present = asked(turn)
-        if is_present is None or (turn.submission_lost and not is_present):
+    for turn, is_present in _answers(turns_of(session_id, facts), present):
+        if is_present is None or (not is_present and (turn.submission_lost or turn.undone)):
             continue
         if not is_present and (said := turn.message_id or turn.turn_id) not in materialised:
             materialised.add(said)
@@ -273,6 +283,8 @@ def _of_turn(turn: AuditedTurn, is_present: bool | None) -> Iterable[Finding]:
     elif turn.submission_lost and not is_present:
         kind, category = PENDING, "unsafe_to_repair"
         detail = f"what was submitted is lost to damage; the turn is {turn.state}"
+    elif not is_present and turn.undone:
+        return
     elif not is_present:
         kind, category = INTERRUPTED if by_app else PENDING, "repairable"
         detail = f"submitted and not saved; the turn is {turn.state}"
