@@ -266,7 +266,8 @@ def _git(root: str | os.PathLike[str], *words: str) -> bytes | None:
     """What git prints, None where it fails."""
     import subprocess  # not with the client: only who asks for a fingerprint pays for it
 
-    # Nothing is written, and no program that the tree's own configuration names is run.
+    # Nothing is written, and of the programs that the tree's own configuration names its filters
+    # alone are run: without them git does not know what differs.
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false"]
     command += ["-C", os.fspath(root), *words]
     try:
