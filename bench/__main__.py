@@ -51,7 +51,7 @@ QUESTIONS = {
     "submits": (75.0, 9.0),
     "ladders": (40.0, 10.0),
     "loss": (80.0, 11.0),
-    "slow_disks": (85.0, 5.0),
+    "slow_disks": (110.0, 5.0),
     "growth": (105.0, 11.0),
     "peers": (600.0, 60.0),
     "ingest": (60.0, 15.0),

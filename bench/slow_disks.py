@@ -1,7 +1,7 @@
 """What does a slow disk cost: in writes, in what an agent waits, and in what a reader waits?
 
-20 streams of 60 tokens a second, in replies of 60 tokens that are released when they are over, on a
-disk whose every write and every sync returns 5, 20 and 100 ms later than this machine's does (a
+20 streams of 60 tokens a second, in replies of 60 tokens that are released when they are over, on
+this machine's disk as it is, and where every write and every sync returns 5, 20 and 100 ms later (a
 sleep in the thread that called, as a device or a server far away makes it wait). walld is held
 against a file for each stream, written four times a second by a thread, and against
 open-append-close of a line of JSON (`disk_users.py`). None of the rivals syncs; walld does.
@@ -44,7 +44,7 @@ from bench.table import Figure
 
 __all__ = ["measure"]
 
-_DELAYS_MS = (5, 20, 100)
+_DELAYS_MS = (0, 5, 20, 100)
 _NAMES = {
     "walld": "walld",
     "files": "a file a stream, by a thread",
@@ -177,8 +177,12 @@ def _round(run: Run, key: str, delay_ms: int, told: _Told) -> None:
     told.add("asked", quantile(asked, 0.99) * 1000)
 
 
+def _named(key: str, delay_ms: int) -> str:
+    return f"{f'+{delay_ms} ms' if delay_ms else 'disk as it is'}, {_NAMES[key]}"
+
+
 def _figures(key: str, delay_ms: int, told: _Told) -> list[Figure]:
-    who = f"+{delay_ms} ms, {_NAMES[key]}"
+    who = _named(key, delay_ms)
     of = told.numbers
     note = (
         f"{who}: {sum(of['tokens']):,.0f} tokens, {median(of['writes']) * REPLY_TOKENS:.3g} writes "
@@ -214,7 +218,7 @@ def measure(run: Run) -> list[Figure]:
     rounds = int(run.pick(3, 1))
     for number in range(rounds):
         for at, ((delay_ms, key), one) in enumerate(told.items()):
-            label = f"+{delay_ms} ms, {_NAMES[key]}, round {number + 1}"
+            label = f"{_named(key, delay_ms)}, round {number + 1}"
             run.step((number + at / len(told)) / rounds, label)
             _round(run, key, delay_ms, one)
     figures = []
