@@ -36,7 +36,7 @@ from bench.table import Figure, as_json, markdown, render
 RESULTS = Path(__file__).parent / "results"
 QUESTIONS = {
     "agent_cost": (95.0, 9.0),
-    "daemon_dead": (50.0, 6.0),
+    "daemon_dead": (80.0, 14.0),
     "adapters": (15.0, 3.0),
     "checkpoints": (15.0, 2.0),
     "bulk": (20.0, 2.0),

@@ -1,12 +1,12 @@
-"""What does a token cost the agent while there is no daemon?
+"""What does a token cost the agent while there is no daemon, or its disk is slow?
 
 One agent, one reply: token() at 60 a second and flat out, first with a daemon that listens, then
-with the same killed (SIGKILL), whom another one on its data follows, round by round. The client
-keeps what it may not send and tries to connect again beside it. At the end the last daemon must
-have every token, and none may have been dropped.
+with the same killed (SIGKILL), then with one on its data whose every write and sync takes 100 ms
+more; so round by round. The client keeps what it may not send and tries to connect again beside it.
+At the end the last daemon must have every token, and none may have been dropped.
 
-p50 and p99 are the medians of the rounds' own, p99.9 is of all calls; a ratio is one within a
-round.
+Each quantile is the median of the rounds' own, a ratio is one within a round. There is a p99.9 only
+of 20,000 calls and more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from walld_client import connect
 from walld_client.reply import Reply
 
 from bench.daemon import PATIENCE_SECONDS, Daemon
-from bench.numbers import median, quantile, spread
+from bench.numbers import TAIL_CALLS_LEAST, median, quantile, spread
 from bench.run import Run
 from bench.table import Figure
 
@@ -30,9 +30,10 @@ __all__ = ["measure"]
 
 _TEXT = "walls "
 _RATE = 60
-_SHARES = {"p50": 0.5, "p99": 0.99}
+_SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 _PACES = ("60/s", "flat out")
-_STATES = ("no daemon", "with one")
+_STATES = ("no daemon", "a disk of +100 ms", "with one")
+_SLOW = ("--write-ms", "100", "--sync-ms", "100")
 
 
 def _spoken(reply: Reply, pace: str, count: int) -> list[float]:
@@ -45,6 +46,12 @@ def _spoken(reply: Reply, pace: str, count: int) -> list[float]:
         reply.token(_TEXT)
         took.append((clock() - begun) / 1000)
     return took
+
+
+def _connected(reply: Reply) -> None:
+    """The daemon that has come has all that was said."""
+    reply.token(_TEXT)
+    assert reply.drain(PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -69,17 +76,22 @@ def _rounds(run: Run) -> tuple[dict[tuple[str, str], list[list[float]]], int]:
     try:
         with _quiet():
             reply = client.reply("dead")
+
+            def speak(state: str) -> None:
+                for pace in _PACES:
+                    took[state, pace].append(_spoken(reply, pace, counts[pace]))
+
             for number in range(rounds):
                 run.step(number / rounds, f"round {number + 1} of {rounds}")
                 with Daemon(home, run.cores.daemon) as daemon:
-                    reply.token(_TEXT)
-                    assert reply.drain(PATIENCE_SECONDS), client.stats()
-                    for pace in _PACES:
-                        took["with one", pace].append(_spoken(reply, pace, counts[pace]))
+                    _connected(reply)
+                    speak("with one")
                     daemon.kill()
-                    for pace in _PACES:
-                        took["no daemon", pace].append(_spoken(reply, pace, counts[pace]))
-                said += 1 + 2 * sum(counts.values())
+                    speak("no daemon")
+                with Daemon(home, run.cores.daemon, *_SLOW, program="bench.slow_disk"):
+                    _connected(reply)
+                    speak("a disk of +100 ms")
+                said += 2 + 3 * sum(counts.values())
             with Daemon(home, run.cores.daemon):
                 assert reply.drain(PATIENCE_SECONDS), client.stats()
                 found = client.recover("dead")
@@ -97,22 +109,20 @@ def measure(run: Run) -> list[Figure]:
     figures = []
     for pace, state in product(_PACES, _STATES):
         values = took[state, pace]
+        calls = sum(map(len, values))
         for share, at in _SHARES.items():
+            if share == "p99.9" and calls < TAIL_CALLS_LEAST:
+                continue
             each = [quantile(one, at) for one in values]
             figures.append(
                 Figure("daemon_dead", f"token(), {state}, {share}, {pace}", median(each), "us",
-                       spread=spread(each))
+                       spread=spread(each), note=f"{pace}: of {calls:,} calls")
             )  # fmt: skip
-        calls = [us for one in values for us in one]
+    for pace, state in product(_PACES, _STATES[:-1]):
+        pairs = zip(took[state, pace], took["with one", pace], strict=True)
+        ratios = [median(worse) / median(alive) for worse, alive in pairs]
         figures.append(
-            Figure("daemon_dead", f"token(), {state}, p99.9, {pace}", quantile(calls, 0.999), "us",
-                   note=f"{pace}: p99.9 of {len(calls):,} calls")
-        )  # fmt: skip
-    for pace in _PACES:
-        pairs = zip(took["no daemon", pace], took["with one", pace], strict=True)
-        ratios = [median(dead) / median(alive) for dead, alive in pairs]
-        figures.append(
-            Figure("daemon_dead", f"token(), no daemon to with one, p50, {pace}", median(ratios),
+            Figure("daemon_dead", f"token(), {state} to with one, p50, {pace}", median(ratios),
                    "x", spread=spread(ratios))
         )  # fmt: skip
     return [*figures, Figure("daemon_dead", "tokens missing", missing, "", 0)]
