@@ -22,7 +22,8 @@ __all__ = ["Bar", "charts", "drawn", "short"]
 Width = Callable[[float], float]
 """Pixels of a value."""
 _WIDTH = 880
-_BAR_AT, _BAR_WIDTH = 250, 380
+_BAR_AT, _BAR_WIDTH = 288, 342
+"""Left of it there is room for the longest name, in the widest font that stands in for another."""
 _ROW, _ROW_PLAIN, _GROUP = 42, 26, 30
 _LOG_FROM = 20.0
 _STYLE = """

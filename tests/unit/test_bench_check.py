@@ -15,6 +15,7 @@ import pytest
 
 from bench import __main__ as program
 from bench import agent_cost, check, ingest, publish, waits
+from bench import charts as charts_module
 from bench.charts import Bar, charts, drawn, short
 from bench.machine import Used
 from bench.peers import costs
@@ -256,6 +257,12 @@ def test_every_bar_has_its_value_and_its_promise() -> None:
         assert one["who"] in shown
         assert one["promise"] in shown
         assert short(one["value"], one["unit"]) in shown
+
+
+def test_no_bar_covers_its_name() -> None:
+    """A letter of DejaVu Sans, which stands in where there is no other, is 7.6 pixels wide."""
+    names = [*(made().name for made in (*PEERS.values(), *POURED.values())), "walld's backlog"]
+    assert all(16 + 7.6 * len(name) < charts_module._BAR_AT for name in names), max(names, key=len)
 
 
 def test_a_wide_range_is_logarithmic_and_says_so() -> None:
