@@ -559,3 +559,15 @@ def test_a_plan_puts_back_nothing_that_was_taken_back(daemon: DaemonProcess, rea
     session.branch(taken_back.turn_id)
     steps = reader.repair_plan("s", present=["m1"])
     assert [step.message["content"] for step in steps][1:2] == ["taken back"]
+
+
+def test_a_plan_puts_back_what_a_list_has_and_not_what_it_left_out(
+    daemon: DaemonProcess, reader: Any
+) -> None:
+    session = reader.session("s")
+    for name in ("m1", "m2"):
+        session.submit(f"said as {name}", message_id=name)
+    session.edit(session.messages()[:1])
+    assert [step.message_id for step in reader.repair_plan("s", present=[])] == ["m1"]
+    session.undo(1)
+    assert reader.repair_plan("s", present=[]) == []

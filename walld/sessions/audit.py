@@ -15,7 +15,7 @@ from walld.sessions.account import Account, ToolAccount, TurnAccount, account_of
 from walld.sessions.artifacts import artifacts_of
 from walld.sessions.events import Event, check_payload
 from walld.sessions.losses import calls_elsewhere
-from walld.sessions.messages import Fate, fates
+from walld.sessions.messages import fates, messages
 from walld.sessions.path import path_events
 
 __all__ = ["audit", "named_artifacts"]
@@ -24,7 +24,7 @@ __all__ = ["audit", "named_artifacts"]
 def audit(events: Sequence[Event]) -> dict[str, Any]:
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts."""
     account = account_of(events)
-    edited, became = _edited(events, account), fates(events)
+    edited, taken_back = _edited(events, account), _taken_back(events, account.turns.values())
     entry_of = {one.state.message_id: one.submitted.id for one in reversed(account.turns.values())}
     unanswered = _unanswered(account, events)
     return {
@@ -44,7 +44,7 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
                 "stream_ids": list(turn.state.stream_ids),
                 "content_hash": turn.state.content_hash.hex(),
                 "submitted_seq": turn.submitted.seq,
-                "undone": _is_undone(became.get(entry_of[turn.state.message_id])),
+                "taken_back": entry_of[turn.state.message_id] in taken_back,
                 "submission_lost": turn.submitted.type != "turn_submitted",
                 "submitted_at_ms": turn.submitted.at_ms,
                 "terminal_seq": turn.state.terminal_seq,
@@ -68,9 +68,20 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def _is_undone(became: Fate | None) -> bool:
-    """The user took the message back, which a retry has with the turn that it is of."""
-    return became is not None and became.gone == "undone"
+def _taken_back(events: Sequence[Event], turns: Iterable[TurnAccount]) -> set[str]:
+    """Submissions whose messages were undone, or left out of a list that took the place of all.
+
+    A retry has its message of the turn that it is of.
+    """
+    listed = messages(events, compacted=False) or ()
+    told = {name for one in listed if isinstance(name := one.get("_message_id"), str)}
+    became = fates(events)
+    return {
+        turn.submitted.id
+        for turn in turns
+        if (fate := became.get(turn.submitted.id)) and fate.gone
+        if turn.state.message_id not in told
+    }
 
 
 def _is_behind_a_loss(event: Event, events: Sequence[Event]) -> bool:

@@ -52,8 +52,8 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     collisions: ends that came after the first. unanswered: ids of calls without a result.
     submitted_seq: of the event that holds what the user said. content: that, where the facts have
     it. attachments: what it was submitted with. edited: the message that took its place since.
-    undone: it was taken back since. submission_lost: that event is lost to damage, with message_id;
-    submitted_seq is of the first that is left.
+    taken_back: it was undone since, or left out of a list. submission_lost: that event is lost to
+    damage, with message_id; submitted_seq is of the first that is left.
     """
 
     session_id: str
@@ -70,7 +70,7 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     retry_of: str | None = None
     attachments: list[Any] = []
     edited: dict[str, Any] | None = None
-    undone: bool = False
+    taken_back: bool = False
     submission_lost: bool = False
 
 
@@ -165,7 +165,7 @@ def _turn(session_id: str, one: Mapping[str, Any]) -> AuditedTurn:
         retry_of=one.get("retry_of"),
         attachments=list(one.get("attachments") or ()),
         edited=one.get("edited"),
-        undone=one.get("undone") is True,
+        taken_back=one.get("taken_back") is True,
         submission_lost=one.get("submission_lost") is True,
     )
 
@@ -256,7 +256,7 @@ def plan_of(session_id: str, facts: Mapping[str, Any], present: AwaitedPresent) 
     steps: list[RepairStep] = []
     materialised: set[str] = set()
     for turn, is_present in _answers(turns_of(session_id, facts), present):
-        if is_present is None or (not is_present and (turn.submission_lost or turn.undone)):
+        if is_present is None or (not is_present and (turn.submission_lost or turn.taken_back)):
             continue
         if not is_present and (said := turn.message_id or turn.turn_id) not in materialised:
             materialised.add(said)
@@ -283,7 +283,7 @@ def _of_turn(turn: AuditedTurn, is_present: bool | None) -> Iterable[Finding]:
     elif turn.submission_lost and not is_present:
         kind, category = PENDING, "unsafe_to_repair"
         detail = f"what was submitted is lost to damage; the turn is {turn.state}"
-    elif not is_present and turn.undone:
+    elif not is_present and turn.taken_back:
         return
     elif not is_present:
         kind, category = INTERRUPTED if by_app else PENDING, "repairable"
