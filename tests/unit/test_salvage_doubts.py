@@ -275,3 +275,21 @@ def test_what_found_no_room_says_what_to_do_and_so_does_who_comes_again(
     assert main(command) == 0
     assert main(command) == 64
     assert "remove it" not in capsys.readouterr().err, "this one is whole"
+
+
+def test_one_that_finds_no_room_for_its_first_word_leaves_the_place_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without that word a daemon there would call all that was not taken "nothing"."""
+    two_replies(DamagedDirectory(tmp_path / "old")).close()
+    command = ["salvage", str(tmp_path / "old"), "--to", str(tmp_path / "new")]
+
+    def full(_disk: RealDisk, path: str, _data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RealDisk, "replace", full)
+        assert main(command) == 66
+    assert "No space left on device" in capsys.readouterr().err
+    assert not list((tmp_path / "new").iterdir())
+    assert main(command) == 0

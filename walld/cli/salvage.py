@@ -80,11 +80,7 @@ def run(options: argparse.Namespace) -> int:
                     raise
                 # Not removed: of a disk that dies it may be all that anybody reads of it again.
                 raise WalldError(f"{error}; {_left(options.to)}") from error
-    if options.json:
-        print(as_json(asdict(account)))
-    else:
-        for line in lines(account):
-            print(line)
+    print(as_json(asdict(account)) if options.json else "\n".join(lines(account)))
     return account.code
 
 
@@ -144,7 +140,11 @@ class _Salvage:
         the first look was taken.
         """
         self._target.make_dir(QUARANTINE_DIR)
-        self._target.replace(NOTE, _UNFINISHED)
+        try:
+            self._target.replace(NOTE, _UNFINISHED)
+        except OSError:  # nothing is taken, and no daemon that starts there would be in doubt
+            self._target.remove_dir(QUARANTINE_DIR)
+            raise
         for name in (WAL_DIR, PARTIALS_DIR):
             self._target.make_dir(name)
         hurt = {lost.stream_no for one in report.damage for lost in one.lost}
