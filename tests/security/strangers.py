@@ -27,9 +27,11 @@ _BECOME = "import os, sys; uid = int(sys.argv[1]); os.setgroups([]); os.setgid(u
 # All that `serve` imports late: afterwards this user may not be able to read it.
 _SERVE = """
 import os, sys, anyio._backends._asyncio, uvloop, walld.cli.run, walld.cli.serve, walld.daemon.serve
-import encodings.idna, encodings.ascii, walld.cli.arguments
+import encodings.idna, encodings.ascii, walld.cli.arguments, ctypes
 uid = int(sys.argv[1])
 os.setgroups([]); os.setgid(uid); os.setuid(uid)
+# As of a program that this user has begun: setuid(2) alone hides a process from its user.
+assert ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0  # PR_SET_DUMPABLE
 sys.exit(walld.cli.run.run(sys.argv[2:]))
 """
 

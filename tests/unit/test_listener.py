@@ -27,6 +27,24 @@ def test_it_listens_with_the_mode_it_was_given(path: str) -> None:
     bound.close()
 
 
+def test_nobody_gets_in_before_it_has_its_mode(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there from bind(2) on, with what the umask leaves."""
+    chmod, before = os.chmod, list[int]()
+
+    def seen(name: str, mode: int) -> None:
+        before.append(stat.S_IMODE(os.lstat(name).st_mode))
+        chmod(name, mode)
+
+    monkeypatch.setattr(listener.os, "chmod", seen)
+    as_it_was = os.umask(0)
+    try:
+        listener.bind(path, 0o660, None).close()
+        assert os.umask(0) == 0, "the umask is what it was"
+    finally:
+        os.umask(as_it_was)
+    assert before == [0o600]
+
+
 def test_its_folder_is_made_for_the_owner_alone(tmp_path: Path) -> None:
     bound = listener.bind(str(tmp_path / "run" / "walld" / "s"), 0o600, None)
     assert stat.S_IMODE((tmp_path / "run" / "walld").stat().st_mode) & 0o077 == 0
@@ -50,6 +68,17 @@ def test_whoever_answers_keeps_it(path: str) -> None:
         listener.bind(path, 0o600, None)
     assert os.lstat(path).st_ino == inode
     bound.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to somebody else")
+def test_a_socket_of_somebody_else_is_never_removed(path: str) -> None:
+    """Nobody answers at it either: it may be of a daemon of his that comes back."""
+    listener.bind(path, 0o600, None).close()
+    os.chown(path, 61001, -1)
+    inode = os.lstat(path).st_ino
+    with pytest.raises(UnsafePath, match="a socket of uid 61001"):
+        listener.bind(path, 0o600, None)
+    assert os.lstat(path).st_ino == inode
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link"])
