@@ -474,3 +474,12 @@ def test_what_was_posted_is_waited_for_as_long_as_the_client_waits(
             ask()
     client.close(0.1)
     client.let_go()
+
+
+def test_every_close_is_told_of_an_entry_that_was_given_up(daemon: FakeDaemon) -> None:
+    """Two of an asyncio client, in two loops, come here one behind the other."""
+    daemon.stop()
+    client = walld_client.connect(daemon.path)
+    client.session("S").append("a", {"n": 0}, wait=False)
+    assert [client._outbox.close(0.0) for _ in range(2)] == [False, False]
+    client.close(0.1)

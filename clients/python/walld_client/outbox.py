@@ -54,6 +54,8 @@ class Outbox:
         """What a request waits for all that was posted before it."""
         self._released = released
         self._carrier = self._made()
+        self._never = 0
+        """Entries that were given up by `close`."""
         process.register(self)
 
     def __len__(self) -> int:
@@ -85,15 +87,19 @@ class Outbox:
             )
 
     def close(self, timeout: float) -> bool:
-        """Wait for the kernel to take it all, and let go. What is left is lost, and said so."""
+        """Wait for the kernel to take it all, and let go. What is left is lost, and said so, also
+        by a close in another loop that comes behind this one.
+        """
         carrier, self._carrier = self._carrier, self._made()
         _waited(carrier, _is_handed_over, timeout)
         _carriers.discard(carrier)
-        return not _told(carrier.close())
+        self._never += _told(carrier.close())
+        return not self._never
 
     def forked(self) -> None:
         """In the child of a fork: all of it is the parent's."""
         self._carrier = self._made()
+        self._never = 0
 
 
 def delivered(outbox: Outbox, timeout: float, session_id: str | None = None) -> Steps[None]:
