@@ -236,13 +236,48 @@ def test_a_line_of_another_session_gives_way_to_that_of_the_log(
     assert all(line in found for line in other[strange])
 
 
-@pytest.mark.parametrize("strange", [slice(6, 7), slice(9, 10), slice(11, 12)])
-def test_what_another_line_hides_is_still_the_one_before_the_next(strange: slice) -> None:
+@pytest.mark.parametrize("strange", [slice(6, 7), slice(9, 10), slice(6, 12), slice(9, 12)])
+def test_what_other_lines_hide_is_still_the_one_before_the_next(strange: slice) -> None:
     """In the place of the last line but one; the log has the lines behind the last."""
     lines, other = lines_of(12), lines_of(12, size=21)
-    _, store = of(HEADER + b"".join([*lines[:4], *other[strange], lines[5]]))
-    store.append(UID, SESSION, 7, lines[6:9], allow_gap=True)
-    assert store.read(UID, SESSION).lines == [*lines[:4], *lines[5:9]]
+    storage, store = of(HEADER + b"".join([*lines[:4], *other[strange], lines[5]]))
+    for _ in range(2):
+        store.append(UID, SESSION, 7, lines[6:9], allow_gap=True)
+        assert store.read(UID, SESSION).lines == [*lines[:4], *lines[5:9]]
+    assert content(storage) == HEADER + b"".join([*lines[:4], *lines[5:9]])
+
+
+@pytest.mark.parametrize("block", [slice(10, 13), slice(8, 13), slice(11, 13)])
+@pytest.mark.parametrize("at", [2, 6])
+def test_a_checkpoint_is_repeated_beside_a_copy_of_its_block(block: slice, at: int) -> None:
+    """What stood between the copy and the end was cut, though the log had let go of it."""
+    lines = lines_of(14)
+    text = HEADER + b"".join([*lines[:at], *lines[block], *lines[at:13]])
+    storage, store = of(text)
+    store.append(UID, SESSION, 13, lines[12:13], allow_gap=True)
+    assert content(storage) == text
+    store.append(UID, SESSION, 13, lines[12:], allow_gap=True)
+    assert content(storage) == text + lines[13]
+    assert store.read(UID, SESSION).lines == lines
+
+
+def test_wherever_a_block_stands_what_the_log_has_is_given_out_behind_its_checkpoint() -> None:
+    random = Random(3)
+    for _ in range(1500):
+        count, more = random.randrange(4, 14), random.randrange(1, 5)
+        lines, other = lines_of(count + more), lines_of(28, session="another")
+        first = random.randrange(count + more)
+        block = slice(first, first + random.choice([1, 2, 3, 6, 10]))
+        at, gone = random.randrange(count + 1), random.choice([0, 1, block.stop - first])
+        strange = b"".join((random.choice([lines, other, other]))[block])
+        before = b"".join(lines[:at]) + strange[random.choice([0, 0, 37]) :]
+        _, store = of(HEADER + before + b"".join(lines[at + gone : count]))
+        told_before = store.read(UID, SESSION).lines
+        for _ in range(2):
+            store.append(UID, SESSION, count + 1, lines[count:], allow_gap=True)
+            read = set(store.read(UID, SESSION).lines)
+            assert read.issuperset(lines[count:])
+            assert read.issuperset(set(told_before).intersection(lines))
 
 
 def test_a_line_is_believed_before_one_that_follows_but_hides_more() -> None:

@@ -11,10 +11,12 @@ out of order stays where it is.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walld.errors import FormatError, LedgerGap, NewerVersion
 from walld.ledger.astray import in_order
+from walld.ledger.files import KEPT_BYTES_MAX
 from walld.ledger.line import as_known, chain_of, chain_text, line_chain, line_seq, read_header
 from walld.ledger.scan import (
     End,
@@ -22,7 +24,6 @@ from walld.ledger.scan import (
     end_of,
     find_line,
     fits,
-    last_line,
     lines_between,
     read_lines,
 )
@@ -41,6 +42,7 @@ class Place(NamedTuple):
     """The bytes [start, end) of a file of `size` bytes give way to `content`.
 
     is_lost: content does not bring all of them back; they are to be kept before they go.
+    has_others: it brings lines back that the log has not.
     """
 
     start: int
@@ -48,11 +50,13 @@ class Place(NamedTuple):
     size: int
     content: bytes
     is_lost: bool
+    has_others: bool = False
 
     @property
     def fits(self) -> bool:
-        """It can be written where it stands: nothing behind it has to move."""
-        return self.end == self.size or self.end - self.start == len(self.content)
+        """It can be written where it stands: nothing behind it has to move, or to come back."""
+        is_long_enough = self.end == self.size or self.end - self.start == len(self.content)
+        return is_long_enough and not self.has_others
 
 
 def find_place(
@@ -61,7 +65,7 @@ def find_place(
     """Where `lines`, the first of seq first_seq, go.
 
     LedgerGap where they do not follow what is there, FormatError where a line of the same seq is
-    there that follows the one before it and is another one, NewerVersion.
+    there that follows the same line and is another one, NewerVersion.
     """
     size = file.size()
     found_header = whole_header(file, header)
@@ -80,7 +84,13 @@ def find_place(
     elif first_seq == 1 and found_header is not None:
         start = len(found_header)
     else:
-        start = _start(file, size, used_header, first_seq, lines[0])
+        start, hiding = _start(file, size, used_header, first_seq, lines, last.line)
+        if hiding and start - hiding[0][0] <= KEPT_BYTES_MAX:
+            end = _compare(file, start, size, first_seq, lines)
+            between = pairwise([*hiding, (start, start)])
+            others = [file.read_at(until - at, at) for (_, at), (until, _) in between]
+            content = b"".join([*others, *lines])
+            return Place(hiding[0][0], end, size, content, is_lost=True, has_others=True)
     content = b"".join(lines)
     there = file.read_at(min(len(content), size - start), start)
     if not content.startswith(there):
@@ -153,24 +163,49 @@ def _first_line(file: File, most: int, offset: int) -> bytes:
     return text[: text.find(b"\n") + 1]
 
 
-def _start(file: File, size: int, header: bytes, first_seq: int, line: bytes) -> int:
-    """The offset at which `line`, of that seq, belongs, in a file that goes on behind it."""
+def _start(
+    file: File, size: int, header: bytes, first_seq: int, lines: list[bytes], last: Found
+) -> tuple[int, list[tuple[int, int]]]:
+    """The offset at which `lines` belong, in a file that ends with `last`, which is behind them.
+
+    And where lines before that stand which would hide them: those of another session, say, that are
+    given out instead of the line which the first was made for.
+    """
+    made_for = line_chain(lines[0])
     before = find_line(file, first_seq - 1, size) if first_seq > 1 else None
-    if before is not None and fits(file, before):  # else it may be a copy
-        return before.end
-    start = -1
+    if (
+        before is not None
+        and before.end <= last.offset
+        and chain_text(chain_of(before.line)) == made_for
+        and fits(file, before)
+        and _goes_up(file, before, size, lines)
+    ):
+        return before.end, []  # else it may be a copy
+    start, hiding = -1, list[tuple[int, int]]()
     whole = lines_between(file, 0, size)
     for found, _, is_given in in_order(whole, 0, chain_text(chain_of(header))):
         if found.seq == first_seq - 1:
-            # What hides it is another session's, say, where the line was made for it.
-            if is_given or (start >= 0 and line_chain(line) == chain_text(chain_of(found.line))):
-                return found.end
-        elif is_given and found.seq >= first_seq and start < 0:
-            start = found.offset  # the one before is damaged, or missing since a gap was allowed
-            if found.line == line:
+            is_before = chain_text(chain_of(found.line)) == made_for
+            if is_before and (is_given or hiding or start >= 0):
+                return found.end, hiding
+            if is_given:
+                start = found.end
+        elif is_given and found.seq >= first_seq:
+            hiding.append((found.offset, found.end))
+            if found.line == lines[0]:
                 break
-    assert start >= 0, f"{file.path}: a line behind {first_seq} was there a moment ago"
-    return start
+    assert hiding or start >= 0, f"{file.path}: a line behind {first_seq} was there a moment ago"
+    # The one before is damaged, or missing since a gap was allowed.
+    return (start if start >= 0 else hiding[0][0]), []
+
+
+def _goes_up(file: File, before: Found, size: int, lines: list[bytes]) -> bool:
+    """Behind `before`, and those of `lines` that follow it there, stands none of a lower seq."""
+    follow = iter(lines)
+    for found in lines_between(file, before.end, size):
+        if found.line != next(follow, None):
+            return found.seq > before.seq
+    return True
 
 
 def _behind_strays(file: File, start: int, size: int, first_seq: int) -> int:
@@ -207,26 +242,17 @@ def _goes_on(file: File, end: int, size: int, line: bytes) -> bool:
 def _compare(file: File, start: int, size: int, first_seq: int, lines: list[bytes]) -> int:
     """Where what is behind `lines` begins. FormatError where one of them is there differently.
 
-    One that was made for neither the line before it here nor the one before it in the log is
-    another session's, say, and gives way: nothing proves that it was ever this one's.
+    One that was made for another line before it than that of the log is another session's, say, and
+    gives way.
     """
-    before = last_line(file, start)
-    previous = b"" if before is None else chain_text(chain_of(before.line))
-    behind = size
     for found in lines_between(file, start, size):
-        if found.seq >= first_seq + len(lines):
-            return min(behind, found.offset)
-        if found.seq < first_seq:
-            behind = min(behind, found.offset)
-            continue
-        behind = size
+        if not first_seq <= found.seq < first_seq + len(lines):
+            return found.offset
         line = lines[found.seq - first_seq]
-        if found.line == line:
-            previous = chain_text(chain_of(line))
-        elif line_chain(found.line) in (line_chain(line), previous):
+        if found.line != line and line_chain(found.line) == line_chain(line):
             raise FormatError(
                 f"{file.path}: line {found.seq} at offset {found.offset} is {found.line[:200]!r}, "
                 f"the log has {line[:200]!r}: nothing was written; one of "
                 "them was changed behind walld's back"
             )
-    return behind
+    return size
