@@ -104,6 +104,27 @@ def test_lines_in_the_file_and_lines_in_the_log_are_one_session(
     assert {one["stream_id"] for one in account["taken"]} == {"s1", "s2"}, "no bogus reply"
 
 
+@pytest.mark.parametrize("strange", [slice(5, 6), slice(6, 7), slice(7, 8), slice(5, 8)])
+def test_of_two_lines_of_a_seq_that_of_the_log_is_the_sessions(
+    made: DamagedDirectory, capsys: pytest.CaptureFixture[str], strange: slice
+) -> None:
+    """One of another session stands where those of the log belong."""
+    all_lines, other = lines(8), lines(8, "another")
+    LedgerStore(made.disk).append(UID, SESSION, 1, all_lines[:5])
+    path = events_of(made.path)
+    path.write_bytes(path.read_bytes() + b"".join(other[strange]))
+    made.batch(in_log(7, 5, all_lines[5:]))
+    code, found, _ = fsck(made.path, capsys)
+    assert (code, found["state"], found["pending"]) == (2, "corrupt", 3)
+    seqs = list(range(strange.start + 1, strange.stop + 1))
+    assert [one["first_seq"] for one in found["breaks"] if one["why"] == "order"] == seqs
+    code, account, new = salvage(made.path, capsys)
+    assert (code, account["sessions"][0]["events"]) == (1, 8)
+    assert events_of(new).read_bytes().splitlines(keepends=True)[1:] == all_lines
+    kept = (new / "quarantine").glob("*events.jsonl*")
+    assert path.read_bytes() in [one.read_bytes() for one in kept], "it is set aside"
+
+
 def test_a_session_that_is_in_the_log_alone(
     made: DamagedDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -268,17 +268,25 @@ def _to_its_end(
 def _add_log(
     disk: Disk, found: SessionFound, log: LogLines, size: int, *, is_unread: bool = False
 ) -> None:
-    """What the log has beyond the file, of that size. is_unread: what it holds nobody knows."""
+    """What the log has beyond the file, of that size. is_unread: what it holds nobody knows.
+
+    Of two lines of a seq that of the log is the session's.
+    """
     assert found.session_id is not None
-    has = {line_seq(line) for line in found.lines}
+    has = {line_seq(line): line for line in found.lines}
     last_seq = found.last_seq
     proven = sys.maxsize if is_unread else found.proven
     kept, cut = log.joined((found.uid, found.session_id), last_seq, proven)
     found.cut = len(cut)
     if cut:
         found.state = _worst(found.state, "torn")
-    found.from_log = [one.line for one in kept if one.seq not in has]
+    found.from_log = [one.line for one in kept if has.get(one.seq) != one.line]
     found.pending = len(found.from_log)
+    for one in kept:
+        if (other := has.get(one.seq, one.line)) != one.line:
+            found.lines.remove(other)
+            found.breaks.append(_as_told(Break(size, one.seq, one.seq - 1, "order")))
+            found.state = "corrupt"
     for one in kept:
         if one.seq > last_seq + 1:
             found.breaks.append(_as_told(Break(size, last_seq + 1, one.seq - 1, "missing")))
