@@ -208,12 +208,28 @@ def test_a_line_of_another_session_takes_no_seq_of_this_one(strange: slice, behi
     assert store.read(UID, SESSION)[:2] == (lines, [])
 
 
-@pytest.mark.parametrize("strange", [slice(3, 4), slice(4, 5), slice(6, 7), slice(5, 7)])
+@pytest.mark.parametrize(
+    "strange",
+    [slice(3, 4), slice(4, 5), slice(6, 7), slice(5, 7), slice(3, 5), slice(2, 5), slice(3, 6)],
+)
 def test_of_lines_that_do_not_follow_those_are_believed_that_others_follow(strange: slice) -> None:
     """In the place of one line: it and the next one are of one seq, or it leaps over that."""
     lines, other = lines_of(8), lines_of(8, size=21)
     _, store = of(HEADER + b"".join([*lines[:2], *other[strange], *lines[3:]]))
     assert store.read(UID, SESSION).lines == [*lines[:2], *lines[3:]]
+
+
+@pytest.mark.parametrize("shift", [1, 2, 3])
+def test_a_block_of_another_session_hides_no_line_that_is_there(shift: int) -> None:
+    """Its lines follow one another too, and fill what it took, and go on behind that."""
+    lines = lines_of(400, size=100)
+    other = HEADER + b"".join(lines_of(400, size=97))
+    text, at = HEADER + b"".join(lines), 8 * 4096
+    source = at + shift * 1024
+    _, store = of(text[:at] + other[source : source + 4096] + text[at + 4096 :])
+    left = [one for one in lines if one in text[:at] or one in text[at + 4096 :]]
+    assert 380 < len(left) < 400
+    assert store.read(UID, SESSION).lines == left
 
 
 @pytest.mark.parametrize("strange", [slice(6, 7), slice(7, 8), slice(8, 9), slice(6, 10)])

@@ -10,13 +10,16 @@ are given out in order, so to believe such a line hides all of that: what hides 
 
 So it is with one that leaps over nothing, and was made for another line than the one before it,
 where the line that follows that one stands behind it: of the two only one can be given.
+
+A block has several lines, and those of another session follow one another as those of this one do.
+To believe the first is to give all that follow it, so they are counted together.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walld.ledger.line import chain_of, chain_text, line_chain
 
@@ -50,14 +53,25 @@ def in_order(
             last, previous = found.seq, chain_text(chain_of(found.line))
 
 
+class _Run(NamedTuple):
+    """Lines that stand behind one another and follow so: all of them are the session's, or none.
+
+    lines: how many of them can still be given.
+    """
+
+    first: int
+    last: int
+    lines: int
+
+
 class _Ahead:
     """Lines in the order of the file, some of them looked at before they are given."""
 
     def __init__(self, lines: Iterator[Found]) -> None:
         self._lines = lines
         self._held: deque[Found] = deque()
-        self._least: deque[int] = deque()
-        """Of what is held: the lowest seq, the lowest behind that, and so on."""
+        self._falls = 0
+        """Of two neighbours in what is held, how often the second has no higher seq."""
         self._looks = 0
 
     def __iter__(self) -> Iterator[Found]:
@@ -65,60 +79,67 @@ class _Ahead:
             yield found
             while self._held:  # that line does not follow
                 held = self._held.popleft()
-                if self._least[0] == held.seq:
-                    self._least.popleft()
+                if self._held and self._held[0].seq <= held.seq:
+                    self._falls -= 1
                 yield held
 
     def _hold(self) -> bool:
         """One more. False where there is none."""
         found = next(self._lines, None)
         if found is not None:
+            if self._held and found.seq <= self._held[-1].seq:
+                self._falls += 1
             self._held.append(found)
-            while self._least and self._least[-1] > found.seq:
-                self._least.pop()
-            self._least.append(found.seq)
         return found is not None
 
     def is_astray(self, doubted: Found, last: int, previous: bytes) -> bool:
-        """With the line that was given just now fewer can be given than without it.
+        """With the line that was given just now, and those that follow it, fewer can be given than
+        without them.
 
-        Where it is as many, one that follows what came before it is believed (what is doubted does
-        not), or one that others follow where none does so behind what is doubted.
+        Where it is as many, one that follows what came before it is believed; what is doubted does
+        not.
         """
         while not self._held or self._held[-1].end < doubted.end + _AHEAD_BYTES:
             if not self._hold():
                 break
-        if not self._least or self._least[0] > doubted.seq:
-            return False
+        if not self._held or (not self._falls and doubted.seq < self._held[0].seq):
+            return False  # it hides none
 
         def follows(one: Found) -> bool:
             return one.seq == last + 1 and line_chain(one.line) == previous
 
         if follows(self._held[0]):
             return True  # no more than this one is out of place
-        until = max(doubted.seq, last + 1)
-        hidden = [one for one in self._held if last < one.seq <= until]
-        if not hidden or self._looks == _LOOKS_MAX:
+        if self._looks == _LOOKS_MAX:
             return False
         self._looks += 1
-        with_it = 1 + _longest(one.seq for one in self._held if one.seq > doubted.seq)
-        without = _longest(one.seq for one in self._held if one.seq > last)
-        if without != with_it:
-            return without > with_it
-        if any(map(follows, hidden)):
-            return True
-        made_for = {line_chain(one.line) for one in self._held}
-
-        def leads(one: Found) -> bool:
-            return chain_text(chain_of(one.line)) in made_for
-
-        return not leads(doubted) and any(map(leads, hidden))
+        first, *runs = _runs([doubted, *self._held], last)
+        with_it = first.lines + _most(run for run in runs if run.first > first.last)
+        without = _most(runs)
+        return without > with_it or (without == with_it and any(map(follows, self._held)))
 
 
-def _longest(seqs: Iterable[int]) -> int:
-    """How many of them can be given in order (patience sorting)."""
-    ends: list[int] = []
-    for seq in seqs:
-        at = bisect_left(ends, seq)
-        ends[at : at + 1] = [seq]
-    return len(ends)
+def _runs(lines: Iterable[Found], given: int) -> list[_Run]:
+    """given: the seq of the line that was given last."""
+    runs: list[_Run] = []
+    chain = b""
+    for line in lines:
+        first = runs.pop().first if runs and line_chain(line.line) == chain else line.seq
+        first = max(first, given + 1)
+        runs.append(_Run(first, line.seq, max(0, line.seq - first + 1)))
+        chain = chain_text(chain_of(line.line))
+    return runs
+
+
+def _most(runs: Iterable[_Run]) -> int:
+    """How many lines can be given in order, of each run all or none (patience sorting)."""
+    lasts, counts = [0], [0]
+    """The most that end with a seq, where a lower one does not have as many."""
+    for first, last, count in runs:
+        most = count + counts[bisect_left(lasts, first) - 1]
+        at = until = bisect_left(lasts, last)
+        if most > counts[at - 1]:
+            while until < len(lasts) and counts[until] <= most:
+                until += 1
+            lasts[at:until], counts[at:until] = [last], [most]
+    return counts[-1]
