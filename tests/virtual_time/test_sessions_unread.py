@@ -200,9 +200,11 @@ def test_a_stale_block_where_lines_belong_costs_none_of_them(
         path.write_bytes(path.read_bytes() + stale[cut:])
         for n in (6, 7):
             async with living(home) as virtual:
-                lines = map(json.loads, await asked(virtual, wire.Events(1, "t")))
+                lines = [json.loads(line) for line in await asked(virtual, wire.Events(1, "t"))]
                 notes = [line["payload"]["n"] for line in lines if line["type"] == "app.note"]
                 assert notes == list(range(1, n))
+                # Where the first whole line of it has no seq of the log's nothing tells.
+                assert len(lines) == len(notes) or seqs[0] + bool(cut) > 5
                 await noted(virtual, n)
                 await anyio.sleep(100)
                 assert not any(one.pending for one in virtual.engine.ledgers.open.values())

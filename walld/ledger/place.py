@@ -243,16 +243,21 @@ def _compare(file: File, start: int, size: int, first_seq: int, lines: list[byte
     """Where what is behind `lines` begins. FormatError where one of them is there differently.
 
     One that was made for another line before it than that of the log is another session's, say, and
-    gives way.
+    gives way, with those that follow it.
     """
+    next_strange = 0, b""
     for found in lines_between(file, start, size):
-        if not first_seq <= found.seq < first_seq + len(lines):
+        if first_seq <= found.seq < first_seq + len(lines):
+            line = lines[found.seq - first_seq]
+            if found.line == line:
+                continue
+            if line_chain(found.line) == line_chain(line):
+                raise FormatError(
+                    f"{file.path}: line {found.seq} at offset {found.offset} is "
+                    f"{found.line[:200]!r}, the log has {line[:200]!r}: nothing was written; one "
+                    "of them was changed behind walld's back"
+                )
+        elif (found.seq, line_chain(found.line)) != next_strange:
             return found.offset
-        line = lines[found.seq - first_seq]
-        if found.line != line and line_chain(found.line) == line_chain(line):
-            raise FormatError(
-                f"{file.path}: line {found.seq} at offset {found.offset} is {found.line[:200]!r}, "
-                f"the log has {line[:200]!r}: nothing was written; one of "
-                "them was changed behind walld's back"
-            )
+        next_strange = found.seq + 1, chain_text(chain_of(found.line))
     return size
