@@ -12,6 +12,7 @@ from walld.sessions.audit import audit
 from walld.sessions.evaluation import evaluation
 from walld.sessions.events import Event
 from walld.sessions.find import find
+from walld.sessions.messages import messages
 from walld.sessions.pending import pending
 from walld.sessions.refusals import BadArgument
 from walld.sessions.state_view import state_view
@@ -105,6 +106,22 @@ def test_a_reply_that_said_nothing_here_is_not_called_ok() -> None:
         ("t2", "reply failed", "ok"),
         ("t1", "reply answered", "ok"),
     ]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_list_that_does_not_say_which_messages_it_has_leaves_none_out(is_compacted: bool) -> None:
+    """Of a program that keeps no ids; or with a summary, which stands for any of them."""
+    log = Log()
+    for turn in ("t1", "t2"):
+        log.submit(turn, turn)
+    told: Any = [{"role": "user", "content": one} for one in ("t1", "t2")]
+    if is_compacted:
+        log.add("compaction", {"summary": "of t1", "first_kept": log.events[-1].id})
+        told = messages(log.events)
+    log.add("message_edit", {"messages": told})
+    assert [one["taken_back"] for one in audit(log.events)["turns"]] == [False, False]
+    log.add("message_edit", {"messages": [{"role": "assistant", "content": "anew"}]})
+    assert [one["taken_back"] for one in audit(log.events)["turns"]] == [True, True]
 
 
 def test_case_18_the_facts_of_an_audit(log: Log) -> None:

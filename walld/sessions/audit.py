@@ -71,17 +71,37 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
 def _taken_back(events: Sequence[Event], turns: Iterable[TurnAccount]) -> set[str]:
     """Submissions whose messages were undone, or left out of a list that took the place of all.
 
-    A retry has its message of the turn that it is of.
+    A list that has a message of the user's without its id may have any of them: words prove
+    nothing. A retry has its message of the turn that it is of.
     """
-    listed = messages(events, compacted=False) or ()
-    told = {name for one in listed if isinstance(name := one.get("_message_id"), str)}
+    told = {_message_id(one) for one in messages(events, compacted=False) or ()}
+    tells = all(_message_id(one) for one in _listed(events) if one.get("role") == "user")
     became = fates(events)
     return {
         turn.submitted.id
         for turn in turns
-        if (fate := became.get(turn.submitted.id)) and fate.gone
+        if (fate := became.get(turn.submitted.id))
+        if fate.gone == "undone" or (fate.gone == "replaced" and tells)
         if turn.state.message_id not in told
     }
+
+
+def _listed(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """The last list that took the place of all, on the way to the leaf."""
+    listed: list[dict[str, Any]] = []
+    for event in path_events(events) if events else ():
+        payload = event.payload
+        if event.type != "message_edit" or check_payload(event.type, payload) is not None:
+            continue
+        if not payload.get("append") and "messages" in payload:
+            listed = []
+        listed += payload.get("messages", ())
+    return listed
+
+
+def _message_id(message: dict[str, Any]) -> str | None:
+    found = message.get("_message_id")
+    return found if isinstance(found, str) else None
 
 
 def _is_behind_a_loss(event: Event, events: Sequence[Event]) -> bool:
