@@ -514,6 +514,32 @@ def test_the_same_words_under_the_same_name_answer_each_turn(
     assert kept == ([] if is_released else ["Done."])
 
 
+@pytest.mark.parametrize("lost", ["all of it", "what was synced"])
+def test_a_turns_reply_that_moved_and_begins_anew_answers_its_turn(
+    daemon: DaemonProcess, make_agent: MakeAgent, lost: str
+) -> None:
+    """The turn stays where the reply began, whatever the next daemon has of that."""
+    agent = make_agent(daemon)
+    agent.do("session = client.session('s'); turn = session.submit('q'); reply = None")
+    if lost == "all of it":
+        daemon.freeze()
+    agent.do("reply = turn.reply(); reply.token('first'); reply.move('t')")
+    if lost == "what was synced":
+        assert agent.do("reply.drain(20, 'synced')")
+        assert daemon.reader.delete("t")
+    daemon.restart()
+    agent.do("reply.token(', rest')")
+    assert agent.do("reply.drain(20, 'synced')")
+    found = daemon.reader.recover("t")
+    assert found is not None
+    agent.do("reply.end()")
+    assert agent.do("reply.drain(20, 'synced')")
+    said = [one["content"] for one in daemon.reader.session("s").messages() or []]
+    assert said == ["q", found.text]
+    assert found.text == ("first, rest" if lost == "all of it" else ", rest")
+    assert daemon.reader.recover_all() == []
+
+
 def test_a_turns_reply_of_a_long_name_is_an_entry_that_can_be_named(daemon: DaemonProcess) -> None:
     session = daemon.reader.session("s")
     turn = session.submit("q", message_id="m")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
@@ -134,14 +133,22 @@ class Returning:
                 begun.may_release |= resume.synced >= begun.next_seq
             return
         self._lost(connection, resume, 0)
-        if resume.moved_to is not None:  # its Move was synced, and is lost: it does not come again
-            start = replace(start, session_id=resume.moved_to)
         self._engine.rules.resume(connection, start, at_ms, is_anew=True)
         begun = producer.streams.get(start.stream)
         if begun is not None:
             begun.is_anew = self._engine.is_unread
             if not resume.released:
                 begun.attested(resume.synced)
+            self._moves(connection, resume, at_ms)
+
+    def _moves(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
+        """To where it is, though what says so was lost and may not come again. It began where its
+        Start says: its turn is there.
+        """
+        last_seq = max(resume.held_from - 1, resume.synced)
+        if resume.moved_to is not None and last_seq > 0:  # else all Moves come, each in its place
+            move = wire.Move(resume.start.stream, last_seq, resume.moved_to)
+            self._engine.rules.offer(connection, move, at_ms)
 
     def _tell_done(self, connection: Connection, resume: wire.Resume) -> None:
         """A stream that is not here any more is acknowledged whole.

@@ -299,8 +299,8 @@ class Resume(Message, tag=17, frozen=True):
     holds nothing). synced: highest seq it was told is synced, -1 if none. next_seq: the seq its
     next event will have. released: its Release was sent (or is about to be resent), so a daemon
     that does not know the stream has finished with it and lost nothing. moved_to: the session where
-    its moves have brought it, None where it never moved: a daemon that has nothing of it opens it
-    there.
+    its moves have brought it, None where it never moved: a daemon that has nothing of it moves it
+    there, if it is not resent all of it.
     """
 
     start: Start
