@@ -483,3 +483,71 @@ def test_every_close_is_told_of_an_entry_that_was_given_up(daemon: FakeDaemon) -
     client.session("S").append("a", {"n": 0}, wait=False)
     assert [client._outbox.close(0.0) for _ in range(2)] == [False, False]
     client.close(0.1)
+
+
+def test_what_was_released_while_walld_was_away_is_named_by_what_is_posted_behind_it(
+    client: Coloured, ledger: FakeLedger, daemon: FakeDaemon
+) -> None:
+    """The last one alone, however many they are: each entry keeps room for it."""
+    seen: list[list[wire.Seen]] = []
+
+    def note(_peer: Peer, request: Any) -> bool:
+        if isinstance(request, wire.Append):
+            seen.append(request.seen)
+        return False
+
+    ledger.before = note
+    daemon.stop()
+    session = client.session("S")
+    for turn_id in ("t", "t", "t", None):
+        reply = client.reply("S", turn_id=turn_id)
+        reply.token("answer")
+        reply.end()
+        session.append("a", {"n": 0}, wait=False)
+    daemon.start()
+    daemon.until(lambda: len(seen) >= 4)
+    assert [[one.seq for one in each] for each in seen[:4]] == [[3]] * 4
+    numbers = [each[0].stream for each in seen[:4]]
+    assert numbers == sorted(numbers)
+    assert len(set(numbers)) == 3, "a reply of no turn goes to no session"
+
+
+def test_a_signal_handler_within_a_send_posts_while_another_thread_does(
+    daemon: FakeDaemon, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the lock of the replies, the other one that of the entries."""
+    client = walld_client.connect(daemon.path)
+    session = client.session("S")
+    session.append("a", {"n": 0}, wait=False)
+    daemon.until(lambda: ledger.sessions.get("S"))
+    reply = client.reply("S", turn_id="t")
+    reply.end()
+    encodes, interrupted = threading.Event(), threading.Event()
+    request = carrier.Posted.request
+
+    def slow(self: carrier.Posted, request_id: int) -> wire.Append:
+        if threading.current_thread() is other:
+            encodes.set()
+            assert interrupted.wait(10)
+            time.sleep(0.1)
+        return request(self, request_id)
+
+    def handle() -> None:
+        with client._link.mutex, client._link:
+            interrupted.set()
+            session.append("a", {"n": 2}, wait=False)
+
+    monkeypatch.setattr(carrier.Posted, "request", slow)
+
+    def post() -> None:
+        session.append("a", {"n": 1}, wait=False)
+
+    other = threading.Thread(target=post, daemon=True)
+    other.start()
+    assert encodes.wait(10)
+    handles = threading.Thread(target=handle, daemon=True)
+    handles.start()
+    for one in (other, handles):
+        one.join(10)
+        assert not one.is_alive(), "each waits for the other"
+    client.close()

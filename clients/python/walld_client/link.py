@@ -22,7 +22,6 @@ from walld_client.hearing import Drain
 from walld_client.limits import (
     CHORES_EVERY_OTHERS,
     CHORES_EVERY_TOKENS,
-    SEEN_MAX,
     SHORT_FRAME_BYTES_MAX,
     TRIM_FRAMES_MAX,
 )
@@ -141,25 +140,25 @@ class Link(Connection):
         return due
 
     def released(self, session_id: str) -> Callable[[], list[messages.Seen]]:
-        """What was released of a session up to here, as far as the kernel has it, for an entry that
-        is sent behind it: called, what of that a daemon may still have to take in.
+        """Where an entry is sent behind what was released up to here: called, what of that a daemon
+        may still have to take in. The last one says it for all: they leave in that order.
 
-        Not what waits here: where this process dies that never comes, and the entry would wait.
+        Neither takes the lock: who sends the entry has another, and a signal handler that posts one
+        waits for that while the call it interrupted has this.
         """
-        if not self.registry.by_number:
-            return list
-        with self.mutex:  # reading only
-            streams = [one for one in self.registry.of_session(session_id) if one.released]
-            sent = [(stream, self.backlog.taken_seq(stream)) for stream in streams[-SEEN_MAX:]]
-        return partial(self._due_of, sent) if sent else list
+        stream = self.registry.released_last(session_id)
+        return list if stream is None else partial(self._due_of, stream)
 
-    def _due_of(self, sent: list[tuple[Stream, int]]) -> list[messages.Seen]:
-        with self.mutex:  # reading only
-            return [
-                messages.Seen(self.producer, stream.number, min(seq, stream.due))
-                for stream, seq in sent
-                if not stream.gone and seq > stream.synced
-            ]
+    def _due_of(self, stream: Stream) -> list[messages.Seen]:
+        """Not what waits for the kernel: where this process dies that never comes, and the entry
+        would wait. All of it for a daemon that is new to both, which is given it first of all.
+        """
+        seq = stream.due
+        if self.connected:
+            seq = min(seq, self.backlog.taken_seq(stream))
+        if stream.gone or seq <= stream.synced:
+            return []
+        return [messages.Seen(self.producer, stream.number, seq)]
 
     def leaving(self, session_id: str) -> Callable[[], None]:
         """To be called once the session is deleted, with what was said of it up to here."""

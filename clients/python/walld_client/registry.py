@@ -21,7 +21,7 @@ __all__ = ["Registry"]
 class Registry:
     """Streams of one link."""
 
-    __slots__ = ("_by_id", "_by_session", "_ended", "by_number", "forgotten_events")
+    __slots__ = ("_by_id", "_by_session", "_ended", "_released", "by_number", "forgotten_events")
 
     def __init__(self) -> None:
         self.by_number: dict[int, Stream] = {}
@@ -30,6 +30,7 @@ class Registry:
         self._by_id: dict[str, Stream] = {}
         self._by_session: dict[str, dict[int, Stream]] = {}
         self._ended: dict[int, None] = {}
+        self._released: dict[str, Stream] = {}
 
     def add(self, stream: Stream) -> None:
         """A new stream."""
@@ -46,6 +47,15 @@ class Registry:
         self._leave_session(stream)
         stream.session_id = session_id
         self._by_session.setdefault(session_id, {})[stream.number] = stream
+
+    def release(self, stream: Stream) -> None:
+        """What of a turn's reply is to be in its session goes there, where it began."""
+        if stream.start.turn_id is not None:
+            self._released[stream.start.session_id] = stream
+
+    def released_last(self, session_id: str) -> Stream | None:
+        """The last reply of a turn of that session that was released and is known. No lock."""
+        return self._released.get(session_id)
 
     def tidy(self, stream: Stream) -> None:
         """Forget it, or note that it may be forgotten, if it has come that far."""
@@ -85,6 +95,8 @@ class Registry:
         self._ended.pop(stream.number, None)
         if self._by_id.get(stream.stream_id) is stream:
             del self._by_id[stream.stream_id]
+        if self._released.get(stream.start.session_id) is stream:
+            del self._released[stream.start.session_id]
         self._leave_session(stream)
 
     def _leave_session(self, stream: Stream) -> None:

@@ -151,6 +151,7 @@ def release(link: Link, stream: Stream) -> int:
 
 def _put_release(link: Link, stream: Stream) -> None:
     stream.released = True
+    link.registry.release(stream)
     link.put(
         stream,
         frames.place(frames.body_of(messages.Release(ID, ID)), stream.number, stream.next_seq),
