@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -242,6 +244,23 @@ def test_each_of_two_loops_in_two_threads_gets_its_own_answer(
         other_is_done.set()
         assert first.result() is True
     asyncio.run(client.close())
+
+
+def test_no_loop_is_kept_for_its_requests(daemon: FakeDaemon, path: str) -> None:
+    """A server that runs each request in a loop of its own has thousands; some asked two at once."""
+    daemon.answers(False)
+    client = aio.connect(path, timeout=10)
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def main() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await asyncio.gather(client.has_partial("a"), client.has_partial("b"))
+
+    for _ in range(5):
+        asyncio.run(main())
+    asyncio.run(client.close())
+    gc.collect()
+    assert [one for one in loops[:-1] if one() is not None] == []
 
 
 def test_a_drain_whose_loop_is_gone_hurts_nobody(daemon: FakeDaemon, path: str) -> None:

@@ -551,3 +551,28 @@ def test_a_signal_handler_within_a_send_posts_while_another_thread_does(
         one.join(10)
         assert not one.is_alive(), "each waits for the other"
     client.close()
+
+
+def test_a_close_beside_another_waits_for_what_that_gives_up(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two loops in two threads: the entries are with the first."""
+    daemon.stop()
+    client = walld_client.connect(daemon.path)
+    client.session("S").append("a", {"n": 0}, wait=False)
+    gives_up, close = threading.Event(), carrier.Carrier.close
+
+    def slow(self: carrier.Carrier) -> int:
+        gives_up.set()
+        time.sleep(0.1)
+        return close(self)
+
+    monkeypatch.setattr(carrier.Carrier, "close", slow)
+    said: list[bool] = []
+    first = threading.Thread(target=lambda: said.append(client._outbox.close(0.0)))
+    first.start()
+    assert gives_up.wait(10)
+    said.append(client._outbox.close(0.0))
+    first.join()
+    assert said == [False, False]
+    client.close(0.1)

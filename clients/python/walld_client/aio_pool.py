@@ -86,6 +86,11 @@ class AsyncPool:
         loop = asyncio.get_running_loop()
         waiting = self._waiting.get(loop)
         if waiting is None:
+            # What somebody waited for holds on to its loop, so no loop would ever be forgotten.
+            for other in self._waiting.keyrefs():
+                gone = other()
+                if gone is not None and gone.is_closed():
+                    self._waiting.pop(gone, None)
             waiting = _Waiting(asyncio.Semaphore(QUERIES_MAX), asyncio.Lock())
             self._waiting[loop] = waiting
         return waiting

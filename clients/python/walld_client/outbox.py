@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import select
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -56,6 +57,7 @@ class Outbox:
         self._carrier = self._made()
         self._never = 0
         """Entries that were given up by `close`."""
+        self._closing = threading.RLock()
         process.register(self)
 
     def __len__(self) -> int:
@@ -90,16 +92,18 @@ class Outbox:
         """Wait for the kernel to take it all, and let go. What is left is lost, and said so, also
         by a close in another loop that comes behind this one.
         """
-        carrier, self._carrier = self._carrier, self._made()
-        _waited(carrier, _is_handed_over, timeout)
-        _carriers.discard(carrier)
-        self._never += _told(carrier.close())
-        return not self._never
+        with self._closing:  # the other one may be at it: only then it knows
+            carrier, self._carrier = self._carrier, self._made()
+            _waited(carrier, _is_handed_over, timeout)
+            _carriers.discard(carrier)
+            self._never += _told(carrier.close())
+            return not self._never
 
     def forked(self) -> None:
         """In the child of a fork: all of it is the parent's."""
         self._carrier = self._made()
         self._never = 0
+        self._closing = threading.RLock()
 
 
 def delivered(outbox: Outbox, timeout: float, session_id: str | None = None) -> Steps[None]:
