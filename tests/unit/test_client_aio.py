@@ -247,7 +247,7 @@ def test_each_of_two_loops_in_two_threads_gets_its_own_answer(
 
 
 def test_no_loop_is_kept_for_its_requests(daemon: FakeDaemon, path: str) -> None:
-    """A server that runs each request in a loop of its own has thousands; some asked two at once."""
+    """A server that runs each request in a loop of its own has thousands; some ask two at once."""
     daemon.answers(False)
     client = aio.connect(path, timeout=10)
     loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []

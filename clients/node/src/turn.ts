@@ -64,6 +64,7 @@ export class Turn {
       // A reply never fails for the daemon's sake; it names its turn.
       if (!isPassing(error)) throw error;
       warn(`turn '${this.turnId}': that its reply began is not in the log: ${error.message}`);
+      this.reached("assistant_started"); // the next one is not to have this one's id
     }
     if (!this.streamIds.includes(streamId)) this.streamIds.push(streamId);
     return this.open({ ...options, streamId, turnId: this.turnId });
@@ -82,7 +83,11 @@ export class Turn {
 
   private async moved(state: string, payload: Info): Promise<Entry> {
     const entry = await this.session.append(`turn_${state}`, payload, { turn: this.turnId });
-    if (this.state !== "completed" && this.state !== "interrupted") this.state = state;
+    this.reached(state);
     return entry;
+  }
+
+  private reached(state: string): void {
+    if (this.state !== "completed" && this.state !== "interrupted") this.state = state;
   }
 }

@@ -142,12 +142,15 @@ test("a submit that nobody takes is not known to be durable, and a reply goes on
   await daemon.kill();
   const reply = await turn.reply();
   reply.token("said all the same");
+  const next = await turn.reply();
+  next.token("and this");
   await assert.rejects(session.submit("second", { messageId: "m-2", timeoutMs: 200 }), (error) => {
     return error instanceof NotDurable && error.messageId === "m-2" && error.message.includes("submit it again");
   });
   await daemon.start();
   assert.ok(await reply.drain({ timeoutMs: 10_000 }));
-  assert.equal((await client.recover("away"))!.text, "said all the same");
+  const found = await client.recoverAll("away");
+  assert.deepEqual(found.map((one) => one.text), ["said all the same", "and this"]);
 });
 
 test("a session that cannot be written: a submit is not known to be durable, a reply goes on", async (t) => {

@@ -80,6 +80,7 @@ class TurnSteps:
                 raise
             # A reply never fails for the daemon's sake; it names its turn.
             _log.warning("turn %r: that its reply began is not in the log: %s", self.turn_id, error)
+            self._reached("assistant_started")  # the next one is not to have this one's id
         self.stream_ids.setdefault(stream_id)
         return stream_id
 
@@ -168,9 +169,12 @@ class TurnSteps:
 
     def _moved(self, state: str, payload: dict[str, Any]) -> Steps[Entry]:
         entry = yield from self.session.append(f"turn_{state}", payload, turn=self.turn_id)
+        self._reached(state)
+        return entry
+
+    def _reached(self, state: str) -> None:
         if self.state not in _ENDS:
             self.state = state
-        return entry
 
     def _of_tool(
         self,
