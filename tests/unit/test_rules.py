@@ -361,6 +361,43 @@ def test_on_a_full_disk_a_move_is_taken_and_each_gap_told(world: World, agent: C
     assert told == [2, 4]
 
 
+def test_on_a_full_disk_each_of_many_streams_is_told_before_it_is_called_safe(
+    world: World, agent: Connection
+) -> None:
+    """One read may hold a word of each: their answers are more than a peer may leave unread."""
+    numbers = range(3, 3003)
+    for number in numbers:
+        world.begin(agent, number)
+    world.heard(agent)
+    world.engine.disk_full = True
+    world.engine.sealing.queue_bytes += limits.QUEUE_BYTES_MAX
+    world.say(agent, *[wire.Token(number, 1, b"x") for number in numbers])
+    told = [one.stream for one in world.heard(agent) if isinstance(one, wire.Refused)]
+    assert len(told) < len(numbers)
+    world.say(agent, *[wire.End(number, 2, clean=True) for number in numbers])
+    world.engine.acknowledge(agent)
+    heard = world.heard(agent)
+    told += [one.stream for one in heard if isinstance(one, wire.Refused)]
+    assert sorted(told) == list(numbers)
+    assert isinstance(heard[-1], wire.Ack)
+
+
+def test_what_a_full_disk_dropped_of_replies_that_are_gone_is_forgotten(
+    world: World, agent: Connection
+) -> None:
+    """A process may begin and end replies for as long as the disk is full."""
+    world.engine.disk_full = True
+    world.engine.sealing.queue_bytes += limits.QUEUE_BYTES_MAX
+    for number in range(3, 3003):
+        world.begin(agent, number)
+        world.say(agent, wire.Token(number, 1, b"x"), wire.End(number, 2, clean=True))
+        world.say(agent, wire.Release(number, 3))
+        world.engine.acknowledge(agent)
+        world.heard(agent)
+    held = [getattr(agent, name) for name in ("outbox", "dirty", "untold")]
+    assert [len(one) for one in held] == [0, 0, 0]
+
+
 def test_below_the_mark_a_full_disk_drops_nothing(world: World, agent: Connection) -> None:
     world.engine.disk_full = True
     world.say(agent, wire.Token(1, 2, b"b"))

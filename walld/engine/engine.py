@@ -226,12 +226,12 @@ class Engine:
         connection.dirty.clear()
         written_no, synced_no = self.sealing.written_no, self.sealing.synced_no
         most = limits.ACK_STREAMS_MAX
-        connection.post_acks(
-            [
-                encode(wire.Ack(self.log_uuid, written_no, synced_no, moved[at : at + most]))
-                for at in range(0, len(moved), most)
-            ]
-        )
+        acks = [
+            encode(wire.Ack(self.log_uuid, written_no, synced_no, moved[at : at + most]))
+            for at in range(0, len(moved), most)
+        ]
+        connection.post_acks([*connection.untold.values(), *acks])
+        connection.untold.clear()
 
     # --- the ends of a stream ---------------------------------------------------------------------
 

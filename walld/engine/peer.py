@@ -77,7 +77,6 @@ class Connection:
 
     __slots__ = (
         "dirty",
-        "dropped",
         "frame_bytes",
         "name",
         "outbox",
@@ -89,6 +88,7 @@ class Connection:
         "tail",
         "told_no",
         "uid",
+        "untold",
     )
 
     def __init__(self, name: int, uid: int, process: Process, posted: set[Connection]) -> None:
@@ -104,8 +104,8 @@ class Connection:
         """Batch up to which a Drain has told it what is written and not synced."""
         self.dirty: set[Stream] = set()
         """Streams whose synced watermark moved since the last Ack."""
-        self.dropped: dict[int, int] = {}
-        """By number of a stream: behind which seq it was told that a full disk drops."""
+        self.untold: dict[int, bytes] = {}
+        """By number of a stream: that a full disk drops of it, to be said before the next Ack."""
         self.outbox: list[bytes] = []
         """Frames for the peer that are not sent yet."""
         self.outbox_bytes = 0
@@ -124,7 +124,7 @@ class Connection:
         self.outbox = []
         self.outbox_bytes = 0
         self.dirty.clear()
-        self.dropped.clear()
+        self.untold.clear()
 
     def post_acks(self, acks: list[bytes]) -> None:
         """One round of Acks, whole: a Drained behind them says that they were sent."""
@@ -139,10 +139,11 @@ class Connection:
             return False
         return len(self.dirty) > len(self.producer.streams) + limits.UNHEARD_STREAMS_MAX
 
-    def post(self, frame: bytes) -> None:
-        """A frame for the peer. One that does not read gets no more than the bound."""
+    def post(self, frame: bytes) -> bool:
+        """A frame for the peer. One that does not read gets no more than the bound: False."""
         if self.outbox_bytes + len(frame) > self.outbox_bytes_max:
-            return
+            return False
         self.outbox.append(frame)
         self.outbox_bytes += len(frame)
         self.posted.add(self)
+        return True

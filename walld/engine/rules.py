@@ -213,10 +213,13 @@ class Rules:
         covers gaps, and what it calls safe is to end before this one.
         """
         self._engine.counters.discarded["disk_full"] += 1
-        if connection.dropped.get(event.stream) != stream.next_seq:
-            connection.dropped[event.stream] = stream.next_seq
+        if stream.dropped != (connection.name, stream.next_seq):
+            stream.dropped = connection.name, stream.next_seq
             told = event.stream, event.seq, "disk_full", KIND[type(event)], "room on the disk"
-            connection.post(encode(wire.Refused(*told)))
+            refused = encode(wire.Refused(*told))
+            if not connection.post(refused):
+                connection.untold.setdefault(event.stream, refused)
+                connection.dirty.add(stream)
         count = _run_tokens(event.lengths)[0] if isinstance(event, wire.Run) else 1
         self.passes(connection, event.stream, event.seq + max(count, 1) - 1)
 

@@ -86,6 +86,7 @@ class Stream:
         "carrying",
         "connection",
         "damaged",
+        "dropped",
         "feared_seq",
         "fresh",
         "fresh_kind",
@@ -119,6 +120,8 @@ class Stream:
         self.next_seq = 0
         self.passed_seq = -1
         """Highest seq that came and was refused or dropped: who asks need not wait for it."""
+        self.dropped = -1, -1
+        """Which connection was told last that a full disk drops of it, and behind which seq."""
         self.anew_seq = -1
         """Up to here somebody has let go of it, and its producer went on (`removed.py`)."""
         self.fresh: list[bytes] = []
