@@ -106,10 +106,10 @@ def test_one_unix_socket_and_no_port_is_all_it_listens_at(daemon: DaemonProcess)
         path = Path("/proc/net") / table
         lines = path.read_text().splitlines()[1:] if path.exists() else []
         assert not [line for line in lines if own & set(line.split())], table
-    # Others' names, abstract ones too, may be any bytes.
+    # Others' names, abstract ones too, may be any bytes, ends of lines as well.
     listed = Path("/proc/net/unix").read_text(errors="surrogateescape")
     named = [line.split() for line in listed.splitlines()[1:]]
-    paths = [row[7] for row in named if row[6] in own and len(row) > 7]
+    paths = [row[7] for row in named if len(row) > 7 and row[6] in own]
     assert set(paths) <= {daemon.socket_path}, "an abstract one would begin with @"
 
 
