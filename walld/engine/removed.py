@@ -29,12 +29,13 @@ _BYTES_EACH = 512
 
 
 class _Known(NamedTuple):
-    """start: as its producer said it, in the session it was in. last_seq: the last it had. ended:
-    it had a terminal event; None where only its owner knows. passed_seq: the last that came and was
-    not kept.
+    """start: as its producer said it. moved_to: the session it was in, None where it never moved.
+    last_seq: the last it had. ended: it had a terminal event; None where only its owner knows.
+    passed_seq: the last that came and was not kept.
     """
 
     start: wire.Start
+    moved_to: str | None
     last_seq: int
     ended: bool | None
     passed_seq: int
@@ -43,7 +44,10 @@ class _Known(NamedTuple):
     def bytes(self) -> int:
         """What it takes, about."""
         start = self.start
-        texts = (start.stream_id, start.session_id, start.turn_id, start.parent, start.meta)
+        texts = (
+            start.stream_id, start.session_id, start.turn_id, start.parent, start.meta,
+            self.moved_to,
+        )  # fmt: skip
         return _BYTES_EACH + sum(len(one) for one in texts if one is not None)
 
 
@@ -86,12 +90,15 @@ class Removed:
         ended: bool | None,
         passed_seq: int = -1,
     ) -> None:
-        """One that goes. ended: it had a terminal event; None where only its owner knows."""
+        """One that goes, out of a session. ended: it had a terminal event; None where only its owner
+        knows.
+        """
         start = wire.Start(
-            begin.number, 0, begin.stream_id, session_id, begin.turn_id, begin.parent, begin.meta,
-            begin.at_ms,
+            begin.number, 0, begin.stream_id, begin.session_id, begin.turn_id, begin.parent,
+            begin.meta, begin.at_ms,
         )  # fmt: skip
-        known = _Known(start, last_seq, ended, passed_seq)
+        moved_to = None if session_id == begin.session_id else session_id
+        known = _Known(start, moved_to, last_seq, ended, passed_seq)
         key = begin.producer, begin.number
         user = self._users.setdefault(begin.uid, _OfUser())
         user.pop(key)
@@ -118,6 +125,10 @@ class Removed:
         self._engine.rules.resume(connection, known.start, at_ms)
         stream = producer.streams.get(number)
         if stream is not None:
+            if known.moved_to is not None:  # its turn is where it began
+                stream.next_seq = known.last_seq
+                move = wire.Move(number, known.last_seq, known.moved_to)
+                self._engine.rules.offer(connection, move, at_ms)
             stream.next_seq = known.last_seq + 1
             stream.written_seq = stream.synced_seq = stream.anew_seq = known.last_seq
             stream.passed_seq = known.passed_seq
