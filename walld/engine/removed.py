@@ -90,7 +90,7 @@ class Removed:
         ended: bool | None,
         passed_seq: int = -1,
     ) -> None:
-        """One that goes, out of a session. ended: it had a terminal event; None where only its owner
+        """One that goes out of a session. ended: it had a terminal event, None where only its owner
         knows.
         """
         start = wire.Start(
