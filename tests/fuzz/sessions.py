@@ -77,15 +77,16 @@ def _simply_read(raw: bytes) -> list[bytes]:
         if seq <= last:
             continue
         behind = list(_behind(whole, at + 1, end + 256 * 1024))
-        hidden = [one for one in behind if last < one[1] < seq or last + 1 == one[1] == seq]
-        if not _follows(piece, before) and hidden:
-            nexts = [one for one in hidden if one[1] == last + 1 and _follows(one[2], before)]
+        seqs = [seq, *(one[1] for one in behind)]
+        if not _follows(piece, before) and seqs != sorted(set(seqs)):
+            nexts = [one for one in behind if one[1] == last + 1 and _follows(one[2], before)]
             if behind[0] in nexts:
                 continue
             if looks < 100:
                 looks += 1
-                with_it = 1 + _longest([one[1] for one in behind if one[1] > seq])
-                without = _longest([one[1] for one in behind if one[1] > last])
+                first, *others = _runs([whole[at], *behind])
+                with_it = _most([first, *(one for one in others if one[0] > first[-1])], last)
+                without = _most(others, last)
                 if without > with_it or (without == with_it and nexts):
                     continue
         given.append(piece)
@@ -113,11 +114,25 @@ def _behind(
             return
 
 
-def _longest(seqs: list[int]) -> int:
-    """Of all ways to leave some out so that the rest grows, what is left by the best."""
+def _runs(whole: list[tuple[int, int, bytes]]) -> list[list[int]]:
+    """The seqs of lines that stand behind one another and follow so."""
+    runs: list[list[int]] = []
+    before = b""
+    for _, seq, piece in whole:
+        if runs and _follows(piece, before) and seq > runs[-1][-1]:
+            runs[-1].append(seq)
+        else:
+            runs.append([seq])
+        before = piece
+    return runs
+
+
+def _most(runs: list[list[int]], last: int) -> int:
+    """Of all ways to leave some runs out so that the rest grows, the lines that the best leaves."""
     best: list[int] = []
-    for at, seq in enumerate(seqs):
-        best.append(1 + max((best[k] for k in range(at) if seqs[k] < seq), default=0))
+    runs = [left for run in runs if (left := [seq for seq in run if seq > last])]
+    for at, run in enumerate(runs):
+        best.append(len(run) + max((best[k] for k in range(at) if runs[k][-1] < run[0]), default=0))
     return max(best, default=0)
 
 

@@ -56,7 +56,7 @@ def in_order(
 class _Run(NamedTuple):
     """Lines that stand behind one another and follow so: all of them are the session's, or none.
 
-    lines: how many of them can still be given.
+    lines: how many of them can still be given, of which first is the first.
     """
 
     first: int
@@ -124,9 +124,13 @@ def _runs(lines: Iterable[Found], given: int) -> list[_Run]:
     runs: list[_Run] = []
     chain = b""
     for line in lines:
-        first = runs.pop().first if runs and line_chain(line.line) == chain else line.seq
-        first = max(first, given + 1)
-        runs.append(_Run(first, line.seq, max(0, line.seq - first + 1)))
+        run = _Run(line.seq, line.seq, 0)
+        if runs and line_chain(line.line) == chain and line.seq > runs[-1].last:
+            run = runs.pop()
+        # Counted one by one: behind a leap a line follows, and its seq does not.
+        runs.append(
+            _Run(run.first if run.lines else line.seq, line.seq, run.lines + (line.seq > given))
+        )
         chain = chain_text(chain_of(line.line))
     return runs
 
