@@ -24,7 +24,7 @@ from walld.ledger.scan import read_lines
 from walld.sessions.projections import PROJECTIONS, project
 from walld.sessions.state import SessionState
 
-__all__ = ["HEADER", "one"]
+__all__ = ["HEADER", "one", "simply_read"]
 
 HEADER = header_line(1000, "fuzz")
 
@@ -43,7 +43,7 @@ def one(data: bytes) -> None:
 def _file(raw: bytes) -> None:
     content = HEADER + raw
     reading = read_lines(BytesFile("x", content), len(content), HEADER)
-    assert reading.lines == list(_simply_read(raw)), "the simple reader finds others"
+    assert reading.lines == list(simply_read(raw)), "the simple reader finds others"
     if not reading.breaks and not reading.torn_bytes:
         assert content == HEADER + b"".join(reading.lines)
         _check_chain(reading.lines)
@@ -69,7 +69,8 @@ def _sealed(line: bytes) -> bytes:
     return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
 
 
-def _simply_read(raw: bytes) -> list[bytes]:
+def simply_read(raw: bytes) -> list[bytes]:
+    """The lines that a reader gives out of what stands behind the header."""
     given: list[bytes] = []
     last, before, looks = 0, HEADER, 0
     whole = list(_whole(raw))
@@ -84,9 +85,9 @@ def _simply_read(raw: bytes) -> list[bytes]:
                 continue
             if looks < 100:
                 looks += 1
-                first, *others = _runs([whole[at], *behind])
-                with_it = _most([first, *(one for one in others if one[0] > first[-1])], last)
-                without = _most(others, last)
+                first, *others = _runs([whole[at], *behind], last)
+                with_it = _most([first, *(one for one in others if one[0] > first[-1])])
+                without = _most(others)
                 if without > with_it or (without == with_it and nexts):
                     continue
         given.append(piece)
@@ -114,8 +115,8 @@ def _behind(
             return
 
 
-def _runs(whole: list[tuple[int, int, bytes]]) -> list[list[int]]:
-    """The seqs of lines that stand behind one another and follow so."""
+def _runs(whole: list[tuple[int, int, bytes]], last: int) -> list[list[int]]:
+    """The seqs above `last` of lines that stand behind one another and follow so."""
     runs: list[list[int]] = []
     before = b""
     for _, seq, piece in whole:
@@ -124,13 +125,12 @@ def _runs(whole: list[tuple[int, int, bytes]]) -> list[list[int]]:
         else:
             runs.append([seq])
         before = piece
-    return runs
+    return [left for run in runs if (left := [seq for seq in run if seq > last])]
 
 
-def _most(runs: list[list[int]], last: int) -> int:
+def _most(runs: list[list[int]]) -> int:
     """Of all ways to leave some runs out so that the rest grows, the lines that the best leaves."""
     best: list[int] = []
-    runs = [left for run in runs if (left := [seq for seq in run if seq > last])]
     for at, run in enumerate(runs):
         best.append(len(run) + max((best[k] for k in range(at) if runs[k][-1] < run[0]), default=0))
     return max(best, default=0)
