@@ -11,7 +11,8 @@ from ledger_world import SESSION, UID, lines_of
 
 from walld.disk.medium import Storage
 from walld.disk.simulated import SimulatedDisk
-from walld.ledger.line import chain_of, header_line, line_seq
+from walld.errors import FormatError
+from walld.ledger.line import chain_of, header_line, line_seq, make_line, read_line
 from walld.ledger.listing import session_rows
 from walld.ledger.names import session_dir
 from walld.ledger.scan import end_of, read_lines
@@ -250,6 +251,27 @@ def test_a_line_of_another_session_gives_way_to_that_of_the_log(
     files = [disk.open(f"quarantine/{name}") for name in kept]
     found = b"".join(file.read_at(file.size(), 0) for file in files)
     assert all(line in found for line in other[strange])
+
+
+@pytest.mark.parametrize("first", [4, 5, 6])
+def test_what_follows_from_the_header_on_gives_way_to_no_other_history(first: int) -> None:
+    """A file and a log that are not of one copy: nothing is written."""
+    lines, others = lines_of(8), lines_of(8, size=21)
+    made = [*lines[:3], *_chained(others[3:], lines[2])]
+    storage, store = of(HEADER + b"".join(lines))
+    with pytest.raises(FormatError, match="nothing was written"):
+        store.append(UID, SESSION, first, made[first - 1 : 7], allow_gap=True)
+    assert content(storage) == HEADER + b"".join(lines)
+
+
+def _chained(lines: list[bytes], before: bytes) -> list[bytes]:
+    """The same entries behind another line."""
+    made: list[bytes] = []
+    for line in lines:
+        one = read_line(line)
+        previous = chain_of(made[-1] if made else before)
+        made.append(make_line(one.seq, one.id, one.at_ms, one.type, one.payload, previous))
+    return made
 
 
 @pytest.mark.parametrize("strange", [slice(6, 7), slice(9, 10), slice(6, 12), slice(9, 12)])

@@ -65,7 +65,7 @@ def find_place(
     """Where `lines`, the first of seq first_seq, go.
 
     LedgerGap where they do not follow what is there, FormatError where a line of the same seq is
-    there that follows the same line and is another one, NewerVersion.
+    there that is another one, and this session's (`_compare`), NewerVersion.
     """
     size = file.size()
     found_header = whole_header(file, header)
@@ -86,7 +86,7 @@ def find_place(
     else:
         start, hiding = _start(file, size, used_header, first_seq, lines, last.line)
         if hiding and start - hiding[0][0] <= KEPT_BYTES_MAX:
-            end = _compare(file, start, size, first_seq, lines)
+            end = _compare(file, used_header, start, size, first_seq, lines)
             between = pairwise([*hiding, (start, start)])
             others = [file.read_at(until - at, at) for (_, at), (until, _) in between]
             content = b"".join([*others, *lines])
@@ -99,7 +99,7 @@ def find_place(
     end = start + len(there)
     if content.startswith(there) and (end == size or _goes_on(file, end, size, lines[-1])):
         return Place(start, end, size, content, is_lost=False)
-    end = _compare(file, start, size, first_seq, lines)
+    end = _compare(file, used_header, start, size, first_seq, lines)
     return Place(start, end, size, content, _is_lost(file, start, end, content))
 
 
@@ -239,25 +239,36 @@ def _goes_on(file: File, end: int, size: int, line: bytes) -> bool:
     return line_chain(found.line) == chain_text(chain_of(line))
 
 
-def _compare(file: File, start: int, size: int, first_seq: int, lines: list[bytes]) -> int:
+def _compare(
+    file: File, header: bytes, start: int, size: int, first_seq: int, lines: list[bytes]
+) -> int:
     """Where what is behind `lines` begins. FormatError where one of them is there differently.
 
     One that was made for another line before it than that of the log is another session's, say, and
-    gives way, with those that follow it.
+    gives way, with those that follow it; not where all follows from the header on up to it.
     """
     next_strange = 0, b""
     for found in lines_between(file, start, size):
+        is_strange = (found.seq, line_chain(found.line)) == next_strange
         if first_seq <= found.seq < first_seq + len(lines):
             line = lines[found.seq - first_seq]
             if found.line == line:
                 continue
-            if line_chain(found.line) == line_chain(line):
+            is_same = line_chain(found.line) == line_chain(line)
+            if is_same or (not is_strange and _is_own(file, header, found)):
                 raise FormatError(
                     f"{file.path}: line {found.seq} at offset {found.offset} is "
                     f"{found.line[:200]!r}, the log has {line[:200]!r}: nothing was written; one "
                     "of them was changed behind walld's back"
                 )
-        elif (found.seq, line_chain(found.line)) != next_strange:
+        elif not is_strange:
             return found.offset
         next_strange = found.seq + 1, chain_text(chain_of(found.line))
     return size
+
+
+def _is_own(file: File, header: bytes, found: Found) -> bool:
+    """Each line follows the one before it, from the header on: it was this session's."""
+    before = read_lines(file, found.offset, header)
+    follows = line_chain(found.line) == chain_text(chain_of(before.end.line))
+    return follows and not before.breaks and not before.torn_bytes
