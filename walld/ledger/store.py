@@ -12,8 +12,7 @@ Invariants
 - E1 When `append` or `rewrite` has returned, its lines survive power loss: file, name, directories.
 - E2 Bytes that are no whole line, and are not written again as they were, are in quarantine before
   they are cut off. A whole line is never cut off, but where the log has another one of its seq
-  that was made for another line before it, and what follows such a one (`place.py`: not where
-  all of the file follows from its header on).
+  that was made for another line before it, and what follows such a one (`place.py`).
 - E3 A file whose sync or write failed is never synced again: the next lines go to a new one, with
   what was whole before them, renamed over it (P8).
 - E4 A file of a later version is never written to.
