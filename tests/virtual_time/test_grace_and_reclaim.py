@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import anyio
 import pytest
 from virtual_daemon import Home, Peer, Virtual, asked, living, peers_named, recovered, run, text_of
 from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.daemon import keeper
@@ -189,6 +191,70 @@ def test_a_frame_that_never_gets_whole_ends_its_connection(tmp_path: Path) -> No
                 assert (error.code, slow.ended) == ("slow_frame", True)
                 await well.drain()
                 assert not well.ended
+
+    run(main)
+
+
+def test_a_frame_whose_rest_waits_in_the_kernel_is_no_slow_one(tmp_path: Path) -> None:
+    """Sweeps last longer than a frame may: what has come and is not read is the daemon's delay.
+
+    One that sends a byte a second is as slow as ever.
+    """
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as honest, Peer(virtual) as slow:
+                honest.send(START)
+                await honest.drain()
+                frame = encode(wire.Token(1, 1, WORDS))
+                honest.socket.send(frame[:10])
+                slow.socket.send(b"\x00\x00\x01\x00")
+                await anyio.sleep(0.5)
+                sweep = virtual.daemon.intake.sweep
+
+                async def long_sweep() -> bool:
+                    await anyio.sleep(2 * limits.FRAME_SECONDS_MAX)
+                    return await sweep()
+
+                virtual.daemon.intake.sweep = long_sweep  # type: ignore[method-assign]
+                slow.socket.send(b"-")
+                await anyio.sleep(1)  # the sweep that these wake begins
+                honest.socket.send(frame[10:])
+                for _ in range(int(limits.FRAME_SECONDS_MAX + TICK) + 1):
+                    with suppress(OSError):
+                        slow.socket.send(b"-")
+                    await anyio.sleep(1)
+                (error,) = slow.heard()
+                assert (error.code, slow.ended) == ("slow_frame", True)
+                virtual.daemon.intake.sweep = sweep  # type: ignore[method-assign]
+                await honest.drain()
+                assert text_of(await recovered(virtual, "r")) == WORDS
+                assert virtual.engine.counters.protocol_errors["slow_frame"] == 1
+
+    run(main)
+
+
+def test_a_request_whose_rest_waits_in_the_kernel_is_no_slow_one(tmp_path: Path) -> None:
+    """Its connection has its turn late, since others of its user ask as well."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+
+            async def late(_uid: int, **_: object) -> None:
+                await anyio.sleep(2 * limits.FRAME_SECONDS_MAX)
+
+            virtual.daemon.requests._pace.step = late  # type: ignore[method-assign]
+            with Peer(virtual, "query") as honest, Peer(virtual, "query") as slow:
+                frame = encode(wire.Recover(7, "x" * 20_000))
+                honest.socket.send(frame[:10_000])
+                slow.socket.send(frame[:10_000])
+                await anyio.sleep(1)
+                honest.socket.send(frame[10_000:])
+                slow.socket.send(b"x")
+                error = await honest.hear(wire.Error, 20 * limits.FRAME_SECONDS_MAX)
+                assert (error.code, error.id) == ("bad_request", 7)
+                error = await slow.hear(wire.Error, 20 * limits.FRAME_SECONDS_MAX)
+                assert (error.code, error.id) == ("slow_frame", 0)
 
     run(main)
 

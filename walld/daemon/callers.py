@@ -15,10 +15,7 @@ no other, or two that died would wait for each other.
 
 from __future__ import annotations
 
-import fcntl
 import select
-import struct
-import termios
 from typing import TYPE_CHECKING
 
 import anyio
@@ -37,7 +34,6 @@ _WAIT_SECONDS = 1.0
 but a disk that hangs keeps nobody from what is there (P7)."""
 _LOOK_SECONDS = 0.002
 """Between two looks meanwhile."""
-_UNREAD = struct.Struct("i")
 
 
 class Caller:
@@ -71,10 +67,7 @@ class Caller:
 
     def has_left_words(self) -> bool:
         """It hung up, whenever that was, and something it said is left to do."""
-        if not self.is_done:
-            return True
-        told = fcntl.ioctl(self.socket.fileno(), termios.FIONREAD, _UNREAD.pack(0))
-        return bool(_UNREAD.unpack(told)[0])
+        return not self.is_done or bool(loop.unread_bytes(self.socket))
 
 
 class Callers:

@@ -2,7 +2,8 @@
 
 Owns: whose turn it is: sweeps over all agents, newcomers in between; and how old what is read may
 be. Refuses: who may come in (`door.py`), the sockets and what is sent on them (`connections.py`),
-what the dead have left (`departed.py`), what an event means (`engine/`).
+what the dead have left (`departed.py`), who is too slow (`slow_frames.py`), what an event means
+(`engine/`).
 
 One selector holds all agent sockets, and the event loop waits on its descriptor, so one task serves
 ten thousand connections on asyncio, uvloop and trio alike.
@@ -28,6 +29,7 @@ from anyio.lowlevel import checkpoint
 from walld import limits
 from walld.daemon import loop
 from walld.daemon.departed import Departed
+from walld.daemon.slow_frames import SlowFrames
 from walld.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Intake:
         """Who waits for earlier connections of the same producer to be read."""
         self._swept_at = 0.0
         self._rest_max = min(limits.REST_SECONDS_MAX, engine.commit.bound / _REST_SHARE)
+        self._slow_frames = SlowFrames(connections, shares, self._turn)
         self.departed = Departed(
             connections, door, processes, shares, self._turn, self._read, self._unpark, self._lose
         )
@@ -366,15 +369,8 @@ class Intake:
             self.callers.look()
         if self._behind:  # that a connection has run dry wakes nobody
             self._look_behind()
+        await self._slow_frames.look()
         now = loop.now()
-        for peer in list(self._connections.by_fd.values()):
-            since = peer.frame_since
-            if since is not None and (self._shares.is_paused or peer.selector is None):
-                peer.frame_since = now  # it is not read: the rest may have come long ago
-            elif since is not None and now - since > limits.FRAME_SECONDS_MAX:
-                got, limit = f"{now - since:.0f} s", limits.FRAME_SECONDS_MAX
-                late = ProtocolError("slow_frame", "a frame was not whole in time", got, limit)
-                self._connections.refuse(peer, late)
         for process in self._processes.overdue(now):
             self._lose(process)
         self._processes.drop_idle(now)

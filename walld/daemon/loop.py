@@ -1,7 +1,7 @@
 """What the daemon's tasks want of their event loop, asked of asyncio itself where that runs.
 
-Owns: the time, a bell that one task waits for, whether a socket has something to read, and how a
-thread has the loop call something.
+Owns: the time, a bell that one task waits for, whether a socket has something to read and how much,
+and how a thread has the loop call something.
 Refuses: which loop runs (`settings.py`), threads (`workers.py`).
 
 anyio has all of it for any loop, and finds out at each call which one runs. A durable append asks
@@ -12,6 +12,9 @@ on one. Under trio, where the simulation and many tests run, it is anyio's.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -22,7 +25,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
 
-__all__ = ["Bell", "Readable", "call_soon", "known", "now"]
+__all__ = ["Bell", "Readable", "call_soon", "known", "now", "unread_bytes"]
+
+_UNREAD = struct.Struct("i")
 
 
 class _Here(threading.local):
@@ -69,6 +74,12 @@ def _running() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def unread_bytes(peer: socket.socket) -> int:
+    """How many bytes the kernel has of what the other side sent (FIONREAD, unix(7))."""
+    told = fcntl.ioctl(peer.fileno(), termios.FIONREAD, _UNREAD.pack(0))
+    return int(_UNREAD.unpack(told)[0])
 
 
 class Bell:

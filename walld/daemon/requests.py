@@ -122,8 +122,7 @@ class Requests:
                     data = _what_is_there(peer) if heard <= limits.SOCKET_BYTES_MAX else b""
                     heard += len(data)
                 elif buffer:
-                    with anyio.fail_after(self._left(since)):
-                        data = await self._receive(caller, readable)
+                    data = await self._receive(caller, readable, since=since)
                 else:
                     data = await self._receive(caller, readable, _FIRST_READ_BYTES)
                 if not data:
@@ -150,8 +149,17 @@ class Requests:
             self._connections.query_ended(connection)
 
     async def _receive(
-        self, caller: Caller, readable: loop.Readable, count: int = _READ_BYTES
+        self,
+        caller: Caller,
+        readable: loop.Readable,
+        count: int = _READ_BYTES,
+        since: float | None = None,
     ) -> bytes:
+        """What comes next. since: when the frame was begun that is not whole.
+
+        TimeoutError: that had its time, and the kernel has nothing more of it. What waits there
+        for this connection's turn has come.
+        """
         if caller.goes_on:
             await self._pace.step(caller.connection.uid)
         caller.goes_on = True
@@ -160,12 +168,13 @@ class Requests:
                 return caller.socket.recv(count)
             except (BlockingIOError, InterruptedError):
                 caller.goes_on = False
+            if since is None:
                 await readable.wait()
-
-    @staticmethod
-    def _left(since: float) -> float:
-        """Seconds until a frame that was begun then must be whole."""
-        return max(0.0, since + limits.FRAME_SECONDS_MAX - loop.now())
+            elif (left := since + limits.FRAME_SECONDS_MAX - loop.now()) > 0:
+                with anyio.move_on_after(left):
+                    await readable.wait()
+            else:
+                raise TimeoutError
 
     async def _close_with(
         self, caller: Caller, code: str, message: str, got: object, limit: object
