@@ -315,3 +315,18 @@ def test_a_lone_event_after_a_silence_is_no_breach_of_a_short_bound(
 
     run(main)
     assert [r for r in caplog.records if "flush bound breached" in r.getMessage()] == []
+
+
+def test_who_waited_for_a_flush_is_not_remembered_where_no_agent_speaks(tmp_path: Path) -> None:
+    """P10. A program that has sessions and no replies: nothing wakes a sweep."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, "query") as asking:
+                for number in range(1, 101):
+                    note = wire.NewEntry("app.note", b'{"text":"x"}', f"e{number}")
+                    asking.send(wire.Append(number, "s", [note], level="synced"))
+                    await asking.hear(wire.Answer)
+                assert len(virtual.engine.askers) <= 1
+
+    run(main)

@@ -114,8 +114,12 @@ class Shares:
             self._hold()
 
     def begun(self) -> None:
-        """A flush has begun: whoever gave its share may give another one."""
+        """A flush has begun: whoever gave its share may give another one.
+
+        Who asked for it is looked at here, too: where no agent speaks no sweep would.
+        """
         self._flush_since = loop.now()
+        self.parts.look(self._flush_since)
         self._renew()
 
     def _renew(self) -> None:
