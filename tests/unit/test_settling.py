@@ -124,3 +124,19 @@ def test_a_reply_whose_session_is_deleted_before_its_messages_are_written_goes(
     buried = [part.stream for batch in batches for part in batch.parts if part.is_tombstone]
     assert stream in buried
     assert stream not in world.engine.sealing.buried
+
+
+def test_a_turns_reply_that_is_resolved_is_not_remembered(world: World) -> None:
+    """P10. All of it was synced before, so its tombstone moves no watermark."""
+    agent = world.connect()
+    world.say(agent, wire.Start(1, 0, "r1", "s", "t"), wire.Token(1, 1, b"hi"))
+    assert agent.producer is not None
+    producer, stream = agent.producer, agent.producer.streams[1]
+    world.flush()
+    world.sync()
+    world.engine.orphan(stream, "agent_lost")
+    world.engine.removed.let_go(stream, 0.0)
+    world.flush()
+    assert world.engine.registry.is_leaving(producer, 1)
+    world.sync()
+    assert not world.engine.registry.is_leaving(producer, 1)

@@ -351,7 +351,9 @@ class Sealing:
         self._segments.lived(current, live_bytes, live_records)
 
     def synced(self, batch_no: int) -> list[Stream]:
-        """fdatasync(2) returned for everything up to a batch. Returns whose watermark moved."""
+        """fdatasync(2) returned for everything up to a batch. Returns whose watermark moved, and
+        whose tombstone it made durable: of one that was resolved the last event may be long synced.
+        """
         moved: list[Stream] = []
         while self.synced_no < batch_no:
             self.synced_no += 1
@@ -361,7 +363,7 @@ class Sealing:
                 stream = part.stream
                 if stream is None or (stream.gone and not part.is_tombstone):
                     continue
-                if part.last_seq > stream.synced_seq:
+                if part.is_tombstone or part.last_seq > stream.synced_seq:
                     stream.synced_seq = part.last_seq
                     moved.append(stream)
         return moved
