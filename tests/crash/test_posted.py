@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 import pytest
 import walld_client
-from daemon_process import DaemonProcess, environment, until
+from colours import connect
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, environment, until
 
 SYNC = """
 import os, signal, sys, time
@@ -263,3 +264,38 @@ def test_sessions_whose_files_fail_hold_up_no_other(daemon: DaemonProcess, text:
     told = posted_by(daemon, begin + said + end, "s", 0)
     assert "Error" not in told, told
     assert numbers(daemon, "good") == list(range(9))
+
+
+def test_a_reply_that_began_while_walld_was_away_finds_its_turn(
+    daemon: DaemonProcess, colour: str
+) -> None:
+    """Its beginning goes to the log once walld is back, also where its program asks nothing."""
+    client = connect(colour, daemon.socket_path, timeout=0.5)
+    turn = client.session("s").submit("what is it?", timeout=PATIENCE_SECONDS)
+    daemon.kill()
+    reply = turn.reply()
+    reply.token("it is this")
+    daemon.start()
+    session = daemon.reader.session("s")
+    until(lambda: len(session.events()) == 2, "the beginning of the reply")
+    found = session.turn(stream_id=reply.stream_id)
+    assert (found.turn_id, found.state) == (turn.turn_id, "assistant_started")
+    reply.end()
+    client.let_go()
+
+
+def test_a_beginning_that_a_frozen_walld_took_late_is_in_the_log_once(
+    daemon: DaemonProcess,
+) -> None:
+    client = walld_client.connect(daemon.socket_path, timeout=0.5)
+    turn = client.session("s").submit("what is it?", timeout=PATIENCE_SECONDS)
+    daemon.freeze()
+    reply = turn.reply()
+    daemon.thaw()
+    client._outbox.settle(PATIENCE_SECONDS)
+    session = daemon.reader.session("s")
+    types = [event["type"] for event in session.events()]
+    assert types == ["turn_submitted", "turn_assistant_started"]
+    assert session.turn(stream_id=reply.stream_id).turn_id == turn.turn_id
+    reply.cancel()
+    client.close()

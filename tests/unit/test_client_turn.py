@@ -314,7 +314,7 @@ def test_a_reply_does_not_fail_for_the_daemons_sake(
     ledger.before = before
     reply = turn.reply()
     assert (reply.stream_id, reply.token("x")) == ("r1", 1)
-    said = [one for one in caplog.messages if "that its reply began is not in the log" in one]
+    said = [one for one in caplog.messages if "its reply begins, and is in the log later" in one]
     assert len(said) == 1
     other = turn.reply()
     assert other.stream_id != "r1", "that is this reply's, until its release is acked"

@@ -87,9 +87,7 @@ class Appending:
             return (yield from self.appended([one], synced=synced, expected_seq=expected_seq))[0]
         if synced or expected_seq is not None:
             raise ValueError("synced and expected_seq want an answer: not with wait=False")
-        (entry,) = yield from self.made([one])
-        self._outbox.post(self.session_id, entry)
-        return Entry(entry.id, 0)
+        return (yield from self.posted(one))
 
     def append_many(
         self,
@@ -276,6 +274,13 @@ class Appending:
         """The one request behind every call that appends."""
         made = yield from self.made(drafts)
         return (yield from self.placed(made, synced=synced, expected_seq=expected_seq))
+
+    def posted(self, one: Draft) -> Steps[Entry]:
+        """Appended without waiting for it. Unavailable where so much waits that it does not fit."""
+        (entry,) = yield from self.made([one])
+        assert self._outbox is not None
+        self._outbox.post(self.session_id, entry)
+        return Entry(entry.id, 0)
 
     def delivered(self) -> Steps[None]:
         """What was appended to it without waiting goes before whatever is asked of it now."""

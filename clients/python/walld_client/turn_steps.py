@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from walld_client.entries import Entry, draft
+from walld_client.entries import Draft, Entry, draft
 from walld_client.errors import Refused, Unavailable
 from walld_client.fingerprint import file_hashes, file_pieces
 from walld_client.given import FileHashes, Ident, as_declared
@@ -73,14 +73,18 @@ class TurnSteps:
         if stream_id is None:
             is_fresh = bool(self.stream_ids) and self.state in _BEFORE_A_REPLY
             stream_id = next(iter(self.stream_ids)) if is_fresh else new_stream_id()
+        payload = {"stream_id": stream_id}
+        one = draft("turn_assistant_started", payload, once=True, turn=self.turn_id)
         try:
-            yield from self._moved("assistant_started", {"stream_id": stream_id})
+            yield from self.session.appended([one])
         except (Unavailable, Refused) as error:
             if not is_passing(error):
                 raise
             # A reply never fails for the daemon's sake; it names its turn.
-            _log.warning("turn %r: that its reply began is not in the log: %s", self.turn_id, error)
-            self._reached("assistant_started")  # the next one is not to have this one's id
+            text = "turn %r: its reply begins, and is in the log later: %s"
+            _log.warning(text, self.turn_id, error)
+            yield from self._posted(one)
+        self._reached("assistant_started")  # the next one is not to have this one's id
         self.stream_ids.setdefault(stream_id)
         return stream_id
 
@@ -171,6 +175,13 @@ class TurnSteps:
         entry = yield from self.session.append(f"turn_{state}", payload, turn=self.turn_id)
         self._reached(state)
         return entry
+
+    def _posted(self, one: Draft) -> Steps[None]:
+        """Sent once the daemon is there: it may have it already, and then adds none."""
+        try:
+            yield from self.session.posted(one)
+        except Unavailable as error:
+            _log.warning("turn %r: that its reply began is not in the log: %s", self.turn_id, error)
 
     def _reached(self, state: str) -> None:
         if self.state not in _ENDS:
