@@ -112,6 +112,39 @@ def test_a_compaction_that_is_a_summary_alone_keeps_what_the_user_said():
     assert {one["role"] for k in kept for one in k} == {"user"}
 
 
+def undone(lines: list[str]) -> list[int]:
+    entries = codex.read(lines).entries
+    return [one.payload["n"] for one in entries if one.type == "undo"]
+
+
+def test_a_rollback_past_a_compaction_takes_of_what_that_left():
+    """As Codex counts: what the user said, and the summary, which stands last."""
+    summary = "Another language model started to solve this problem and produced a summary of it"
+    spoken = ("<environment_context>\n", "a", "b", summary)
+    history = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+        for text in spoken
+    ]
+    whole = line("compacted", message="", replacement_history=history)
+    brief = line("compacted", message="brief")
+    for compacted in (whole, brief):
+        before = [said("user", "context"), *turn("a"), *turn("b"), compacted]
+        for turns, lost in ((1, 2), (2, 3), (3, 4), (9, 5)):
+            rollback = line("event_msg", type="thread_rolled_back", num_turns=turns)
+            # c and its answer, the summary, b, a; the context before them stays
+            assert undone([*before, *turn("c"), rollback]) == [lost], (turns, compacted)
+        rollback = line("event_msg", type="thread_rolled_back", num_turns=1)
+        assert undone([*before, rollback]) == [1]
+
+
+def test_a_summary_alone_keeps_what_the_list_of_the_compaction_before_has():
+    history = [{"type": "message", "role": "user", "content": text} for text in ("a", "b")]
+    lines = [line("compacted", message="", replacement_history=history), *turn("c")]
+    brief = codex.read([*lines, line("compacted", message="brief")]).entries[-1]
+    told = [one["content"] for one in brief.payload["replacement"]]
+    assert told == ["a", "b", [{"type": "input_text", "text": "c"}], "brief"]
+
+
 def test_lines_without_a_payload():
     bare = [
         {"id": "s", "timestamp": "2025-05-01T10:00:00Z", "instructions": None},

@@ -6,15 +6,17 @@ public (github.com/openai/codex, `RolloutItem` and `ResponseItem`), and of rollo
 github.com/madshn/localpush has as fixtures.
 
 What the model said and heard are the response items; the events repeat it for the screen and are
-kept as they are. A rollout has no tree: a rollback takes turns back, as `undo` does. A compaction
-of which it has the summary alone keeps what the user said: Codex puts that before it.
+kept as they are. A rollout has no tree: a rollback takes turns back, as `undo` does. Behind a
+compaction those are what the user said as far as its list has it, and its summary: Codex counts
+them so, and gets nothing back that the list took the place of. A compaction of which it has the
+summary alone keeps what the user said: Codex puts that before it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from walld.foreign.entries import Draft, Imported, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
@@ -54,6 +56,19 @@ _OTHERS: Final = frozenset(
 )
 """Items in no message: kept as "codex.<type>"."""
 ITEM_TYPES: Final = frozenset({"message"} | _CALLS | _OUTPUTS | _OTHERS)
+_CONTEXT: Final = (
+    "<environment_context>",
+    "# AGENTS.md instructions for ",
+    "<user_instructions>",
+    "<codex_internal_context",
+    "<skill>",
+    "<subagent_notification>",
+    "<turn_aborted>",
+    "<user_shell_command>",
+)
+"""How what Codex itself says in the user's role begins."""
+_SUMMARY: Final = "Another language model started to solve this problem and produced a summary"
+"""How its summaries begin in the list of a compaction."""
 
 
 def read(lines: Iterable[str | bytes]) -> Imported:
@@ -66,6 +81,13 @@ def read(lines: Iterable[str | bytes]) -> Imported:
     return rollout.draft.imported()
 
 
+class _Turn(NamedTuple):
+    """begins: where in `roles`. asked: what the user said; None for a summary."""
+
+    begins: int
+    asked: dict[str, Any] | None
+
+
 class _Rollout:
     """A rollout as far as it was read."""
 
@@ -73,12 +95,10 @@ class _Rollout:
         self.draft = Draft("codex")
         self.roles: list[str] = []
         """Of the messages as the model has them."""
-        self.turns: list[int] = []
-        """Where in `roles` each turn of the user begins."""
+        self.turns: list[_Turn] = []
+        """What a rollback counts."""
         self.newest: dict[str, Any] = {}
         """The last message of the user's role."""
-        self.asked: list[dict[str, Any]] = []
-        """What the user said, a message each turn; a compaction keeps it."""
         self.model: str | None = None
 
     def take(self, line: Line, value: dict[str, Any]) -> None:
@@ -131,8 +151,8 @@ class _Rollout:
             if kind == "user_message" and "user" in self.roles:
                 # The screen's copy of it comes behind the item: it alone says that a turn begins,
                 # and not another piece of context with the user's role.
-                self.turns.append(len(self.roles) - 1 - self.roles[::-1].index("user"))
-                self.asked.append(message("user", self.newest["content"]))
+                begins = len(self.roles) - 1 - self.roles[::-1].index("user")
+                self.turns.append(_Turn(begins, message("user", self.newest["content"])))
             self.draft.add(line, "codex.event", event, at_ms=at)
 
     def rolled_back(self, event: dict[str, Any]) -> int:
@@ -141,9 +161,9 @@ class _Rollout:
         if not isinstance(turns, int) or isinstance(turns, bool) or turns < 1 or not self.turns:
             return 0
         turns = min(turns, len(self.turns))
-        begins = self.turns[-turns]
+        begins = self.turns[-turns].begins
         undone = len(self.roles) - begins
-        del self.turns[-turns:], self.asked[-turns:]
+        del self.turns[-turns:]
         del self.roles[begins:]
         return max(undone, 0)
 
@@ -156,9 +176,11 @@ class _Rollout:
             others = [item for item in history if not isinstance(item, dict) or not _message(item)]
             if others:
                 foreign["replacement_history"] = others
-            self.asked = []
+            turns = _turns(replacement)
         elif isinstance(summary, str):
-            replacement = [*self.asked, message("user", summary)]
+            asked = [turn.asked for turn in self.turns if turn.asked is not None]
+            replacement = [*asked, message("user", summary)]
+            turns = [_Turn(*one) for one in enumerate([*asked, None])]
         else:
             self.draft.keep(line, "unknown_shape", at_ms=at)
             return
@@ -166,7 +188,7 @@ class _Rollout:
             line, "compaction", {"replacement": replacement, "_foreign": foreign}, at_ms=at
         )
         self.roles = [one["role"] for one in replacement]
-        self.turns = []
+        self.turns = turns
 
     def context(self, line: Line, kind: str, payload: dict[str, Any], at: int) -> None:
         self.draft.add(line, f"codex.{kind}", payload, at_ms=at)
@@ -174,6 +196,26 @@ class _Rollout:
         if kind == "turn_context" and model is not None and model != self.model:
             self.draft.add(line, "model_change", {"model": model}, at_ms=at)
             self.model = model
+
+
+def _turns(replacement: list[dict[str, Any]]) -> list[_Turn]:
+    """Those that the list of a compaction has."""
+    found: list[_Turn] = []
+    for at, one in enumerate(replacement):
+        texts = [text.lstrip() for text in _texts(one["content"])]
+        if one["role"] != "user" or any(text.startswith(_CONTEXT) for text in texts):
+            continue
+        is_summary = bool(texts) and texts[0].startswith(_SUMMARY)
+        found.append(_Turn(at, None if is_summary else message("user", one["content"])))
+    return found
+
+
+def _texts(content: object) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    blocks = content if isinstance(content, list) else []
+    told = (block.get("text") for block in blocks if isinstance(block, dict))
+    return [text for text in told if isinstance(text, str)]
 
 
 def _message(item: dict[str, Any]) -> dict[str, Any] | None:
