@@ -229,6 +229,36 @@ def test_a_result_with_a_picture_is_its_text_and_a_note() -> None:
     assert sent[-1]["content"] == "ok\n[picture: not shown]"
 
 
+def test_a_picture_that_a_tool_gave_goes_to_anthropic() -> None:
+    """It takes pictures in the result of a call; in that of one that failed text alone."""
+    mcp = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+    sent = {"type": "image", "source": HELD}
+    for told in (mcp, sent, {"type": "input_image", "image_url": PIXEL}):
+        shown = [{"type": "text", "text": "ok"}, told]
+        within = {**CALL, "outcome": "done", "result": shown}
+        for messages in ([assistant("", CALL), result(shown)], [assistant("", within)]):
+            (block,) = anthropic_messages(messages)[-1]["content"]
+            assert block["content"] == [{"type": "text", "text": "ok"}, sent]
+            assert openai_messages(messages)[-1]["content"] == "ok\n[picture: not shown]"
+        (block,) = anthropic_messages([assistant("", CALL), result(shown, is_error=True)])[-1][
+            "content"
+        ]
+        assert (block["is_error"], block["content"]) == (True, "ok\n[picture: not shown]")
+    (block,) = anthropic_messages([assistant("", CALL), result([mcp, {"type": "app.chart"}])])[-1][
+        "content"
+    ]
+    assert "app.chart" in block["content"], "what is not text and pictures is JSON, as before"
+
+
+def test_bytes_that_anthropic_takes_for_no_picture_are_a_note() -> None:
+    """It refuses the request for them."""
+    drawn = {"type": "image", "data": "AAAA", "mimeType": "image/svg+xml"}
+    note = {"type": "text", "text": "[picture: not shown]"}
+    assert anthropic_messages([user([drawn])]) == [user([note])]
+    (block,) = anthropic_messages([assistant("", CALL), result([drawn])])[-1]["content"]
+    assert block["content"] == note["text"]
+
+
 def test_signed_thinking_goes_to_anthropic_alone() -> None:
     blocks = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},

@@ -21,6 +21,7 @@ from walld_client import wtf8
 
 __all__ = [
     "anthropic_block",
+    "anthropic_result",
     "attached_blocks",
     "blocks_of",
     "openai_block",
@@ -35,6 +36,8 @@ _OTHER: Final = {"type": "content"}
 """Here alone: what is no block at all."""
 _OPENAI: Final = frozenset(("text", "input_audio", "file"))
 _ANTHROPIC: Final = frozenset(("text", "document", "search_result"))
+_PICTURES: Final = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
+"""What Anthropic takes as bytes: it refuses a request with any other."""
 _DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 
 
@@ -92,7 +95,9 @@ def anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
             source = {"type": "url", "url": block["url"]}
             if held is not None:
                 source = {"type": "base64", "media_type": held[1], "data": held[2]}
-        return _not_shown(block) if source is None else {"type": "image", "source": source}
+        if source is None or (source.get("type") == "base64" and not _is_taken(source)):
+            return _not_shown(block)
+        return {"type": "image", "source": source}
     return block if block["type"] in _ANTHROPIC else _not_shown(block)
 
 
@@ -104,6 +109,19 @@ def plain_result(content: object) -> object:
         shown = [block if block["type"] == "text" else _not_shown(block) for block in blocks]
         return "\n".join(block["text"] for block in shown)
     return content
+
+
+def anthropic_result(content: object) -> list[dict[str, Any]]:
+    """What a tool gave as blocks of Anthropic's, where it is text and pictures; else none."""
+    blocks = list(blocks_of(content)) if isinstance(content, list) else []
+    if not all(block["type"] in ("text", _PICTURE) for block in blocks):
+        return []
+    shown = [anthropic_block(block) for block in blocks]
+    return shown if any(block["type"] == "image" for block in shown) else []
+
+
+def _is_taken(source: dict[str, Any]) -> bool:
+    return source.get("media_type") in _PICTURES
 
 
 def _picture(block: dict[str, Any]) -> dict[str, Any] | None:

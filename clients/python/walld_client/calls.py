@@ -6,6 +6,7 @@ sent, and the text between them: of a recovered reply (`projections.py`), of a s
 
 Ids and names are what every provider takes: 1-40 and 1-64 of A-Z a-z 0-9 _ -, ids unique.
 Arguments are a JSON object. An empty result is JSON, since some providers refuse an empty message.
+A picture in a result goes to Anthropic, which takes none in that of a call that failed.
 """
 
 from __future__ import annotations
@@ -34,17 +35,19 @@ _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 class ProviderCall:
     """A call on its way to a provider; it goes once it is `answered`."""
 
-    __slots__ = ("answered", "arguments", "failed", "id", "name", "result")
+    __slots__ = ("answered", "arguments", "blocks", "failed", "id", "name", "result")
 
     def __init__(self, call_id: str, name: str, arguments: dict[str, Any]) -> None:
         self.id = call_id
         self.name = _NOT_IN_NAME.sub("_", name)[:64]
         self.arguments = arguments
         self.result = ""
+        self.blocks: Sequence[dict[str, Any]] = ()
         self.answered = self.failed = False
 
-    def answer(self, result: object, failed: bool) -> None:
-        """What it gave, as text."""
+    def answer(self, result: object, failed: bool, blocks: Sequence[dict[str, Any]] = ()) -> None:
+        """What it gave, as text. blocks: for a provider that takes pictures, where it has some."""
+        self.blocks = () if failed else blocks
         if isinstance(result, str) and result.strip():
             self.result = wtf8.scrub(result)
         else:
@@ -98,7 +101,7 @@ def openai_assistant(text: str, calls: Sequence[ProviderCall]) -> list[dict[str,
 def anthropic_results(calls: Sequence[ProviderCall]) -> dict[str, Any]:
     """The user's message that brings the results of calls."""
     blocks = [
-        {"type": "tool_result", "tool_use_id": call.id, "content": call.result}
+        {"type": "tool_result", "tool_use_id": call.id, "content": list(call.blocks) or call.result}
         | ({"is_error": True} if call.failed else {})
         for call in calls
     ]

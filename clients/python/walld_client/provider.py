@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from walld_client.blocks import (
     anthropic_block,
+    anthropic_result,
     attached_blocks,
     blocks_of,
     openai_block,
@@ -190,7 +191,7 @@ def _calls(
         call = ProviderCall(sendable_id(given, len(taken), taken), name, arguments)
         calls.append(call)
         if one.get("outcome") in ("done", "failed"):
-            call.answer(plain_result(one.get("result")), one["outcome"] == "failed")
+            _answered(call, one.get("result"), one["outcome"] == "failed")
         else:
             open_calls[given] = call
     return calls
@@ -202,5 +203,9 @@ def _answer(open_calls: dict[str, ProviderCall], told: dict[str, Any], content: 
         given = told.get(name)
         if isinstance(given, str) and given in open_calls:
             failed = told.get("is_error") is True or told.get("outcome") == "failed"
-            open_calls.pop(given).answer(plain_result(content), failed)
+            _answered(open_calls.pop(given), content, failed)
             return
+
+
+def _answered(call: ProviderCall, content: object, failed: bool) -> None:
+    call.answer(plain_result(content), failed, anthropic_result(content))
