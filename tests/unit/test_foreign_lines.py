@@ -363,6 +363,19 @@ def test_an_answer_that_was_cut_says_so_in_otel(word: str | None, told: str) -> 
     ]
 
 
+def test_reasoning_that_is_a_summary_alone_says_it_in_otel() -> None:
+    """OpenAI's Responses give the summary; what it is of is encrypted, or a list of its own."""
+    parts = [{"type": "summary_text", "text": text} for text in ("first", "then")]
+    held = {"type": "reasoning", "encrypted_content": "x"}
+    for block in (
+        {**held, "summary": parts},
+        {**held, "summary": [], "content": [{"type": "reasoning_text", "text": "first\n\nthen"}]},
+        {"type": "thinking", "thinking": "first\n\nthen", "signature": "s"},
+    ):
+        (told,) = to_otel([{"role": "assistant", "content": [block]}])
+        assert told["parts"] == [{"type": "reasoning", "content": "first\n\nthen"}]
+
+
 def test_what_is_attached_to_a_message_is_exported() -> None:
     named = {"_artifact": {"sha256": "0" * 64, "size": 9}}
     said = {"role": "user", "content": "q", "attachments": [named, {"type": "file", "url": "x"}, 1]}

@@ -102,8 +102,7 @@ def _part(block: object) -> dict[str, Any]:
     if kind in ("text", "input_text", "output_text") and isinstance(block.get("text"), str):
         return {"type": "text", "content": block["text"]}
     if kind in ("thinking", "reasoning"):
-        said = next((block[key] for key in ("thinking", "reasoning", "text") if key in block), "")
-        return {"type": "reasoning", "content": said}
+        return {"type": "reasoning", "content": _thought(block)}
     if kind in ("tool_use", "toolCall", "server_tool_use"):
         arguments = block.get("input", block.get("arguments"))
         return _tool_call(block.get("id"), block.get("name"), arguments)
@@ -111,6 +110,16 @@ def _part(block: object) -> dict[str, Any]:
         answered = {"tool_call_id": block.get("tool_use_id"), "content": block.get("content")}
         return _response(answered)
     return {**block, "type": kind if isinstance(kind, str) else "unknown"}
+
+
+def _thought(block: Mapping[str, Any]) -> object:
+    """What it says; where the provider gives a summary alone (OpenAI's Responses), that."""
+    said = next((block[key] for key in ("thinking", "reasoning", "text") if key in block), "")
+    if said:
+        return said
+    listed = [*_list(block.get("content")), *_list(block.get("summary"))]
+    texts = [one.get("text") for one in listed if isinstance(one, Mapping)]
+    return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
 def _list(value: object) -> list[Any]:
