@@ -293,3 +293,41 @@ def test_one_that_finds_no_room_for_its_first_word_leaves_the_place_empty(
     assert "No space left on device" in capsys.readouterr().err
     assert not list((tmp_path / "new").iterdir())
     assert main(command) == 0
+
+
+def test_one_that_was_killed_at_its_first_word_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`quarantine/` and the word in it are two names: whichever stands there says so."""
+    two_replies(DamagedDirectory(tmp_path / "old")).close()
+    steps = [0, 0]  # done, allowed
+
+    def stops_behind(name: str) -> None:
+        verb = getattr(RealDisk, name)
+
+        def step(disk: RealDisk, *given: str) -> Any:
+            done = verb(disk, *given)
+            steps[0] += 1
+            if steps[0] == steps[1]:
+                raise _Stopped
+            return done
+
+        monkeypatch.setattr(RealDisk, name, step)
+
+    for name in ("make_one_dir", "rename", "sync_dir"):
+        stops_behind(name)
+    for allowed in range(1, 10):
+        home = Home(tmp_path / str(allowed))
+        command = ["salvage", str(tmp_path / "old"), "--to", str(home.data)]
+        steps[:] = [0, allowed]
+        with pytest.raises(_Stopped):
+            main(command)
+        steps[1] = 0
+        assert main(command) == 64, "this place is taken"
+
+        async def main_walld(home: Home = home) -> None:
+            for _ in range(2):
+                async with living(home) as virtual:
+                    assert virtual.daemon.state.doubt is not None
+
+        run(main_walld)

@@ -31,7 +31,7 @@ from walld.cli.salvage_account import Account, Taken, lines
 from walld.cli.session_salvage import SessionSalvage
 from walld.cli.show import as_json
 from walld.daemon import peers
-from walld.daemon.damage import is_spoiled
+from walld.daemon.damage import AWAY, is_spoiled
 from walld.disk.base import Disk
 from walld.disk.patient import PatientDisk
 from walld.disk.real import RealDisk
@@ -107,8 +107,9 @@ def _left(to: str) -> str:
 
 
 def _is_unfinished(to: str) -> bool:
-    with suppress(OSError), open(os.path.join(to, NOTE), "rb") as note:
-        return note.read(len(_UNFINISHED)) == _UNFINISHED
+    for path in (AWAY, NOTE):
+        with suppress(OSError), open(os.path.join(to, path), "rb") as note:
+            return note.read(len(_UNFINISHED)) == _UNFINISHED
     return False
 
 
@@ -139,12 +140,11 @@ class _Salvage:
         """Take everything, then say what of the report is still missing. before: the segments when
         the first look was taken.
         """
+        self._target.replace(AWAY, _UNFINISHED)  # a start puts it into quarantine/ itself
         self._target.make_dir(QUARANTINE_DIR)
-        try:
-            self._target.replace(NOTE, _UNFINISHED)
-        except OSError:  # nothing is taken, and no daemon that starts there would be in doubt
-            self._target.remove_dir(QUARANTINE_DIR)
-            raise
+        self._target.rename(AWAY, NOTE)
+        self._target.sync_dir(QUARANTINE_DIR)
+        self._target.sync_dir("")
         for name in (WAL_DIR, PARTIALS_DIR):
             self._target.make_dir(name)
         hurt = {lost.stream_no for one in report.damage for lost in one.lost}

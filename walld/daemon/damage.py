@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from walld.wal.verdict import Damage, Verdict
 
 __all__ = [
+    "AWAY",
     "coverage_of",
     "dirs_gone",
     "displaced",
@@ -62,6 +63,8 @@ __all__ = [
     "tails_lost",
 ]
 
+AWAY = f"{QUARANTINE_DIR}.away"
+"""What is to be in quarantine/ once that is made."""
 _log = logging.getLogger("walld.mend")
 _SAID_MAX = 100
 """Streams named in the log; `walld fsck` names all."""
@@ -203,14 +206,13 @@ def make_dirs(disk: Disk, but: Container[str] = ()) -> None:
 def _make_quarantine(disk: Disk) -> dict[str, str]:
     """What else is in the data directory, and of what kind."""
     kinds = {entry.name: entry.kind for entry in disk.list_dir("")}
-    away = f"{QUARANTINE_DIR}.away"
-    is_away = away in kinds  # killed here
+    is_away = AWAY in kinds  # killed here, or a salvage was
     if kinds.get(QUARANTINE_DIR, "dir") != "dir":
-        disk.rename(QUARANTINE_DIR, away)
+        disk.rename(QUARANTINE_DIR, AWAY)
         is_away = True
     disk.make_dir(QUARANTINE_DIR)
     if is_away:
-        _put_aside(disk, away, QUARANTINE_DIR)
+        _put_aside(disk, AWAY, QUARANTINE_DIR)
     return kinds
 
 
