@@ -244,6 +244,21 @@ def test_base_deltas_and_events_are_the_fold(log: Log, cuts: list[int], based: i
     assert loaded.to_base() == whole.to_base() == state.to_base()
 
 
+@law
+@given(logs())
+def test_the_first_delta_is_all_of_a_session(log: Log) -> None:
+    """A base is made of it where there is none yet: the lines are not read again."""
+    whole = folded(log.events)
+    first = SessionState()
+    first.apply_delta(folded(log.events).take_delta())
+    assert (first.leaf, first.last_seq, first.parents) == (
+        whole.leaf,
+        whole.last_seq,
+        whole.parents,
+    )
+    assert first.to_base() == whole.to_base()
+
+
 FACTS = (
     "message_id", "retry_of", "stream_id", "reason", "call_id", "tool", "side_effect",
     "resume_policy", "state", "verdict", "failed",

@@ -30,6 +30,7 @@ from walld.disk.base import NO_ROOM
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.pending import is_dense, runs_of
+from walld.sessions.state import SessionState
 
 if TYPE_CHECKING:
     from walld.daemon.flusher import Flusher
@@ -219,9 +220,19 @@ class Checkpoints:
         if not snapshots.add_increment(
             uid, session_id, tail.last_seq, tail.size, begun.delta, follows=begun.follows
         ):
-            state = self._sessions.fold(uid, session_id)
+            state = self._whole(uid, session_id, begun.delta, begun.follows)
             base = state.to_base()
             snapshots.write_base(uid, session_id, state.last_seq, tail.size, base)
+
+    def _whole(self, uid: int, session_id: str, delta: bytes, follows: int) -> SessionState:
+        """All of a session: of one without a snapshot the delta is that, and its lines, written
+        just now, are not read again.
+        """
+        if follows:
+            return self._sessions.fold(uid, session_id)
+        state = SessionState()
+        state.apply_delta(delta)
+        return state
 
     async def finish(self) -> bool:
         """At the end, all being synced: what is pending goes to its file, what is there out of the
