@@ -99,6 +99,24 @@ def test_a_page_from_within_a_copied_block_is_whole(count: int, block: slice, be
             assert not [one for one in read.breaks if one.why != "order"]
 
 
+@pytest.mark.parametrize(("at", "gone"), [(0, 0), (3, 4), (9, 0), (9, 4), (36, 4), (40, 0)])
+def test_a_page_beside_a_block_of_another_session_is_of_the_lines_of_a_whole_reading(
+    at: int, gone: int
+) -> None:
+    """From within the block it had those of the block, where it ended before any other."""
+    lines, other = lines_of(40), lines_of(48, session="another")
+    for first in {max(0, at - 3), at}:
+        block = other[first : first + 4]
+        _, store = of(HEADER + b"".join([*lines[:at], *block, *lines[at + gone :]]))
+        whole = store.read(UID, SESSION).lines
+        assert set(whole).issuperset([*lines[:at], *lines[at + gone :]])
+        for after in range(max(0, at - 5), at + 9):
+            left = [line for line in whole if line_seq(line) > after]
+            for limit in (0, 1, 3):
+                page = store.read(UID, SESSION, after, limit).lines
+                assert page == left[: limit or 40], (first, after, limit)
+
+
 def test_where_a_long_file_ends_takes_a_bounded_read() -> None:
     lines = lines_of(20_000)
     for at, most in ((None, 1), (14, 8), (19_998, 8)):

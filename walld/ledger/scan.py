@@ -6,8 +6,8 @@ lines. Refuses: writing (`store.py`), what a line says (`line.py`, `sessions/`).
 Invariants
 - J1 A line is given out only when it is whole (its crc) and behind all that were given before; what
   is missing or damaged between two of them is a Break, never skipped in silence.
-- J2 Bisection believes no line it has only glanced at: reading starts behind a line that is whole
-  and has the seq that was asked for, or at the beginning of the file.
+- J2 Bisection believes no line it has only glanced at: reading starts behind a line that is whole,
+  has the seq that was asked for, and follows those before it, or at the beginning of the file.
 - J3 Memory and time are bounded by the lines, whatever the file is long: of a run of bytes without
   a line, longer than _RUN_BYTES_MAX, only its two ends are read. What lies between is damage, said
   as a break like any other. Reading from the front comes to the same last line as from the end.
@@ -330,7 +330,21 @@ def _landing(
             return found
     end = end_of(file, size, header)
     found = end.line if end is not None and end.line.seq <= after else find_line(file, after, size)
-    return found if found is not None and fits(file, found) else None
+    return found if found is not None and _follow_up_to(file, found, header) else None
+
+
+def _follow_up_to(file: File, found: Found, header: bytes) -> bool:
+    """Each line follows the one before it, from further back than a block in a wrong place is long:
+    in one, of another session say, all but the first do.
+    """
+    behind = found
+    for one in _backwards(file, found.offset):
+        if not _follows(behind, one):
+            return False
+        if one.offset < found.end - _END_BYTES:
+            return True
+        behind = one
+    return _follows(behind, Found(0, 0, header))
 
 
 def fits(file: File, found: Found) -> bool:
