@@ -159,6 +159,18 @@ def test_calls_of_messages_are_unanswered_too() -> None:
     assert (left["call_id"], left["tool"], left["seq"]) == ("b", "y", 1)
 
 
+def test_a_call_that_the_provider_ran_is_answered_by_the_assistant() -> None:
+    """As Claude Code's file has it: the call in one line of the answer, the result in another."""
+    log = Log()
+    function = {"name": "advisor", "arguments": "{}"}
+    listed = [{"id": name, "type": "function", "function": function} for name in ("a", "b")]
+    called = [{"type": "server_tool_use", "id": "a", "name": "advisor", "input": {}}]
+    log.say("assistant", called, tool_calls=listed)
+    given = {"type": "advisor_tool_result", "tool_use_id": "a", "content": {"text": "so"}}
+    log.say("assistant", [given, 7, {"type": None, "tool_use_id": "b"}])
+    assert [one["call_id"] for one in audit(log.events)["unanswered"]] == ["b"]
+
+
 def test_calls_that_may_have_run_elsewhere_are_unanswered_until_somebody_says() -> None:
     log = Log()
     log.submit("t1")

@@ -213,8 +213,15 @@ def _named_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _answered_calls(message: dict[str, Any]) -> list[str]:
-    """The calls whose results a message brings."""
-    found: list[Any] = [block.get("tool_use_id") for block in _blocks(message, "tool_result")]
+    """The calls whose results a message brings: also of those that the provider runs itself
+    (`web_search_tool_result` ...), which the assistant's message has.
+    """
+    content = message.get("content")
+    found: list[Any] = [
+        block.get("tool_use_id")
+        for block in (content if isinstance(content, list) else ())
+        if isinstance(block, dict) and str(block.get("type")).endswith("tool_result")
+    ]
     if message.get("role") == "tool":
         found += [message.get(name) for name in ("tool_call_id", "tool_use_id", "call_id", "id")]
     return [one for one in found if isinstance(one, str)]
