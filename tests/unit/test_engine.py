@@ -271,6 +271,26 @@ def test_attested_is_the_highest_that_was_told(world: World) -> None:
     assert world.engine.attested.missing == 9
 
 
+@pytest.mark.parametrize("is_gap", [True, False])
+def test_what_a_full_disk_dropped_is_said_again_to_who_comes_back(
+    world: World, agent: Connection, is_gap: bool
+) -> None:
+    """Nobody may have heard it, and an Ack covers gaps. What can be taken now is not lost."""
+    world.begin(agent)
+    world.engine.disk_full = True
+    world.engine.sealing.queue_bytes += limits.QUEUE_BYTES_MAX
+    rest = [wire.Token(1, 1, b"b"), wire.End(1, 2, clean=True)]
+    world.say(agent, *rest[: 1 + is_gap])
+    again = world.connect()
+    world.engine.disk_full = False
+    world.say(again, wire.Resume(wire.Start(1, 0, "r1", "s"), 0, -1, 3), *rest)
+    world.flush()
+    world.sync()
+    world.engine.acknowledge(again)
+    refused = wire.Refused(1, 1, "disk_full", "event", "room on the disk")
+    assert world.heard(again) == [refused] * is_gap + [wire.Ack(LOG, 1, 1, [(1, 2, 2)])]
+
+
 # --- what is let go -----------------------------------------------------------------------------
 
 

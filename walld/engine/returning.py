@@ -94,7 +94,18 @@ class Returning:
             engine.attested.count(connection.uid, stream_id, first_seq, last_seq)
         engine.attested.count(connection.uid, stream_id, stream.next_seq, resume.synced)
         connection.dirty.add(stream)
+        self._say_dropped(connection, stream)
         self._let_go(connection, resume, stream)
+
+    def _say_dropped(self, connection: Connection, stream: Stream) -> None:
+        """What a full disk dropped of it was said on the connection before, where maybe nobody
+        heard that. It comes again; but where a later one was taken it is a duplicate then, and an
+        Ack covers it.
+        """
+        seq, stream.dropped_seq = stream.dropped_seq, -1
+        if 0 <= seq < stream.next_seq:
+            stream.dropped_seq = seq
+            self._engine.rules.tell_dropped(connection, stream, seq, "event")
 
     def _goes_on_behind(self, connection: Connection, resume: wire.Resume, kept: KeptFacts) -> None:
         """Under its number, so that the partial and the new records are one reply."""

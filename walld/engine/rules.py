@@ -215,13 +215,20 @@ class Rules:
         self._engine.counters.discarded["disk_full"] += 1
         if stream.dropped != (connection.name, stream.next_seq):
             stream.dropped = connection.name, stream.next_seq
-            told = event.stream, event.seq, "disk_full", KIND[type(event)], "room on the disk"
-            refused = encode(wire.Refused(*told))
-            if not connection.post(refused):
-                connection.untold.setdefault(event.stream, refused)
-                connection.dirty.add(stream)
+            if stream.dropped_seq < 0:
+                stream.dropped_seq = event.seq
+            self.tell_dropped(connection, stream, event.seq, KIND[type(event)])
         count = _run_tokens(event.lengths)[0] if isinstance(event, wire.Run) else 1
         self.passes(connection, event.stream, event.seq + max(count, 1) - 1)
+
+    @staticmethod
+    def tell_dropped(connection: Connection, stream: Stream, seq: int, kind: str) -> None:
+        """A full disk has dropped it: said before the next Ack, however much waits to be read."""
+        number = stream.begin.number
+        refused = encode(wire.Refused(number, seq, "disk_full", kind, "room on the disk"))
+        if not connection.post(refused):
+            connection.untold.setdefault(number, refused)
+            connection.dirty.add(stream)
 
     def _fresh_part(self, run: wire.Run, next_seq: int) -> wire.Run:
         """What of a Run was not taken yet, or all of it where that is nothing; the rest counts."""

@@ -87,6 +87,7 @@ class Stream:
         "connection",
         "damaged",
         "dropped",
+        "dropped_seq",
         "feared_seq",
         "fresh",
         "fresh_kind",
@@ -122,6 +123,8 @@ class Stream:
         """Highest seq that came and was refused or dropped: who asks need not wait for it."""
         self.dropped = -1, -1
         """Which connection was told last that a full disk drops of it, and behind which seq."""
+        self.dropped_seq = -1
+        """The lowest that a full disk dropped of it since its client came, or came back."""
         self.anew_seq = -1
         """Up to here somebody has let go of it, and its producer went on (`removed.py`)."""
         self.fresh: list[bytes] = []
