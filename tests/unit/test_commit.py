@@ -76,6 +76,7 @@ def test_what_a_flush_left_keeps_its_age() -> None:
     commit.offered(10.0)
     oldest = commit.flush_begun()
     commit.offered(12.0)
+    commit.flush_ended()
     commit.flush_returned(oldest)
     assert commit.oldest == 10.0
     commit.flush_returned(11.0)
