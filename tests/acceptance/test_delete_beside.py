@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -312,6 +313,40 @@ def test_who_says_no_more_of_what_was_deleted_is_answered_behind_a_start(
     assert agent.session("s").submit("do").state == "submitted"
     agent.close()
     other.close()
+
+
+@pytest.mark.parametrize("is_turned", [True, False])
+def test_what_another_process_deleted_is_no_loss_to_the_next_daemon(
+    daemon: DaemonProcess, is_turned: bool
+) -> None:
+    """Its owner is silent meanwhile, and says what it was told to each daemon that it finds."""
+    agent = walld_client.connect(daemon.socket_path, timeout=10)
+    reply = agent.session("s").submit("do").reply() if is_turned else agent.reply("s")
+    reply.token("said")
+    reply.token(", and more")
+    assert reply.drain(level="synced")
+    command = [sys.executable, "-c", _DELETES, daemon.socket_path, "s"]
+    assert subprocess.run(command, env=environment(), check=True).returncode == 0
+    for at in range(2):
+        daemon.restart()
+        assert agent.reply("t").drain(level="synced")
+        assert daemon.metrics()["walld_lost_acked_total"] == 0, f"start {at + 1}"
+    reply.token(" behind it")
+    assert reply.drain(level="synced")
+    assert [one.text for one in agent.recover_all("s")] == [" behind it"]
+    daemon.kill()
+    shutil.rmtree(Path(daemon.data) / "wal")
+    daemon.start()
+    assert agent.reply("t").drain(level="synced")
+    said = f"lost_acked: uid {os.getuid()}, stream {reply.stream_id}, seqs 3 to 3\n"
+    until(lambda: said in daemon.log_text(), "what it said behind that is one")
+    agent.close()
+
+
+_DELETES = """
+import sys, walld_client
+assert walld_client.connect(socket=sys.argv[1]).delete(sys.argv[2])
+"""
 
 
 ENDS: dict[str, Any] = {

@@ -49,6 +49,30 @@ def test_of_more_than_a_thousand_the_oldest_are_not_known_and_nothing_is_said_of
     assert again.since(1025, UID, "1029")
 
 
+def test_it_is_known_how_far_the_last_thousand_replies_were_that_went_with_one() -> None:
+    storage = Storage(Random(7))
+    deleted = loaded(storage)
+    for number in range(1030):
+        deleted.ended(deleted.begin(), UID, "s", {(UID, bytes(range(16)), number): 5})
+    deleted.ended(deleted.begin(), UID, "s", {(UID, bytes(range(16)), 900): 7})
+    deleted.ended(deleted.begin(), UID, "another")
+    storage.cut_power()
+    replies = loaded(storage).replies
+    assert replies == deleted.replies
+    assert len(replies) == 1024
+    assert min(number for _, _, number in replies) == 6
+    assert replies[UID, bytes(range(16)), 900] == 7
+
+
+def test_one_of_an_earlier_walld_knows_of_no_reply() -> None:
+    storage = Storage(Random(7))
+    disk = SimulatedDisk(storage)
+    disk.make_dir("sessions")
+    text = msgspec.json.encode({"count": 3, "unknown": 0, "newest": []})
+    disk.replace(PATH, text + f" {crc32(text):08x}\n".encode())
+    assert (loaded(storage).count, loaded(storage).replies) == (3, {})
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"x", b'{"count":1,"unknown":0,"newest":[]} 00000000\n', b"\0" * 300_000],

@@ -69,7 +69,7 @@ class World:
     def delete(self) -> None:
         self.sessions._note_delete(NOTE, is_open=False)
         number = self.files.ledgers.deleted.begin()
-        self.sessions._remove(NOTE, number, is_open=False)
+        self.sessions._remove(NOTE, number, {}, is_open=False)
 
     def is_whole(self, session_id: str) -> bool:
         """False: not a file of it is there."""
@@ -328,7 +328,7 @@ def test_on_a_full_disk_the_note_of_a_delete_has_the_reserve() -> None:
     world.sessions._note_delete(NOTE, is_open=True)
     assert world.notes() == [NOTE]
     assert aside.room == 0
-    world.sessions._remove(NOTE, world.files.ledgers.deleted.begin(), is_open=False)
+    world.sessions._remove(NOTE, world.files.ledgers.deleted.begin(), {}, is_open=False)
     assert aside.room == 0
     world._finishing._files = world.files
     anyio.run(world._finishing.round, 1.0)

@@ -220,7 +220,8 @@ class Sessions:
         return 0 if tail is None else tail.last_seq
 
     async def delete(self, uid: int, session_id: str) -> bool:
-        """Remove all files of a session and what is pending; whoever opens it begins anew.
+        """Remove all files of a session and what is pending; whoever opens it begins anew. Its
+        replies were let go of before.
 
         The files go once the log has let go durably: it would give lines back without those before.
         Once it has begun it ends, by a later start if need be (U1).
@@ -231,6 +232,7 @@ class Sessions:
             self.going[key] = InterruptedError(errno.EINTR, "not done", session_id)
             ledger = self._engine.ledgers.open.pop(key, None)  # nothing is appended from here on
             number = self._store.deleted.begin()
+            replies = self._engine.removed.of_session(*key)
             self.founding.goes(key)
             log, until_no = self._engine.log_uuid.hex(), self._engine.registry.last_no
             note = Unfinished(DELETE, uid, session_id, erase=True, log=log, until_no=until_no)
@@ -246,7 +248,8 @@ class Sessions:
                     self._engine.ledgers.forget(ledger, loop.now())
                     self.unplaced.pop(key, None)
                 await self.until("synced")
-                remove = partial(self._remove, note, number, is_open=ledger is not None)
+                is_open = ledger is not None
+                remove = partial(self._remove, note, number, replies, is_open=is_open)
                 was_there = await self.thread.run(remove)
             except OSError as error:
                 self.going[key] = error
@@ -265,13 +268,20 @@ class Sessions:
                 if error.errno not in NO_ROOM:
                     raise
 
-    def _remove(self, note: Unfinished, number: int, *, is_open: bool) -> bool:
+    def _remove(
+        self,
+        note: Unfinished,
+        number: int,
+        replies: dict[tuple[int, bytes, int], int],
+        *,
+        is_open: bool,
+    ) -> bool:
         self.artifacts.forget(*note.key)
         was_there = self._store.delete(*note.key) or is_open
         self._snapshots.remove(*note.key)
-        if was_there:
+        if was_there or replies:
             try:
-                self._store.deleted.ended(number, *note.key)
+                self._store.deleted.ended(number, *note.key, replies)
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise

@@ -60,7 +60,7 @@ class Finishing:
         notes = self._files.ledgers.unfinished
         try:
             if DELETED_FILE in await self._run(notes.sweep):
-                await self._run(self._files.ledgers.deleted.load)
+                await self._load_deleted()
             found = await self._run(lambda: list(notes.notes()))
         except OSError as error:
             _log.error("what is left of deletes and forks cannot be read: %s", error)
@@ -76,6 +76,11 @@ class Finishing:
                 name = escaped_line(note.session_id)
                 _log.error("what is left of session %s of uid %d: %s", name, note.uid, error)
                 self._sessions.unread[note.key] = error
+
+    async def _load_deleted(self) -> None:
+        deleted = self._files.ledgers.deleted
+        await self._run(deleted.load)
+        self._engine.removed.before = dict(deleted.replies)
 
     async def _finish(self, note: Unfinished) -> None:
         streams = [one for one in self._engine.registry.by_no.values() if _is_of(one, note)]
@@ -139,7 +144,7 @@ class Finishing:
         """
         notes = self._files.ledgers.unfinished
         try:
-            await self._run(self._files.ledgers.deleted.load)
+            await self._load_deleted()
             found = await self._run(lambda: list(notes.notes()))
         except OSError:
             return

@@ -1,7 +1,8 @@
 """Replies that somebody else than their producers has let go of.
 
 Owns: what is needed to go on with one of them: it was resolved, or its session deleted, while its
-producer lives (one taken for gone, say) and may speak on. Refuses: its tombstone (`engine.py`).
+producer lives (one taken for gone, say) and may speak on. Refuses: its tombstone (`engine.py`),
+what of it the next daemon is told (`ledger/deleted.py`).
 
 What was let go of is no loss, whatever its producer was told of it; and what it says from there on
 is new: it begins the reply anew, behind a gap, and nothing of it is thrown away unsaid.
@@ -73,6 +74,19 @@ class Removed:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._users: dict[int, _OfUser] = {}
+        self.before: dict[tuple[int, bytes, int], int] = {}
+        """Of earlier daemons, what went with a session: the last seq of each, by uid, producer and
+        its number.
+        """
+
+    def of_session(self, uid: int, session_id: str) -> dict[tuple[int, bytes, int], int]:
+        """The same of those that were let go of since, for the next daemon."""
+        user = self._users.get(uid)
+        return {
+            (uid, *key): known.last_seq
+            for key, known in (() if user is None else user.known.items())
+            if (known.moved_to or known.start.session_id) == session_id
+        }
 
     def let_go(self, stream: Stream, now: float) -> None:
         """Of a reply in the log: it is resolved, or its session deleted."""

@@ -80,8 +80,15 @@ class Returning:
         itself nothing is.
         """
         if not resume.released:
-            uid, stream_id = connection.uid, resume.start.stream_id
-            self._engine.attested.count(uid, stream_id, first_seq, resume.synced)
+            self._missed(connection, resume, first_seq)
+
+    def _missed(self, connection: Connection, resume: wire.Resume, first_seq: int) -> None:
+        """But for what was let go of under an earlier daemon."""
+        assert connection.producer is not None
+        uid, start = connection.uid, resume.start
+        whose = uid, connection.producer.id, start.stream
+        first_seq = max(first_seq, self._engine.removed.before.get(whose, -1) + 1)
+        self._engine.attested.count(uid, start.stream_id, first_seq, resume.synced)
 
     def _goes_on(self, connection: Connection, resume: wire.Resume, stream: Stream) -> None:
         engine, stream_id = self._engine, resume.start.stream_id
@@ -92,7 +99,7 @@ class Returning:
         for first_seq, last_seq in engine.damaged_seqs.pop(stream.no, ()):
             last_seq = min(last_seq, stream.next_seq - 1, resume.synced)
             engine.attested.count(connection.uid, stream_id, first_seq, last_seq)
-        engine.attested.count(connection.uid, stream_id, stream.next_seq, resume.synced)
+        self._missed(connection, resume, stream.next_seq)
         connection.dirty.add(stream)
         self._say_dropped(connection, stream)
         self._let_go(connection, resume, stream)

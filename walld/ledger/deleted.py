@@ -1,8 +1,9 @@
 """Which sessions were deleted, the newest: whoever was told of one is not told that it is lost.
 
-Owns: the file sessions/.deleted (FORMAT.md), a count of all deletes, and of the last thousand the
-session's name, hashed. Refuses: the delete (`daemon/sessions.py`), what was told of a session
-(`daemon/receipts.py`).
+Owns: the file sessions/.deleted (FORMAT.md), a count of all deletes, of the last thousand the
+session's name, hashed, and how far the last thousand replies were that went with one. Refuses: the
+delete (`daemon/sessions.py`), what was told of a session (`daemon/receipts.py`), or of a reply
+(`engine/returning.py`).
 
 It is read once, and written whole before a delete is answered. Where it cannot be read nothing is
 known of the deletes before.
@@ -21,6 +22,8 @@ import msgspec
 from walld.ledger.names import DELETED_FILE, SESSIONS_DIR
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from walld.disk.base import Disk
 
 __all__ = ["Deleted"]
@@ -28,18 +31,20 @@ __all__ = ["Deleted"]
 _log = logging.getLogger("walld.sessions")
 _PATH: Final = f"{SESSIONS_DIR}/{DELETED_FILE}"
 _NEWEST_MAX: Final = 1024
+_REPLIES_MAX: Final = 1024
 _BYTES_MAX: Final = 256 * 1024
 _COUNT_MAX: Final = 1 << 60
 
 
 class _File(msgspec.Struct):
     """count: all deletes so far. newest: (which of them, whose). unknown: of those up to this one
-    nothing is known.
+    nothing is known. replies: (uid, producer, its number, last seq).
     """
 
     count: int
     unknown: int
     newest: list[tuple[int, str]]
+    replies: list[tuple[int, bytes, int, int]] = []
 
 
 _DAMAGED: Final = _File(1 << 53, 1 << 53, [])
@@ -55,6 +60,8 @@ class Deleted:
         self._unknown = 0
         self.count = 0
         """How many have begun."""
+        self.replies: dict[tuple[int, bytes, int], int] = {}
+        """The last seq of those that went, by uid, producer and its number."""
 
     def load(self) -> None:
         """Read what earlier daemons noted. OSError."""
@@ -76,21 +83,34 @@ class Deleted:
             _log.error("%s does not verify: which sessions were deleted is not known", _PATH)
         self._by_name = {name: number for number, name in sorted(found.newest)}
         self.count, self._unknown = found.count, found.unknown
+        self.replies = {(uid, whose, no): seq for uid, whose, no, seq in found.replies}
 
     def begin(self) -> int:
         """A delete begins, in the step that lets nobody append any more: its number."""
         self.count += 1
         return self.count
 
-    def ended(self, number: int, uid: int, session_id: str) -> None:
-        """Nothing of it can be read back. Durable. OSError."""
+    def ended(
+        self,
+        number: int,
+        uid: int,
+        session_id: str,
+        replies: Mapping[tuple[int, bytes, int], int] | None = None,
+    ) -> None:
+        """Nothing of it can be read back, of these replies neither. Durable. OSError."""
         self._by_name.pop(name := _hashed(uid, session_id), None)
         self._by_name[name] = number
         while len(self._by_name) > _NEWEST_MAX:
             oldest = next(iter(self._by_name))
             self._unknown = max(self._unknown, self._by_name.pop(oldest))
         newest = [(number, name) for name, number in self._by_name.items()]
-        text = msgspec.json.encode(_File(self.count, self._unknown, newest))
+        for whose, last_seq in (replies or {}).items():
+            self.replies.pop(whose, None)
+            self.replies[whose] = last_seq
+        while len(self.replies) > _REPLIES_MAX:
+            del self.replies[next(iter(self.replies))]
+        went = [(*whose, last_seq) for whose, last_seq in self.replies.items()]
+        text = msgspec.json.encode(_File(self.count, self._unknown, newest, went))
         self._disk.make_dir(SESSIONS_DIR)
         self._disk.replace(_PATH, text + f" {crc32(text):08x}\n".encode())
 
