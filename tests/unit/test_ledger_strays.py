@@ -210,6 +210,18 @@ def test_what_stands_out_of_order_is_told_beside_pending_lines() -> None:
             assert page.breaks == []
 
 
+def test_lines_of_another_session_that_have_seqs_of_pending_ones_hide_none_before() -> None:
+    """Until the next checkpoint lines were missing that stood in the file."""
+    lines, other = lines_of(10), lines_of(20, session="another")
+    for gone in (0, 4, 6):  # the block stands in the place of one line
+        text = HEADER + b"".join([*lines[:gone], *other[9:], *lines[gone + 1 :]])
+        _, store = of(text)
+        reading = store.read(UID, SESSION, until=10, pending_from=11)
+        assert reading.lines == [*lines[:gone], *lines[gone + 1 :]]
+        missing = [item for item in reading.breaks if item.first_seq <= item.last_seq]
+        assert [item[1:3] for item in missing] == [(gone + 1, gone + 1)]
+
+
 @pytest.mark.parametrize("strange", [slice(3, 4), slice(3, 6), slice(7, 8)])
 @pytest.mark.parametrize("behind", [0, 1, 2])
 def test_a_line_of_another_session_takes_no_seq_of_this_one(strange: slice, behind: int) -> None:

@@ -13,7 +13,7 @@ from walld.engine.entries import events_of
 from walld.engine.ledgers import Ledger
 from walld.errors import FormatError
 from walld.escape import escaped_line
-from walld.ledger.line import chain_of, line_seq
+from walld.ledger.line import chain_of
 from walld.ledger.repaired import Leap
 from walld.ledger.scan import Break
 from walld.sessions.state import SessionState
@@ -74,11 +74,13 @@ class SessionFiles:
         if tail is not None:
             # Of a file that ends before its snapshot does, the end is looked at all the same.
             after = min(state.last_seq, tail.last_seq)
-            read = self._store.read(uid, session_id, after, from_offset=offset, until=until)
-            self._noted(uid, session_id, read.breaks, also_end=not pending)
             # What is pending may be half written there: of that the log is right.
-            first = pending[0].seq if pending else None
-            lines += [one for one in read.lines if first is None or line_seq(one) < first]
+            first = pending[0].seq if pending else 0
+            read = self._store.read(
+                uid, session_id, after, from_offset=offset, until=until, pending_from=first
+            )
+            self._noted(uid, session_id, read.breaks, also_end=not pending)
+            lines += read.lines
             if read.torn_bytes and not pending:
                 text = "session %s of uid %d: %d bytes behind its last line are none"
                 _log.error(text, escaped_line(session_id), uid, read.torn_bytes)

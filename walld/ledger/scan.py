@@ -274,8 +274,8 @@ def read_lines(
     header: the whole header line as it must be; not is_headed: what stands in its place, whatever
     its length, is none, which the caller knows. from_offset: where the caller believes the line
     `after` ends, 0 to read all. pending_from: lines from that seq on (0: none) are the log's, and
-    may be half written: nothing is said of them. What stands out of order behind the last one
-    before is told.
+    may be half written: nothing is said of them, and they hide none. What stands out of order
+    behind the last one before is told.
     """
     end = _landing(file, size, header, after, from_offset)
     if end is None or end.seq == 0:
@@ -285,10 +285,9 @@ def read_lines(
     clean = end.end
     is_lost = not clean
     whole = lines_between(file, clean, size)
+    if pending_from:
+        whole = (one for one in whole if one.seq < pending_from)
     for found, previous, is_given in in_order(whole, end.seq, chain_text(chain_of(end.line))):
-        if is_given and 0 < pending_from <= found.seq:
-            clean = found.end
-            continue
         if is_lost:
             is_lost, clean = False, found.offset
         chain = line_chain(found.line)
