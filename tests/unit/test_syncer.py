@@ -16,6 +16,7 @@ from virtual_daemon import (
     said,
     text_of,
     tokens,
+    until,
 )
 from walld_client.wire import messages as wire
 
@@ -92,5 +93,52 @@ def test_a_sync_says_nothing_of_batches_that_moved_meanwhile(tmp_path: Path) -> 
                 assert virtual.engine.segments.current.segment_id == 2
                 assert len(set(syncs)) == 2, "the old one for nothing, then the new one"
                 virtual.syncer.seconds = 0.0
+
+    run(main)
+
+
+def test_a_segment_that_is_bare_when_it_is_synced_is_missed_once_it_holds_something(
+    tmp_path: Path,
+) -> None:
+    """P9: LOCK names a batch of it when it has one, not one of the segment before."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START, *tokens(1, 2))
+                await agent.drain("written")
+                await virtual.daemon.writer.roll()
+                await anyio.sleep(3.0)  # what is in the one before it is synced meanwhile
+                agent.send(*tokens(3, 4))
+                await agent.drain("synced")
+                await virtual.crash()
+        _, newest = sorted((home.data / "wal").glob("*.wal"))
+        newest.unlink()
+        async with living(home) as again:
+            assert again.daemon.state.status()["start"]["corrupt"] == 1  # type: ignore[index]
+            reply = await recovered(again, "r")
+            assert reply is not None
+            assert [gap.verdict for gap in reply.gaps] == ["corrupt"]
+
+    run(main)
+
+
+def test_no_sync_begins_beside_one_that_the_writer_has_begun(tmp_path: Path) -> None:
+    """The loop has not heard of its write yet. Of its end, an error say, nobody would hear."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await agent.drain("synced")
+                syncer, written_no = virtual.daemon.syncer, virtual.engine.sealing.written_no
+                following = syncer.follow(written_no)
+                assert following is not None
+                following.start()
+                assert syncer.follow(written_no) is None
+                following.written()
+                assert syncer.syncing_since is not None
+                await until(lambda: syncer.syncing_since is None)
 
     run(main)

@@ -13,6 +13,8 @@ Not in the list, for the simulation cannot tell them from the right code:
   reply is taken again while its tombstone is on its way, or when a part of it is held no more; a
   process that only asks is not watched: not met in the plans below.
 - A partial outlives a reply that was resolved while it was made: met by no plan of the first 1,600.
+- LOCK names a batch of a segment that is bare; a sync begins beside one that the writer has begun.
+  No world takes a segment away, and its disk has no threads; `unit/test_syncer.py` has both.
 - What goes first takes the place of who waits for a flush: the oracle goes by acks, which say what
   a stream has; `virtual_time/test_flushing.py` has it.
 """

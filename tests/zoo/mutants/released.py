@@ -69,4 +69,20 @@ MUTANTS = (
         "P5",
         "1891",
     ),
+    Mutant(
+        "the last batch of the oldest segment is not emptied",
+        DAEMON + "reclaimer.py",
+        "        bound = (oldest.last_batch + 1) << OFFSET_BITS\n",
+        "        bound = oldest.last_batch << OFFSET_BITS\n",
+        "P5",
+        "5",
+    ),
+    Mutant(
+        "only what was released in the oldest segment is overdue",
+        DAEMON + "reclaimer.py",
+        "        late = self._is_late(segments.dead_since)\n",
+        "        late = self._is_late(segments.oldest.dead_since)\n",
+        "P5",
+        "6",
+    ),
 )
