@@ -26,6 +26,7 @@ from walld.engine.segments import Segment
 from walld.engine.stream import Stream
 from walld.partials.file import PartialFacts
 from walld.partials.gone import GONE_PATH
+from walld.partials.names import Whose
 from walld.partials.store import Stray
 from walld.wal import records
 from walld.wal.layout import (
@@ -115,9 +116,9 @@ class KeptAlone:
     def read_facts(self, uid: int, session: str, stream: str) -> PartialFacts:
         facts = self._kept.facts(uid, session, stream)
         assert facts is not None
-        return PartialFacts(
-            LOG, facts.stream_no, facts.begun_at_ms, 5, 0, facts.last_seq, "agent_lost"
-        )
+        numbers = facts.stream_no, facts.begun_at_ms, 5, 0, facts.last_seq
+        whose = Whose(bytes(16), 1, session)
+        return PartialFacts(LOG, *numbers, "agent_lost", whose=whose)
 
 
 class World:

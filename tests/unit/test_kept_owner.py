@@ -18,7 +18,7 @@ from walld_client.wire import messages as wire
 
 from walld.disk.real import RealDisk
 from walld.engine.kept import KeptFacts
-from walld.partials.file import PartialFacts
+from walld.partials.file import PARTIAL_HEADER_BYTES, PartialFacts
 from walld.partials.names import Whose
 from walld.partials.store import PartialStore
 
@@ -276,6 +276,35 @@ def test_who_goes_on_behind_what_a_start_put_together(
                 found = await recovered(virtual, "r")
                 assert text_of(found) == b"one two three four "
             await virtual.crash()
+
+    run(main)
+
+
+@pytest.mark.parametrize("where", ["its first byte", "producer", "session", "text"])
+def test_its_owner_begins_anew_behind_one_that_is_damaged(tmp_path: Path, where: str) -> None:
+    """Wherever that is: what is lost of it is said, and goes to quarantine."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        agent = await kept_alone(home, "one ", "two ")
+        (path,) = (home.data / "partials").glob("*/*/r")
+        content = bytearray(path.read_bytes())
+        words = {"producer": agent.producer, "session": b"\xa1s", "text": b"two "}
+        at = content.index(words[where]) + 1 if where in words else PARTIAL_HEADER_BYTES
+        content[at] ^= 1
+        path.write_bytes(content)
+        async with living(home) as later:
+            with Peer(later, producer=agent.producer) as again:
+                again.send(wire.Resume(START, 3, 2, 3), *tokens(3, "three "))
+                again.send(wire.Drain(1, "synced"))
+                while not isinstance(one := await again.hear(wire.Message), wire.Drained):
+                    assert not isinstance(one, wire.Refused), one
+                found = await recovered(later, "r")
+                assert found is not None
+                assert (text_of(found), found.gaps) == (b"three ", [wire.Gap(1, 2, "corrupt")])
+            assert later.engine.counters.lost_acked == 3
+            assert later.daemon.state.doubt is not None
+            assert (home.data / f"quarantine/partials+{UID}+s+r").read_bytes() == content
 
     run(main)
 

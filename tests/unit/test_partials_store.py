@@ -396,7 +396,7 @@ def test_a_directory_that_cannot_be_synced_is_told_of(
 ) -> None:
     """Power may take the names in it: what the log has of those is kept once more."""
     store = PartialStore(disk)
-    store.write(7, "s", "r", FACTS, b"\x90")
+    store.write(7, "s", "r", FACTS, join_items([encode_item(begin("r", "s", 7))]))
     sync_dir = RealDisk.sync_dir
 
     def failing(disk: RealDisk, path: str) -> None:

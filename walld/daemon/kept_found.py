@@ -1,8 +1,8 @@
 """The partials that a start finds, and what it does about those that it cannot use.
 
 Owns: reading every header, setting aside what is no partial of its place, and the word on what
-could not be read. Refuses: the files (`partials/store.py`), bodies, but for two of one number and
-for one that may be cut short.
+could not be read. Refuses: the files (`partials/store.py`), bodies, but for two of one number, for
+one that may be cut short, and for one that does not tell whose it is.
 
 Invariants: nothing that lies there is a reason not to start (P9), and none of it is passed over in
 silence: what is damaged, or no file, goes to quarantine with a note, and is never followed; what
@@ -87,9 +87,9 @@ def find_partials(store: PartialStore, unsynced: Iterable[Stray] = ()) -> KeptFo
         else:
             _set_aside(store, found, stray.path, f"{stray.path}: {stray.why}")
     _part_doubles(store, found)
-    short = [whose for whose, facts in found.facts.items() if facts.gap_word in _CUT_SHORT]
-    for whose in short:
-        _look_into(store, found, whose)
+    for whose, facts in list(found.facts.items()):
+        if facts.gap_word in _CUT_SHORT or facts.whose is None:
+            _look_into(store, found, whose)
     return found
 
 

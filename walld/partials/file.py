@@ -164,17 +164,20 @@ def _is_of(path: str, uid: int, place: bytes) -> bool:
 
 
 def _whose(file: File, data: bytes, header: _Header, path: str) -> Whose | None:
-    """data: its first bytes, of which the header alone is checked: what stands behind it has to
-    agree with that, or all of it is read.
+    """data: its first bytes, of which the header alone is checked where they are not all: what
+    stands behind it has to agree with that, or all of it is read.
     """
     _, _, session_name, stream_name = path.split("/")
-    begin = decode_begin(data[PARTIAL_HEADER_BYTES:])
+    body = data[PARTIAL_HEADER_BYTES:]
+    if len(body) == header.body_bytes and crc32(body) != header.body_crc:
+        return None
+    begin = decode_begin(body)
     if begin is not None and path_name(begin.stream_id) == stream_name:
         fits = (begin.uid, begin.at_ms) == (header.uid, header.facts.begun_at_ms)
         found = whose([begin], session_name) if fits else None
         if found is not None:
             return found
-    body = data[PARTIAL_HEADER_BYTES:] + file.read_at(header.body_bytes, len(data))
+    body += file.read_at(header.body_bytes, len(data))
     if crc32(body) != header.body_crc:
         return None
     try:
