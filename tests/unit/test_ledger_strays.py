@@ -15,6 +15,7 @@ from walld.errors import FormatError
 from walld.ledger.line import chain_of, header_line, line_seq, make_line, read_line
 from walld.ledger.listing import session_rows
 from walld.ledger.names import session_dir
+from walld.ledger.pending import Pending
 from walld.ledger.scan import end_of, read_lines
 from walld.ledger.store import LedgerStore
 
@@ -202,22 +203,24 @@ def test_what_stands_out_of_order_is_told_beside_pending_lines() -> None:
         for half in (b"", lines[30] + lines[31][:50], b"\0" * 300 + lines[31], lines[33]):
             _, store = of(text + half)
             for limit in (0, 30, 500):
-                reading = store.read(UID, SESSION, limit=limit, until=30, pending_from=31)
+                reading = store.read(
+                    UID, SESSION, limit=limit, until=30, pending=Pending(31, lines[30])
+                )
                 assert reading.lines == lines[:30]
                 assert [item[1:4] for item in reading.breaks] == [(stray + 1, stray, "order")]
-            page = store.read(UID, SESSION, limit=7, until=30, pending_from=31)
+            page = store.read(UID, SESSION, limit=7, until=30, pending=Pending(31, lines[30]))
             assert [line_seq(line) for line in page.lines] == list(range(1, 8))
             assert page.breaks == []
 
 
 def test_lines_of_another_session_that_have_seqs_of_pending_ones_hide_none_before() -> None:
     """Until the next checkpoint lines were missing that stood in the file."""
-    lines, other = lines_of(10), lines_of(20, session="another")
-    for gone in (0, 4, 6):  # the block stands in the place of one line
-        text = HEADER + b"".join([*lines[:gone], *other[9:], *lines[gone + 1 :]])
+    lines, other = lines_of(11), lines_of(20, session="another")
+    for gone in (0, 4, 6, 8):  # the block stands in the place of one line
+        text = HEADER + b"".join([*lines[:gone], *other[9:], *lines[gone + 1 : 10]])
         _, store = of(text)
-        reading = store.read(UID, SESSION, until=10, pending_from=11)
-        assert reading.lines == [*lines[:gone], *lines[gone + 1 :]]
+        reading = store.read(UID, SESSION, until=10, pending=Pending(11, lines[10]))
+        assert reading.lines == [*lines[:gone], *lines[gone + 1 : 10]]
         missing = [item for item in reading.breaks if item.first_seq <= item.last_seq]
         assert [item[1:3] for item in missing] == [(gone + 1, gone + 1)]
 
@@ -313,6 +316,24 @@ def test_what_other_lines_hide_is_still_the_one_before_the_next(strange: slice) 
         store.append(UID, SESSION, 7, lines[6:9], allow_gap=True)
         assert store.read(UID, SESSION).lines == [*lines[:4], *lines[5:9]]
     assert content(storage) == HEADER + b"".join([*lines[:4], *lines[5:9]])
+
+
+@pytest.mark.parametrize("last", [8, 9, 11])
+def test_a_line_that_the_next_was_made_for_is_given_behind_the_checkpoint_too(last: int) -> None:
+    """The log had told that it is the session's; lines of another one stood for it again."""
+    lines, other = lines_of(12), lines_of(12, session="another")
+    before = [*lines[:3], *other[4:last], lines[7]]
+    storage, store = of(HEADER + b"".join(before))
+    for _ in range(2):
+        store.append(UID, SESSION, 9, lines[8:10], allow_gap=True)
+        assert set(store.read(UID, SESSION).lines).issuperset([*lines[:3], *lines[7:10]])
+    disk = SimulatedDisk(storage)
+    kept = [disk.open(f"quarantine/{one.name}") for one in disk.list_dir("quarantine")]
+    assert all(
+        any(line in file.read_at(file.size(), 0) for file in kept)
+        for line in before
+        if line not in content(storage)
+    )
 
 
 @pytest.mark.parametrize("block", [slice(10, 13), slice(8, 13), slice(11, 13)])

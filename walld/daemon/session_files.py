@@ -75,9 +75,9 @@ class SessionFiles:
             # Of a file that ends before its snapshot does, the end is looked at all the same.
             after = min(state.last_seq, tail.last_seq)
             # What is pending may be half written there: of that the log is right.
-            first = pending[0].seq if pending else 0
+            first = pending[0] if pending else None
             read = self._store.read(
-                uid, session_id, after, from_offset=offset, until=until, pending_from=first
+                uid, session_id, after, from_offset=offset, until=until, pending=first
             )
             self._noted(uid, session_id, read.breaks, also_end=not pending)
             lines += read.lines
@@ -188,14 +188,12 @@ class SessionFiles:
     def _read(
         self, uid: int, session_id: str, after: int, limit: int, pending: list[Pending], until: int
     ) -> Lines:
-        first_pending = pending[0].seq if pending else 0
-        last_wanted = first_pending - 1 if pending else until
+        first = pending[0] if pending else None
+        last_wanted = until if first is None else first.seq - 1
         if pending and last_wanted <= after:
             return Lines([], [], until)
         try:
-            read = self._store.read(
-                uid, session_id, after, limit, until=last_wanted, pending_from=first_pending
-            )
+            read = self._store.read(uid, session_id, after, limit, until=last_wanted, pending=first)
         except FileNotFoundError:
             return Lines([], [_all_gone(last_wanted)] if last_wanted else [], until)
         if not after:

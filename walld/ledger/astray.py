@@ -17,6 +17,7 @@ To believe the first is to give all that follow it, so they are counted together
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,6 +27,7 @@ from walld.ledger.line import chain_of, chain_text, line_chain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from walld.ledger.pending import Pending
     from walld.ledger.scan import Found
 
 __all__ = ["in_order"]
@@ -34,18 +36,23 @@ _AHEAD_BYTES: Final = 256 * 1024
 """Behind one that does not follow, to be looked at: more than a block in a wrong place has."""
 _LOOKS_MAX: Final = 100
 """At lines that hide others which stand behind them: a file of nothing else ends, too."""
+_KNOWN_WEIGHT: Final = 1 << 40
+"""Of a line that is the session's: no file has as many others."""
 
 
 def in_order(
-    lines: Iterator[Found], last: int, previous: bytes
+    lines: Iterator[Found], last: int, previous: bytes, pending: Pending | None = None
 ) -> Iterator[tuple[Found, bytes, bool]]:
     """All lines behind the one of seq `last`. previous: the chain of a line that follows that.
 
     Each with the chain of one that would follow what was given before it, and whether it is given.
+    pending: the first that is given from elsewhere: those of the file from its seq on hide none,
+    and the one that it was made for is the session's.
     """
-    ahead = _Ahead(lines)
+    until = sys.maxsize if pending is None else pending.seq
+    ahead = _Ahead(lines, until, b"" if pending is None else line_chain(pending.line))
     for found in ahead:
-        is_given = found.seq > last and (
+        is_given = last < found.seq < until and (
             line_chain(found.line) == previous or not ahead.is_astray(found, last, previous)
         )
         yield found, previous, is_given
@@ -67,8 +74,11 @@ class _Run(NamedTuple):
 class _Ahead:
     """Lines in the order of the file, some of them looked at before they are given."""
 
-    def __init__(self, lines: Iterator[Found]) -> None:
+    def __init__(self, lines: Iterator[Found], until: int, known: bytes) -> None:
+        """known: the chain of one that follows a line which is the session's; b"": of none."""
         self._lines = lines
+        self._until = until
+        self._known = known
         self._held: deque[Found] = deque()
         self._falls = 0
         """Of two neighbours in what is held, how often the second has no higher seq."""
@@ -113,25 +123,25 @@ class _Ahead:
         if self._looks == _LOOKS_MAX:
             return False
         self._looks += 1
-        first, *runs = _runs([doubted, *self._held], last)
+        lines = (one for one in (doubted, *self._held) if one.seq < self._until)
+        first, *runs = _runs(lines, last, self._known)
         with_it = first.lines + _most(run for run in runs if run.first > first.last)
         without = _most(runs)
         return without > with_it or (without == with_it and any(map(follows, self._held)))
 
 
-def _runs(lines: Iterable[Found], given: int) -> list[_Run]:
-    """given: the seq of the line that was given last."""
+def _runs(lines: Iterable[Found], given: int, known: bytes) -> list[_Run]:
+    """given: the seq of the line that was given last. known: see above."""
     runs: list[_Run] = []
     chain = b""
     for line in lines:
         run = _Run(line.seq, line.seq, 0)
         if runs and line_chain(line.line) == chain and line.seq > runs[-1].last:
             run = runs.pop()
-        # Counted one by one: behind a leap a line follows, and its seq does not.
-        runs.append(
-            _Run(run.first if run.lines else line.seq, line.seq, run.lines + (line.seq > given))
-        )
         chain = chain_text(chain_of(line.line))
+        # Counted one by one: behind a leap a line follows, and its seq does not.
+        count = run.lines + (line.seq > given) + (_KNOWN_WEIGHT if chain == known else 0)
+        runs.append(_Run(run.first if run.lines else line.seq, line.seq, count))
     return runs
 
 

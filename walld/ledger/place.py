@@ -77,9 +77,9 @@ def find_place(
         content = header + b"".join(lines)
         return Place(0, size, size, content, _is_lost(file, 0, size, content))
     last = found_end or End(Found(0, 0, used_header), len(used_header))
-    if last.line.seq < first_seq:
-        if not allow_gap:
-            check_follows(file.path, last.line, first_seq, lines[0])
+    if last.line.seq < first_seq and not allow_gap:
+        check_follows(file.path, last.line, first_seq, lines[0])
+    if last.line.seq < first_seq and not _stands_for_another(last.line, first_seq, lines[0]):
         start = last.clean
     elif first_seq == 1 and found_header is not None:
         start = len(found_header)
@@ -163,13 +163,19 @@ def _first_line(file: File, most: int, offset: int) -> bytes:
     return text[: text.find(b"\n") + 1]
 
 
+def _stands_for_another(last: Found, first_seq: int, line: bytes) -> bool:
+    """Of the seq before, and no line that this one was made for: that may be there as well."""
+    return last.seq == first_seq - 1 > 0 and line_chain(line) != chain_text(chain_of(last.line))
+
+
 def _start(
     file: File, size: int, header: bytes, first_seq: int, lines: list[bytes], last: Found
 ) -> tuple[int, list[tuple[int, int]]]:
-    """The offset at which `lines` belong, in a file that ends with `last`, which is behind them.
-
-    And where lines before that stand which would hide them: those of another session, say, that are
+    """The offset at which `lines` belong, in a file that ends with `last`, which is behind them or
     given out instead of the line which the first was made for.
+
+    And where lines before that stand which would hide them, or that one: those of another session,
+    say.
     """
     made_for = line_chain(lines[0])
     before = find_line(file, first_seq - 1, size) if first_seq > 1 else None
@@ -186,10 +192,11 @@ def _start(
     for found, _, is_given in in_order(whole, 0, chain_text(chain_of(header))):
         if found.seq == first_seq - 1:
             is_before = chain_text(chain_of(found.line)) == made_for
-            if is_before and (is_given or hiding or start >= 0):
+            if is_before and (is_given or hiding):
                 return found.end, hiding
             if is_given:
                 start = found.end
+                hiding.append((found.offset, found.end))
         elif is_given and found.seq >= first_seq:
             hiding.append((found.offset, found.end))
             if found.line == lines[0]:

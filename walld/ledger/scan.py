@@ -17,6 +17,7 @@ Invariants
 from __future__ import annotations
 
 import re
+import sys
 from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from walld.disk.base import File
+    from walld.ledger.pending import Pending
 
 __all__ = [
     "Break",
@@ -267,15 +269,15 @@ def read_lines(
     from_offset: int | None = None,
     *,
     is_headed: bool = True,
-    pending_from: int = 0,
+    pending: Pending | None = None,
 ) -> Reading:
     """The lines behind seq `after`, at most `limit` (0: all), with what is wrong between them.
 
     header: the whole header line as it must be; not is_headed: what stands in its place, whatever
     its length, is none, which the caller knows. from_offset: where the caller believes the line
-    `after` ends, 0 to read all. pending_from: lines from that seq on (0: none) are the log's, and
-    may be half written: nothing is said of them, and they hide none. What stands out of order
-    behind the last one before is told.
+    `after` ends, 0 to read all. pending: lines from this one on are the log's, and may be half
+    written: they hide none, and of those behind all others nothing is said. What else stands out of
+    order there is told.
     """
     end = _landing(file, size, header, after, from_offset)
     if end is None or end.seq == 0:
@@ -284,26 +286,30 @@ def read_lines(
     breaks: list[Break] = []
     clean = end.end
     is_lost = not clean
+    early: list[Break] = []
     whole = lines_between(file, clean, size)
-    if pending_from:
-        whole = (one for one in whole if one.seq < pending_from)
-    for found, previous, is_given in in_order(whole, end.seq, chain_text(chain_of(end.line))):
+    until = sys.maxsize if pending is None else pending.seq
+    ordered = in_order(whole, end.seq, chain_text(chain_of(end.line)), pending)
+    for found, previous, is_given in ordered:
         if is_lost:
             is_lost, clean = False, found.offset
         chain = line_chain(found.line)
         seam = f"{previous.decode()} {chain.decode('ascii', 'backslashreplace')}"
-        why = _why(found, end.seq, clean, chain == previous) if is_given else "order"
-        if why == "order":
-            breaks.append(Break(found.offset, found.seq, found.seq - 1, why, seam))
-        else:
+        if is_given:
+            breaks += early
+            early.clear()
+            why = _why(found, end.seq, clean, chain == previous)
             is_behind = found.seq > after + 1 or end.seq == after
             if why and is_behind:
                 breaks.append(Break(clean, max(end.seq, after) + 1, found.seq - 1, why, seam))
             if found.seq > after:
                 lines.append(found.line)
             end = found
+        else:
+            told = early if found.seq >= until else breaks
+            told.append(Break(found.offset, found.seq, found.seq - 1, "order", seam))
         clean = found.end
-        if limit and len(lines) == limit and end.seq != pending_from - 1:
+        if limit and len(lines) == limit and end.seq != until - 1:
             return Reading(lines, breaks, clean, 0, end)
     return Reading(lines, breaks, clean, size - clean, end)
 

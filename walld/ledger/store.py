@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from walld.disk.base import Disk, File
     from walld.ledger.listing import SessionRow
+    from walld.ledger.pending import Pending
     from walld.ledger.place import Place
     from walld.ledger.unfinished import Room
 
@@ -275,14 +276,13 @@ class LedgerStore:
         limit: int = 0,
         from_offset: int | None = None,
         until: int = 0,
-        pending_from: int = 0,
+        pending: Pending | None = None,
     ) -> Reading:
         """The lines behind seq `after`, at most `limit` (0: all), and every break among them.
 
         from_offset: where the caller believes the line `after` ends (a snapshot says so); wrong
-        ones only cost time. until: up to there lines were in the file (`proven`). pending_from: who
-        holds lines of the log from that seq on takes them from there, since a crash may have left
-        holes where they belong. FileNotFoundError where it was never written, NewerVersion.
+        ones only cost time. until: up to there lines were in the file (`proven`). pending: the first
+        that the log has; what stands from there on may be half of it. FileNotFoundError, NewerVersion.
         """
         path = _path(uid, session_id)
         file = self._disk.open(path)
@@ -290,7 +290,7 @@ class LedgerStore:
             expected = header_line(uid, session_id)
             header = whole_header(file, expected)
             there, size = header or expected, file.size()
-            read = partial(read_lines, is_headed=header is not None, pending_from=pending_from)
+            read = partial(read_lines, is_headed=header is not None, pending=pending)
             reading = read(file, size, there, after, limit, from_offset)
             if after and from_offset is None and reading.breaks:
                 # In a copy of a block each line but the first follows the one before it.
