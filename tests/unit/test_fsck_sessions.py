@@ -125,6 +125,48 @@ def test_of_two_lines_of_a_seq_that_of_the_log_is_the_sessions(
     assert path.read_bytes() in [one.read_bytes() for one in kept], "it is set aside"
 
 
+@pytest.mark.parametrize("is_hidden", [True, False])
+def test_lines_that_follow_one_which_gives_way_to_the_log_are_not_the_sessions(
+    made: DamagedDirectory, capsys: pytest.CaptureFixture[str], is_hidden: bool
+) -> None:
+    """Salvage took them for it, and left out those that they hid."""
+    all_lines, other = lines(7), lines(12, "another")
+    LedgerStore(made.disk).append(UID, SESSION, 1, all_lines[:5])
+    path = events_of(made.path)
+    behind = all_lines[3:5] if is_hidden else []
+    file = [header_line(UID, SESSION), *all_lines[:3], *other[5:], *behind]
+    path.write_bytes(b"".join(file))
+    made.batch(in_log(7, 5, all_lines[5:]))
+    _, found, _ = fsck(made.path, capsys)
+    missing = [one for one in found["breaks"] if one["first_seq"] <= one["last_seq"]]
+    seqs = [(one["first_seq"], one["last_seq"]) for one in missing]
+    assert (found["last_seq"], seqs) == (7, [] if is_hidden else [(4, 5)])
+    _, _, new = salvage(made.path, capsys)
+    taken = events_of(new).read_bytes().splitlines(keepends=True)[1:]
+    assert taken == [*all_lines[:3], *behind, *all_lines[5:]]
+
+
+@pytest.mark.parametrize("first", [0, 2, 4])
+def test_what_the_log_has_is_not_said_to_be_missing(
+    made: DamagedDirectory, capsys: pytest.CaptureFixture[str], first: int
+) -> None:
+    """Of a file that is gone, or has a hole, behind which lines of the log stand."""
+    all_lines = lines(6)
+    LedgerStore(made.disk).append(UID, SESSION, 1, all_lines)
+    SnapshotStore(made.disk).write_end(UID, SESSION, 6)
+    made.batch(in_log(7, first, all_lines[first:]))
+    path = events_of(made.path)
+    gone = b"".join(all_lines[:5])
+    path.write_bytes(path.read_bytes().replace(gone, b"\0" * len(gone)))
+    for _ in range(2):
+        _, found, _ = fsck(made.path, capsys)
+        missing = [one for one in found["breaks"] if one["first_seq"] <= one["last_seq"]]
+        seqs = [(one["first_seq"], one["last_seq"]) for one in missing]
+        assert seqs == ([(1, first)] if first else [])
+        assert found["last_seq"] == 6
+        path.unlink(missing_ok=True)
+
+
 def test_a_session_that_is_in_the_log_alone(
     made: DamagedDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:

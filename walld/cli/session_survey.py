@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from walld_client.paths import path_name
@@ -26,7 +27,7 @@ from walld_client.paths import path_name
 from walld.cli import survey
 from walld.errors import FormatError, NewerVersion
 from walld.ledger.artifacts import ArtifactStore
-from walld.ledger.line import line_seq, read_line
+from walld.ledger.line import chain_of, chain_text, line_chain, line_seq, read_line
 from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, is_temporary
 from walld.ledger.place import first_header
 from walld.ledger.scan import Break, Reading
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from walld.cli.log_lines import Key, LogLines
     from walld.disk.base import Disk
     from walld.ledger.listing import SessionRow
+    from walld.ledger.pending import Joined, Pending
     from walld.wal.records import Begin
 
 __all__ = ["SessionFound", "has_lines", "let_go", "sessions", "steady", "temporary"]
@@ -149,9 +151,7 @@ def sessions(
                 if not covers:
                     continue  # deleted since it was listed
                 found.proven = covers
-                found.breaks.append(_as_told(Break(0, 1, covers, "missing")))
-                found.state = "corrupt"
-                _add_log(disk, found, log, 0)
+                _add_log(disk, found, log.joined((row.uid, found.session_id), 0, covers), covers)
         if not _is_going(store, found):
             yield found
     for uid, session_id in log.keys() - met:
@@ -159,7 +159,7 @@ def sessions(
         if only is not None and path not in only:
             continue
         found = SessionFound(uid, session_id, path)
-        _add_log(disk, found, log, 0)
+        _add_log(disk, found, log.joined((uid, session_id), 0), 0)
         if (found.pending or found.cut) and not _is_going(store, found):
             yield found
 
@@ -219,80 +219,89 @@ def _read(disk: Disk, store: LedgerStore, found: SessionFound, log: LogLines) ->
     assert found.session_id is not None
     # Before the file is: beside a daemon that is then at least as long.
     covers = SnapshotStore(disk).covers(found.uid, found.session_id)
+    key = (found.uid, found.session_id)
     try:
         for _ in range(survey.TAIL_TRIES):
-            reading = store.read(found.uid, found.session_id)
+            reading = store.read(*key)
             found.torn_bytes, torn = reading.torn_bytes, found.torn_bytes
             if not reading.torn_bytes or torn == reading.torn_bytes:
                 break
             time.sleep(survey.TAIL_WAIT_SECONDS)
-        reading = _to_its_end(store, found, log, covers, reading)
+        found.proven = store.proven(*key, covers)
+        last_seq = line_seq(reading.lines[-1]) if reading.lines else 0
+        joined = log.joined(key, last_seq, found.proven)
+        if joined.kept:
+            first = joined.kept[0]
+            before = store.read(*key, until=first.seq - 1, pending=first)
+        elif found.proven > last_seq:
+            before = store.read(*key, until=found.proven)
+        else:
+            before = reading
     except FileNotFoundError:
         raise
     except (OSError, FormatError) as error:
         found.state, found.trouble = "corrupt", str(error)
         found.proven = max(found.proven, covers)
-        _add_log(disk, found, log, 0, is_unread=True)
+        _add_log(disk, found, log.joined(key, 0, sys.maxsize), 0)
         return
-    found.lines = reading.lines
-    found.events = len(reading.lines)
-    found.last_seq = line_seq(reading.lines[-1]) if reading.lines else 0
-    if reading.torn_bytes:
-        found.state = _worst(found.state, "torn")
-    _add_log(disk, found, log, reading.size)
-    in_log = {line_seq(line) for line in found.from_log}
-    for one in reading.breaks:
-        missing = range(one.first_seq, one.last_seq + 1)
-        if one.why in ("damaged", "missing") and missing and in_log.issuperset(missing):
-            # A power cut left holes where the log still has the lines.
-            found.state = _worst(found.state, "torn")
-            continue
-        found.breaks.append(_as_told(one))
+    found.events, found.lines = len(reading.lines), before.lines
+    found.breaks = [_as_told(one) for one in before.breaks]
+    if reading.torn_bytes or reading.breaks:  # a power cut left holes where the log has the lines
+        found.state = "torn"
+    if joined.kept:
+        _add_behind(found, reading, joined.kept)
+    if found.breaks:
         found.state = "corrupt"
+    _add_log(disk, found, joined, covers, reading.size)
 
 
-def _to_its_end(
-    store: LedgerStore, found: SessionFound, log: LogLines, covers: int, reading: Reading
-) -> Reading:
-    """The same, with what is missing behind its last line. What the log has may be half written."""
-    assert found.session_id is not None
-    last_seq = line_seq(reading.lines[-1]) if reading.lines else 0
-    found.proven = store.proven(found.uid, found.session_id, covers)
-    kept, _ = log.joined((found.uid, found.session_id), last_seq, found.proven)
-    if kept and kept[-1].seq >= covers:
-        return reading
-    until = covers if kept else found.proven
-    return store.read(found.uid, found.session_id, until=until) if until > last_seq else reading
+def _add_behind(found: SessionFound, reading: Reading, kept: list[Pending]) -> None:
+    """From the first line of the log on, of which the file may have half: what it has of them, and
+    others, but for what gives way to them (`place.py`): of two lines of a seq that of the log is
+    the session's.
+    """
+    own = {one.seq: one.line for one in kept}
+    next_strange = b""
+    for line in reading.lines:
+        seq = line_seq(line)
+        if seq < kept[0].seq:
+            continue
+        if own.get(seq, line) == line and line_chain(line) != next_strange:
+            found.lines.append(line)
+            continue
+        next_strange = chain_text(chain_of(line))
+        found.breaks.append(_as_told(Break(reading.size, seq, seq - 1, "order")))
+    for one in reading.breaks:
+        behind = max(one.first_seq, kept[-1].seq + 1)
+        if behind <= one.last_seq:
+            found.breaks.append(_as_told(one._replace(first_seq=behind)))
+        elif one.why == "order" and one.first_seq >= kept[0].seq:
+            found.breaks.append(_as_told(one))
 
 
 def _add_log(
-    disk: Disk, found: SessionFound, log: LogLines, size: int, *, is_unread: bool = False
+    disk: Disk, found: SessionFound, joined: Joined, covers: int, size: int | None = None
 ) -> None:
-    """What the log has beyond the file, of that size. is_unread: what it holds nobody knows.
+    """What the log has beyond the file, of that size; None: there is none, or none to be read.
 
-    Of two lines of a seq that of the log is the session's.
+    covers: up to there lines were in the file.
     """
-    assert found.session_id is not None
-    has = {line_seq(line): line for line in found.lines}
-    last_seq = found.last_seq
-    proven = sys.maxsize if is_unread else found.proven
-    kept, cut = log.joined((found.uid, found.session_id), last_seq, proven)
-    found.cut = len(cut)
-    if cut:
+    kept, found.cut = joined.kept, len(joined.cut)
+    if found.cut:
         found.state = _worst(found.state, "torn")
-    found.from_log = [one.line for one in kept if has.get(one.seq) != one.line]
+    has = set(found.lines)
+    found.from_log = [one.line for one in kept if one.line not in has]
     found.pending = len(found.from_log)
-    for one in kept:
-        if (other := has.get(one.seq, one.line)) != one.line:
-            found.lines.remove(other)
-            found.breaks.append(_as_told(Break(size, one.seq, one.seq - 1, "order")))
-            found.state = "corrupt"
-    for one in kept:
-        if one.seq > last_seq + 1:
-            found.breaks.append(_as_told(Break(size, last_seq + 1, one.seq - 1, "missing")))
-            found.state = "corrupt"
-        last_seq = max(last_seq, one.seq)
-    found.last_seq = last_seq
+    lines = sorted(map(line_seq, (*found.lines, *found.from_log)))
+    found.last_seq = lines[-1] if lines else 0
+    if kept or size is None:
+        # A reading of the file has told what it misses before the first of the log, and behind all.
+        told, until = (kept[0].seq - 1, kept[-1].seq) if size is not None else (0, found.last_seq)
+        gaps = list(pairwise([told, *(seq for seq in lines if told < seq <= until)]))
+        for last_seq, seq in [*gaps, (found.last_seq, covers + 1)]:
+            if seq > last_seq + 1:
+                found.breaks.append(_as_told(Break(size or 0, last_seq + 1, seq - 1, "missing")))
+                found.state = "corrupt"
     _named(disk, found, [*found.lines, *found.from_log])
 
 
