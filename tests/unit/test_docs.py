@@ -243,6 +243,14 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_nothing_is_said_in_two_rows(page: Path) -> None:
+    """Of two versions of a row that both stayed nobody knows which holds."""
+    said = [line.split("|")[1] for line in page.read_text().splitlines() if line[:2] == "| "]
+    long = [cell for cell in said if len(cell) > 100]
+    assert not [cell for cell in set(long) if long.count(cell) > 1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_it_names_is_there(page: Path) -> None:
     for name in re.findall(
         r"`((?:[\w-]+/)+[\w.-]+\.(?:py|md|conf|service|json))`", page.read_text()
