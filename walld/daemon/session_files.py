@@ -97,6 +97,10 @@ class SessionFiles:
         is_late = tail is not None and not pending
         was_written = tail is not None or bool(pending) or until > 0
         fear = self._fear(uid, session_id, state.last_seq)
+        if pending and pending[-1].seq < state.last_seq:
+            # The next line leaps over them: behind a hole that nobody has noted it would be torn.
+            last_seq, unread = (state.last_seq, []) if fear is None else fear[1:]
+            fear = Leap(pending[-1].seq + 1, last_seq, unread)
         return Folded(state, snapped_seq, chain, was_written, is_late, fear)
 
     def _fear(self, uid: int, session_id: str, last_seq: int) -> Leap | None:
