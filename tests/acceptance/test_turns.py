@@ -514,6 +514,29 @@ def test_the_same_words_under_the_same_name_answer_each_turn(
     assert kept == ([] if is_released else ["Done."])
 
 
+@pytest.mark.parametrize("words", [("Let me look.", "Done."), ("Done.", "Done.")])
+def test_two_replies_of_one_name_in_one_turn_are_one_message(
+    daemon: DaemonProcess, words: tuple[str, str]
+) -> None:
+    """A message is known by stream id and seq: its turn refuses the second, who goes round it has
+    the later one in the place of the first.
+    """
+    session = daemon.reader.session("s")
+    turn = session.submit("do it")
+    with turn.reply(stream_id="r") as reply:
+        reply.token(words[0])
+        reply.end()
+    assert reply.drain(level="synced")
+    with pytest.raises(Refused, match="illegal_turn"):
+        turn.reply(stream_id="r")
+    with daemon.reader.reply("s", stream_id="r", turn_id=turn.turn_id) as reply:
+        reply.token(words[1])
+        reply.end()
+    assert [one["content"] for one in session.messages() or []] == ["do it", words[1]]
+    said = [one["payload"]["content"] for one in session.events() if one["type"] == "message"]
+    assert said == list(words[: len(set(words))])
+
+
 @pytest.mark.parametrize("lost", ["all of it", "what was synced", "what the daemon deleted"])
 def test_a_turns_reply_that_moved_and_begins_anew_answers_its_turn(
     daemon: DaemonProcess, make_agent: MakeAgent, lost: str
