@@ -8,7 +8,7 @@ import pytest
 from ledger_world import SESSION, UID, lines_of
 
 from walld.disk.medium import Storage
-from walld.disk.simulated import SimulatedDisk
+from walld.disk.simulated import SimulatedDisk, SimulatedFile
 from walld.ledger.line import header_line, line_seq
 from walld.ledger.scan import find_line, last_line, read_lines
 
@@ -194,3 +194,27 @@ def test_what_is_torn_is_said() -> None:
     assert last_line(opened(text + bytes(300_000)), len(text) + 300_000).line == lines[2]
     assert last_line(opened(HEADER), len(HEADER)) is None
     assert read(HEADER).lines == []
+
+
+def test_a_page_behind_a_lost_line_is_read_without_all_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who waits for what comes next asks for the same place again and again."""
+    lines, taken = lines_of(20_000), 0
+    read_at = SimulatedFile.read_at
+
+    def counted(file: SimulatedFile, count: int, offset: int) -> bytes:
+        nonlocal taken
+        taken += count
+        return read_at(file, count, offset)
+
+    monkeypatch.setattr(SimulatedFile, "read_at", counted)
+    for lost in (10_000, 19_970):
+        text = HEADER + b"".join([*lines[:lost], *lines[lost + 1 :]])
+        file = opened(text)
+        for after in (lost + 2, lost + 29, lost + 30):
+            taken = 0
+            reading = read_lines(file, len(text), HEADER, after, 10)
+            assert reading.lines == lines[after : after + 10]
+            assert reading.breaks == []
+            assert taken < 2 * 1024 * 1024, (lost, after)

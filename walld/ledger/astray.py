@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from walld.ledger.pending import Pending
     from walld.ledger.scan import Found
 
-__all__ = ["in_order"]
+__all__ = ["AHEAD_BYTES", "in_order"]
 
-_AHEAD_BYTES: Final = 256 * 1024
+AHEAD_BYTES: Final = 256 * 1024
 """Behind one that does not follow, to be looked at: more than a block in a wrong place has."""
 _LOOKS_MAX: Final = 100
 """At lines that hide others which stand behind them: a file of nothing else ends, too."""
@@ -109,7 +109,7 @@ class _Ahead:
         Where it is as many, one that follows what came before it is believed; what is doubted does
         not.
         """
-        while not self._held or self._held[-1].end < doubted.end + _AHEAD_BYTES:
+        while not self._held or self._held[-1].end < doubted.end + AHEAD_BYTES:
             if not self._hold():
                 break
         if not self._held or (not self._falls and doubted.seq < self._held[0].seq):

@@ -7,7 +7,8 @@ Invariants
 - J1 A line is given out only when it is whole (its crc) and behind all that were given before; what
   is missing or damaged between two of them is a Break, never skipped in silence.
 - J2 Bisection believes no line it has only glanced at: reading starts behind a line that is whole,
-  has the seq that was asked for, and follows those before it, or at the beginning of the file.
+  has the seq that was asked for, and follows those before it or hides none behind it, or at the
+  beginning of the file.
 - J3 Memory and time are bounded by the lines, whatever the file is long: of a run of bytes without
   a line, longer than _RUN_BYTES_MAX, only its two ends are read. What lies between is damage, said
   as a break like any other. Reading from the front comes to the same last line as from the end.
@@ -22,7 +23,7 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from walld.ledger.astray import in_order
+from walld.ledger.astray import AHEAD_BYTES, in_order
 from walld.ledger.files import pieces
 from walld.ledger.line import chain_of, chain_text, line_chain, line_seq
 from walld.limits import LEDGER_LINE_BYTES_MAX
@@ -335,21 +336,33 @@ def _landing(
             return found
     end = end_of(file, size, header)
     found = end.line if end is not None and end.line.seq <= after else find_line(file, after, size)
-    return found if found is not None and _follow_up_to(file, found, header) else None
+    return found if found is not None and _follow_up_to(file, found, header, size) else None
 
 
-def _follow_up_to(file: File, found: Found, header: bytes) -> bool:
-    """Each line follows the one before it, from further back than a block in a wrong place is long:
-    in one, of another session say, all but the first do.
+def _follow_up_to(file: File, found: Found, header: bytes, size: int) -> bool:
+    """A reading of all would give it out.
+
+    Each line follows the one before it, from further back than a block in a wrong place is long:
+    in one, of another session say, all but the first do. Where one does not, lines were lost there
+    or such a block begins; none is hidden where all seqs rise, on from there as far as a reading
+    looks ahead.
     """
-    behind = found
+    behind, since, follow = found, found, True
     for one in _backwards(file, found.offset):
         if not _follows(behind, one):
-            return False
-        if one.offset < found.end - _END_BYTES:
-            return True
+            if one.seq >= behind.seq:
+                return False
+            since, follow = one, False
+        elif one.offset < since.end - _END_BYTES:
+            break
         behind = one
-    return _follows(behind, Found(0, 0, header))
+    else:
+        if not _follows(behind, Found(0, 0, header)):
+            return False
+    if follow:
+        return True
+    ahead = lines_between(file, found.end, min(size, found.end + AHEAD_BYTES))
+    return all(one.seq < behind.seq for one, behind in pairwise([found, *ahead]))
 
 
 def fits(file: File, found: Found) -> bool:
