@@ -281,8 +281,8 @@ class LedgerStore:
         """The lines behind seq `after`, at most `limit` (0: all), and every break among them.
 
         from_offset: where the caller believes the line `after` ends (a snapshot says so); wrong
-        ones only cost time. until: up to there lines were in the file (`proven`). pending: the first
-        that the log has; what stands from there on may be half of it. FileNotFoundError, NewerVersion.
+        ones only cost time. until: up to there lines were in the file (`proven`). pending: the
+        first that the log has; from there on may stand half. FileNotFoundError, NewerVersion.
         """
         path = _path(uid, session_id)
         file = self._disk.open(path)
