@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import logging
 import os
 import resource
 import shutil
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from contextlib import nullcontext
@@ -133,10 +135,29 @@ def _ask(names: list[str], folder: Path, quick: bool, answers: _Answers) -> None
     progress.close()
 
 
-def _end(_number: int, _frame: FrameType | None) -> Never:
-    """SIGTERM, as an exception: whatever was started is ended on its way out."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(128 + signal.SIGTERM)
+def _end(number: int, _frame: FrameType | None) -> Never:
+    """A signal, as an exception: whatever was started is ended on its way out. What threads and
+    clients here have to say of that is no news.
+    """
+    signal.signal(number, signal.SIG_IGN)
+    threading.excepthook = lambda _: None
+    logging.disable()
+    sys.exit(128 + (signal.SIGTERM if number == signal.SIGTERM else signal.SIGINT))
+
+
+def _hear() -> None:
+    """Ctrl-C goes to every process of a terminal. All that a question starts inherit that it waits
+    for them; here a thread takes it, and ends the question.
+    """
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGUSR1, _end)
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+
+    def wait(main: int) -> None:
+        signal.sigwait((signal.SIGINT,))
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    threading.Thread(target=wait, args=(threading.get_ident(),), daemon=True).start()
 
 
 def _commit() -> str:
@@ -176,13 +197,12 @@ def main(arguments: list[str] | None = None) -> int:
     begun, at = time.monotonic(), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     machine, commit = facts(str(folder)), _commit()
     answers = _Answers()
-    signal.signal(signal.SIGTERM, _end)
+    _hear()
     try:
         with priority(-10) if options.priority else nullcontext():
             _ask(names, folder, options.quick, answers)
-    except (KeyboardInterrupt, SystemExit) as ended:
-        told = ended.code if isinstance(ended, SystemExit) else 128 + signal.SIGINT
-        answers.stopped = cast(int, told)
+    except SystemExit as ended:
+        answers.stopped = cast(int, ended.code)
         there = ", ".join(dict.fromkeys(figure.question for figure in answers.figures))
         print(f"bench: stopped; answered by then: {there or 'nothing'}", file=sys.stderr)
     finally:

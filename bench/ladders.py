@@ -36,7 +36,7 @@ import msgspec
 from walld_client import Client, connect, frames
 from walld_client.wire import messages as wire
 
-from bench.daemon import Daemon, Peer, environment
+from bench.daemon import Daemon, Peer, ended, environment
 from bench.machine import pinned
 from bench.numbers import blocks, median, spread
 from bench.recover import read, speak, timed
@@ -112,12 +112,9 @@ def _answering(run: Run, how: str, length: int) -> Iterator[socket.socket]:
             [sys.executable, "-c", program], env=environment(), pass_fds=[other.fileno()]
         )
     other.close()
-    try:
+    with own, ended(process):
         own.recv(1)
         yield own
-    finally:
-        own.close()
-        process.wait()
 
 
 @contextmanager

@@ -58,7 +58,11 @@ class _Agent:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
             )
-        self._hear()
+        try:
+            self._hear()
+        except BaseException:
+            self.kill()
+            raise
 
     def _hear(self) -> bytes:
         assert self._process.stdout is not None

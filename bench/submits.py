@@ -32,7 +32,7 @@ from walld_client import connect
 from walld_client.wire import messages as wire
 
 from bench.appenders import appending, message
-from bench.daemon import Daemon, Peer, environment
+from bench.daemon import Daemon, Peer, ended, environment
 from bench.drainers import draining
 from bench.machine import pinned
 from bench.numbers import blocks, median, quantile, ratio, spread
@@ -78,13 +78,10 @@ def echoing(run: Run) -> Iterator[socket.socket]:
             [sys.executable, "-c", program], env=environment(), pass_fds=[other.fileno()]
         )
     other.close()
-    try:
+    with own, ended(process):
         own.send(b"there?")
         own.recv(6)
         yield own
-    finally:
-        own.close()
-        process.wait()
 
 
 def _last_line(daemon: Daemon, session_id: str) -> bytes:

@@ -93,7 +93,11 @@ class _Agent:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                 env=environment(),
             )  # fmt: skip
-        self._hear()
+        try:
+            self._hear()
+        except BaseException:
+            self.kill()
+            raise
 
     def _hear(self) -> Any:
         assert self._process.stdout is not None

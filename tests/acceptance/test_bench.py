@@ -111,6 +111,31 @@ def test_who_ends_it_leaves_nothing_and_keeps_what_was_answered(tmp_path: Path) 
         os.killpg(running.pid, 0)
 
 
+@pytest.mark.parametrize("name", ["ladders", "sessions", "slow_disks", "streaming"])
+def test_ctrl_c_is_one_line(tmp_path: Path, name: str) -> None:
+    """A terminal sends it to each process of the question."""
+    command = [sys.executable, "-m", "bench", name, "--quick"]
+    running = subprocess.Popen(
+        command, cwd=ROOT, env=environment() | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert running.stderr is not None
+        while f"bench: {name}" not in running.stderr.readline():
+            assert running.poll() is None
+        time.sleep(3.0)
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == 128 + signal.SIGINT
+    assert said == "bench: stopped; answered by then: nothing\n"
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)
+
+
 def test_a_question_that_is_not_there_is_one_error() -> None:
     done = bench("nonsense")
     assert done.returncode == 2
