@@ -481,7 +481,7 @@ def test_every_close_is_told_of_an_entry_that_was_given_up(daemon: FakeDaemon) -
     daemon.stop()
     client = walld_client.connect(daemon.path)
     client.session("S").append("a", {"n": 0}, wait=False)
-    assert [client._outbox.close(0.0) for _ in range(2)] == [False, False]
+    assert [client._outbox.close() for _ in range(2)] == [False, False]
     client.close(0.1)
 
 
@@ -569,10 +569,10 @@ def test_a_close_beside_another_waits_for_what_that_gives_up(
 
     monkeypatch.setattr(carrier.Carrier, "close", slow)
     said: list[bool] = []
-    first = threading.Thread(target=lambda: said.append(client._outbox.close(0.0)))
+    first = threading.Thread(target=lambda: said.append(client._outbox.close()))
     first.start()
     assert gives_up.wait(10)
-    said.append(client._outbox.close(0.0))
+    said.append(client._outbox.close())
     first.join()
     assert said == [False, False]
     client.close(0.1)

@@ -166,7 +166,7 @@ class Client(ClientBase):
             left = max(0.0, deadline - loop.time())
             await run(self._pool, delivered(self._outbox, left))
         self._pool.close()
-        return self._outbox.close(0.0) and done
+        return self._outbox.close() and done
 
     async def _let_go(self, deadline: float) -> None:
         if self._parts():

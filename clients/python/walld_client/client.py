@@ -327,7 +327,7 @@ class Client(ClientBase):
         with suppress(Unavailable):
             run(self._pool, delivered(self._outbox, _left(deadline)))
         self._pool.close()
-        return self._outbox.close(0.0) and done
+        return self._outbox.close() and done
 
     def _let_go(self, deadline: float) -> None:
         if self._parts():

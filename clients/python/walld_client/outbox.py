@@ -88,13 +88,13 @@ class Outbox:
                 f"{len(carrier)} entries that were posted are not answered within {timeout:.3g} s"
             )
 
-    def close(self, timeout: float) -> bool:
-        """Wait for the kernel to take it all, and let go. What is left is lost, and said so, also
-        by a close in another loop that comes behind this one.
+    def close(self) -> bool:
+        """Give the kernel what it takes at once, and let go: whoever closes has waited before. What
+        is left is lost, and said so, also by a close in another loop that comes behind this one.
         """
         with self._closing:  # the other one may be at it: only then it knows
             carrier, self._carrier = self._carrier, self._made()
-            _waited(carrier, _is_handed_over, timeout)
+            _waited(carrier, _is_handed_over, 0.0)
             _carriers.discard(carrier)
             self._never += _told(carrier.close())
             return not self._never
