@@ -259,6 +259,28 @@ def test_bytes_that_anthropic_takes_for_no_picture_are_a_note() -> None:
     assert block["content"] == note["text"]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        {},
+        {"type": ["base64"]},
+        {"type": "base64", "media_type": ["image/png"], "data": "AAAA"},
+        {"type": "base64", "media_type": {}, "data": "AAAA"},
+        {"type": "base64", "media_type": "image/png"},
+        {"type": "base64", "media_type": "image/png", "data": ["AAAA"]},
+        {"type": "url"},
+        {"type": "url", "url": "data:image/png;charset=x;base64,AAAA"},
+    ],
+)
+def test_what_is_no_picture_of_anthropics_is_a_note(source: dict[str, Any]) -> None:
+    """All of the messages would not be given, or refused, for it."""
+    drawn = {"type": "image", "source": source}
+    note = {"type": "text", "text": "[picture: not shown]"}
+    assert anthropic_messages([user([drawn])]) == [user([note])]
+    (block,) = anthropic_messages([assistant("", CALL), result(["ok", drawn])])[-1]["content"]
+    assert block["content"] == "ok\n[picture: not shown]"
+
+
 def test_signed_thinking_goes_to_anthropic_alone() -> None:
     blocks = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},

@@ -95,7 +95,7 @@ def anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
             source = {"type": "url", "url": block["url"]}
             if held is not None:
                 source = {"type": "base64", "media_type": held[1], "data": held[2]}
-        if source is None or (source.get("type") == "base64" and not _is_taken(source)):
+        if not isinstance(source, dict) or not _is_taken(source):
             return _not_shown(block)
         return {"type": "image", "source": source}
     return block if block["type"] in _ANTHROPIC else _not_shown(block)
@@ -121,7 +121,14 @@ def anthropic_result(content: object) -> list[dict[str, Any]]:
 
 
 def _is_taken(source: dict[str, Any]) -> bool:
-    return source.get("media_type") in _PICTURES
+    kind, url = source.get("type"), source.get("url")
+    if kind == "base64":
+        media_type = source.get("media_type")
+        is_picture = isinstance(media_type, str) and media_type in _PICTURES
+        return is_picture and isinstance(source.get("data"), str)
+    if kind == "url":
+        return isinstance(url, str) and not url.startswith("data:")
+    return isinstance(kind, str)
 
 
 def _picture(block: dict[str, Any]) -> dict[str, Any] | None:
