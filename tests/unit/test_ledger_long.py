@@ -12,11 +12,12 @@ from ledger_world import SESSION, UID, lines_of, verify
 from walld.disk.real import RealDisk
 from walld.ledger import listing
 from walld.ledger.files import KEPT_BYTES_MAX
+from walld.ledger.found import find_line, last_line, lines_between
 from walld.ledger.line import header_line
 from walld.ledger.listing import session_rows
 from walld.ledger.names import EVENTS_FILE, REPAIRED_FILE, SNAPSHOT_FILE, session_dir
 from walld.ledger.repaired import Leap
-from walld.ledger.scan import find_line, last_line, lines_between, read_lines
+from walld.ledger.scan import read_lines
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 from walld.limits import LEDGER_LINE_BYTES_MAX, MIB

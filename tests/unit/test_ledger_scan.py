@@ -9,8 +9,9 @@ from ledger_world import SESSION, UID, lines_of
 
 from walld.disk.medium import Storage
 from walld.disk.simulated import SimulatedDisk, SimulatedFile
+from walld.ledger.found import find_line, last_line
 from walld.ledger.line import header_line, line_seq
-from walld.ledger.scan import find_line, last_line, read_lines
+from walld.ledger.scan import read_lines
 
 HEADER = header_line(UID, SESSION)
 

@@ -1,7 +1,7 @@
 """Which lines of a session's file stand where they belong.
 
 Owns: telling a line that stands too early, or that was there before, from one that is given out.
-Refuses: finding whole lines, and what is missing between two (`scan.py`).
+Refuses: finding whole lines (`found.py`), and what is missing between two (`scan.py`).
 
 A line that leaps, and was made for another line than the one before it, mostly stands behind a
 hole: what was between is lost. Or it is a copy of a later line, one of another session, or part of
@@ -27,8 +27,8 @@ from walld.ledger.line import chain_of, chain_text, line_chain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from walld.ledger.found import Found
     from walld.ledger.pending import Pending
-    from walld.ledger.scan import Found
 
 __all__ = ["AHEAD_BYTES", "in_order"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from walld.disk.base import File
-    from walld.ledger.scan import Found
+    from walld.ledger.found import Found
 
 __all__ = ["claimed_seq", "end_break", "end_seam"]
 

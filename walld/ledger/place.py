@@ -17,16 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from walld.errors import FormatError, LedgerGap, NewerVersion
 from walld.ledger.astray import in_order
 from walld.ledger.files import KEPT_BYTES_MAX
+from walld.ledger.found import Found, find_line, fits, lines_between
 from walld.ledger.line import as_known, chain_of, chain_text, line_chain, line_seq, read_header
-from walld.ledger.scan import (
-    End,
-    Found,
-    end_of,
-    find_line,
-    fits,
-    lines_between,
-    read_lines,
-)
+from walld.ledger.scan import End, end_of, read_lines
 from walld.limits import LEDGER_LINE_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ import msgspec
 from walld.errors import FormatError
 from walld.ledger.astray import in_order
 from walld.ledger.files import KEPT_BYTES_MAX, blocks_of, keep_bytes, keep_file, write_anew
+from walld.ledger.found import lines_between
 from walld.ledger.line import chain_of, chain_text
 from walld.ledger.names import REPAIRED_FILE
 from walld.ledger.place import whole_header
-from walld.ledger.scan import lines_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

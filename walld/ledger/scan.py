@@ -1,18 +1,19 @@
-"""Reading a session's file: where its lines are, which are whole, and what is missing between.
+"""Reading a session's file: its lines in order, where it ends, and what is missing between.
 
-Owns: finding a line by its seq without reading the file, and the verdict on what lies between two
-lines. Refuses: writing (`store.py`), what a line says (`line.py`, `sessions/`).
+Owns: where a reading begins without reading all before it, and the verdict on what lies between two
+lines. Refuses: finding whole lines (`found.py`), writing (`store.py`), what a line says (`line.py`,
+`sessions/`).
 
 Invariants
 - J1 A line is given out only when it is whole (its crc) and behind all that were given before; what
   is missing or damaged between two of them is a Break, never skipped in silence.
-- J2 Bisection believes no line it has only glanced at: reading starts behind a line that is whole,
-  has the seq that was asked for, and follows those before it or hides none behind it, or at the
-  beginning of the file.
-- J3 Memory and time are bounded by the lines, whatever the file is long: of a run of bytes without
-  a line, longer than _RUN_BYTES_MAX, only its two ends are read. What lies between is damage, said
-  as a break like any other. Reading from the front comes to the same last line as from the end.
-- J4 A file ends with the line that a reading gives out last, wherever others stand behind it.
+- J2 Reading starts behind a line that was found by its seq, and follows those before it or hides
+  none behind it; or at the beginning of the file.
+- J4 A file ends with the line that a reading gives out last, wherever others stand behind it:
+  reading from the front comes to the same last line as from the end.
+
+What lies within a run of bytes too long to be read (`found.py`) is damage, said as a break like any
+other.
 """
 
 from __future__ import annotations
@@ -24,41 +25,28 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walld.ledger.astray import AHEAD_BYTES, in_order
-from walld.ledger.files import pieces
+from walld.ledger.found import (
+    Found,
+    backwards,
+    find_line,
+    fits,
+    follows,
+    last_line,
+    lines_between,
+)
 from walld.ledger.line import chain_of, chain_text, line_chain, line_seq
-from walld.limits import LEDGER_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from walld.disk.base import File
     from walld.ledger.pending import Pending
 
-__all__ = [
-    "Break",
-    "End",
-    "Found",
-    "Reading",
-    "end_of",
-    "find_line",
-    "fits",
-    "last_line",
-    "lines_between",
-    "read_lines",
-]
+__all__ = ["Break", "End", "Reading", "end_of", "read_lines"]
 
-_BACK_BYTES_MAX: Final = 1024 * 1024
-_RUN_BYTES_MAX: Final = 8 * LEDGER_LINE_BYTES_MAX
-"""Bytes without a line that are walked over. A file can have any length: one that a disk made a
-TiB of zeros of took all memory, and walking over it takes an hour (J3)."""
-_GLANCE_BYTES: Final = 2 * 1024
-"""Read at a time where a line is looked for: most lines are shorter."""
 _END_BYTES: Final = 16 * 1024
 """Of the end, whose lines are glanced at: a block in a wrong place is seldom longer."""
 _ORDER_BYTES: Final = 512 * 1024
 """Of the end, read where those are not dense: twice what is looked at behind a line that stands
 too early."""
-_seq = re.compile(rb'\{"(?:seq":([0-9]{1,19}),|walld":)')
 _begun = re.compile(rb'\n\{"seq":([0-9]{1,19}),')
 
 
@@ -77,19 +65,6 @@ class Break(NamedTuple):
     last_seq: int
     why: str
     seam: str = ""
-
-
-class Found(NamedTuple):
-    """A whole line and where it stands. seq 0: the header."""
-
-    offset: int
-    seq: int
-    line: bytes
-
-    @property
-    def end(self) -> int:
-        """Where the next line begins."""
-        return self.offset + len(self.line)
 
 
 class Reading(NamedTuple):
@@ -118,48 +93,6 @@ class End(NamedTuple):
     claimed: int = 0
 
 
-def lines_between(file: File, start: int, end: int) -> Iterator[Found]:
-    """Whole lines of events from `start`, where one may begin, to `end`. What is none is left out.
-
-    Who wants to know what was left out compares offsets.
-    """
-    while True:
-        for found in _near(file, start, end):
-            yield found
-            start = found.end
-        if end - start <= _RUN_BYTES_MAX:
-            return
-        last = last_line(file, end)
-        if last is None or last.offset < start:
-            return
-        # It stands behind a long run, alone or with others before it.
-        for found in _backwards(file, last.end):
-            if found.offset < start:
-                break
-            last = found
-        start = last.offset
-
-
-def last_line(file: File, size: int) -> Found | None:
-    """The last whole line of an event before `size`, reading backwards from there.
-
-    Where there is none within reach, the last one before a long run, by bisection over offsets.
-    """
-    last = next(_backwards(file, size), None)
-    if last is not None or size <= _RUN_BYTES_MAX:
-        return last
-    low, high = 0, size
-    while high - low > _RUN_BYTES_MAX:
-        middle = (low + high) // 2
-        seen = next(_near(file, middle, min(high, middle + 2 * LEDGER_LINE_BYTES_MAX)), None)
-        if seen is None:
-            high = middle
-        else:
-            low = seen.offset
-    near = deque(_near(file, low, size), maxlen=1)
-    return near[0] if near else None
-
-
 def end_of(file: File, size: int, header: bytes) -> End | None:
     """Where a reading ends (J4), None where there is no line.
 
@@ -185,11 +118,11 @@ def _last_given(file: File, last: Found, header: bytes) -> End:
     """Of the lines up to `last`. Looked for from behind (J3)."""
     held: deque[Found] = deque()
     given = Found(-1, 0, header)
-    for found in _backwards(file, last.end):
+    for found in backwards(file, last.end):
         held.appendleft(found)
         if len(held) > 2 and found.offset < last.end - _ORDER_BYTES:
             pairs = pairwise(held)
-            given = next((one for one, behind in pairs if _follows(behind, one)), found)
+            given = next((one for one, behind in pairs if follows(behind, one)), found)
             break
     lines = (one for one in held if one.offset > given.offset)
     for found, _, is_given in in_order(lines, given.seq, chain_text(chain_of(given.line))):
@@ -199,66 +132,6 @@ def _last_given(file: File, last: Found, header: bytes) -> End:
     while (found_next := behind.pop(chain_text(chain_of(claimed.line)), None)) is not None:
         claimed = found_next
     return End(given, last.end, max(given.seq, claimed.seq))
-
-
-def _near(file: File, start: int, end: int) -> Iterator[Found]:
-    """Whole lines from `start` to `end`, or to where a long run of bytes has none."""
-    for offset, piece in pieces(file, start, end):
-        found = _whole(offset, piece)
-        if found is not None:
-            yield found
-            start = found.end
-        elif offset + len(piece) - start > _RUN_BYTES_MAX:
-            return
-
-
-def _backwards(file: File, end: int) -> Iterator[Found]:
-    """Whole lines before `end`, the last one first, up to where a long run of bytes has none."""
-    start, block, until = end, _GLANCE_BYTES, end - _RUN_BYTES_MAX
-    text = b""
-    while start > max(0, until):
-        taken = min(block, start)
-        start -= taken
-        text = file.read_at(taken, start) + text
-        end = len(text)
-        while end > 0:
-            begin = text.rfind(b"\n", 0, end - 1) + 1
-            is_long = end - begin > LEDGER_LINE_BYTES_MAX
-            if begin == 0 and start > 0 and not is_long:
-                break  # it may begin before the window
-            found = _whole(start + begin, text[begin:end])
-            if found is not None:
-                yield found
-                begin, until = found.offset - start, found.offset - _RUN_BYTES_MAX
-            end = begin
-        text = text[:end]
-        block = min(block * 8, _BACK_BYTES_MAX)
-
-
-def find_line(file: File, seq: int, size: int) -> Found | None:
-    """The whole line of that seq before `size`, by bisection over offsets.
-
-    None where it is not found that way: it is not there, or damage misled the search.
-    """
-    low, high = 0, size
-    while low < high:
-        middle = (low + high) // 2
-        begin = _line_start(file, middle, high)
-        if begin < 0:
-            high = middle
-            continue
-        glanced = _seq.match(file.read_at(32, begin))
-        if glanced is None:
-            return None
-        number = int(glanced[1] or 0)
-        if number == seq:
-            found = next(lines_between(file, begin, size), None)
-            return found if found is not None and found[:2] == (begin, seq) else None
-        if number < seq:
-            low = begin + 1
-        else:
-            high = middle
-    return None
 
 
 def read_lines(
@@ -348,8 +221,8 @@ def _follow_up_to(file: File, found: Found, header: bytes, size: int) -> bool:
     looks ahead.
     """
     behind, since, follow = found, found, True
-    for one in _backwards(file, found.offset):
-        if not _follows(behind, one):
+    for one in backwards(file, found.offset):
+        if not follows(behind, one):
             if one.seq >= behind.seq:
                 return False
             since, follow = one, False
@@ -357,48 +230,9 @@ def _follow_up_to(file: File, found: Found, header: bytes, size: int) -> bool:
             break
         behind = one
     else:
-        if not _follows(behind, Found(0, 0, header)):
+        if not follows(behind, Found(0, 0, header)):
             return False
     if follow:
         return True
     ahead = lines_between(file, found.end, min(size, found.end + AHEAD_BYTES))
     return all(one.seq < behind.seq for one, behind in pairwise([found, *ahead]))
-
-
-def fits(file: File, found: Found) -> bool:
-    """It follows the line before it: no copy that stands elsewhere does."""
-    before = last_line(file, found.offset)
-    return before is not None and _follows(found, before)
-
-
-def _follows(found: Found, before: Found) -> bool:
-    return line_chain(found.line) == chain_text(chain_of(before.line))
-
-
-def _whole(offset: int, piece: bytes) -> Found | None:
-    """The line in a piece that ends in a newline: all of it, or, behind damage, its end."""
-    seq = line_seq(piece)
-    if seq:
-        return Found(offset, seq, piece)
-    begin = piece.rfind(b'{"seq":', 1)
-    if begin < 0:
-        return None
-    seq = line_seq(piece[begin:])
-    return Found(offset + begin, seq, piece[begin:]) if seq else None
-
-
-def _line_start(file: File, at: int, high: int) -> int:
-    """Where the first line begins that does so in [at, high); -1 where none does, or none near."""
-    if at == 0:
-        return 0
-    at -= 1
-    until = min(high - 1, at + LEDGER_LINE_BYTES_MAX)
-    while at < until:
-        text = file.read_at(min(_GLANCE_BYTES, high - 1 - at), at)
-        cut = text.find(b"\n")
-        if cut >= 0:
-            return at + cut + 1
-        if not text:
-            break
-        at += len(text)
-    return -1

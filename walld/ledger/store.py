@@ -37,6 +37,7 @@ from walld.ledger.files import (
     write_anew,
     write_whole,
 )
+from walld.ledger.found import Found
 from walld.ledger.line import chain_of, header_line, line_seq
 from walld.ledger.listing import session_rows
 from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, session_dir
@@ -50,7 +51,7 @@ from walld.ledger.repaired import (
     repair_file,
     unknown_breaks,
 )
-from walld.ledger.scan import Break, Found, Reading, read_lines
+from walld.ledger.scan import Break, Reading, read_lines
 from walld.ledger.sweep import sweeping
 from walld.ledger.unfinished import UnfinishedStore
 
@@ -313,7 +314,6 @@ class LedgerStore:
         """The highest seq that is known to have been in the file; 0 where nothing was (Z1).
 
         No file is ever made without a line: in one that has none the first was lost at least.
-
         Only where the log holds no line of the session. covers_seq: of a snapshot. NewerVersion.
         """
         path = _path(uid, session_id)
