@@ -102,8 +102,13 @@ def test_what_is_told_beside_a_damaged_one_says_so(
         for told in (daemon.reader.recover_all("S"), daemon.reader.orphans(), latest(daemon)):
             assert {one.stream_id for one in told} <= set(KEPT[:-1])
             assert all("quarantine" in (one.doubt or "") for one in told)
+            assert not any("not among" in (one.doubt or "") for one in told), "these are"
         listed = daemon.cli("ls", "--socket", daemon.socket_path)
         assert (listed.returncode, b"quarantine" in listed.stderr) == (1, True), listed
+        shown = daemon.cli("recover", "S", "--socket", daemon.socket_path)
+        assert (shown.returncode, b"or a later one" in shown.stderr) == (0, True), shown
+        with pytest.raises(walld_client.Unavailable, match="not among what can be read; but 1 "):
+            daemon.reader.recover("of-nobody")
         one = daemon.reader.recover(stream_id="one")
         assert one is not None
         assert one.doubt is None, "it is the one that was asked for"

@@ -94,9 +94,13 @@ def test_damage_is_a_doubt_and_never_nothing(
         file.seek(64 + 60)
         file.write(b"\xff\xff\xff")
     assert main(["recover", "chat", "--data", str(made.path)]) == 1
-    assert "corrupt" in capsys.readouterr().err
+    corrupt, said = capsys.readouterr().err.splitlines()
+    assert "corrupt" in corrupt
+    assert "that there is none is not proven" in said
     assert main(["recover", "chat2", "--data", str(made.path), "--text"]) == 0
+    assert capsys.readouterr().err.splitlines()[1].endswith("more of it, or a later one")
     assert main(["ls", "--data", str(made.path)]) == 1
+    assert capsys.readouterr().err.splitlines()[1].endswith("more than can be read")
     assert main(["dump", "--data", str(made.path)]) == 1
     assert "hole offset=64" in capsys.readouterr().out
 

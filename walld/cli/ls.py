@@ -32,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
         print("no reply is waiting")
     for doubt in doubts:
         complain(doubt)
+    if doubts:
+        complain("there may be more than can be read")
     return CANNOT if doubts else DONE
 
 

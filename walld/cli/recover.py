@@ -23,6 +23,8 @@ from walld.escape import escaped
 
 __all__ = ["run"]
 
+_MORE = "there may be more of it, or a later one"
+
 
 def run(options: argparse.Namespace) -> int:
     """Exit 0, 1 or 3."""
@@ -37,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
             return _nothing(options)
         reply = from_recovered(replies[-1])
         if reply.doubt is not None:
-            complain(reply.doubt)
+            complain(f"{reply.doubt}; {_MORE}")
         _print(reply, options)
         if options.resolve:
             sys.stdout.flush()
@@ -56,13 +58,18 @@ def _from_directory(options: argparse.Namespace) -> int:
     ]
     for doubt in found.doubts:
         complain(doubt)
+    if not replies and found.doubts:
+        complain("it is not among what can be read; that there is none is not proven")
+        return CANNOT
     if not replies:
-        return CANNOT if found.doubts else _nothing(options)
+        return _nothing(options)
     uids = sorted({reply.uid for reply in replies})
     if len(uids) > 1:
         complain(f"users {', '.join(map(str, uids))} have such a reply: say which with --uid")
         return CANNOT
     doubt = "; ".join(found.doubts) if options.stream is None else ""
+    if doubt:
+        complain(_MORE)
     _print(from_recovered(replace(replies[-1], doubt=doubt or None)), options)
     return DONE
 

@@ -266,12 +266,14 @@ def _doubt(disk: Disk, verdict: Verdict, uncopied: set[int]) -> str | None:
     """Damaged bytes that nobody has looked at may have held any reply (P11)."""
     kept = damage.kept_aside(disk)
     unread = len(verdict.unreadable) + len(uncopied) + damage.strays(disk)
-    if not kept and not unread:
+    told = [f"{kept} files in {QUARANTINE_DIR}/ tell of damage"] if kept else []
+    if unread:
+        told.append(f"{unread} parts of the log could not be read, or copied to {QUARANTINE_DIR}/")
+    if not told:
         return None
     return (
-        f"it is not among what can be read; but {kept} files in {QUARANTINE_DIR}/ tell of damage, "
-        f"and {unread} parts of the log could not be read, or copied there: see `walld fsck`; once "
-        "they are moved away a restart can prove what is left"
+        f"{', and '.join(told)}: see `walld fsck`; once they are moved away a restart can prove "
+        "what is left"
     )
 
 

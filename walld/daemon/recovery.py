@@ -271,7 +271,7 @@ class Recovery:
         """Raises where damaged bytes may hold what was asked for (Q1)."""
         doubt = self._doubt()
         if doubt is not None:
-            raise Refusal("unreadable", doubt)
+            raise Refusal("unreadable", f"it is not among what can be read; but {doubt}")
 
     async def _resolve(self, connection: Connection, request: wire.Resolve) -> bool:
         uid = self.uid_of(connection, request.uid)
