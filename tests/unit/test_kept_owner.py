@@ -309,6 +309,44 @@ def test_its_owner_begins_anew_behind_one_that_is_damaged(tmp_path: Path, where:
     run(main)
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_one_that_is_damaged_behind_its_owners_back_is_a_gap(
+    tmp_path: Path, is_asked: bool
+) -> None:
+    """Whoever reads it finds that: a client that asks, or the round that keeps the reply."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        agent = await kept_alone(home, "one " * 3000, "two ")
+        (path,) = (home.data / "partials").glob("*/*/r")
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+        async with living(home) as later:
+            with Peer(later, producer=agent.producer) as again:
+                again.send(wire.Resume(START, 3, 2, 3), *tokens(3, "three "))
+                await again.drain("synced")
+            if is_asked:
+                with Peer(later, "query") as reader:
+                    reader.send(wire.Recover(1, "all", None, "r"))
+                    assert (await reader.hear(wire.Error)).code == "unreadable"
+            else:
+                await orphaned(later)
+            found = await recovered(later, "r")
+            assert found is not None
+            assert (text_of(found), found.gaps) == (b"three ", [wire.Gap(1, 2, "corrupt")])
+            assert later.engine.counters.lost_acked == 3
+            assert (home.data / f"quarantine/partials+{UID}+s+r").read_bytes() == content
+            assert later.daemon.state.doubt is not None
+        async with living(home) as last:
+            found = await recovered(last, "r")
+            assert found is not None
+            assert text_of(found) == b"three "
+            assert is_asked or found.gaps == [wire.Gap(1, 2, "corrupt")]
+
+    run(main)
+
+
 # --- where it is ----------------------------------------------------------------------------------
 
 MOVED = wire.Token(1, 1, b"one "), wire.Move(1, 2, "t"), wire.Token(1, 3, b"two ")

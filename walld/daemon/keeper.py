@@ -112,6 +112,9 @@ class Keeper:
             raise
         except FormatError as error:
             _log.error("stream %d cannot be kept as a partial yet: %s", stream.no, error)
+            if self._reader.damaged:  # what it has there: kept without that, by the next round
+                await self.set_aside_damaged()
+                return
             self._engine.orphans.pop(stream.no, None)  # resolved meanwhile, or its owner is back
             return
         self._left.pop(names, None)  # it has moved back: that is this one's again
@@ -347,8 +350,17 @@ class Keeper:
             kept = await self._thread.run(partial(self._set_aside, names, why))
             if kept is not None:
                 _log.error("%s; moved to %s", why, kept)
+                self._miss(names)
                 self._engine.kept.remove(*names)
                 self._engine.set_aside += 1
+
+    def _miss(self, names: tuple[int, str, str]) -> None:
+        """Of a reply whose owner went on behind it: what stood there is lost, and a gap."""
+        facts = self._engine.kept.facts(*names)
+        stream = None if facts is None else self._engine.registry.by_no.get(facts.stream_no)
+        if facts is not None and stream is not None:
+            stream.damaged = True
+            self._engine.attested.count(names[0], stream.begin.stream_id, 0, facts.held_seq)
 
     def _set_aside(self, names: tuple[int, str, str], why: str) -> str | None:
         """For the thread. None where it is whole now, or gone: made again, or moved, since then."""

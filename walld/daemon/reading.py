@@ -126,7 +126,11 @@ class Reader:
         def items(read: _Read, damaged: list[BadRecord]) -> list[records.Item]:
             found: list[records.Item] = []
             if base is not None:
-                found += self._store.read_reply(*base)[1]
+                try:
+                    found += self._store.read_reply(*base)[1]
+                except FormatError as error:
+                    self.damaged.append((base, str(error)))
+                    raise
             for piece in source:
                 body = piece if isinstance(piece, bytes) else read(*piece[:3])
                 try:
