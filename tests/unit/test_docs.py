@@ -404,7 +404,12 @@ def test_the_table_of_invariants_is_that_of_the_docstrings() -> None:
 
 
 def named_tests(cell: str) -> list[tuple[str, str]]:
-    return re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", cell)
+    """(file, function or ""); one that begins with `::` is of the file before it."""
+    named: list[tuple[str, str]] = []
+    for path, function in re.findall(r"`([\w/]+\.py)?(?:::(\w+))?`", cell):
+        if path or function:
+            named.append((path or named[-1][0], function))
+    return named
 
 
 def test_every_invariant_names_the_tests_that_hold_it() -> None:
@@ -422,7 +427,9 @@ def test_every_invariant_names_the_tests_that_hold_it() -> None:
 
 
 def test_every_bug_of_the_track_record_names_what_holds_it() -> None:
-    for bug, _, cell in table(TRACK_RECORD, "bug"):
+    rows = table(TRACK_RECORD, "bug")
+    assert [row[0] for row in rows if rows.count(row) > 1] == [], "each once"
+    for bug, _, cell in rows:
         named = named_tests(cell)
         of_node = re.findall(r"`(clients/node/test/\w+\.test\.ts)(?:::([^`]+))?`", cell)
         assert named or of_node, bug
