@@ -128,6 +128,13 @@ def test_shown_values_can_be_given_back():
     assert [getattr(again, key) for key in KEYS] == [getattr(read, key) for key in KEYS]
 
 
+@pytest.mark.parametrize("text", ["1234567", "2592000", "60.5", "86400.0001"])
+def test_a_number_is_shown_with_all_its_digits(text):
+    assert settings({"retention_seconds": text}).shown("retention_seconds") == text
+    with pytest.raises(ConfigError, match="from 60 to 315360000$"):
+        settings({"retention_seconds": "1"})
+
+
 def test_a_group_opens_the_socket_to_it():
     assert settings().socket_mode == 0o600
     assert settings({"socket_group": "agents"}).socket_mode == 0o660

@@ -71,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             return {"flush_linger_ms": "auto", "metrics": "off"}.get(key, "")
         if key == "socket_mode":
             return f"{value:04o}"
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        return _plain(value) if isinstance(value, float) else str(value)
 
 
 # --- one value ----------------------------------------------------------------------------------
@@ -100,9 +100,14 @@ def _linger(raw: object) -> int | None:
         raise ValueError(f'"auto" or {error}') from None
 
 
+def _plain(number: float) -> str:
+    """All its digits: `:g` makes 1.23457e+06 of 1234567, which is another number."""
+    return str(int(number)) if number == int(number) else repr(number)
+
+
 def _seconds(least: float, most: float) -> Callable[[object], float]:
     def parse(raw: object) -> float:
-        taken = f"a number of seconds from {least:g} to {most:g}"
+        taken = f"a number of seconds from {_plain(least)} to {_plain(most)}"
         if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
             raise ValueError(taken)
         try:
