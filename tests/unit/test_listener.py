@@ -51,6 +51,15 @@ def test_its_folder_is_made_for_the_owner_alone(tmp_path: Path) -> None:
     bound.close()
 
 
+def test_a_file_where_the_folder_belongs_is_named(tmp_path: Path) -> None:
+    """Also for the data directory: "File exists" would be no reason to whoever reads it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="is no directory: name another path") as refused:
+        listener.bind(str(tmp_path / "file" / "s"), 0o600, None)
+    assert refused.value.filename == str(tmp_path / "file")
+    listener.make_folder(str(tmp_path))
+
+
 def test_a_stale_socket_is_replaced(path: str) -> None:
     """Its daemon was killed: nobody answers."""
     stale = listener.bind(path, 0o600, None)

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from walld.errors import ConfigError, UnsafePath
 
-__all__ = ["adopt", "bind", "remove"]
+__all__ = ["adopt", "bind", "make_folder", "remove"]
 
 _BACKLOG = 4096
 
@@ -29,11 +29,19 @@ def adopt(fd: int) -> socket.socket:
     return listener
 
 
+def make_folder(path: str) -> None:
+    """For its owner alone, where it is not there yet. Raises OSError, which names the path."""
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except FileExistsError:
+        text = "there is something that is no directory: name another path"
+        raise NotADirectoryError(errno.ENOTDIR, text, path) from None
+
+
 def bind(path: str, mode: int, group: str | None) -> socket.socket:
     """Listen at `path`. Raises UnsafePath, ConfigError, OSError."""
     folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        os.makedirs(folder, mode=0o700)  # its OSError names the path
+    make_folder(folder)
     _check_folder(folder)
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)

@@ -359,7 +359,7 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
         # Its import looks for libraries with a child process: not once the data directory is open,
         # for a fork on a hung mount hangs (never a fork: P12).
         importlib.import_module("trio")
-    os.makedirs(settings.data, mode=0o700, exist_ok=True)
+    sockets.make_folder(settings.data)
     disk = patiently(partial(RealDisk, settings.data))
     owner = own(settings.data, PatientDisk(disk))
     passed = [sockets.adopt(fd) for fd in listen_fds(os.environ, os.getpid())]
