@@ -33,7 +33,8 @@ def test_demo(tmp_path, kill_after):
     assert os.listdir(tmp_path) == []
 
 
-def test_demo_of_an_impossible_kill_is_wrong(tmp_path):
-    done = demo(tmp_path, "--kill-after", "100000")
-    assert done.returncode != 0
-    assert "the recording has" in done.stderr
+@pytest.mark.parametrize("kill_after", ["0", "472", "100000"])
+def test_demo_of_an_impossible_kill_is_wrong(tmp_path, kill_after):
+    done = demo(tmp_path, "--kill-after", kill_after)
+    assert done.returncode == 64
+    assert f"--kill-after: got {kill_after}, taken is 1 to 471 events" in done.stderr

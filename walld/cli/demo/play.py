@@ -28,7 +28,7 @@ from pathlib import Path
 import walld_client
 
 from walld.cli.demo.recording import Call, load, text_of
-from walld.cli.run import CANNOT, DONE, complain
+from walld.cli.run import CANNOT, DONE, USAGE, complain
 from walld.escape import escaped, escaped_line
 
 __all__ = ["run"]
@@ -50,10 +50,12 @@ def run(options: argparse.Namespace) -> int:
     for name in [name for name in os.environ if name.startswith("WALLD_")]:
         del os.environ[name]
     recording = load()
-    kill_after = options.kill_after or int(len(recording) * KILLED_AT_SHARE)
+    kill_after = options.kill_after
+    if kill_after is None:
+        kill_after = int(len(recording) * KILLED_AT_SHARE)
     if not 1 <= kill_after < len(recording):
-        complain(f"--kill-after: got {kill_after}, the recording has {len(recording)} events")
-        return CANNOT
+        complain(f"--kill-after: got {kill_after}, taken is 1 to {len(recording) - 1} events")
+        return USAGE
     try:
         with _folder() as folder, _daemon(folder) as socket_path:
             return _play(folder, socket_path, recording, kill_after)
