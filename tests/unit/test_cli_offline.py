@@ -15,6 +15,7 @@ from damaged_directory import LOG, DamagedDirectory, begin, ended, row, text
 
 from walld.cli import main
 from walld.cli.offline import find
+from walld.cli.session_page import columns
 from walld.daemon import peers
 from walld.wal.layout import Flag
 
@@ -256,3 +257,24 @@ def test_a_reader_that_leaves_is_no_traceback(made: DamagedDirectory) -> None:
         dump.stdout.close()
         assert dump.stderr.read() == b""
         assert dump.wait(30) == 1
+
+
+def test_the_columns_of_a_list_stand_below_each_other(
+    made: DamagedDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal gives a letter of Chinese two of them, and a combining one none."""
+    made.batch(row(1, 0, 1, begin("s1", "世界"), text(1, "x"), flags=Flag.BEGIN))
+    made.batch(row(2, 0, 1, begin("s2", "e\u0301tat"), text(1, "x"), flags=Flag.BEGIN))
+    assert main(["ls", "--data", str(made.path)]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    where = [columns(line[: line.index(word)]) for line, word in zip(lines, ("s1", "s2"), strict=True)]
+    assert where == [head.index("STREAM")] * 2
+
+
+def test_why_a_file_is_no_segment_is_said_to_its_end(
+    made: DamagedDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = made.path / "a-log-file"
+    path.write_bytes(b"2026-11-27 info " * 20)
+    assert main(["dump", str(path)]) == 1
+    assert "the file is damaged or of another version" in capsys.readouterr().out

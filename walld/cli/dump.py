@@ -285,7 +285,7 @@ def _line(row: Row) -> str:
             continue
         shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         shown = escaped_line(shown)
-        if len(shown) > SHOWN_CHARACTERS_MAX:
+        if len(shown) > SHOWN_CHARACTERS_MAX and name != "why":  # what it is, and what it is not
             shown = f"{shown[:SHOWN_CHARACTERS_MAX]}… ({len(str(value))} characters)"
         parts.append(shown if name == "path" else f"{name}={shown}")
     return " ".join(parts)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from walld_client.partial import PartialReply, Segment
 
+from walld.cli.session_page import columns
 from walld.escape import escaped, escaped_line
 
 __all__ = ["as_json", "details", "table"]
@@ -47,9 +48,13 @@ def table(replies: Sequence[tuple[int, PartialReply]]) -> str:
                 escaped_line(reply.stream_id),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(_padded, row, widths)).rstrip() for row in rows)
     return "\n".join(lines)
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
 
 
 def details(reply: PartialReply) -> str:
