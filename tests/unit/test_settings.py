@@ -131,7 +131,7 @@ def test_shown_values_can_be_given_back():
 @pytest.mark.parametrize("text", ["1234567", "2592000", "60.5", "86400.0001"])
 def test_a_number_is_shown_with_all_its_digits(text):
     assert settings({"retention_seconds": text}).shown("retention_seconds") == text
-    with pytest.raises(ConfigError, match="from 60 to 315360000$"):
+    with pytest.raises(ConfigError, match=r"from 60 to 315360000$"):
         settings({"retention_seconds": "1"})
 
 

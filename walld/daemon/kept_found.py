@@ -62,8 +62,8 @@ class KeptFound:
         if not self.unreadable:
             return None
         return (
-            f"{self.unreadable} places in {PARTIALS_DIR}/ could not be read: see `walld fsck`; once "
-            "they can, a restart can prove what is left"
+            f"{self.unreadable} places in {PARTIALS_DIR}/ could not be read: see `walld fsck`; "
+            "once they can, a restart can prove what is left"
         )
 
 
