@@ -164,7 +164,7 @@ def test_fork_and_delete(
     assert cli("session", "delete", HOSTILE, "--json")[0] == 0
     assert "there was nothing of it" in cli("session", "delete", HOSTILE)[1]
     for copy in ("forked", "other", "before all"):
-        assert cli("session", "delete", copy)[1] == "deleted\n"
+        assert cli("session", "delete", copy)[1] == f"deleted: {copy}\n"
     until(lambda: not daemon.holding([b"first branch"]), "nothing of it on the disk")
 
 

@@ -271,7 +271,13 @@ def test_a_session_whose_header_is_damaged_or_newer_is_listed(daemon: DaemonProc
     assert kinds == {"hurt": "chain_broken", "later": "session_unreadable"}
     assert found.sessions == 3
     asked = ("--socket", daemon.socket_path)
-    assert walld("audit", *asked).returncode == 2
+    audited = walld("audit", *asked)
+    assert audited.returncode == 2
+    (broken,) = [line for line in audited.stdout.splitlines() if "chain_broken" in line]
+    assert "why header" in broken, "in words, not in JSON"
+    assert "{" not in broken
+    gate = walld("resume-check", "hurt", *asked)
+    assert gate.stdout.count("file is damaged") == 1, "once, not as a reason and as a break"
     listed = walld("session", "ls", "--json", *asked)
     troubles = {one["session_id"]: one["trouble"] for one in json.loads(listed.stdout)}
     assert troubles == told

@@ -82,7 +82,7 @@ def test_each_format_is_told_by_its_lines():
 def test_what_is_none_of_them():
     with pytest.raises(FormatError, match="none of the first 1 lines"):
         read(['{"what":1,"uid":1000,"session":"s"}\n'])
-    with pytest.raises(FormatError, match="none of the first 0 lines"):
+    with pytest.raises(FormatError, match="there is no line in it"):
         read([])
     with pytest.raises(
         FormatError, match="got 'word', limit pi, gptme, claude, codex, walld or auto"

@@ -7,6 +7,7 @@ nothing itself: `walld_client.audit` does.
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Final
 
 from walld_client.audit import Finding, Report
@@ -75,6 +76,18 @@ def _about(one: Finding) -> str:
     if one.message_id is not None:
         where += f", message {one.message_id}"
     if one.subject is not None:
-        where += f", {one.subject}"
+        where += f", {_subject(one)}"
     detail = f": {one.detail}" if one.detail else ""
     return escaped_line(f"  {one.category}: {one.kind}: {where}{detail}")
+
+
+def _subject(one: Finding) -> str:
+    """What is wrong with the session itself is an object of JSON: its members, for a person."""
+    text = one.subject or ""
+    if one.category != "unsafe_to_repair" or one.turn_id is not None or not text.startswith("{"):
+        return text
+    try:
+        members = json.loads(text)
+    except ValueError:  # an id that only begins like one
+        return text
+    return ", ".join(f"{name} {value}" for name, value in members.items() if value != "")

@@ -47,7 +47,4 @@ def _lines(told: dict[str, Any]) -> list[str]:
     for tool in told["tools"]:
         effect = f"{tool['state']}, effect {tool['side_effect']}, may: {tool['may']}"
         lines.append(f"  {tool['tool']} (call {tool['call_id']}): {effect}")
-    for broken in told["chain_breaks"]:
-        seqs = f"seqs {broken['first_seq']} to {broken['last_seq']}"
-        lines.append(f"  the session's file is damaged ({broken['why']}): {seqs} cannot be read")
     return lines

@@ -284,7 +284,8 @@ def _delete(asking: Asking, options: argparse.Namespace) -> int:
     if options.json:
         print(as_json({"session": options.session, "deleted": was_there}))
     else:
-        print("deleted" if was_there else "there was nothing of it")
+        shown = escaped_line(options.session)
+        print(f"deleted: {shown}" if was_there else f"there was nothing of it: {shown}")
     return DONE
 
 

@@ -52,6 +52,8 @@ def detect(first_lines: Iterable[str | bytes]) -> str:
         looked_at += 1
         if line.value is not None and (found := _told_by(line.value)) is not None:
             return found
+    if not looked_at:
+        raise FormatError("there is no line in it: nothing to import")
     raise FormatError(
         f"none of the first {looked_at} lines is one of {', '.join(FORMATS)}:"
         " name the format if you know it"
