@@ -21,10 +21,11 @@ from walld_client import ledger_steps, process
 from walld_client.entries import draft
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import SUBMIT_SECONDS, TIMEOUT_SECONDS
+from walld_client.posted import Posted
 from walld_client.receipts import Receipts
 from walld_client.requests import Conversation, decode_bool, decode_placed
 from walld_client.session_steps import SessionSteps
-from walld_client.steps import Asked, Steps
+from walld_client.steps import Asked, Done, Steps
 from walld_client.submitting import submit
 from walld_client.turn_steps import TurnSteps
 from walld_client.wire import messages as wire
@@ -62,6 +63,7 @@ class Clerk(Agent):
         self._connection: socket.socket | None = None
         self._receipts = Receipts()
         self._conversation = Conversation(self._receipts)
+        self._posts = _Posts()
         self._made = 0
 
     async def write(self, random: Random) -> None:
@@ -80,6 +82,7 @@ class Clerk(Agent):
                     continue
                 with self.entered():
                     steps = self.client._session(session_id)
+                    steps._outbox = self._posts  # type: ignore[assignment]
                 await self._act(random, random.choice(_ACTS), steps, pace)
             except Unavailable:
                 continue  # it has tried often enough
@@ -249,10 +252,20 @@ class Clerk(Agent):
                 return value
             came = error = None
             try:
-                assert isinstance(step, Asked), step
-                came = await self._ask(step)
+                if isinstance(step, Done):
+                    await self._deliver()
+                else:
+                    assert isinstance(step, Asked), step
+                    came = await self._ask(step)
             except (Refused, Unavailable) as raised:
                 error = raised
+
+    async def _deliver(self) -> None:
+        """What was posted goes before what is asked now. Unavailable where it cannot be sent."""
+        while self._posts.kept:
+            with suppress(Refused):  # which its process is told by the log
+                await self._ask(Asked(self._posts.kept[0].request, again=True))
+            del self._posts.kept[0]
 
     async def _ask(self, asked: Asked) -> bytes:
         """As `walld_client/query.py` asks: a kept connection that is gone is made anew, once."""
@@ -365,6 +378,24 @@ class Clerk(Agent):
         if self._connection is not None:
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Posts:
+    """An outbox without its thread (`walld_client/outbox.py`): what was posted and is not sent."""
+
+    timeout = TIMEOUT_SECONDS
+
+    def __init__(self) -> None:
+        self.kept: list[Posted] = []
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def post(self, session_id: str, entry: wire.NewEntry) -> None:
+        self.kept.append(Posted(session_id, entry))
+
+    def settle(self, timeout: float, session_id: str | None = None) -> None:
+        """As a step, of which the clerk itself takes care."""
 
 
 class _Stale(Unavailable):

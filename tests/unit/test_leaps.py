@@ -24,6 +24,7 @@ from walld.disk.lock_record import LockRecord, lock_record, parse_lock
 from walld.disk.real import RealDisk, RealFile
 from walld.partials.file import PartialFacts
 from walld.partials.store import PartialStore
+from walld.wal import records
 from walld.wal.encode import settled_batches
 from walld.wal.layout import EPOCH_STREAMS_BITS, Flag, Settled
 from walld.wal.log_scan import LogScan
@@ -231,7 +232,10 @@ def test_a_stream_of_an_unread_partial_keeps_its_number(tmp_path: Path) -> None:
 def mend_all(disk: RealDisk, store: PartialStore, stream_no: int) -> None:
     """A reply of a daemon that had leapt."""
     facts = PartialFacts(DIRECTORY_LOG, stream_no, AT_MS, AT_MS, 0, 1, "agent_lost")
-    store.write(os.geteuid(), "s", "r", facts, b"")
+    items = records.join_items(
+        [records.encode_item(begin("r", "s")), records.encode_item(text(1, "a"))]
+    )
+    store.write(os.geteuid(), "s", "r", facts, items)
 
 
 def test_so_do_those_of_a_log_with_damage(tmp_path: Path) -> None:
