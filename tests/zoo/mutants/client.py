@@ -114,7 +114,7 @@ MUTANTS = (
         "s.next_seq, s.released, s.moved_to)\n",
         "s.next_seq, False, s.moved_to)\n",
         "P5",
-        "1838",
+        "390",
     ),
     Mutant(
         "client: forgets a stream once its release is sent",

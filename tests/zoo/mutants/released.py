@@ -19,7 +19,7 @@ MUTANTS = (
         "        if is_unwritten and not stream.is_anew:\n"
         "            return\n",
         "P5",
-        "223",
+        "1838",
     ),
     Mutant(
         "released before its first flush, though it has records",
@@ -35,7 +35,7 @@ MUTANTS = (
         "            self._segments.died(place.batch_no, place.length, after, self.now)\n",
         "            assert after\n",
         "P5",
-        "223",
+        "1838",
     ),
     Mutant(
         "a segment goes before what ordered it is synced",

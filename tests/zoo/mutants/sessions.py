@@ -32,7 +32,7 @@ MUTANTS = (
         "            except OSError as error:\n"
         '                _log.error("%s", error)\n',
         "N4",
-        "127",
+        "390",
     ),
     Mutant(
         "sessions: an append is acknowledged before the flush",
@@ -75,7 +75,7 @@ MUTANTS = (
         "    return Joined(whole, cut)\n",
         "    return Joined(kept, [])\n",
         "H2",
-        "158",
+        "727",
     ),
     Mutant(
         "sessions: after a start every open turn counts as lost",
