@@ -10,7 +10,7 @@ import argparse
 import json
 from typing import Final
 
-from walld_client.audit import Finding, Report
+from walld_client.audit import BROKEN, MALFORMED, MISSING, Finding, Report
 from walld_client.ledger_steps import audited
 
 from walld.cli.ask import Daemon
@@ -24,6 +24,7 @@ __all__ = ["ids_in", "run"]
 
 PRESENT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of a file of ids: a million of them and more."""
+_OF_THE_SESSION: Final = (BROKEN, MALFORMED, MISSING)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -84,10 +85,6 @@ def _about(one: Finding) -> str:
 def _subject(one: Finding) -> str:
     """What is wrong with the session itself is an object of JSON: its members, for a person."""
     text = one.subject or ""
-    if one.category != "unsafe_to_repair" or one.turn_id is not None or not text.startswith("{"):
-        return text
-    try:
-        members = json.loads(text)
-    except ValueError:  # an id that only begins like one
-        return text
-    return ", ".join(f"{name} {value}" for name, value in members.items() if value != "")
+    if one.kind not in _OF_THE_SESSION or not text.startswith("{"):
+        return text  # an id, whatever it looks like
+    return ", ".join(f"{name} {value}" for name, value in json.loads(text).items() if value != "")
