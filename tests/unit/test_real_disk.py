@@ -243,7 +243,12 @@ def test_directories(disk: RealDisk) -> None:
     assert disk.free_bytes() > 0
 
 
-def test_a_file_knows_when_its_name_leads_elsewhere(disk: RealDisk) -> None:
+@pytest.mark.parametrize("major", [0, 8], ids=["on no disk", "on a disk"])
+def test_a_file_knows_when_its_name_leads_elsewhere(
+    disk: RealDisk, major: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked by opening it where a server may have it, by a stat where no other machine can."""
+    monkeypatch.setattr(os, "major", lambda _device: major)
     disk.make_dir("d")
     first, second = disk.create("d/x"), disk.create("d/y")
     assert first.same_file()
@@ -256,6 +261,8 @@ def test_a_file_knows_when_its_name_leads_elsewhere(disk: RealDisk) -> None:
     fourth = disk.create("d/w")
     os.rename(Path(disk.root) / "d", Path(disk.root) / "e")
     assert not fourth.same_file(), "its directory is gone"
+    (Path(disk.root) / "d").symlink_to("e")
+    assert not fourth.same_file(), "a link leads there, which no start follows"
     for file in (first, second, third, fourth):
         file.close()
 

@@ -47,7 +47,7 @@ class Caller:
         self.gone_at: float | None = None
         """Since when the other side is known to be closed; what it said may not all be read."""
         self.goes_on = False
-        """What is read of it was there when it was looked for: the loop may have had no turn."""
+        """As much was read of it as was asked for: more may be there, and the loop had no turn."""
         self.is_deaf = False
         """It hears no answer any more: only what changes something is worth doing."""
         self.waits_for: loop.Bell | None = None

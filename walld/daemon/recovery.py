@@ -87,6 +87,8 @@ class Recovery:
         if not await self._intake.catch_up(None if sees_all else connection.uid, connection):
             text = "not everything that processes which are gone have sent is read; ask again"
             raise Refusal("behind", text)
+        if not seen:
+            return
         # Each is looked at until it is there, and then no more: a crowd of them may be named.
         left = (item for item in seen if not self._has_taken(connection, item))
         item = next(left, None)

@@ -162,10 +162,13 @@ class Requests:
         """
         if caller.goes_on:
             await self._pace.step(caller.connection.uid)
-        caller.goes_on = True
+        elif since is None:
+            await readable.wait()  # a read that finds nothing costs as much as one that finds it
         while True:
             try:
-                return caller.socket.recv(count)
+                data = caller.socket.recv(count)
+                caller.goes_on = len(data) == count
+                return data
             except (BlockingIOError, InterruptedError):
                 caller.goes_on = False
             if since is None:
@@ -295,9 +298,7 @@ class Requests:
                 await self._held.room(uid)
             return await answer(connection, request)
 
-    async def _until_ready(self, caller: Caller, request: object) -> None:
-        if self._ready.is_set() or type(request) in _ALWAYS:
-            return
+    async def _until_ready(self, caller: Caller) -> None:
         with anyio.move_on_after(_WAIT_SECONDS):
             await self._ready.wait()
         if self._callers.has_hung_up(caller.connection):
@@ -310,7 +311,8 @@ class Requests:
     ) -> Any:
         """What comes of a request: the answer's value, or the Error that is told instead."""
         try:
-            await self._until_ready(caller, request)
+            if not self._ready.is_set() and type(request) not in _ALWAYS:
+                await self._until_ready(caller)
             return await work(caller.connection, request)
         except Refusal as failed:
             if isinstance(request, wire.Recover):

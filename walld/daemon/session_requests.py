@@ -52,6 +52,8 @@ _WithBreaks: TypeAlias = "tuple[list[bytes] | bytes | None, bytes]"
 _ROOM_SECONDS = 1.5
 _ROOM_PAUSE_SECONDS = 0.01
 _LEVELS = ("taken", "written", "synced")
+_NAMED = ("parent", "turn", "cause", "correlation", "key")
+"""Of an entry, what names another or is found by."""
 _WRITTEN_SECONDS = 1.5
 """A reader waits so long for lines that the daemon made; a disk that takes none keeps nobody."""
 _WITH_DAMAGE = ("audit", "resume", "state")
@@ -119,7 +121,7 @@ class SessionRequests:
             raise Refusal("entries_count", text, count, limits.LEDGER_ENTRIES_MAX)
         for entry in request.entries:
             check_id("id", entry.id)
-            for name in ("parent", "turn", "cause", "correlation", "key"):
+            for name in _NAMED:
                 if (ident := getattr(entry, name)) is not None:
                     check_id(name, ident)
         uid = connection.uid

@@ -38,13 +38,12 @@ from walld.disk.lock_record import (
     trouble_of,
 )
 from walld.disk.patient import patiently
+from walld.disk.root import NO_DEVICE
 from walld.errors import DirectoryTaken, FormatError
 
 __all__ = ["Marks", "Owner", "holding"]
 
 _log = logging.getLogger("walld")
-_NO_DEVICE = 0
-"""Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs."""
 _NO_ID = 2**64
 """Above that of any segment."""
 
@@ -326,7 +325,7 @@ class Owner(Marks):
         On a file server it may be another one's at any time, also between a look and a write, which
         would take its epoch back: there a record that is not ours is never written over.
         """
-        if os.major(os.fstat(self._fd).st_dev) == _NO_DEVICE:
+        if os.major(os.fstat(self._fd).st_dev) == NO_DEVICE:
             return False
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held already, or it says so
@@ -355,7 +354,7 @@ class Owner(Marks):
         tmpfs of older kernels and some of FUSE cannot, at open(2) or only at the first read: found
         out now, or each write would fail for it.
         """
-        if os.major(os.fstat(self._fd).st_dev) != _NO_DEVICE:
+        if os.major(os.fstat(self._fd).st_dev) != NO_DEVICE:
             return -1
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECT
         direct = -1

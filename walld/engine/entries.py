@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from walld.ledger.line import Line
     from walld.sessions.state import SessionState
 
+_SHORT_ID = limits.ID_BYTES_MAX // 4
+"""Characters that are never too long: none has more bytes than four."""
+
 __all__ = [
     "check_id",
     "entry_event",
@@ -115,6 +118,8 @@ def events_of(lines: Iterable[bytes]) -> list[Event]:
 
 def check_id(name: str, ident: str) -> None:
     """Of an entry or a session, as a request names it. Refusal."""
+    if 0 < len(ident) <= _SHORT_ID:
+        return
     length = len(ident.encode("utf-8", "surrogatepass"))
     if not 1 <= length <= limits.ID_BYTES_MAX:
         text = f"{name} is empty or too long"

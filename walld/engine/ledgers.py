@@ -231,13 +231,14 @@ class Ledgers:
 
     def _check_room(self, ledger: Ledger, entries: list[wire.NewEntry]) -> None:
         """Memory is bounded (P10); a full disk takes what ends something alone (P7)."""
-        size = sum(len(entry.payload) for entry in entries)
-        own, limit = ledger.pending_bytes + size, limits.LEDGER_FAILING_BYTES_MAX
-        if all(entry.type in _TURN_ENDS for entry in entries):
-            limit *= 2  # what was begun while there was room may end
-        if ledger.is_failing and own > limit:
-            text = "as much as may waits for the session's file, which cannot be written"
-            raise Refusal("unwritable", text, own, limit)
+        size = sum([len(entry.payload) for entry in entries])
+        if ledger.is_failing:
+            own, limit = ledger.pending_bytes + size, limits.LEDGER_FAILING_BYTES_MAX
+            # What was begun while there was room may end.
+            limit *= 2 if all(entry.type in _TURN_ENDS for entry in entries) else 1
+            if own > limit:
+                text = "as much as may waits for the session's file, which cannot be written"
+                raise Refusal("unwritable", text, own, limit)
         if self.pending_bytes + size > limits.LEDGER_BYTES_MAX:
             text = "lines that wait for their session's file fill the memory for them; try again"
             raise Refusal("ledger_full", text, self.pending_bytes + size, limits.LEDGER_BYTES_MAX)
@@ -362,8 +363,7 @@ class Ledgers:
 
     def is_lost(self, key: tuple[int, str, str]) -> bool:
         """Its owner is gone, and the entry that says so is still to come."""
-        reasons = "agent_lost", "host_restart"
-        return any(LostTurn(*key, reason) in self.lost_turns for reason in reasons)
+        return any(LostTurn(*key, why) in self.lost_turns for why in ("agent_lost", "host_restart"))
 
     def lost(self, key: tuple[int, str, str], reason: str) -> None:
         """The turn's owner is gone: it is to be interrupted."""

@@ -212,6 +212,8 @@ class ArtifactStore:
         """Names of artifacts that went with the session and were not sent again (A2). For any
         thread.
         """
+        if not self._deleted:  # asked at each append, and mostly there are none
+            return _NONE
         return self._deleted.get(_path(uid, session_id, ""), _NONE)
 
     def _sent(self, path: str) -> None:

@@ -45,14 +45,14 @@ _NEVER_LEAF: Final = frozenset(("label", "leaf"))
 
 
 class Undo(NamedTuple):
-    """What `revert` needs to take an event back."""
+    """What `revert` needs. newest: by each name of its key, 0 where it came once, None: never."""
 
     step: Step
     last_seq: int
     leaf: str | None
     turn: TurnMark | None
     tool: ToolState | None
-    newest: tuple[int, ...]
+    newest: tuple[int | None, ...]
 
 
 class SessionState:
@@ -197,7 +197,7 @@ class SessionState:
         self.parents.cut(undo.last_seq)
         self.last_seq, self.leaf = undo.last_seq, undo.leaf
         for name, before in zip(key_names(step), undo.newest, strict=True):
-            if self.keys[name] == step.seq:
+            if before is None:
                 del self.keys[name]
             elif before:
                 self.newest[name] = before
@@ -266,7 +266,8 @@ class SessionState:
 
     def _take(self, step: Step) -> Undo:
         names = key_names(step)
-        newest = tuple([self.newest.get(name) or 0 for name in names])
+        keys, seqs = self.keys, self.newest
+        newest = tuple([(seqs.get(name) or 0) if name in keys else None for name in names])
         undo = Undo(step, self.last_seq, self.leaf, *self._before(step), newest)
         seq = step.seq
         assert seq > self.last_seq, f"seq {seq} after {self.last_seq}"
@@ -287,8 +288,8 @@ class SessionState:
             self.leaf = step.moves_to
         elif not step.stays:
             self.leaf = step.id
-        for name in names:
-            (self.newest if name in self.keys else self.keys)[name] = seq
+        for name, before in zip(names, newest, strict=True):
+            (keys if before is None else seqs)[name] = seq
         return undo
 
     def _before(self, step: Step) -> tuple[TurnMark | None, ToolState | None]:

@@ -36,6 +36,7 @@ TURN_STATES: Final = {
 }
 """Type of event -> the state it leads to."""
 
+_text = json.JSONEncoder().encode
 _RANKS: Final = {"submitted": 0, "worker_started": 1, "assistant_started": 2}
 _ENDS: Final = ("completed", "interrupted")
 
@@ -95,7 +96,7 @@ def content_hash(payload: dict[str, Any]) -> bytes:
     content, attachments = payload.get("content"), payload.get("attachments") or []
     if isinstance(content, str) and not attachments:
         # The same bytes, for most submissions: sorted keys cost an encoder made anew each time.
-        text = f'{{"attachments":[],"content":{json.dumps(content)}}}'
+        text = f'{{"attachments":[],"content":{_text(content)}}}'
         return hashlib.sha256(text.encode("ascii")).digest()[:8]
     said = {"content": content, "attachments": attachments}
     try:

@@ -1,0 +1,54 @@
+"""The data directory itself: how it is made, and whose it must be.
+
+Owns: making it with its missing parents, whose it is and who else may write there, and which
+devices are no disk of this machine. Refuses: what is in it (`real.py`), who holds it (`owner.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final
+
+from walld.errors import UnsafePath
+
+__all__ = ["DIR_MODE", "NO_DEVICE", "check_owner", "make_root"]
+
+DIR_MODE: Final = 0o700
+NO_DEVICE: Final = 0
+"""Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs; of
+btrfs, too.
+"""
+
+
+def make_root(root: str) -> None:
+    """The data directory and its missing parents, mode 0700, each new name synced."""
+    parent = os.path.dirname(os.path.abspath(root))
+    if not os.path.isdir(parent):
+        make_root(parent)
+    try:
+        os.mkdir(root, DIR_MODE)
+    except FileExistsError:
+        return
+    os.chmod(root, DIR_MODE)
+    fd = os.open(parent, os.O_CLOEXEC | os.O_DIRECTORY | os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def check_owner(root: str, found: os.stat_result) -> None:
+    """UnsafePath where others may write in it. found: what it is."""
+    uid = os.geteuid()
+    if found.st_uid not in (uid, 0):
+        raise UnsafePath(
+            f"{root} belongs to uid {found.st_uid}, not to {uid} or root: "
+            "chown it, or give another directory"
+        )
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o022:
+        raise UnsafePath(
+            f"{root} has mode {mode:04o}, at most {mode & ~0o022:04o} is safe: others may plant "
+            f"files there; chmod go-w {root}"
+        )
