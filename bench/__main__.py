@@ -1,8 +1,8 @@
 """`python -m bench [NAME...] [--quick]`: ask the questions, show the figures.
 
-Owns: the command line, the order of the questions, the results file. Refuses: an exit code for a
-goal that is missed: 1 means that a question crashed, 130 and 143 that Ctrl-C or SIGTERM ended it;
-what had been answered by then is kept.
+Owns: the command line, the results file. Refuses: an exit code for a goal that is missed: 1 means
+that a question crashed, or that there is nothing to publish; 130 and 143 that Ctrl-C or SIGTERM
+ended it: what had been answered by then is kept.
 """
 
 from __future__ import annotations
@@ -32,34 +32,11 @@ from bench.charts import charts
 from bench.machine import choose_cores, facts, priority
 from bench.peers.known import versions
 from bench.progress import Progress
+from bench.questions import QUESTIONS
 from bench.run import Run
 from bench.table import Figure, as_json, markdown, render
 
 RESULTS = Path(__file__).parent / "results"
-QUESTIONS = {
-    "agent_cost": (95.0, 9.0),
-    "daemon_dead": (80.0, 14.0),
-    "adapters": (15.0, 3.0),
-    "checkpoints": (15.0, 2.0),
-    "bulk": (20.0, 2.0),
-    "live_streams": (260.0, 25.0),
-    "memory": (60.0, 10.0),
-    "writes": (125.0, 20.0),
-    "recover": (20.0, 6.0),
-    "restart": (30.0, 2.0),
-    "hostile": (180.0, 50.0),
-    "stall": (75.0, 12.0),
-    "sessions": (60.0, 15.0),
-    "submits": (75.0, 9.0),
-    "ladders": (40.0, 10.0),
-    "loss": (80.0, 11.0),
-    "slow_disks": (110.0, 5.0),
-    "growth": (105.0, 11.0),
-    "peers": (600.0, 60.0),
-    "ingest": (60.0, 15.0),
-    "streaming": (450.0, 30.0),
-}
-"""Name of the module and the seconds it is thought to take, whole and quick."""
 
 
 class Question(Protocol):
@@ -92,15 +69,13 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--publish",
         action="store_true",
-        help="into README and RESULTS.md too, with charts: asks " + ", ".join(publish.QUESTIONS),
+        help="into README and RESULTS.md too, with charts",
     )
     options = parser.parse_args(arguments)
-    if options.publish and not options.name:
-        options.name = list(publish.QUESTIONS)
-    if options.publish and (options.quick or not set(publish.QUESTIONS) <= set(options.name)):
+    if options.publish and (options.quick or options.name):
         parser.error(
-            f"--publish replaces what the pages show of {', '.join(publish.QUESTIONS)}: it wants "
-            "all of them, and not --quick"
+            "--publish replaces what the pages show of every question: it takes no names, and not "
+            "--quick"
         )
     unknown = sorted(set(options.name) - set(QUESTIONS))
     if unknown:
@@ -224,9 +199,14 @@ def main(arguments: list[str] | None = None) -> int:
         "figures": as_json(answers.figures),
     }
     print(f"bench: written to {_write(report, answers.figures)}", file=sys.stderr)
-    if options.publish and not answers.crashed and not answers.stopped:
-        publish.publish(report)
-    return answers.stopped or int(answers.crashed)
+    code = answers.stopped or int(answers.crashed)
+    if options.publish:
+        try:
+            publish.publish(report)
+        except ValueError as error:
+            print(f"bench: {error}", file=sys.stderr)
+            code = code or 1
+    return code
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def _figure(name: str, once: Callable[[], Iterator[float]], answers: int) -> Fig
         times = [1e6 * took for _ in range(max(1, answers // 5)) for took in once()]
         blocks.append(median(times))
         everything += times
-    note = f"p99 {quantile(everything, 0.99):.1f} us, {len(everything)} chunks"
+    note = f"{name}: p99 {quantile(everything, 0.99):.1f} us, {len(everything):,} chunks"
     return Figure(
         "adapters", f"{name}: a chunk, p50", median(blocks), "us", _GOAL_MICROSECONDS,
         spread=spread(blocks), note=note,

@@ -214,7 +214,7 @@ def _send_figures(rate: int, measured: tuple[list[int], list[int], list[int]]) -
     name = f"token() to a bare send(), p50, {rate}/s"
     return [
         Figure("agent_cost", name, overall, "x", 1.8, spread=spread(ratios),
-               note="limited by what Python pays beside the system call: lock, pack, append"),
+               note=f"{name}: limited by what Python pays beside the system call"),
         Figure("agent_cost", f"token(), p50, {rate}/s", median(ours) / 1000, "us"),
         Figure("agent_cost", f"bare send(), p50, {rate}/s", median(bare) / 1000, "us"),
     ]  # fmt: skip
@@ -230,7 +230,7 @@ def _queue_figures(blocks: list[list[list[int]]]) -> list[Figure]:
     return [
         Figure("agent_cost", f"{name}, {tail}", median(ratios), "x", 1.0, spread=within,
                undecided=crosses(within, 1.0, most=True),
-               note=f"{tail} of each fifth of {calls:,} calls or more"),
+               note=f"{name}: {tail} of each fifth of {calls:,} calls or more"),
         Figure("agent_cost", f"{name}, p50", median(middles), "x", spread=spread(middles)),
         Figure("agent_cost", f"token(), {tail}, 1000/s", median(tokens), "us",
                spread=spread(tokens)),

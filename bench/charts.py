@@ -67,11 +67,11 @@ def short(value: float, unit: str) -> str:
     """Three digits, in the unit that makes them so: 54 us, 1.23 ms, 1.45 million events/s."""
     if unit == "us" and value >= 1000:
         value, unit = value / 1000, "ms"
-    if unit == "us" and value < 1:
+    if unit == "us" and 0 < value < 1:
         value, unit = value * 1000, "ns"
     if value >= 1e6:
         return f"{value / 1e6:.3g} million {unit}".rstrip()
-    digits = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    digits = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{digits} {unit}".rstrip()
 
 
@@ -221,6 +221,23 @@ def _plain(report: dict[str, Any], question: str, series: list[str], title: str,
     return drawn(title, says, bars, units[0]) if bars else None
 
 
+def _by_disk(report: dict[str, Any]) -> str | None:
+    bars, unit = [], ""
+    for f in report["figures"]:
+        if f["question"] == "slow_disks" and f["series"].startswith("token, p50, "):
+            disk, unit = f["series"].removeprefix("token, p50, "), f["unit"]
+            (tail,) = (
+                one["value"]
+                for one in _of(report, "slow_disks", f"token, p99, {disk}")
+                if one["who"] == f["who"]
+            )
+            shown = f"{short(f['value'], unit)}, p99 {short(tail, unit)}"
+            bars.append(Bar(f["who"], f["value"], shown, disk, reach=tail, own=f["who"] == "walld"))
+    title = "What recording one token costs the agent, by how much later each write returns"
+    says = "20 streams at 60 tokens a second; bar: p50 of the call, line: to p99"
+    return drawn(title, says, bars, unit) if bars else None
+
+
 _STREAMED = {
     "sent to recorded": "from the provider's send of a token to its record in the agent",
     "between tokens": "time between tokens in the agent",
@@ -243,6 +260,7 @@ def charts(report: dict[str, Any]) -> dict[str, str]:
             report, "streaming", [one for one in streamed if kind and one.startswith(kind)],
             "A streamed reply, with walld and without", _STREAMED.get(kind, ""),
         ),
+        "slow-disks.svg": _by_disk(report),
     }  # fmt: skip
     return {name: text for name, text in made.items() if text is not None}
 

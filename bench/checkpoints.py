@@ -112,7 +112,7 @@ def measure(run: Run) -> list[Figure]:
 
 
 def _figure(name: str, took: list[float], goal: float | None) -> Figure:
-    note = f"p99 {quantile(took, 0.99):.1f} ms of {len(took)}"
+    note = f"{name.removesuffix(', p50')}: p99 {quantile(took, 0.99):.1f} ms of {len(took)}"
     return Figure(
         "checkpoints", name, median(took), "ms", goal, spread=spread(took), note=note
     )  # fmt: skip

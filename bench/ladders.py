@@ -15,7 +15,8 @@ largest first.
     restart     the log's bytes read, a piece at a time into one buffer | and their CRC-32 | walld's
                 scan of them, in this process
 
-Bulk ingest has its wall in `ingest.py`.
+A figure has its ladder as `series` and its rung as `who`; the last to the first has no rung. Bulk
+ingest has its wall in `ingest.py`, and 64 submitters have theirs in `submits.py`: one sync for all.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import msgspec
 from walld_client import Client, connect, frames
 from walld_client.wire import messages as wire
 
+from bench.charts import short
 from bench.daemon import Daemon, Peer, ended, environment
 from bench.machine import pinned
 from bench.numbers import blocks, median, spread
@@ -58,6 +60,19 @@ _REST_SECONDS = 0.002
 _TOKENS = 10_000
 _CONTENT = "walls " * 50
 _PIECE_BYTES = 256 * 1024
+_ADDS = {
+    "a frame packed and sent": "packing the frame",
+    "token()": "the link's lock, the copy that is kept, seq and the checks",
+    "a round trip to an event loop": "an event loop in place of a blocking read",
+    "raw frames to walld": "the daemon",
+    "recover()": "the client",
+    "a write, an fdatasync and a round trip": "the round trip",
+    "the same through an event loop and a thread": "an event loop that hands both to a thread",
+    "submit()": "the client",
+    "the bytes read, and their CRC-32": "the CRC-32",
+    "walld's scan": "finding the batches and what their directories name",
+}
+"""What a rung does that the one below it does not."""
 
 
 def echo(descriptor: str, how: str, length: str) -> None:
@@ -155,6 +170,7 @@ def _climbed(
         Figure(
             "ladders", f"{ladder}: {name}, p50", median(seconds) * 1e6, "us",
             spread=spread([median(block) * 1e6 for block in blocks(seconds, _BLOCKS)]),
+            series=ladder, who=name,
         )
         for name, seconds in took.items()
     ]  # fmt: skip
@@ -165,11 +181,11 @@ def _climbed(
     names = list(middles)
     added = {name: middles[name] - middles[below] for below, name in pairwise(names)}
     causes = sorted(added, key=lambda name: -added[name])
-    note = ", ".join(f"{name} +{added[name]:,.1f} us" for name in causes)
+    note = ", ".join(f"{_ADDS[name]} {short(added[name], 'us')}" for name in causes)
     value = middles[names[-1]] / middles[names[0]]
     figures.append(
         Figure("ladders", f"{ladder}: {names[-1]} to {names[0]}", value, "x",
-               spread=spread(ratios), note=f"{ladder}: {note}")
+               spread=spread(ratios), note=f"{ladder}: {note}", series=ladder)
     )  # fmt: skip
     return figures
 
@@ -186,7 +202,7 @@ def _token(run: Run) -> list[Figure]:
         reply = client.reply("ladder")
         rungs: _Rungs = {
             "a send of as many bytes": lambda: into.send(frame),
-            "packed first": lambda: into.send(frames.plain_text(prefix, 1, b"abcde")),
+            "a frame packed and sent": lambda: into.send(frames.plain_text(prefix, 1, b"abcde")),
             "token()": partial(reply.token, "abcde"),
         }
         figures = _climbed("token, back to back", rungs, int(run.pick(500, 50)), 20)
@@ -208,8 +224,8 @@ def _asked(run: Run, daemon: Daemon, client: Client, ladder: str, session: str) 
         program = partial(read, client, session) if is_there else partial(client.recover, session)
         with _echoing(run, "blocks", length) as blocks_, _echoing(run, "loop", length) as loop:
             rungs: _Rungs = {
-                "a round trip": blocks_,
-                "to an event loop": loop,
+                "a round trip to a process that blocks": blocks_,
+                "a round trip to an event loop": loop,
                 "raw frames to walld": partial(raw.ask, request),
                 "recover()": program,
             }
@@ -247,12 +263,12 @@ def _submit(run: Run) -> list[Figure]:
 
             rungs: _Rungs = {
                 "a write and an fdatasync": written,
-                "and a round trip": both,
-                "to an event loop that hands them to a thread": through_a_thread,
+                "a write, an fdatasync and a round trip": both,
+                "the same through an event loop and a thread": through_a_thread,
                 "raw frames to walld": raw_submit,
                 "submit()": partial(session.submit, _CONTENT),
             }
-            figures = _climbed("submit", rungs, int(run.pick(100, 20)), 5)
+            figures = _climbed("a durable submit", rungs, int(run.pick(100, 20)), 5)
         os.close(file)
         client.close()
     return figures
@@ -288,7 +304,7 @@ def scanning(run: Run, size: int) -> Iterator[_Rungs]:
 
     rungs: _Rungs = {
         "the bytes read": lambda: sum(map(len, pieces())),
-        "and their CRC-32": checked,
+        "the bytes read, and their CRC-32": checked,
         "walld's scan": lambda: sum(1 for _ in LogScan(disk, holder.log_uuid)),
     }
     try:
@@ -301,7 +317,7 @@ def scanning(run: Run, size: int) -> Iterator[_Rungs]:
 def _restart(run: Run) -> list[Figure]:
     megabytes = int(run.pick(64, 16))
     with scanning(run, megabytes * 1_000_000) as rungs:
-        return _climbed(f"restart, {megabytes} MB", rungs, 5, 1)
+        return _climbed(f"a restart's scan, {megabytes} MB", rungs, 5, 1)
 
 
 def measure(run: Run) -> list[Figure]:
@@ -316,9 +332,9 @@ def measure(run: Run) -> list[Figure]:
         client = connect(socket=daemon.socket_path, timeout=30.0)
         client.recover("nobody")
         run.step(0.6, "nothing there")
-        figures += _asked(run, daemon, client, "nothing there", "nobody")
+        figures += _asked(run, daemon, client, "recover of nothing", "nobody")
         run.step(0.7, "a long reply")
-        figures += _asked(run, daemon, client, "10,000 tokens", "long")
+        figures += _asked(run, daemon, client, "recover of 10,000 tokens", "long")
         client.close()
     run.step(0.8, "a submit")
     figures += _submit(run)

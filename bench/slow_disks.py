@@ -177,8 +177,12 @@ def _round(run: Run, key: str, delay_ms: int, told: _Told) -> None:
     told.add("asked", quantile(asked, 0.99) * 1000)
 
 
+def _disk(delay_ms: int) -> str:
+    return f"+{delay_ms} ms" if delay_ms else "disk as it is"
+
+
 def _named(key: str, delay_ms: int) -> str:
-    return f"{f'+{delay_ms} ms' if delay_ms else 'disk as it is'}, {_NAMES[key]}"
+    return f"{_disk(delay_ms)}, {_NAMES[key]}"
 
 
 def _figures(key: str, delay_ms: int, told: _Told) -> list[Figure]:
@@ -196,7 +200,8 @@ def _figures(key: str, delay_ms: int, told: _Told) -> list[Figure]:
     ) -> Figure:
         values = [value * factor for value in of[name]]
         return Figure("slow_disks", f"{who}: {what}", median(values), unit, goal,
-                      spread=spread(values), note=note, who=_NAMES[key])  # fmt: skip
+                      spread=spread(values), note=note, who=_NAMES[key],
+                      series=f"{what}, {_disk(delay_ms)}")  # fmt: skip
 
     return [
         figure("writes a token", "writes", ""),
@@ -207,7 +212,7 @@ def _figures(key: str, delay_ms: int, told: _Told) -> list[Figure]:
         figure("token, p99.9", "p999_us", "us"),
         figure("of the pace kept", "pace", "%"),
         figure("a token behind, at most", "behind", "s"),
-        figure("query, p99", "asked", "ms", goal=_QUERY_GOAL_MS if key == "walld" else None),
+        figure("a reader, p99", "asked", "ms", goal=_QUERY_GOAL_MS if key == "walld" else None),
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from bench import streaming
 from bench.charts import charts
 from bench.machine import Cores
-from bench.publish import _streaming
+from bench.pages import _streaming
 from bench.run import Run
 from bench.table import as_json
 

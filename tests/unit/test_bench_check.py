@@ -7,16 +7,12 @@ import math
 import random
 import sys
 import time
-import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bench import __main__ as program
-from bench import agent_cost, check, ingest, publish, waits
-from bench import charts as charts_module
-from bench.charts import Bar, charts, drawn, short
+from bench import agent_cost, check, ingest, pages, waits
+from bench.charts import charts
 from bench.machine import Used
 from bench.peers import costs
 from bench.peers.known import PEERS
@@ -207,7 +203,7 @@ def test_there_is_no_tail_of_few_calls() -> None:
     assert "p99.9, flat out" in {one.series for one in costs._figures(enough)}
     report = {"figures": as_json(costs._figures(few | {"walld": told(chance, "walld", 2.0)}))}
     assert "line: to p99;" in charts(report)["token-flat-out.svg"]
-    assert "p99, flat out | p99.9, flat out |" in publish._costs(
+    assert "p99, flat out | p99.9, flat out |" in pages._costs(
         report["figures"], ("p50", "p99", "p99.9")
     )
 
@@ -222,80 +218,3 @@ def test_beside_a_queue_in_one_process_there_is_no_tail_of_few_calls_either() ->
     assert [one.name.rsplit(", ", 1)[1] for one in (few[0], enough[0])] == ["p99", "p99.9"]
     assert "p99.9 of each fifth of 20,000 calls" in enough[0].note
     assert [one.met for one in (few[0], enough[0])] == [None, None]  # of the same to itself
-
-
-# --- charts, and the pages ------------------------------------------------------------------------
-
-
-def published() -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(publish.PUBLISHED.read_text())
-    return report
-
-
-@pytest.mark.parametrize("page", publish.PAGES, ids=lambda page: page.name)
-def test_a_page_shows_what_was_measured(page: Path) -> None:
-    text = page.read_text()
-    assert publish.placed(text, publish.PAGES[page](published())) == text, (
-        f"{page.name} is not what bench/published.json gives: python -m bench.publish it"
-    )
-
-
-def test_the_charts_are_of_the_same_figures() -> None:
-    for name, text in charts(published()).items():
-        assert (publish.CHARTS / name).read_text() == text, name
-
-
-def test_every_bar_has_its_value_and_its_promise() -> None:
-    report = published()
-    for text in charts(report).values():
-        ET.fromstring(text)
-    words = ET.fromstring(charts(report)["token-paced.svg"]).itertext()
-    shown = " ".join(words)
-    figures = [one for one in report["figures"] if one["series"] == "p50, 60/s"]
-    assert len(figures) >= 8
-    for one in figures:
-        assert one["who"] in shown
-        assert one["promise"] in shown
-        assert short(one["value"], one["unit"]) in shown
-
-
-def test_no_bar_covers_its_name() -> None:
-    """A letter of DejaVu Sans, which stands in where there is no other, is 7.6 pixels wide."""
-    names = [*(made().name for made in (*PEERS.values(), *POURED.values())), "walld's backlog"]
-    assert all(16 + 7.6 * len(name) < charts_module._BAR_AT for name in names), max(names, key=len)
-
-
-def test_a_wide_range_is_logarithmic_and_says_so() -> None:
-    near = drawn("t", "s", [Bar("a", 1.0, "1"), Bar("b", 10.0, "10")])
-    far = drawn("t", "s", [Bar("a", 1.0, "1"), Bar("b", 1000.0, "1000 < 2000")])
-    assert "linear scale" in near
-    assert "logarithmic scale" in far
-    assert "1000 &lt; 2000" in far
-
-
-def test_a_page_without_marks_is_an_error() -> None:
-    with pytest.raises(ValueError, match="marks of bench"):
-        publish.placed("# walld\n", "table\n")
-
-
-@pytest.mark.parametrize(
-    "words", [["--publish", "ingest"], ["--publish", "--quick"], ["--publish", "peers", "ingest"]]
-)
-def test_what_would_empty_the_pages_is_one_error(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        program.main(words)
-    assert ended.value.code == 2
-    assert "it wants all of them, and not --quick" in capsys.readouterr().err
-
-
-def test_a_report_that_has_not_all_three_is_not_published() -> None:
-    before = {page: page.read_text() for page in publish.PAGES}
-    report = published()
-    some = [figure for figure in report["figures"] if figure["question"] != "ingest"]
-    with pytest.raises(ValueError, match="has nothing of ingest"):
-        publish.publish(report | {"figures": some})
-    with pytest.raises(ValueError, match="is of a quick run"):
-        publish.publish(report | {"quick": True})
-    assert {page: page.read_text() for page in publish.PAGES} == before
