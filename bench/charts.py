@@ -63,8 +63,13 @@ class Bar:
     own: bool = False
 
 
-def short(value: float, unit: str) -> str:
-    """Three digits, in the unit that makes them so: 54 us, 1.23 ms, 1.45 million events/s."""
+def short(value: float | None, unit: str) -> str:
+    """Three digits, in the unit that makes them so: 54 us, 1.23 ms, 1.45 million events/s.
+
+    None: it was too large for what measured it.
+    """
+    if value is None:
+        return "beyond the last one"
     if unit == "us" and value >= 1000:
         value, unit = value / 1000, "ms"
     if unit == "us" and 0 < value < 1:

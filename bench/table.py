@@ -6,6 +6,7 @@ measuring.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 __all__ = ["Figure", "as_json", "markdown", "render"]
@@ -99,5 +100,9 @@ def markdown(figures: list[Figure]) -> str:
 
 
 def as_json(figures: list[Figure]) -> list[dict[str, object]]:
-    """The same for a machine."""
-    return [{**asdict(figure), "met": figure.met} for figure in figures]
+    """The same for a machine. null: a value too large for what measured it, inf in a Figure."""
+    return [
+        asdict(figure)
+        | {"value": None if math.isinf(figure.value) else figure.value, "met": figure.met}
+        for figure in figures
+    ]

@@ -130,7 +130,9 @@ async def test_what_comes_while_nobody_waits_does_not_turn_the_loop(
         for _ in range(200):
             await anyio.sleep(0.0005)
         assert readable.times <= before + 1
+        assert readable.has_come == (readable.times > before), "who reads next finds something"
         await readable.wait()
+        assert not readable.has_come
         assert ours.recv(10) == b"2"
     finally:
         readable.close()

@@ -144,15 +144,16 @@ class Readable:
 
     It stays watched from one wait to the next, since to begin and end that is half of what a small
     question costs. Where more comes while nobody waits it is watched no longer, or the loop would
-    turn for that alone; the next wait begins anew.
+    turn for that alone; `has_come` says so until the next wait, which begins anew.
     """
 
-    __slots__ = ("_bell", "_loop", "_socket", "_waits")
+    __slots__ = ("_bell", "_loop", "_socket", "_waits", "has_come")
 
     def __init__(self, peer: socket.socket) -> None:
         self._socket = peer
         self._bell = Bell()
         self._waits = False
+        self.has_come = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """Which one watches it now."""
 
@@ -165,6 +166,7 @@ class Readable:
         if self._loop is None:
             self._loop = loop
             loop.add_reader(self._socket.fileno(), self._came)
+        self.has_come = False
         self._bell.clear()
         self._waits = True
         try:
@@ -176,6 +178,7 @@ class Readable:
         if self._waits:
             self._bell.ring()
         else:
+            self.has_come = True
             self.close()
 
     def close(self) -> None:

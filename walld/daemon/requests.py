@@ -160,6 +160,7 @@ class Requests:
         TimeoutError: that had its time, and the kernel has nothing more of it. What waits there
         for this connection's turn has come.
         """
+        caller.goes_on = caller.has_more or readable.has_come
         if caller.goes_on:
             await self._pace.step(caller.connection.uid)
         elif since is None:
@@ -167,7 +168,7 @@ class Requests:
         while True:
             try:
                 data = caller.socket.recv(count)
-                caller.goes_on = len(data) == count
+                caller.has_more = len(data) == count
                 return data
             except (BlockingIOError, InterruptedError):
                 caller.goes_on = False
