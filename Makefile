@@ -50,7 +50,7 @@ help:
 	@echo 'make rivals  what is lost when: faults against walld, Redis, NATS, SQLite, JSON lines; COUNT=n, ONLY=text'
 	@echo 'make bench   what walld costs, measured here, beside what you would use instead; bench-quick: rougher, in 5 minutes'
 	@echo 'make bench-check  45 s: is a ratio to what you would use instead below its floor (bench/floors.json)'
-	@echo 'make bench-publish  asks every question in 43 minutes and writes the answers into bench/RESULTS.md and the README; root'
+	@echo 'make bench-publish  asks every question in 37 minutes and writes the answers into bench/RESULTS.md and the README; root'
 	@echo 'make clean   remove .venv and what tools left behind'
 
 $(VENV)/made: pyproject.toml clients/python/pyproject.toml

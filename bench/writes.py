@@ -7,8 +7,8 @@
 - Bytes of replies that were released before a flush came to them.
 - Bytes written over the whole lives of replies, released at their ends, for several mixes of
   lengths; and the size of the WAL meanwhile. Time is compressed: a tick stands for one flush a
-  second (60 tokens) and takes as long as the daemon needs for it (a Drain ends each), so a reply of
-  120 s is 120 ticks; `reclaim_seconds` shrinks by about the same factor. Payload is the text that
+  second (60 tokens) and takes 50 ms, longer where the daemon needs that (a Drain ends each), so a
+  reply of 120 s is 120 ticks; `reclaim_seconds` is 30 ticks, its 30 s. Payload is the text that
   was said, five bytes a token; beside it the same to the records of a first write, body and
   directory entry, which have a length for each token and a head: what is carried, and no more.
 """
@@ -40,8 +40,8 @@ _TICK_SECONDS = 1.0
 _TOKENS_A_TICK = 60
 _TEXT_BYTES = 5
 _LINGERS = {"500": "0.5 s linger", "auto": "default linger"}
-_RECLAIM_SECONDS = "1"
-"""30 s, where a tick of a second takes about 35 ms."""
+_TICK_TAKES = 0.05
+_RECLAIM_SECONDS = str(limits.RECLAIM_SECONDS_DEFAULT / _TICK_SECONDS * _TICK_TAKES)
 _MIXES: dict[str, list[tuple[float, float, int]]] = {
     "2 s": [(1.0, 2.0, 1000)],
     "20 s": [(1.0, 20.0, 1000)],
@@ -191,6 +191,8 @@ class _Lives:
     carried: float = 0.0
     replies: int = 0
     ticks: int = 0
+    took: list[float] = field(default_factory=list)
+    """Seconds of each tick, without its rest."""
     wal: list[float] = field(default_factory=list)
     """Size of the WAL by what it may be, at every look."""
     left_bytes: float = 0.0
@@ -256,9 +258,11 @@ def _mix(run: Run, name: str, seconds: float, at: float) -> _Lives:
         agents = _Agents(daemon, mix)
         lives = _Lives()
         begun = time.monotonic()
-        while time.monotonic() < begun + seconds:
+        while (ticked_at := time.monotonic()) < begun + seconds:
             agents.tick()
+            lives.took.append(time.monotonic() - ticked_at)
             lives.ticks += 1
+            time.sleep(max(0.0, ticked_at + _TICK_TAKES - time.monotonic()))
             now = daemon.status()
             allowed = 2 * now["wal_live_bytes"] + 2 * limits.SEGMENT_BYTES_MAX
             lives.wal.append(now["wal_size_bytes"] / allowed)
@@ -288,7 +292,8 @@ def _emptied(daemon: Daemon) -> float:
 
 def _life_figures(name: str, lives: _Lives) -> list[Figure]:
     note = (
-        f"replies of {name}: {lives.replies:,} replies in {lives.ticks} ticks, "
+        f"replies of {name}: {lives.replies:,} replies in {lives.ticks} ticks, which took "
+        f"{median(lives.took) * 1000:.0f} of {_TICK_TAKES * 1000:.0f} ms, "
         f"{lives.text / 1e6:.0f} MB of text, {lives.written / 1e6:.0f} MB written, "
         f"{lives.carried / 1e6:.0f} MB of it carried; "
         f"{lives.left_bytes:.0f} bytes left in the WAL after all were released"
@@ -315,5 +320,5 @@ def measure(run: Run) -> list[Figure]:
     names = list(_MIXES) if not run.quick else ["2, 20 and 120 s"]
     for at, name in enumerate(names):
         share = 0.3 + 0.7 * at / len(names)
-        figures += _life_figures(name, _mix(run, name, run.pick(11, 3), share))
+        figures += _life_figures(name, _mix(run, name, run.pick(14, 3), share))
     return figures
