@@ -10,6 +10,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from virtual_daemon import Home, Peer, living, run
 from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.daemon import pace
@@ -193,5 +194,31 @@ def test_the_daemon_knows_what_was_waited_for_and_whether_agents_wait(
                 assert agents_wait()
                 await anyio.sleep(2 * limits.ASKED_SECONDS)
                 assert not agents_wait()
+
+    run(main)
+
+
+def test_each_piece_of_a_frame_is_read_within_the_slice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One who sent as fast as it was read had the loop to himself until the frame was whole."""
+    steps: list[int] = []
+
+    async def step(_paces: Pace, uid: int, *, is_waited_for: bool = False) -> None:
+        if not is_waited_for:
+            steps.append(uid)
+
+    monkeypatch.setattr(Pace, "step", step)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual, "query") as peer:
+                frame = encode(wire.HasPartial(1, "s" * 40))
+                del steps[:]
+                for at in range(len(frame)):
+                    peer.socket.send(frame[at : at + 1])
+                    await anyio.sleep(0.01)
+                await peer.hear(wire.Answer)
+                assert len(steps) >= len(frame) - 2
 
     run(main)

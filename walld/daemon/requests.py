@@ -155,15 +155,15 @@ class Requests:
         count: int = _READ_BYTES,
         since: float | None = None,
     ) -> bytes:
-        """What comes next. since: when the frame was begun that is not whole.
+        """What comes next. since: when the frame was begun whose rest comes, maybe byte by byte.
 
         TimeoutError: that had its time, and the kernel has nothing more of it. What waits there
         for this connection's turn has come.
         """
-        caller.goes_on = caller.has_more or readable.has_come
+        caller.goes_on = since is not None or caller.has_more or readable.has_come
         if caller.goes_on:
             await self._pace.step(caller.connection.uid)
-        elif since is None:
+        else:
             await readable.wait()  # a read that finds nothing costs as much as one that finds it
         while True:
             try:
