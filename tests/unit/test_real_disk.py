@@ -157,11 +157,19 @@ def test_links_and_fifos_are_refused(disk: RealDisk, tmp_path: Path) -> None:
     "path", ["..", "../x", "/etc/passwd", "a/../../x", "a//b", ".", "a/", "\0"]
 )
 def test_paths_that_are_not_plain_names_are_refused(disk: RealDisk, path: str) -> None:
-    for call in (disk.open, disk.create, disk.unlink, disk.make_dir, disk.list_dir, disk.sync_dir):
+    verbs = disk.open, disk.create, disk.stat, disk.unlink, disk.make_dir, disk.sync_dir
+    for call in (*verbs, disk.list_dir):
         with pytest.raises(UnsafePath):
             call(path)
     with pytest.raises(UnsafePath):
         disk.open("")
+
+
+def test_a_way_over_a_directory_that_was_removed_beneath_walld_says_so(disk: RealDisk) -> None:
+    disk.expect("d")
+    for call in (disk.open, disk.stat):
+        with pytest.raises(OSError, match="d/ was removed beneath walld"):
+            call("d/e/x")
 
 
 def test_replace_is_whole_and_leaves_no_temporary(disk: RealDisk) -> None:

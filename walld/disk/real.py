@@ -203,17 +203,21 @@ class RealDisk(ComposedDisk):
         return RealFile(self, path, fd)
 
     def stat(self, path: str) -> os.stat_result:
-        """What is there, a link as one; NotADirectoryError where the way leads over a link (D1)."""
-        folder = path.rpartition("/")[0]
-        while folder:
+        """What is there, a link as one; NotADirectoryError where the way leads over a link (D1).
+
+        By its whole path, which half as many calls take: a link that is put there meanwhile may be
+        followed, and nothing is opened.
+        """
+        parts = _parts(path)
+        for depth in range(1, len(parts)):
+            folder = "/".join(parts[:depth])
             try:
                 found = os.stat(folder, dir_fd=self._fd, follow_symlinks=False)
             except FileNotFoundError:
-                self._check_expected(_parts(folder))
+                self._check_expected(parts[:depth])
                 raise
             if not stat.S_ISDIR(found.st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
-            folder = folder.rpartition("/")[0]
         return os.stat(path, dir_fd=self._fd, follow_symlinks=False)
 
     def unlink(self, path: str) -> None:
