@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from walld.ledger.line import Line
     from walld.sessions.state import SessionState
 
-_SHORT_ID = limits.ID_BYTES_MAX // 4
-"""Characters that are never too long: none has more bytes than four."""
-
 __all__ = [
     "check_id",
     "entry_event",
@@ -41,6 +38,9 @@ __all__ = [
     "next_id",
     "owner_fields",
 ]
+
+_SHORT_ID = limits.ID_BYTES_MAX // 4
+"""Characters that are never too long: none has more bytes than four."""
 
 
 def entry_event(
