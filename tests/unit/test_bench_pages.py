@@ -176,3 +176,12 @@ def test_a_ladder_is_one_row_with_its_causes() -> None:
     assert "| the link's lock, the copy that is kept, seq and the checks 1" in row
     (many,) = (line for line in lines if line.startswith("| durable submits, 64 submitters, "))
     assert many.endswith("| one sync for all, 12,800 /s | 4,000 /s | 3.2 | 2 .. 4 |  |")
+
+
+def test_what_is_too_large_to_be_told_is_null_and_missed() -> None:
+    """A flush lag above the last bucket: JSON has no infinity."""
+    (row,) = as_json([Figure("live_streams", "lag, highest bucket", float("inf"), "s", 3.0)])
+    assert json.loads(json.dumps(row, allow_nan=False))["value"] is None
+    assert pages._measured(row) == [
+        "lag, highest bucket", "beyond the last one", "", "at most 3 s", "**not met**",
+    ]  # fmt: skip

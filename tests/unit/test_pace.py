@@ -161,17 +161,22 @@ def test_a_crowd_that_is_alone_shares_its_flushes() -> None:
     run(main)
 
 
-def test_the_daemon_knows_what_was_waited_for_and_whether_agents_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[int] = []
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Who was held to a slice, as often as he was: by uid."""
+    held: list[int] = []
 
     async def step(_paces: Pace, uid: int, *, is_waited_for: bool = False) -> None:
         if not is_waited_for:
-            steps.append(uid)
+            held.append(uid)
 
     monkeypatch.setattr(Pace, "step", step)
+    return held
 
+
+def test_the_daemon_knows_what_was_waited_for_and_whether_agents_wait(
+    tmp_path: Path, steps: list[int]
+) -> None:
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
             with Peer(virtual, "query") as peer:
@@ -198,17 +203,8 @@ def test_the_daemon_knows_what_was_waited_for_and_whether_agents_wait(
     run(main)
 
 
-def test_each_piece_of_a_frame_is_read_within_the_slice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_piece_of_a_frame_is_read_within_the_slice(tmp_path: Path, steps: list[int]) -> None:
     """One who sent as fast as it was read had the loop to himself until the frame was whole."""
-    steps: list[int] = []
-
-    async def step(_paces: Pace, uid: int, *, is_waited_for: bool = False) -> None:
-        if not is_waited_for:
-            steps.append(uid)
-
-    monkeypatch.setattr(Pace, "step", step)
 
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:

@@ -39,16 +39,7 @@ _LOOK_SECONDS = 0.002
 class Caller:
     """One query connection."""
 
-    __slots__ = (
-        "connection",
-        "goes_on",
-        "gone_at",
-        "has_more",
-        "is_deaf",
-        "is_done",
-        "socket",
-        "waits_for",
-    )
+    __slots__ = ("connection", "goes_on", "gone_at", "is_deaf", "is_done", "socket", "waits_for")
 
     def __init__(self, peer: socket.socket, connection: Connection) -> None:
         self.socket = peer
@@ -57,8 +48,6 @@ class Caller:
         """Since when the other side is known to be closed; what it said may not all be read."""
         self.goes_on = False
         """What is read of it was there when it was looked for: the loop may have had no turn."""
-        self.has_more = False
-        """As much was read of it as was asked for: there may be more."""
         self.is_deaf = False
         """It hears no answer any more: only what changes something is worth doing."""
         self.waits_for: loop.Bell | None = None

@@ -144,7 +144,7 @@ class Readable:
 
     It stays watched from one wait to the next, since to begin and end that is half of what a small
     question costs. Where more comes while nobody waits it is watched no longer, or the loop would
-    turn for that alone; `has_come` says so until the next wait, which begins anew.
+    turn for that alone; the next wait begins anew.
     """
 
     __slots__ = ("_bell", "_loop", "_socket", "_waits", "has_come")
@@ -154,6 +154,9 @@ class Readable:
         self._bell = Bell()
         self._waits = False
         self.has_come = False
+        """There may be something without a wait: it came while nobody waited, or who reads has said
+        so. Until the next read or wait.
+        """
         self._loop: asyncio.AbstractEventLoop | None = None
         """Which one watches it now."""
 

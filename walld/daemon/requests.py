@@ -160,7 +160,7 @@ class Requests:
         TimeoutError: that had its time, and the kernel has nothing more of it. What waits there
         for this connection's turn has come.
         """
-        caller.goes_on = since is not None or caller.has_more or readable.has_come
+        caller.goes_on = since is not None or readable.has_come
         if caller.goes_on:
             await self._pace.step(caller.connection.uid)
         else:
@@ -168,7 +168,7 @@ class Requests:
         while True:
             try:
                 data = caller.socket.recv(count)
-                caller.has_more = len(data) == count
+                readable.has_come = len(data) == count  # all that was asked for: there may be more
                 return data
             except (BlockingIOError, InterruptedError):
                 caller.goes_on = False

@@ -106,9 +106,9 @@ class RealFile:
     def same_file(self) -> bool:
         """False where the path leads elsewhere or nowhere: what is written would be lost.
 
-        On a disk of this machine a stat knows, and it follows each sync: opening the file to ask
-        takes three times as long. An NFS client asks its server only when a file is opened
-        (close-to-open, nfs(5)); a stat is answered from memory for half a minute.
+        On a disk of this machine stats know: three calls behind each sync, where opening the file
+        takes nine, each of which gives the interpreter up. An NFS client asks its server only when
+        a file is opened (close-to-open, nfs(5)); a stat is answered from memory for half a minute.
         """
         with _Naming(self.path):
             mine = os.fstat(self._fd)

@@ -1,7 +1,8 @@
 """The data directory itself: how it is made, and whose it must be.
 
-Owns: making it with its missing parents, whose it is and who else may write there, and which
-devices are no disk of this machine. Refuses: what is in it (`real.py`), who holds it (`owner.py`).
+Owns: making it with its missing parents, whose it is and who else may write there, and how what a
+file server may have is told from a disk of this machine. Refuses: what is in it (`real.py`), who
+holds it (`owner.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ __all__ = ["DIR_MODE", "NO_DEVICE", "check_owner", "make_root"]
 
 DIR_MODE: Final = 0o700
 NO_DEVICE: Final = 0
-"""Major number of what is on no block device of this machine (makedev(3)): NFS, FUSE, tmpfs; of
-btrfs, too.
+"""Major number where there is no block device behind it (makedev(3)): NFS and FUSE, which a server
+may have; also tmpfs and btrfs, which are treated alike.
 """
 
 

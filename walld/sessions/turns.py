@@ -37,6 +37,7 @@ TURN_STATES: Final = {
 """Type of event -> the state it leads to."""
 
 _text = json.JSONEncoder().encode
+"""What `json.dumps` calls, once it has looked at its nine options."""
 _RANKS: Final = {"submitted": 0, "worker_started": 1, "assistant_started": 2}
 _ENDS: Final = ("completed", "interrupted")
 
