@@ -19,8 +19,8 @@ from typing import Any
 
 from walld_client import connect
 from walld_client.adapters import tee
-from walld_client.adapters.body import Body
-from walld_client.adapters.recording import Opener, Recording
+from walld_client.adapters.frameworks.recording import Opener, Recording
+from walld_client.adapters.wires.body import Body
 from walld_client.client import Client
 
 from bench.numbers import median, quantile, spread

@@ -27,8 +27,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from walld_client import connect, frames
-from walld_client.reply import Reply
+from walld_client import connect
+from walld_client.encoding import event_frames
+from walld_client.reply.reply import Reply
 from walld_client.wire import messages as wire
 
 from bench.daemon import Daemon, Peer
@@ -95,9 +96,9 @@ class _Bare:
     def __init__(self, daemon: Daemon, tokens: int) -> None:
         self.peer = daemon.agent()
         self.peer.send(wire.Start(1, 0, os.urandom(8).hex(), "bare"))
-        prefix = frames.text_prefix(frames.TOKEN, 1)
+        prefix = event_frames.text_prefix(event_frames.TOKEN, 1)
         self.frames = iter(
-            [frames.plain_text(prefix, seq, _TEXT.encode()) for seq in range(1, tokens + 1)]
+            [event_frames.plain_text(prefix, seq, _TEXT.encode()) for seq in range(1, tokens + 1)]
         )
         self.peer.socket.setblocking(False)
 

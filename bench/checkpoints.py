@@ -1,9 +1,9 @@
 """What does a checkpoint cost, and does reading the newest one depend on how many there are?
 
-A thread of LangGraph as its saver keeps it (`walld_client.adapters.checkpoint_steps`, without
-LangGraph and its serde): a step of each checkpoint has a counter that changes, a list of 2 KB that
-changes every third time and 2 KB that never do, and two writes of a task. Each read is made by a
-`ThreadSteps` that remembers nothing, as a new process would.
+A thread of LangGraph as its saver keeps it (`walld_client.adapters.frameworks.checkpoint_steps`,
+without LangGraph and its serde): a step of each checkpoint has a counter that changes, a list of 2
+KB that changes every third time and 2 KB that never do, and two writes of a task. Each read is made
+by a `ThreadSteps` that remembers nothing, as a new process would.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from walld_client import connect
-from walld_client.adapters.checkpoint_log import Write, kept_values
-from walld_client.adapters.checkpoint_steps import Loaded, NewCheckpoint, ThreadSteps
+from walld_client.adapters.frameworks.checkpoint_log import Write, kept_values
+from walld_client.adapters.frameworks.checkpoint_steps import Loaded, NewCheckpoint, ThreadSteps
 from walld_client.client import Client
 from walld_client.steps import Steps
 

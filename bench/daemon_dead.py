@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from itertools import product
 
 from walld_client import connect
-from walld_client.reply import Reply
+from walld_client.reply.reply import Reply
 
 from bench.daemon import PATIENCE_SECONDS, Daemon
 from bench.numbers import TAIL_CALLS_LEAST, median, quantile, spread

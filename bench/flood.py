@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 
-from walld_client import frames
+from walld_client.encoding import event_frames
 from walld_client.wire import messages as wire
 
 from bench.daemon import Peer
@@ -41,9 +41,11 @@ def main(
         ))  # fmt: skip
     each = int(events) // len(peers) // len(numbers)
     text = b"abcde" * (int(text_bytes) // 5)
-    prefixes = [frames.text_prefix(frames.TOKEN, number) for number in numbers]
+    prefixes = [event_frames.text_prefix(event_frames.TOKEN, number) for number in numbers]
     said = (
-        frames.plain_text(prefix, seq, text) for seq in range(1, each + 1) for prefix in prefixes
+        event_frames.plain_text(prefix, seq, text)
+        for seq in range(1, each + 1)
+        for prefix in prefixes
     )
     out = memoryview(b"".join(said if waited == "1" else _folded(said, int(waited))))
     poll = select.poll()
@@ -80,7 +82,7 @@ def main(
 
 def _folded(said: Iterator[bytes], waited: int) -> Iterator[bytes]:
     while loose := list(islice(said, waited)):
-        yield from frames.folded(loose)
+        yield from event_frames.folded(loose)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 import msgspec
-from walld_client import frames
+from walld_client.encoding import event_frames
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
@@ -129,8 +129,8 @@ def _begun(path: str, name: str) -> Peer:
 
 
 def _tokens(first: int, text: bytes, count: int = 64) -> bytes:
-    prefix = frames.text_prefix(frames.TOKEN, 1)
-    return b"".join(frames.plain_text(prefix, first + at, text) for at in range(count))
+    prefix = event_frames.text_prefix(event_frames.TOKEN, 1)
+    return b"".join(event_frames.plain_text(prefix, first + at, text) for at in range(count))
 
 
 def _one(path: str, text_bytes: int) -> None:

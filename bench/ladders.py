@@ -34,7 +34,8 @@ from zlib import crc32
 
 import anyio
 import msgspec
-from walld_client import Client, connect, frames
+from walld_client import Client, connect
+from walld_client.encoding import event_frames
 from walld_client.wire import messages as wire
 
 from bench.charts import short
@@ -45,8 +46,8 @@ from bench.recover import read, speak, timed
 from bench.restart import make_log
 from bench.run import Run
 from bench.table import Figure
-from walld.daemon.workers import ThreadWorker
-from walld.disk.owner import Owner
+from walld.daemon.storage.disk_threads import ThreadWorker
+from walld.disk.lock import Owner
 from walld.disk.real import RealDisk
 from walld.wal.log_scan import LogScan
 
@@ -194,15 +195,17 @@ def _climbed(
 
 
 def _token(run: Run) -> list[Figure]:
-    prefix = frames.text_prefix(frames.TOKEN, 1)
-    frame = frames.plain_text(prefix, 1, b"abcde")
+    prefix = event_frames.text_prefix(event_frames.TOKEN, 1)
+    frame = event_frames.plain_text(prefix, 1, b"abcde")
     with run.daemon() as daemon, _answering(run, "blocks", 0) as into:
         into.setblocking(False)
         client = connect(socket=daemon.socket_path)
         reply = client.reply("ladder")
         rungs: _Rungs = {
             "a send of as many bytes": lambda: into.send(frame),
-            "a frame packed and sent": lambda: into.send(frames.plain_text(prefix, 1, b"abcde")),
+            "a frame packed and sent": lambda: into.send(
+                event_frames.plain_text(prefix, 1, b"abcde")
+            ),
             "token()": partial(reply.token, "abcde"),
         }
         figures = _climbed("token, back to back", rungs, int(run.pick(500, 50)), 20)

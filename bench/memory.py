@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
-from walld_client import frames
+from walld_client.encoding import event_frames
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
@@ -31,9 +31,9 @@ def _speak(peer: Peer, streams: int, first_seq: int) -> None:
     """One flush's worth on each of its streams."""
     out: list[bytes] = []
     for number in range(1, streams + 1):
-        prefix = frames.text_prefix(frames.TOKEN, number)
+        prefix = event_frames.text_prefix(event_frames.TOKEN, number)
         seqs = range(first_seq, first_seq + _TOKENS_A_FLUSH)
-        out += [frames.plain_text(prefix, seq, b"abcde") for seq in seqs]
+        out += [event_frames.plain_text(prefix, seq, b"abcde") for seq in seqs]
     peer.socket.sendall(b"".join(out))
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import suppress
 
-from walld_client import frames
+from walld_client.encoding import event_frames
 
 
 class _Offer:
@@ -25,7 +25,8 @@ class _Offer:
         self.owed = [0] * self.streams
         self.full_until = [0.0] * conns
         self.prefixes = [
-            frames.text_prefix(frames.TOKEN, s // conns + 1) for s in range(self.streams)
+            event_frames.text_prefix(event_frames.TOKEN, s // conns + 1)
+            for s in range(self.streams)
         ]
         self.sockets: list[socket.socket] = []
         for _ in range(conns):
@@ -40,7 +41,7 @@ class _Offer:
     def speak(self, s: int) -> bool:
         first = self.sent[s] + 1
         texts = [
-            frames.plain_text(self.prefixes[s], seq, b"%04x " % (seq & 0xFFFF))
+            event_frames.plain_text(self.prefixes[s], seq, b"%04x " % (seq & 0xFFFF))
             for seq in range(first, first + self.burst)
         ]
         frame = b"".join(texts)

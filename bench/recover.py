@@ -14,7 +14,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from walld_client import Client, connect, frames
+from walld_client import Client, connect
+from walld_client.encoding import event_frames
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
@@ -33,10 +34,10 @@ _BLOCKS = 5
 
 def speak(peer: Peer, tokens: int, stream: int = 1) -> None:
     """Tokens on a stream that has begun, flushed every 15."""
-    prefix = frames.text_prefix(frames.TOKEN, stream)
+    prefix = event_frames.text_prefix(event_frames.TOKEN, stream)
     for first in range(1, tokens + 1, _TOKENS_A_FLUSH):
         stop = min(first + _TOKENS_A_FLUSH, tokens + 1)
-        texts = [frames.plain_text(prefix, seq, _TEXT) for seq in range(first, stop)]
+        texts = [event_frames.plain_text(prefix, seq, _TEXT) for seq in range(first, stop)]
         peer.socket.sendall(b"".join(texts))
         peer.drain()
     peer.drain("synced")
@@ -69,7 +70,10 @@ def _crowd(daemon: Daemon, streams: int) -> list[Peer]:
     each = streams // len(peers)
     for at, peer in enumerate(peers):
         out = [encode(wire.Start(k, 0, f"x{at}-{k}", f"crowd{at}-{k}")) for k in range(1, each + 1)]
-        out += [frames.plain_text(frames.text_prefix(3, k), 1, _TEXT) for k in range(1, each + 1)]
+        out += [
+            event_frames.plain_text(event_frames.text_prefix(3, k), 1, _TEXT)
+            for k in range(1, each + 1)
+        ]
         peer.socket.sendall(b"".join(out))
     for peer in peers:
         peer.drain()

@@ -28,13 +28,13 @@ from bench.numbers import median, spread
 from bench.run import Run
 from bench.table import Figure
 from walld import limits
-from walld.daemon import peers
-from walld.disk.owner import Owner
+from walld.daemon.transport import credentials
+from walld.disk.lock import Owner
 from walld.disk.real import RealDisk
 from walld.wal import records
 from walld.wal.encode import BatchBuilder
-from walld.wal.files import SegmentFiles
 from walld.wal.layout import SEGMENT_HEADER_BYTES, WAL_DIR, Flag
+from walld.wal.segment_files import SegmentFiles
 
 __all__ = ["make_log", "measure", "start_on"]
 
@@ -111,7 +111,7 @@ def make_log(data: Path, size: int) -> tuple[int, int]:
     holder = Owner(str(data), uuid.uuid4().bytes)
     files = SegmentFiles(disk, holder.log_uuid)
     pidfd = os.pidfd_open(os.getpid())
-    owner = peers.describe(os.getpid(), pidfd, peers.boot_id())
+    owner = credentials.describe(os.getpid(), pidfd, credentials.boot_id())
     os.close(pidfd)
     builder, count, written, known = BatchBuilder(), 0, 0, 0
     segment, batch_no, offset = 0, 1, limits.SEGMENT_BYTES_MAX

@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass, field
 from itertools import product
 
-from walld_client import frames
+from walld_client.encoding import event_frames
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
@@ -93,9 +93,9 @@ def _speak(peer: Peer, first_seqs: dict[int, int]) -> None:
     """15 tokens on each stream of a connection."""
     out = []
     for number, first in first_seqs.items():
-        prefix = frames.text_prefix(frames.TOKEN, number)
+        prefix = event_frames.text_prefix(event_frames.TOKEN, number)
         out += [
-            frames.plain_text(prefix, seq, b"abcde")
+            event_frames.plain_text(prefix, seq, b"abcde")
             for seq in range(first, first + _TOKENS_A_FLUSH)
         ]
     peer.socket.sendall(b"".join(out))
@@ -155,9 +155,11 @@ def _released_figure(run: Run, replies: int) -> Figure:
         out = []
         for number in range(1, replies + 1):
             start = wire.Start(number, 0, f"released-{number}", "released")
-            prefix = frames.text_prefix(frames.TOKEN, number)
+            prefix = event_frames.text_prefix(event_frames.TOKEN, number)
             out += [encode(start)]
-            out += [frames.plain_text(prefix, seq, b"abcde") for seq in range(1, _TOKENS_A_TICK)]
+            out += [
+                event_frames.plain_text(prefix, seq, b"abcde") for seq in range(1, _TOKENS_A_TICK)
+            ]
             out += [encode(wire.End(number, _TOKENS_A_TICK, clean=True))]
             out += [encode(wire.Release(number, _TOKENS_A_TICK + 1))]
         peer.socket.sendall(b"".join(out))

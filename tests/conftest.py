@@ -190,6 +190,6 @@ def _check_log(log: Path) -> None:
 @pytest.fixture
 def no_daemon_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of tests of commands that read a directory: a log's end is as it is, nobody is waited for."""
-    from walld.cli import survey
+    from walld.cli.inspect import directory_scan
 
-    monkeypatch.setattr(survey, "TAIL_WAIT_SECONDS", 0)
+    monkeypatch.setattr(directory_scan, "TAIL_WAIT_SECONDS", 0)

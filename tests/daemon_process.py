@@ -27,11 +27,11 @@ from typing import Any, TypeVar
 
 import msgspec
 import walld_client
-from walld_client.partial import from_recovered
+from walld_client.recovered.partial import from_recovered
 from walld_client.wire import messages as wire
 from wire_peer import Peer
 
-from walld.cli.offline import find
+from walld.cli.inspect.offline import find
 
 __all__ = [
     "BACKENDS",

@@ -19,7 +19,6 @@ from walld.partials.file import PartialFacts
 from walld.partials.store import PartialStore
 from walld.replies.merge import seqs_of
 from walld.wal.encode import BatchBuilder, settled_batches
-from walld.wal.files import SegmentFiles
 from walld.wal.layout import Flag, Settled
 from walld.wal.records import (
     Begin,
@@ -31,6 +30,7 @@ from walld.wal.records import (
     join_items,
     pack_body,
 )
+from walld.wal.segment_files import SegmentFiles
 
 __all__ = [
     "LOG",

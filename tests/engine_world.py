@@ -13,21 +13,21 @@ from wal_files import BytesDisk, BytesFile
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
 
-from walld.daemon.mend import Mended, mend
-from walld.daemon.reading import BadRecord, Reader
-from walld.daemon.restore import restore
+from walld.daemon.startup.restore_streams import restore
+from walld.daemon.storage.reply_reader import BadRecord, Reader
 from walld.disk.base import Entry
-from walld.engine.commit import GroupCommit
+from walld.engine.batch import Carry, Sealed
 from walld.engine.engine import Engine
-from walld.engine.kept import Kept
+from walld.engine.flush_schedule import GroupCommit
+from walld.engine.partial_index import Kept
 from walld.engine.peer import Connection, Process
-from walld.engine.sealed import Carry, Sealed
 from walld.engine.segments import Segment
 from walld.engine.stream import Stream
 from walld.partials.file import PartialFacts
-from walld.partials.gone import GONE_PATH
 from walld.partials.names import Whose
 from walld.partials.store import Stray
+from walld.partials.tombstone_file import GONE_PATH
+from walld.recovery.startup_recovery import Mended, mend
 from walld.wal import records
 from walld.wal.layout import (
     ENTRY_BYTES,

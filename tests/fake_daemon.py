@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 from walld_client.client import ClientBase
-from walld_client.reply import ReplyBase
+from walld_client.reply.reply import ReplyBase
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 

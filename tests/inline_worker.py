@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class InlineWorker:
-    """As `walld.daemon.workers.Worker`."""
+    """As `walld.daemon.storage.disk_threads.Worker`."""
 
     async def run(self, job: Callable[[], T]) -> T:
         await anyio.lowlevel.checkpoint()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from walld_client.partial import PartialReply, from_recovered
+from walld_client.recovered.partial import PartialReply, from_recovered
 from walld_client.wire import messages as wire
 
 __all__ = ["call", "open_call", "piece", "recovered", "reply"]

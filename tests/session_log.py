@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from walld.sessions.events import Event, Problem
-from walld.sessions.state import SessionState, Undo
+from walld.sessions.state.events import Event, Problem
+from walld.sessions.state.session_state import SessionState, Undo
 
 INTENT = {"tool": "bash", "side_effect": "read", "resume_policy": "replay-from-event"}
 

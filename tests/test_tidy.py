@@ -39,7 +39,7 @@ each = pytest.mark.parametrize("path", SOURCES, ids=named)
 
 def test_there_is_something_to_look_at() -> None:
     names = {named(path) for path in SOURCES}
-    assert {"walld/engine/engine.py", "clients/python/walld_client/reply.py"} <= names
+    assert {"walld/engine/engine.py", "clients/python/walld_client/reply/reply.py"} <= names
 
 
 @each

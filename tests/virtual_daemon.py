@@ -25,14 +25,14 @@ from trio.testing import MockClock
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
 
-from walld.daemon import flusher
-from walld.daemon import listener as sockets
-from walld.daemon.notify import Notifier
-from walld.daemon.owning import own
-from walld.daemon.serve import Daemon
+from walld.daemon.ops.systemd import Notifier
+from walld.daemon.service import Daemon
 from walld.daemon.settings import Settings, load
-from walld.disk.patient import PatientDisk
+from walld.daemon.storage import flusher
+from walld.daemon.transport import listener as sockets
 from walld.disk.real import RealDisk, RealFile
+from walld.disk.retrying import PatientDisk
+from walld.recovery.directory_lock import own
 
 __all__ = [
     "Faults",
@@ -378,12 +378,12 @@ async def all_is_there_after(home: Home, count: int) -> None:
 @contextmanager
 def peers_named(monkeypatch: Any, pid: int) -> Iterator[None]:
     """Peers have this pid to the daemon; 0 is what one of another pid namespace has."""
-    from walld.daemon import peers
+    from walld.daemon.transport import credentials
 
-    def credentials(peer: socket.socket) -> peers.PeerCredentials:
-        return peers.PeerCredentials(pid, os.getuid(), os.getgid())
+    def named(peer: socket.socket) -> credentials.PeerCredentials:
+        return credentials.PeerCredentials(pid, os.getuid(), os.getgid())
 
     with monkeypatch.context() as patch:
-        patch.setattr(peers, "credentials", credentials)
-        patch.setattr(peers, "open_pidfd", lambda _peer, _pid: None)
+        patch.setattr(credentials, "credentials", named)
+        patch.setattr(credentials, "open_pidfd", lambda _peer, _pid: None)
         yield

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from walld_client import Reply, connect, frames
+from walld_client import Reply, connect
+from walld_client.encoding import event_frames
 from walld_client.wire import messages as wire
 
 from bench.daemon import Daemon
@@ -99,9 +100,9 @@ class Bare(_Started):
     promise = "the kernel has it; nobody keeps a copy, so it goes with the daemon"
 
     def speak(self, home: Path, work: Callable[[Append], None]) -> None:
-        prefix = frames.text_prefix(frames.TOKEN, 1)
+        prefix = event_frames.text_prefix(event_frames.TOKEN, 1)
         text = b"w" * _TEXT_BYTES
-        made = iter([frames.plain_text(prefix, seq, text) for seq in range(1, _FRAMES + 1)])
+        made = iter([event_frames.plain_text(prefix, seq, text) for seq in range(1, _FRAMES + 1)])
         with Connection(str(home / "s"), "agent") as peer:
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
             peer.send(wire.Start(1, 0, _STREAM, _SESSION))

@@ -15,7 +15,7 @@ import socket
 import sys
 from pathlib import Path
 
-from walld_client import frames
+from walld_client.encoding import event_frames
 
 from bench.daemon import environment
 from bench.peers.peer import Pipe, Server
@@ -23,7 +23,9 @@ from bench.peers.peer import Pipe, Server
 __all__ = ["EVENT", "Wall"]
 
 _TAKEN_BYTES = 256 * 1024
-EVENT = frames.plain_text(frames.text_prefix(frames.TOKEN, 1), 1_000_000, b"abcde")
+EVENT = event_frames.plain_text(
+    event_frames.text_prefix(event_frames.TOKEN, 1), 1_000_000, b"abcde"
+)
 """A frame of walld's: as long whatever the seq."""
 
 

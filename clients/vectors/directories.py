@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from walld.disk.owner import WRITTEN_AT, LockRecord, lock_record
+from walld.disk.lock import WRITTEN_AT, LockRecord, lock_record
 from walld.wal.layout import SegmentHeader, pack_segment_header
 
 __all__ = ["directories"]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from walld_client import wtf8
+from walld_client.encoding import wtf8
 
 __all__ = [
     "SCENARIOS",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import walld_client
-from walld_client.adapters import tee, teeing
+from walld_client.adapters import tee
+from walld_client.adapters.frameworks import teeing
 
 from adapters.answers import answer, told
 from adapters.replay import Replay

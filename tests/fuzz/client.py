@@ -15,11 +15,11 @@ import logging
 
 import msgspec
 from walld_client.errors import Refused, Unavailable
-from walld_client.hearing import Hearing
-from walld_client.partial import PartialReply, from_recovered
-from walld_client.registry import Registry
-from walld_client.requests import Conversation, decode_bool, decode_replies
-from walld_client.stream import Stream
+from walld_client.link.ack_handler import Hearing
+from walld_client.link.registry import Registry
+from walld_client.link.stream import Stream
+from walld_client.query.requests import Conversation, decode_bool, decode_replies
+from walld_client.recovered.partial import PartialReply, from_recovered
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 

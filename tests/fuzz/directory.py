@@ -19,8 +19,8 @@ from pathlib import Path
 from unittest.mock import patch
 from zlib import crc32
 
-from walld.cli import run as cli_run
-from walld.cli import survey
+from walld.cli import entry_point as cli_run
+from walld.cli.inspect import directory_scan
 from walld.disk.lock_record import LockRecord, lock_record
 from walld.errors import FormatError
 from walld.partials.file import PartialFacts, pack_partial
@@ -77,7 +77,7 @@ def _run(command: list[str]) -> tuple[int, str]:
     with (
         patch.object(cli_run, "parse", _parse),
         # No daemon is writing: what ends in a hole stays so.
-        patch.object(survey, "TAIL_WAIT_SECONDS", 0.0),
+        patch.object(directory_scan, "TAIL_WAIT_SECONDS", 0.0),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(out),
     ):

@@ -18,8 +18,8 @@ from wal_files import BytesFile
 from walld.errors import FormatError
 from walld.partials.file import pack_partial, unpack_partial
 from walld.wal import scan
-from walld.wal.doubtful import doubtful_batch
 from walld.wal.layout import segment_seed
+from walld.wal.partial_batch import doubtful_batch
 from walld.wal.records import (
     BODY_CRC_BYTES,
     check_body,

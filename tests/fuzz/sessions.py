@@ -21,8 +21,8 @@ from walld.engine.entries import line_event
 from walld.errors import FormatError
 from walld.ledger.line import header_line
 from walld.ledger.scan import read_lines
-from walld.sessions.projections import PROJECTIONS, project
-from walld.sessions.state import SessionState
+from walld.sessions.state.session_state import SessionState
+from walld.sessions.views.projections import PROJECTIONS, project
 
 __all__ = ["HEADER", "one", "simply_read"]
 

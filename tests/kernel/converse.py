@@ -14,8 +14,8 @@ from time import monotonic, sleep
 from typing import Final, TypeVar
 
 import walld_client
-from walld_client.session import Session
-from walld_client.turn import Turn
+from walld_client.session.session import Session
+from walld_client.session.turn import Turn
 from walld_client.wire import messages as wire
 
 from .board import Board

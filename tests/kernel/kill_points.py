@@ -4,8 +4,8 @@
     --seed S     of the first
 
 Each call that changes the disk, at each of the times a history makes it, in turn. As
-`crash/test_killed_at_each_call.py` does it for a dozen of them with agents that do what a test
-writes, here with agents under load, and everything compared.
+`crash/processes/test_killed_at_each_call.py` does it for a dozen of them with agents that do what a
+test writes, here with agents under load, and everything compared.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from random import Random
 from typing import Any
 
 import walld_client
-from walld_client.hearing import Hearing
-from walld_client.reply import Reply
+from walld_client.link.ack_handler import Hearing
+from walld_client.reply.reply import Reply
 from walld_client.wire.messages import Ack
 
 from . import words

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import walld_client
-from walld_client.partial import from_recovered
+from walld_client.recovered.partial import from_recovered
 
-from walld.cli.offline import find
+from walld.cli.inspect.offline import find
 
 from .judge import Counts, WrongError
 from .spoiled import SPOILED

@@ -28,13 +28,13 @@ from typing import Any, Final
 import msgspec
 import walld_client
 from daemon_process import environment
-from walld_client.partial import from_recovered
+from walld_client.recovered.partial import from_recovered
 from walld_client.wire import messages as wire
 from wire_peer import Peer
 
 from walld import limits
-from walld.daemon import logs
-from walld.daemon.serve import serve
+from walld.daemon.ops import logs
+from walld.daemon.service import serve
 from walld.daemon.settings import load
 
 from .board import Board

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from walld.disk.real import RealFile
-from walld.wal.files import SegmentFiles
+from walld.wal.segment_files import SegmentFiles
 
 __all__ = ["SPOILED", "spoil"]
 

@@ -19,9 +19,9 @@ from typing import Final
 import walld_client
 from daemon_process import environment
 from kernel import words
-from walld_client.partial import from_recovered
+from walld_client.recovered.partial import from_recovered
 
-from walld.cli.offline import find
+from walld.cli.inspect.offline import find
 
 from .agents import HUSH, TALK, Pace, PacedAgent, named
 from .trial import Trial, staged

@@ -24,13 +24,13 @@ class Bug(NamedTuple):
 SPOILED: Final[Mapping[str, Bug]] = {
     "two-writes": Bug(
         "quiet",
-        "walld/wal/files.py",
+        "walld/wal/segment_files.py",
         "        done = file.write_at(data, offset)\n",
         "        done = file.write_at(data[: len(data) // 2], offset)\n        file.sync()\n",
     ),
     "no-sync": Bug(
         "outage",
-        "walld/wal/files.py",
+        "walld/wal/segment_files.py",
         "            file.sync()\n            if segment_id in self._unnamed:\n",
         "            continue\n            if segment_id in self._unnamed:\n",
     ),
@@ -42,31 +42,31 @@ SPOILED: Final[Mapping[str, Bug]] = {
     ),
     "no-lock": Bug(
         "second",
-        "walld/disk/owner.py",
+        "walld/disk/lock.py",
         "        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "        fcntl.flock(fd, fcntl.LOCK_UN)\n",
     ),
     "no-fence": Bug(
         "takeover",
-        "walld/daemon/writer.py",
+        "walld/daemon/storage/writer.py",
         "        if not self._owner.is_owner():\n",
         "        if False:\n",
     ),
     "not-looked": Bug(
         "removed",
-        "walld/wal/files.py",
+        "walld/wal/segment_files.py",
         "            if not file.same_file():\n",
         "            if False:\n",
     ),
     "not-written": Bug(
         "killed",
-        "walld/wal/files.py",
+        "walld/wal/segment_files.py",
         "        self._write_all(self._files[segment_id], data, offset)\n",
         "        assert data\n",
     ),
     "soft-is-hard": Bug(
         "selftest",
-        "walld/cli/mounts.py",
+        "walld/cli/selftest/mounts.py",
         '    if options & {"soft", "softerr"}:\n',
         "    if not options:\n",
     ),

@@ -11,10 +11,10 @@ import pytest
 from adapters.answers import SCENARIOS, WIRES, answer, joined, told
 from hypothesis import given
 from hypothesis import strategies as st
-from walld_client.adapters.body import Body
-from walld_client.adapters.recording import Recording
-from walld_client.adapters.sse import SseParser
-from walld_client.adapters.wire import Fold
+from walld_client.adapters.frameworks.recording import Recording
+from walld_client.adapters.wires.body import Body
+from walld_client.adapters.wires.sse import SseParser
+from walld_client.adapters.wires.wire import Fold
 
 from walld.cli import demo
 

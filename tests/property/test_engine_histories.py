@@ -27,9 +27,9 @@ from hypothesis.stateful import (
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.kept import KeptFacts
+from walld.engine.batch import Carry, Sealed
+from walld.engine.partial_index import KeptFacts
 from walld.engine.peer import Connection
-from walld.engine.sealed import Carry, Sealed
 from walld.engine.stream import Stream
 from walld.partials.names import Whose
 from walld.replies.merge import merge, token_sizes

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
-from walld.engine.illegal import explain, leading_integers
+from walld.engine.protocol_errors import explain, leading_integers
 
 DECLARED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """All that a typed decode may raise. msgspec lets the last two through as they are."""

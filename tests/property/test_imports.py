@@ -19,14 +19,14 @@ from walld_client.errors import Refused
 from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
-from walld.cli import session_import
+from walld.cli.session import import_file
 from walld.engine.entries import events_of
-from walld.engine.ledgers import Ledger
+from walld.engine.session_log import Ledger
 from walld.errors import Refusal
-from walld.sessions.account import account_of
-from walld.sessions.events import Event, as_dict
-from walld.sessions.resume import resume
-from walld.sessions.state import SessionState
+from walld.sessions.gate.call_history import account_of
+from walld.sessions.gate.resume import resume
+from walld.sessions.state.events import Event, as_dict
+from walld.sessions.state.session_state import SessionState
 
 STRICTNESS = ("replay", "rerun_after_check", "ask_user", "never")
 EFFECTS = ("none", "read", "workspace-write", "external-write")
@@ -99,7 +99,7 @@ class Here:
             file.write("".join(line + "\n" for line in lines))
             file.flush()
             words = {"file": file.name, "format": "walld", "session": "copy", "json": True}
-            assert session_import.run(self, argparse.Namespace(**words)) == 0  # type: ignore[arg-type]
+            assert import_file.run(self, argparse.Namespace(**words)) == 0  # type: ignore[arg-type]
 
 
 ENDS = ("turn_interrupted", "turn_completed")
@@ -256,7 +256,7 @@ def test_an_import_that_is_killed_lets_nothing_run(
     whole.take(left, log.state.last_seq)
     here.requests_left = requests
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session_import, "_ENTRIES_MAX", 2)
+        patch.setattr(import_file, "_ENTRIES_MAX", 2)
         try:
             here.take(left, log.state.last_seq)
             return

@@ -18,13 +18,13 @@ from walld_client.errors import Refused
 from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
-from walld.cli import session_import
-from walld.daemon.forking import forked_session
+from walld.cli.session import import_file
+from walld.daemon.session_store.fork_contents import forked_session
 from walld.engine.entries import entry_event, event_line, events_of
-from walld.sessions.account import calls_of
-from walld.sessions.events import Event, as_dict
-from walld.sessions.resume import resume
-from walld.sessions.tools import named_call
+from walld.sessions.gate.call_history import calls_of
+from walld.sessions.gate.resume import resume
+from walld.sessions.state.events import Event, as_dict
+from walld.sessions.state.tools import named_call
 
 STRICT = ("replay", "rerun_after_check", "ask_user", "never")
 RISKS = {
@@ -116,7 +116,7 @@ class Member:
             file.write("".join(line + "\n" for line in lines))
             file.flush()
             words = {"file": file.name, "format": "walld", "session": "x", "json": True}
-            assert session_import.run(self, argparse.Namespace(**words)) == 0  # type: ignore[arg-type]
+            assert import_file.run(self, argparse.Namespace(**words)) == 0  # type: ignore[arg-type]
 
     def ask(self, make: Callable[[int], Any], *_: Any, **__: Any) -> bytes:
         request = make(1)

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from session_log import INTENT, Log
 
-from walld.sessions.events import Event
-from walld.sessions.fork import forked, left_behind
-from walld.sessions.imported import settled_there, untold, untold_files
-from walld.sessions.resume import resume
+from walld.sessions.gate.fork import forked, left_behind
+from walld.sessions.gate.imported import settled_there, untold, untold_files
+from walld.sessions.gate.resume import resume
+from walld.sessions.state.events import Event
 
 FEW, MANY = 40, 320
 Look = Callable[[list[Event], list[Event]], object]

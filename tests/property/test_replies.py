@@ -9,8 +9,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from walld_client import wtf8
-from walld_client.partial import PartialReply, from_recovered
+from walld_client.encoding import wtf8
+from walld_client.recovered.partial import PartialReply, from_recovered
 from walld_client.wire import messages as wire
 
 from walld.replies.fold import fold

@@ -13,12 +13,12 @@ import pytest
 from session_log import Log
 from walld_client.wire import messages as wire
 
-from walld.daemon.forking import forked_session
+from walld.daemon.session_store.fork_contents import forked_session
 from walld.engine.entries import event_line, events_of
-from walld.sessions.events import KNOWN, Event
-from walld.sessions.imported import settled_there, untold, untold_files
-from walld.sessions.projections import PROJECTIONS, project
-from walld.sessions.state import SessionState
+from walld.sessions.gate.imported import settled_there, untold, untold_files
+from walld.sessions.state.events import KNOWN, Event
+from walld.sessions.state.session_state import SessionState
+from walld.sessions.views.projections import PROJECTIONS, project
 
 SHA = "0" * 64
 RISK = {"tool": "t", "side_effect": "read", "resume_policy": "never-rerun"}

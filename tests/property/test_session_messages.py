@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from session_log import Log
-from walld_client.provider import anthropic_messages, openai_messages
+from walld_client.recovered.provider import anthropic_messages, openai_messages
 
-from walld.sessions.events import Event
-from walld.sessions.fork import forked
-from walld.sessions.messages import edit_target, messages
-from walld.sessions.path import path_events, places
-from walld.sessions.tree import labels_of, tree
+from walld.sessions.gate.fork import forked
+from walld.sessions.state.events import Event
+from walld.sessions.state.path import path_events, places
+from walld.sessions.views.messages import edit_target, messages
+from walld.sessions.views.tree import labels_of, tree
 
 law = settings(deadline=None, max_examples=250)
 back = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 6])

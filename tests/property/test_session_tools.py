@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from session_log import Log
-from walld_client.fingerprint import differing
+from walld_client.session.fingerprint import differing
 from walld_client.wire import messages as wire
 
-from walld.daemon.forking import forked_session
+from walld.daemon.session_store.fork_contents import forked_session
 from walld.engine.entries import event_line, events_of
-from walld.sessions.audit import audit
-from walld.sessions.events import Event
-from walld.sessions.path import path_events
-from walld.sessions.pending import pending
-from walld.sessions.resume import resume
-from walld.sessions.state import SessionState
-from walld.sessions.tools import named_call
-from walld.sessions.transcript import transcript
-from walld.sessions.workspace import compare
+from walld.sessions.gate.pending import pending
+from walld.sessions.gate.resume import resume
+from walld.sessions.gate.workspace import compare
+from walld.sessions.state.events import Event
+from walld.sessions.state.path import path_events
+from walld.sessions.state.session_state import SessionState
+from walld.sessions.state.tools import named_call
+from walld.sessions.views.audit import audit
+from walld.sessions.views.transcript import transcript
 
 A, B = "a" * 64, "b" * 64
 THEN = {"head": "h", "dirty": False, "files": {"x": A}}

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from session_log import INTENT, Log
 
-from walld.sessions.audit import audit
-from walld.sessions.events import KNOWN, Event
-from walld.sessions.fork import forked
-from walld.sessions.messages import messages
-from walld.sessions.path import path_events
-from walld.sessions.projections import PROJECTIONS, project
-from walld.sessions.state import SessionState
+from walld.sessions.gate.fork import forked
+from walld.sessions.state.events import KNOWN, Event
+from walld.sessions.state.path import path_events
+from walld.sessions.state.session_state import SessionState
+from walld.sessions.views.audit import audit
+from walld.sessions.views.messages import messages
+from walld.sessions.views.projections import PROJECTIONS, project
 
 law = settings(deadline=None, max_examples=120)
 

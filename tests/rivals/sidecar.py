@@ -12,7 +12,7 @@ from typing import Final
 
 import walld_client
 from kernel.processes import RealDaemon
-from walld_client.hearing import Hearing
+from walld_client.link.ack_handler import Hearing
 from walld_client.wire.messages import Ack
 
 from .events import END

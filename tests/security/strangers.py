@@ -26,13 +26,14 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become 
 _BECOME = "import os, sys; uid = int(sys.argv[1]); os.setgroups([]); os.setgid(uid); os.setuid(uid)"
 # All that `serve` imports late: afterwards this user may not be able to read it.
 _SERVE = """
-import os, sys, anyio._backends._asyncio, uvloop, walld.cli.run, walld.cli.serve, walld.daemon.serve
+import os, sys, anyio._backends._asyncio, uvloop
+import walld.cli.entry_point, walld.cli.serve, walld.daemon.service
 import encodings.idna, encodings.ascii, walld.cli.arguments, ctypes
 uid = int(sys.argv[1])
 os.setgroups([]); os.setgid(uid); os.setuid(uid)
 # As of a program that this user has begun: setuid(2) alone hides a process from its user.
 assert ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0  # PR_SET_DUMPABLE
-sys.exit(walld.cli.run.run(sys.argv[2:]))
+sys.exit(walld.cli.entry_point.run(sys.argv[2:]))
 """
 
 

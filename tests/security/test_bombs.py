@@ -1,8 +1,8 @@
 """Frames that are small to send and meant to be large to take: refused, and they cost no memory.
 
 What each gets as an answer is in `clients/vectors/malformed.json` and is held by
-`acceptance/test_malformed.py`; here the daemon's memory is looked at after each. How long each
-took is printed and decides nothing.
+`acceptance/daemon/test_malformed.py`; here the daemon's memory is looked at after each. How long
+each took is printed and decides nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from walld_client.wire import messages as wire
 from wire_peer import Daemon, Healthy, Peer, text_of
 
 from walld import limits
-from walld.daemon.logs import LINES_A_SECOND_MAX
+from walld.daemon.ops.logs import LINES_A_SECOND_MAX
 
 DEEP = 100_000
 LONGEST = b"\xff\xff\xff\xff"

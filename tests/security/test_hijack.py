@@ -1,7 +1,7 @@
 """Whose stream it is: another process of the same user, another user, and what either may learn.
 
-Beside these: `acceptance/test_terminals.py` (a second producer, through the client) and
-`acceptance/test_two_users.py` (one session name, two users).
+Beside these: `acceptance/replies/test_terminals.py` (a second producer, through the client) and
+`acceptance/replies/test_two_users.py` (one session name, two users).
 """
 
 from __future__ import annotations

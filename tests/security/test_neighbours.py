@@ -24,7 +24,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 from walld_client.wire.ledger_messages import Append, NewEntry
 
-from walld.daemon import peers
+from walld.daemon.transport import credentials
 from walld.disk.real import RealFile
 
 T = TypeVar("T")
@@ -120,13 +120,13 @@ def other_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The crowd is of a process of its own, and the honest are of this one."""
     with subprocess.Popen(["sleep", "600"]) as hostile:
 
-        def credentials(peer: socket.socket) -> peers.PeerCredentials:
+        def credentials(peer: socket.socket) -> credentials.PeerCredentials:
             is_hostile = bytes(peer.getpeername() or b"").startswith(HOSTILE)
             pid = hostile.pid if is_hostile else os.getpid()
-            return peers.PeerCredentials(pid, os.getuid(), os.getgid())
+            return credentials.PeerCredentials(pid, os.getuid(), os.getgid())
 
-        monkeypatch.setattr(peers, "credentials", credentials)
-        monkeypatch.setattr(peers, "open_pidfd", lambda _peer, pid: os.pidfd_open(pid))
+        monkeypatch.setattr(credentials, "credentials", credentials)
+        monkeypatch.setattr(credentials, "open_pidfd", lambda _peer, pid: os.pidfd_open(pid))
         yield
         hostile.kill()
 

@@ -16,7 +16,7 @@ from walld_client.wire import messages as wire
 from wire_peer import Peer
 
 from walld import limits
-from walld.sessions.events import KNOWN
+from walld.sessions.state.events import KNOWN
 
 CANARY = "canary7f3a"
 

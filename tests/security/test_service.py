@@ -1,7 +1,7 @@
 """The unit's cage: what the daemon asks of the kernel, and the watchdog while a disk hangs.
 
-`acceptance/test_systemd.py` has the units themselves and their exposure. There is no systemd to
-run them under here, so the calls of a real daemon are compared with what the unit lets through.
+`acceptance/daemon/test_systemd.py` has the units themselves and their exposure. There is no systemd
+to run them under here, so the calls of a real daemon are compared with what the unit lets through.
 """
 
 from __future__ import annotations

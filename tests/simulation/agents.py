@@ -17,8 +17,9 @@ from typing import Any
 
 import anyio
 from walld_client import client as clients
-from walld_client import process, shared
-from walld_client.reply import Reply
+from walld_client import link_registry
+from walld_client.link import process
+from walld_client.reply.reply import Reply
 from walld_client.wire import messages as wire
 
 from .kernel import Kernel, SimulatedSocket
@@ -106,18 +107,28 @@ class Agent:
         if not self.is_alive:
             raise _GoneError  # killed before its turn came
         was = self.kernel.running
-        kept = process._producer, process._numbers, process._keeper, shared._links, shared._users
+        kept = (
+            process._producer,
+            process._numbers,
+            process._keeper,
+            link_registry._links,
+            link_registry._users,
+        )
         self.kernel.running = self.pid, self.uid
         process._producer, process._numbers = self._producer, self._numbers
         process._keeper = self._keeper  # type: ignore[assignment]
-        shared._links, shared._users = self._links, self._users
+        link_registry._links, link_registry._users = self._links, self._users
         try:
             yield
         finally:
             self._producer = process._producer
-            process._producer, process._numbers, process._keeper, shared._links, shared._users = (
-                kept
-            )
+            (
+                process._producer,
+                process._numbers,
+                process._keeper,
+                link_registry._links,
+                link_registry._users,
+            ) = kept
             self.kernel.running = was
 
     async def live(self, random: Random, replies: int, pace: float, listens: float) -> None:
@@ -144,7 +155,7 @@ class Agent:
     # --- its thread -----------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """The keeper's loop, as `walld_client/keeper.py` has it."""
+        """The keeper's loop, as `walld_client/link/io_thread.py` has it."""
         keeper = self._keeper
         while True:
             with self.entered():

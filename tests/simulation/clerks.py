@@ -17,17 +17,18 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
-from walld_client import ledger_steps, process
-from walld_client.entries import draft
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import SUBMIT_SECONDS, TIMEOUT_SECONDS
-from walld_client.posted import Posted
-from walld_client.receipts import Receipts
-from walld_client.requests import Conversation, decode_bool, decode_placed
-from walld_client.session_steps import SessionSteps
+from walld_client.link import process
+from walld_client.query.requests import Conversation, decode_bool, decode_placed
+from walld_client.query.sync_tokens import Receipts
+from walld_client.session import ledger_steps
+from walld_client.session.entries import draft
+from walld_client.session.posted_entry import Posted
+from walld_client.session.session_steps import SessionSteps
+from walld_client.session.submitting import submit
+from walld_client.session.turn_steps import TurnSteps
 from walld_client.steps import Asked, Done, Steps
-from walld_client.submitting import submit
-from walld_client.turn_steps import TurnSteps
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
@@ -35,7 +36,7 @@ from .agents import Agent
 from .oracle import Wrong
 
 if TYPE_CHECKING:
-    from walld_client.reply import Reply
+    from walld_client.reply.reply import Reply
 
     from .books import Asking
     from .oracle import Story
@@ -268,7 +269,8 @@ class Clerk(Agent):
             del self._posts.kept[0]
 
     async def _ask(self, asked: Asked) -> bytes:
-        """As `walld_client/query.py` asks: a kept connection that is gone is made anew, once."""
+        """As `walld_client/query/query.py` asks: a kept connection that is gone is made anew,
+        once."""
         again = asked.again and self._connection is not None
         try:
             return await self._exchange(asked)
@@ -381,7 +383,8 @@ class Clerk(Agent):
 
 
 class _Posts:
-    """An outbox without its thread (`walld_client/outbox.py`): what was posted and is not sent."""
+    """An outbox without its thread (`walld_client/session/append_queue.py`): what was posted and is
+    not sent."""
 
     timeout = TIMEOUT_SECONDS
 

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 from walld_client.wire import messages as wire
 
-from walld.cli import fsck, offline, session_survey, survey
-from walld.cli.log_lines import LogLines
-from walld.daemon.mend import mend
+from walld.cli.inspect import directory_scan, fsck, offline, session_scan
+from walld.cli.inspect.log_lines import LogLines
 from walld.disk.medium import Crashed, Storage
 from walld.disk.simulated import SimulatedDisk
 from walld.ledger.line import line_seq, read_line
 from walld.partials.store import PartialStore
-from walld.wal.files import has_copies
+from walld.recovery.startup_recovery import mend
 from walld.wal.log_scan import LogScan, list_segments
+from walld.wal.segment_files import has_copies
 
 from .lives import Owner
 from .oracle import KILL_SECONDS, POWER_SECONDS, Wrong
@@ -195,7 +195,7 @@ class CrashStates:
 
     def _read(self, storage: Storage) -> _Read:
         disk = SimulatedDisk(storage)
-        if not disk.list_dir("wal") and not survey.log_of(disk).had_log:
+        if not disk.list_dir("wal") and not directory_scan.log_of(disk).had_log:
             return _Read([], self._lines(disk))  # power took the very beginning
         report = fsck.inspect(disk, "")
         why = "; ".join(map(str, (*report.damage, *report.notes, *report.sessions)))
@@ -207,13 +207,13 @@ class CrashStates:
         lines: dict[Session, list[bytes]] = {key: [] for key in self._world.books.sessions()}
         if not lines:
             return lines
-        lock = survey.log_of(disk)
+        lock = directory_scan.log_of(disk)
         log, of_log = LogScan(disk, lock.log_uuid), LogLines()
-        survey.scan(disk, log, "", of_log.take)
-        verdict = log.verdict(lock.synced_no, survey.first_no(disk, log.log_uuid))
+        directory_scan.scan(disk, log, "", of_log.take)
+        verdict = log.verdict(lock.synced_no, directory_scan.first_no(disk, log.log_uuid))
         met_damage = bool(verdict.corrupt or verdict.unreadable) or has_copies(disk)
         of_log.judged(verdict.synced_no, met_damage=met_damage)
-        for found in session_survey.sessions(disk, of_log):
+        for found in session_scan.sessions(disk, of_log):
             if found.session_id is not None:
                 both = [*found.lines, *found.from_log]
                 lines[found.uid, found.session_id] = sorted(both, key=line_seq)
@@ -228,4 +228,4 @@ def _is_headless(storage: Storage) -> bool:
     """
     disk = SimulatedDisk(storage)
     ids = list_segments(disk)
-    return bool(ids) and ids[0] > 1 and not survey.log_of(disk).had_log
+    return bool(ids) and ids[0] > 1 and not directory_scan.log_of(disk).had_log

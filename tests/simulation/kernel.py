@@ -23,9 +23,9 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import anyio
-from walld_client import dialing
+from walld_client.link import reconnect
 
-from walld.daemon import peers
+from walld.daemon.transport import credentials
 from walld.wal.records import Owner
 
 __all__ = ["Kernel", "SimulatedSocket"]
@@ -87,9 +87,9 @@ class Kernel:
 
     # --- what the daemon asks a kernel ----------------------------------------------------------
 
-    def _credentials(self, peer: socket.socket) -> peers.PeerCredentials:
+    def _credentials(self, peer: socket.socket) -> credentials.PeerCredentials:
         pid, uid = self._of.get(peer.getpeername() or b"", (1, 0))
-        return peers.PeerCredentials(pid, uid, uid)
+        return credentials.PeerCredentials(pid, uid, uid)
 
     def _pidfd(self, pid: int) -> int | None:
         fd = self._alive.get(pid)
@@ -130,7 +130,7 @@ class Kernel:
         )
         sockets = SimpleNamespace(**{name: getattr(socket, name) for name in dir(socket)})
         sockets.socket = _here(lambda *args: SimulatedSocket(self, *args), socket.socket)
-        uniform = _here(self.random.uniform, dialing._chance.uniform)
+        uniform = _here(self.random.uniform, reconnect._chance.uniform)
         undo: list[tuple[Any, str, Any]] = []
 
         def put(holder: Any, name: str, value: Any) -> None:
@@ -141,14 +141,14 @@ class Kernel:
             ours = name.partition(".")[0] in ("walld", "walld_client")
             if ours and vars(module).get("time") is real_time:
                 put(module, "time", clocks)
-        put(dialing, "socket", sockets)
-        put(dialing, "_chance", SimpleNamespace(uniform=uniform))
+        put(reconnect, "socket", sockets)
+        put(reconnect, "_chance", SimpleNamespace(uniform=uniform))
         put(os, "urandom", _here(self.random.randbytes, os.urandom))
-        put(peers, "credentials", self._credentials)
-        put(peers, "open_pidfd", lambda _peer, pid: self._pidfd(pid))
-        put(peers, "describe", self._describe)
-        put(peers, "find_process", self._find)
-        put(peers, "boot_id", lambda: self.boot)
+        put(credentials, "credentials", self._credentials)
+        put(credentials, "open_pidfd", lambda _peer, pid: self._pidfd(pid))
+        put(credentials, "describe", self._describe)
+        put(credentials, "find_process", self._find)
+        put(credentials, "boot_id", lambda: self.boot)
         try:
             yield
         finally:

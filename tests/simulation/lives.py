@@ -17,9 +17,10 @@ import anyio
 import trio
 from inline_worker import InlineWorker
 
-from walld.daemon import listener as sockets
-from walld.daemon.notify import Notifier
-from walld.daemon.serve import Daemon
+from walld.daemon.ops.systemd import Notifier
+from walld.daemon.service import Daemon
+from walld.daemon.transport import listener as sockets
+from walld.disk.lock import Marks
 from walld.disk.lock_record import (
     LOCK_BYTES,
     LOCK_NAME,
@@ -29,7 +30,6 @@ from walld.disk.lock_record import (
     parse_lock,
 )
 from walld.disk.medium import Crashed
-from walld.disk.owner import Marks
 from walld.disk.simulated import SimulatedDisk
 from walld.errors import DirectoryTaken
 from walld.wal.headers import good_headers

@@ -16,7 +16,7 @@ import msgspec
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
 
-from walld.daemon.serve import Daemon
+from walld.daemon.service import Daemon
 from walld.disk.lock_record import LOCK_NAME, parse_lock
 from walld.disk.medium import Storage
 from walld.disk.simulated import SimulatedDisk

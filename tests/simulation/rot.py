@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from wal_files import LOG, BytesFile, LogWriter
 
-from walld.wal.facts import SegmentFacts
 from walld.wal.layout import SEGMENT_HEADER_BYTES
 from walld.wal.scan import SegmentScan
+from walld.wal.scan_report import SegmentFacts
 from walld.wal.verdict import Verdict, judge
 
 __all__ = ["Intact", "Rot", "cases", "check", "log_of_64_kib"]

@@ -18,10 +18,10 @@ from typing import Any, cast
 import pytest
 import walld_client
 
-from walld.daemon import mend
 from walld.disk.lock_record import LockRecord, lock_record
 from walld.disk.medium import PROFILES, Storage
 from walld.disk.simulated import SimulatedDisk
+from walld.recovery import startup_recovery
 
 from . import crash_states, rot, world
 from .__main__ import command, parse, sweep_plans
@@ -97,7 +97,7 @@ WITH_SESSIONS = {
 
 
 # By a crash state, where more of them are looked at than of other seeds. The first is another run
-# since a start writes to LOCK: `unit/test_files.py` has what it found.
+# since a start writes to LOCK: `unit/wal/test_segment_files.py` has what it found.
 STATES = {
     3100397: "the name of a copy in quarantine that a killed start had not synced was believed",
     3100751: "power took the first segment, and left the second: no bug",
@@ -243,7 +243,7 @@ def test_what_a_start_reads_and_does_not_make_durable_is_found_where_nothing_is_
     monkeypatch.setattr(crash_states, "_CHANCES", (1.0,))
     monkeypatch.setattr(crash_states, "_POWER", 0.0)
     assert world.run(plan).crash_states > 10
-    monkeypatch.setattr(mend, "resync", lambda *_: [])
+    monkeypatch.setattr(startup_recovery, "resync", lambda *_: [])
     with pytest.raises(BaseExceptionGroup) as found:
         world.run(plan)
     assert "after a start and a power cut" in "".join(traceback.format_exception(found.value))

@@ -18,7 +18,7 @@ from walld.disk.lock_record import LOCK_NAME, lock_record, parse_lock
 from .oracle import Wrong
 
 if TYPE_CHECKING:
-    from walld.daemon.serve import Daemon
+    from walld.daemon.service import Daemon
 
     from .world import World
 

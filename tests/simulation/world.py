@@ -27,8 +27,9 @@ import trio
 from trio.testing import MockClock
 
 from walld import limits
-from walld.daemon import flusher, serve
+from walld.daemon import service
 from walld.daemon.settings import load
+from walld.daemon.storage import flusher
 from walld.disk.medium import PROFILES, Storage
 
 from .agents import Agent
@@ -190,7 +191,7 @@ class World:
 
 _OWN: dict[tuple[Any, str], Any] = {
     # What a start made is collected once in a daemon's life; here that is a tenth of the time.
-    (serve, "gc"): SimpleNamespace(
+    (service, "gc"): SimpleNamespace(
         collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None
     ),
     (limits, "ASKING_SLICE_SECONDS"): 0.001,  # as it was: seeds are the runs they were

@@ -10,7 +10,7 @@ import pytest
 import walld_client
 from fake_daemon import FakeDaemon, fake_daemon
 from fake_ledger import FakeLedger
-from walld_client import process
+from walld_client.link import process
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
-from walld.daemon import keeper
+from walld.daemon.storage import partial_writer
 
 START = wire.Start(1, 0, "r", "s")
 GRACE = limits.RECONNECT_GRACE_SECONDS
@@ -395,5 +395,5 @@ def test_a_partial_goes_when_its_age_has_passed(
     clock = SimpleNamespace(
         time=lambda: time.time() + days[0] * 86400, time_ns=time.time_ns, monotonic=time.monotonic
     )
-    monkeypatch.setattr(keeper, "time", clock)
+    monkeypatch.setattr(partial_writer, "time", clock)
     run(main)

@@ -12,9 +12,9 @@ import pytest
 from virtual_daemon import Home, Peer, Virtual, living, run, until
 from walld_client.wire import messages as wire
 
-from walld.daemon.flusher import Flusher
-from walld.daemon.sessions import Sessions
-from walld.ledger.unfinished import UnfinishedStore
+from walld.daemon.session_store.open_sessions import Sessions
+from walld.daemon.storage.flusher import Flusher
+from walld.ledger.intents import UnfinishedStore
 
 NOTE = wire.NewEntry("app.note", b'{"text":"x"}', "")
 

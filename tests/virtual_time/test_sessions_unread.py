@@ -16,9 +16,9 @@ from ledger_world import lines_of
 from virtual_daemon import Home, Peer, Virtual, asked, living, run
 from walld_client.wire import messages as wire
 
-from walld.daemon.checkpoints import Checkpoints
-from walld.disk.patient import READ_TRIES
+from walld.daemon.session_store.checkpoints import Checkpoints
 from walld.disk.real import RealDisk
+from walld.disk.retrying import READ_TRIES
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 from walld.wal.layout import segment_name

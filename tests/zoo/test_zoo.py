@@ -5,7 +5,7 @@ Not in the list, for the simulation cannot tell them from the right code:
 - A segment goes without waiting for the sync of the tombstones in it. Strictly oldest first, what
   they bury is gone before them, and the records that died have their number already.
 - Zeros are taken for the end of the log. Only rot makes zeros in front of what was synced, and
-  where damage is said the oracle lets things be missing; `unit/test_scan.py` has it.
+  where damage is said the oracle lets things be missing; `unit/wal/test_scan.py` has it.
 - A carried record does not say that its end is in it. The oracle does not compare how a reply
   ended with how it is said to have ended.
 - The tombstone of a turn's reply does not wait for its messages; lines of a session go to its file
@@ -14,7 +14,8 @@ Not in the list, for the simulation cannot tell them from the right code:
   process that only asks is not watched: not met in the plans below.
 - A partial outlives a reply that was resolved while it was made: met by no plan of the first 1,600.
 - LOCK names a batch of a segment that is bare; a sync begins beside one that the writer has begun.
-  No world takes a segment away, and its disk has no threads; `unit/test_syncer.py` has both.
+  No world takes a segment away, and its disk has no threads; `unit/daemon/storage/test_syncer.py`
+  has both.
 - What goes first takes the place of who waits for a flush: the oracle goes by acks, which say what
   a stream has; `virtual_time/test_flushing.py` has it.
 """
@@ -98,7 +99,7 @@ def test_it_is_the_copy_that_is_run(tmp_path: Path) -> None:
 def test_a_patch_that_lacks_a_name_proves_nothing(tmp_path: Path) -> None:
     old = "            own = self._sync_of(engine.sealing.written_no)\n"
     new = "            nobody()\n"
-    cage.make_copy(tmp_path, Mutant("", "walld/daemon/syncer.py", old, new, "", "0"))
+    cage.make_copy(tmp_path, Mutant("", "walld/daemon/storage/syncer.py", old, new, "", "0"))
     with pytest.raises(RuntimeError, match="NameError"):
         cage.run(tmp_path, (), seeds=0, last=1)
 

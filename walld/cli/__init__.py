@@ -19,6 +19,6 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: runs one command and returns its exit code."""
-    from walld.cli.run import run
+    from walld.cli.entry_point import run
 
     return run(argv)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from walld.cli.session_arguments import add_session_commands
+from walld.cli.session.arguments import add_session_commands
 from walld.escape import escaped_line
 
 __all__ = ["SETTINGS", "parse"]

@@ -9,7 +9,7 @@ import argparse
 import os
 
 from walld.cli.arguments import SETTINGS
-from walld.daemon import logs
+from walld.daemon.ops import logs
 from walld.daemon.settings import Settings, load
 
 __all__ = ["run", "settings_of"]
@@ -25,6 +25,6 @@ def run(options: argparse.Namespace) -> int:
     """Serves until SIGTERM."""
     settings = settings_of(options)
     logs.configure(settings.log_format, os.environ)
-    from walld.daemon.serve import serve
+    from walld.daemon.service import serve
 
     return serve(settings)

@@ -1,7 +1,7 @@
 """Recovered replies as lines and as JSON.
 
 Owns: the two forms that `ls` and `recover` share. Refuses: getting replies, projecting them to
-messages (`walld_client.partial` does, for programs and for us alike).
+messages (`walld_client.recovered.partial` does, for programs and for us alike).
 
 Invariant: what an agent or a model said never reaches the terminal unescaped; JSON is ASCII.
 """
@@ -12,9 +12,9 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from walld_client.partial import PartialReply, Segment
+from walld_client.recovered.partial import PartialReply, Segment
 
-from walld.cli.session_page import columns
+from walld.cli.page import columns
 from walld.escape import escaped, escaped_line
 
 __all__ = ["as_json", "details", "table"]

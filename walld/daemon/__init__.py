@@ -1,1 +1,1 @@
-"""walld."""
+"""The daemon: an event loop around the engine, its storage, its sockets and its requests."""

@@ -1,7 +1,7 @@
 """What Prometheus sees: names, help texts, buckets.
 
 Owns: the registry and the exposition. Refuses: counting (the engine adds to `Counters`), deciding,
-HTTP (`scrapes.py`), and session, stream or user ids in labels, ever: labels are closed sets.
+HTTP (`metrics_http.py`), and session, stream or user ids in labels, ever: labels are closed sets.
 
 Invariants: one event costs no call here; histograms are observed once a flush, write or sync. A
 scrape reads and changes nothing. No `_created` series. The server listens only where it is told to.
@@ -26,7 +26,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from walld.daemon.scrapes import Scrapes
+from walld.daemon.metrics_http import Scrapes
 from walld.daemon.settings import Address
 from walld.engine.counters import Counters, Gauges
 

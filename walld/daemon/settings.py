@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, cast, get_args
 
 import msgspec
-from walld_client.socket_path import socket_candidates
+from walld_client.link.socket_path import socket_candidates
 
 from walld import limits
 from walld.errors import ConfigError

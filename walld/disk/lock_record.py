@@ -1,7 +1,7 @@
 """What stands in LOCK, as bytes and as what it means.
 
 Owns: the record (FORMAT.md), what of it is believed, and against what its segments say of
-themselves. Refuses: the file, who writes it and when (`owner.py`).
+themselves. Refuses: the file, who writes it and when (`lock.py`).
 """
 
 from __future__ import annotations

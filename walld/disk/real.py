@@ -23,8 +23,8 @@ import stat
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+from walld.disk.atomic import ComposedDisk
 from walld.disk.base import Entry
-from walld.disk.composed import ComposedDisk
 from walld.disk.root import DIR_MODE, NO_DEVICE, check_owner, make_root
 from walld.errors import SharedFile, UnsafePath
 

@@ -2,7 +2,7 @@
 
 Owns: making it with its missing parents, whose it is and who else may write there, and how what a
 file server may have is told from a disk of this machine. Refuses: what is in it (`real.py`), who
-holds it (`owner.py`).
+holds it (`lock.py`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+from walld.disk.atomic import ComposedDisk
 from walld.disk.base import Entry
-from walld.disk.composed import ComposedDisk
 from walld.disk.medium import PAGE_BYTES, Crashed, Dir, Node
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ Owns: the state of every stream and segment. Synchronous, on one thread, `now` i
 Refuses: sockets, files, threads, clocks: the daemon asks the engine what to do, does it, and says
 how it went.
 
-Invariants: those of `stream.py` (S), `registry.py` (R), `segments.py` (G), `sealing.py` (B).
+Invariants: those of `stream.py` (S), `registry.py` (R), `segments.py` (G), `batch_builder.py` (B).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
-from walld.engine.attested import Attested
-from walld.engine.commit import GroupCommit, Waiter
+from walld.engine.batch import Carry, Sealed, Tombstone
+from walld.engine.batch_builder import Sealing
 from walld.engine.counters import Counters
-from walld.engine.feed import Feed
-from walld.engine.kept import Kept, KeptFacts
-from walld.engine.ledgers import Ledgers
+from walld.engine.event_handlers import Rules, buried_unwritten
+from walld.engine.flush_schedule import GroupCommit, Waiter
+from walld.engine.frame_decoder import Feed
+from walld.engine.lost_acked import Attested
+from walld.engine.partial_index import Kept, KeptFacts
 from walld.engine.registry import Registry
-from walld.engine.removed import Removed
-from walld.engine.returning import Returning
-from walld.engine.rules import Rules, buried_unwritten
-from walld.engine.sealed import Carry, Sealed, Tombstone
-from walld.engine.sealing import Sealing
+from walld.engine.resolved_streams import Removed
+from walld.engine.resume import Returning
 from walld.engine.segments import Segments
-from walld.engine.settling import Settling
+from walld.engine.session_log import Ledgers
+from walld.engine.turn_commit import Settling
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class Engine:
         """Partials of streams that came back and were released, by names; the stream's number."""
         self._flush_waiters: list[Waiter] = []
         self.askers: list[Process | None] = []
-        """Who has begun to wait for a flush since `daemon/parts.py` looked; None: a request."""
+        """Who has begun to wait for a flush since `daemon/transport/process_shares.py` looked;
+        None: a request."""
         self._sync_waiters: list[tuple[int, Waiter]] = []
         self.agent_bytes = 0
         """Record bytes written for the first time: what carrying may spend."""

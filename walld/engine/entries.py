@@ -1,7 +1,7 @@
 """Between an entry as it was asked for, the event it is, and the line it stands in.
 
 Owns: reading a payload, and the three forms of one thing. Refuses: whether it may come
-(`sessions/state.py`), where it goes (`ledgers.py`).
+(`sessions/state/session_state.py`), where it goes (`session_log.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from walld import limits
 from walld.errors import FormatError, Refusal
 from walld.ledger.line import AT_MS_MAX, make_line, read_line
-from walld.sessions.events import Event
+from walld.sessions.state.events import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from walld.engine.peer import Process
     from walld.ledger.line import Line
-    from walld.sessions.state import SessionState
+    from walld.sessions.state.session_state import SessionState
 
 __all__ = [
     "check_id",

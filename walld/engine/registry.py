@@ -1,7 +1,7 @@
 """Which streams there are, by every name they go by.
 
 Owns: the tables by stream number, by (uid, stream_id), by (uid, session_id), and the producers.
-Refuses: what an event may do (`rules.py`), disk.
+Refuses: what an event may do (`event_handlers.py`), disk.
 
 Invariant R1: a stream is in all tables or in none; one that is released is in none (P12: keys hold
 the uid, so one user's streams do not exist for another). Those of ledgers have a number alone: no

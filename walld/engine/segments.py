@@ -1,7 +1,7 @@
 """Which batch stands in which segment, and how much of each segment is still of use.
 
 Owns: batch_no -> (segment, file offset), the size and the live bytes of each segment, and the rule
-for unlinking. Refuses: files (`wal/files.py`), streams.
+for unlinking. Refuses: files (`wal/segment_files.py`), streams.
 
 Invariants
 - G1 Batch numbers are dense and for ever; the last segment alone grows, and begins behind all

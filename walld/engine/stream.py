@@ -1,7 +1,8 @@
 """One stream in memory: who it is, how far it got, what waits to be written, where the rest lies.
 
 Owns: the folding of consecutive tokens into runs, and the index of a stream's records. Refuses:
-which stream may do what (`rules.py`), when to flush (`commit.py`), bytes on disk (`wal/`).
+which stream may do what (`event_handlers.py`), when to flush (`flush_schedule.py`), bytes on disk
+(`wal/`).
 
 Invariants
 - S1 Seqs are taken in order: `next_seq` only grows; what lies between two items is a gap.
@@ -126,10 +127,12 @@ class Stream:
         self.dropped_seq = -1
         """The lowest that a full disk dropped of it since its client came, or came back."""
         self.anew_seq = -1
-        """Up to here somebody has let go of it, and its producer went on (`removed.py`)."""
+        """Up to here somebody has let go of it, and its producer went on
+        (`resolved_streams.py`)."""
         self.fresh: list[bytes] = []
         self.fresh_kind: type | None = None
-        """Tokens (or reasoning) of the read at hand, not folded yet: `feed.py` alone sees them."""
+        """Tokens (or reasoning) of the read at hand, not folded yet: `frame_decoder.py` alone sees
+        them."""
         self.written_seq = -1
         self.synced_seq = -1
         self.terminal = False

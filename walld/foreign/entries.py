@@ -24,8 +24,8 @@ import msgspec
 
 from walld.foreign.lines import Line
 from walld.limits import ID_BYTES_MAX, LEDGER_DEPTH_MAX
-from walld.sessions.events import Event
-from walld.sessions.state import SessionState
+from walld.sessions.state.events import Event
+from walld.sessions.state.session_state import SessionState
 
 __all__ = ["Draft", "Foreign", "Imported", "kept_line", "message", "tool_call"]
 

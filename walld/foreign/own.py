@@ -23,7 +23,7 @@ import msgspec
 from walld.errors import FormatError
 from walld.foreign.entries import Draft, Imported, message
 from walld.foreign.lines import Line, at_ms, parsed, rest, text_or_none
-from walld.sessions.events import Event
+from walld.sessions.state.events import Event
 
 __all__ = ["read"]
 

@@ -23,9 +23,9 @@ import msgspec
 
 from walld.foreign.entries import Foreign
 from walld.limits import LEDGER_PAYLOAD_BYTES_MAX
-from walld.sessions.account import Account, account_of
-from walld.sessions.events import Event
-from walld.sessions.tools import named_call
+from walld.sessions.gate.call_history import Account, account_of
+from walld.sessions.state.events import Event
+from walld.sessions.state.tools import named_call
 
 __all__ = ["misplaced", "renamed", "taken"]
 

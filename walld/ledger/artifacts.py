@@ -26,7 +26,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from walld.disk.base import LINK_REFUSED
-from walld.disk.patient import MAY_PASS, patiently
+from walld.disk.retrying import MAY_PASS, patiently
 from walld.errors import FormatError, ProtocolError
 from walld.ledger.files import keep_aside, sync_name, write_whole
 from walld.ledger.names import ARTIFACTS_DIR, is_temporary, session_dir, temporary

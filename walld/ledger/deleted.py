@@ -2,8 +2,8 @@
 
 Owns: the file sessions/.deleted (FORMAT.md), a count of all deletes, of the last thousand the
 session's name, hashed, and how far the last thousand replies were that went with one. Refuses: the
-delete (`daemon/sessions.py`), what was told of a session (`daemon/receipts.py`), or of a reply
-(`engine/returning.py`).
+delete (`daemon/session_store/open_sessions.py`), what was told of a session
+(`daemon/api/sync_tokens.py`), or of a reply (`engine/resume.py`).
 
 It is read once, and written whole before a delete is answered. Where it cannot be read nothing is
 known of the deletes before.

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from walld_client.paths import path_name
 
 from walld.errors import FormatError, NewerVersion
+from walld.ledger.append_position import first_header
 from walld.ledger.line import read_line
 from walld.ledger.names import EVENTS_FILE, SESSIONS_DIR, SNAPSHOT_FILE, session_dir
-from walld.ledger.place import first_header
 from walld.ledger.scan import end_of
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Reading a session's file: its lines in order, where it ends, and what is missing between.
 
 Owns: where a reading begins without reading all before it, and the verdict on what lies between two
-lines. Refuses: finding whole lines (`found.py`), writing (`store.py`), what a line says (`line.py`,
-`sessions/`).
+lines. Refuses: finding whole lines (`line_scan.py`), writing (`store.py`), what a line says
+(`line.py`, `sessions/`).
 
 Invariants
 - J1 A line is given out only when it is whole (its crc) and behind all that were given before; what
@@ -12,8 +12,8 @@ Invariants
 - J4 A file ends with the line that a reading gives out last, wherever others stand behind it:
   reading from the front comes to the same last line as from the end.
 
-What lies within a run of bytes too long to be read (`found.py`) is damage, said as a break like any
-other.
+What lies within a run of bytes too long to be read (`line_scan.py`) is damage, said as a break like
+any other.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from walld.ledger.astray import AHEAD_BYTES, in_order
-from walld.ledger.found import (
+from walld.ledger.line import chain_of, chain_text, line_chain, line_seq
+from walld.ledger.line_scan import (
     Found,
     backwards,
     find_line,
@@ -34,7 +34,7 @@ from walld.ledger.found import (
     last_line,
     lines_between,
 )
-from walld.ledger.line import chain_of, chain_text, line_chain, line_seq
+from walld.ledger.out_of_order_lines import AHEAD_BYTES, in_order
 
 if TYPE_CHECKING:
     from walld.disk.base import File

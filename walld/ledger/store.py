@@ -12,7 +12,7 @@ Invariants
 - E1 When `append` or `rewrite` has returned, its lines survive power loss: file, name, directories.
 - E2 Bytes that are no whole line, and are not written again as they were, are in quarantine before
   they are cut off. A whole line is never cut off, but where the log has another one of its seq
-  that was made for another line before it, and what follows such a one (`place.py`).
+  that was made for another line before it, and what follows such a one (`append_position.py`).
 - E3 A file whose sync or write failed is never synced again: the next lines go to a new one, with
   what was whole before them, renamed over it (P8).
 - E4 A file of a later version is never written to.
@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from walld.disk.base import NO_ROOM
 from walld.errors import SharedFile
+from walld.ledger.append_position import check_follows, find_end, find_place, whole_header
 from walld.ledger.deleted import Deleted
-from walld.ledger.ending import claimed_seq, end_break, end_seam
 from walld.ledger.files import (
     blocks_of,
     erase_kept,
@@ -37,12 +37,12 @@ from walld.ledger.files import (
     write_anew,
     write_whole,
 )
-from walld.ledger.found import Found
+from walld.ledger.intents import UnfinishedStore
 from walld.ledger.line import chain_of, header_line, line_seq
+from walld.ledger.line_scan import Found
 from walld.ledger.listing import session_rows
 from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, session_dir
-from walld.ledger.place import check_follows, find_end, find_place, whole_header
-from walld.ledger.repaired import (
+from walld.ledger.repair_notes import (
     Leap,
     keep_holes,
     leaps_of,
@@ -53,16 +53,16 @@ from walld.ledger.repaired import (
 )
 from walld.ledger.scan import Break, Reading, read_lines
 from walld.ledger.sweep import sweeping
-from walld.ledger.unfinished import UnfinishedStore
+from walld.ledger.tail import claimed_seq, end_break, end_seam
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from walld.disk.base import Disk, File
+    from walld.ledger.append_position import Place
+    from walld.ledger.intents import Room
     from walld.ledger.listing import SessionRow
     from walld.ledger.pending import Pending
-    from walld.ledger.place import Place
-    from walld.ledger.unfinished import Room
 
 __all__ = ["LedgerStore", "Tail"]
 

@@ -72,7 +72,7 @@ class PartialFacts(NamedTuple):
 class Partial(NamedTuple):
     """A partial as read back. `body` is one record body: Begin first, then the merged items.
 
-    place: which names it was made for (`names.py`).
+    place: which names it was made for (`entry_names.py`).
     """
 
     uid: int

@@ -1,1 +1,1 @@
-"""walld."""
+"""Replies folded from records, merged, and judged: whole, partial, and why."""

@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 from walld_client.wire import messages as wire
 
 from walld.replies.merge import in_order
-from walld.replies.piece import Piece
+from walld.replies.segment_builder import Piece
 from walld.replies.verdict import Evidence, partial_reason
 from walld.wal.records import Begin, Happened, Item, Text, Thought
 

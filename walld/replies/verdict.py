@@ -1,7 +1,7 @@
 """Is this reply whole, and if not, what says so?
 
 Owns: the order of the evidence and the closed set of reasons. Refuses: how a text ends
-(`ending.py`), where the evidence comes from (`fold.py`).
+(`text_end.py`), where the evidence comes from (`fold.py`).
 
 A reply is partial for the first of these that holds; for none of them it is taken as whole.
 
@@ -33,7 +33,7 @@ from typing import Final, Literal, NamedTuple
 
 from walld_client.wire.messages import RecoveredSegment
 
-from walld.replies import ending
+from walld.replies import text_end
 
 __all__ = ["REASONS", "Evidence", "partial_reason"]
 
@@ -171,11 +171,11 @@ def _message_reason(evidence: Evidence) -> str | None:
         one
         for one in message
         if one.kind in {"reasoning", "tool", "tool_result"}
-        or (one.kind == "text" and not ending.is_blank(one.text))
+        or (one.kind == "text" and not text_end.is_blank(one.text))
     ]
     if not said or said[-1].kind != "text":
         return "answer_missing"
     if evidence.finish_expected or evidence.finish_seen:
         return "finish_missing"
     text = b"".join([one.text for one in message if one.kind == "text"])
-    return "code_fence_open" if ending.fence_open(text) else ending.unfinished(text)
+    return "code_fence_open" if text_end.fence_open(text) else text_end.unfinished(text)

@@ -1,7 +1,7 @@
 """Headers of a log's segments: which log it is, and how far what each owner wrote counts.
 
 Owns: reading them, and up to which number the batches of an owner count. Refuses: what stands
-behind them (`scan.py`), who is owner (`disk/owner.py`).
+behind them (`scan.py`), who is owner (`disk/lock.py`).
 
 An owner looks at the epoch behind each write, so it acknowledges nothing of what it writes too
 late; but the bytes are there, in a segment that the next owner had read before: from a machine that

@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walld.wal import ranges
-from walld.wal.facts import Hole, SegmentFacts
 from walld.wal.headers import counted, good_headers
 from walld.wal.layout import BATCH_NO_MAX, WAL_DIR, parse_segment_name, segment_name
 from walld.wal.scan import ScannedBatch, SegmentScan
+from walld.wal.scan_report import Hole, SegmentFacts
 from walld.wal.verdict import Verdict, judge
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from zlib import crc32
 
 from walld import limits
 from walld.wal import ranges
-from walld.wal.facts import Hole, SegmentFacts
 from walld.wal.layout import (
     BATCH_ALIGNMENT,
     BATCH_HEADER_BYTES,
@@ -42,12 +41,13 @@ from walld.wal.layout import (
     unpack_directory,
     unpack_segment_header,
 )
+from walld.wal.scan_report import Hole, SegmentFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from walld.disk.base import File
-    from walld.wal.facts import Reason
+    from walld.wal.scan_report import Reason
 
 __all__ = [
     "Record",

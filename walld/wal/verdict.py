@@ -1,7 +1,7 @@
 """What a scan found, judged: torn is expected, corrupt is not (FORMAT.md, "Verdicts").
 
-Owns: the rule that tells torn from corrupt. Refuses: the facts (`facts.py`, `scan.py`), files, and
-what is done about it (renaming, quarantine, reports are the daemon's).
+Owns: the rule that tells torn from corrupt. Refuses: the facts (`scan_report.py`, `scan.py`),
+files, and what is done about it (renaming, quarantine, reports are the daemon's).
 
 The rule. W is the highest batch known to have been synced: batch headers carry it, and LOCK names
 one, and the first that must be there. What is missing between was lost by the disk: corrupt. What
@@ -16,7 +16,7 @@ Invariants
   whole, so it is kept, and judged again at the next start.
 - V4 No number is given again that may be in use in what cannot be read: who goes on from here leaps
   over as many as fit into it, and writes that down, since numbers it never gave are not missing;
-  and which segments that was for, so that those are (`unread.py`).
+  and which segments that was for, so that those are (`unreadable_segments.py`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from walld import limits
 from walld.wal import ranges
-from walld.wal.facts import Hole, SegmentFacts
 from walld.wal.layout import BATCH_HEADER_BYTES, Settled
-from walld.wal.unread import KEPT, READ, UNREAD, Awaited, base_no, evident_no, start_no
+from walld.wal.scan_report import Hole, SegmentFacts
+from walld.wal.unreadable_segments import KEPT, READ, UNREAD, Awaited, base_no, evident_no, start_no
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from walld.wal.facts import Reason
     from walld.wal.ranges import Range
+    from walld.wal.scan_report import Reason
 
 __all__ = [
     "CORRUPT",

@@ -151,7 +151,7 @@ test("both clients keep the same names from redact", async (t) => {
   const daemon = await Daemon.started(t);
   const sorted = (table: Record<string, string[]>) =>
     Object.fromEntries(Object.entries(table).map(([type, paths]) => [type, [...paths].sort()]));
-  const theirs = python("import json; from walld_client.names import NAMES; print(json.dumps(NAMES))");
+  const theirs = python("import json; from walld_client.encoding.entry_names import NAMES; print(json.dumps(NAMES))");
   assert.deepEqual(sorted(NAMES), sorted(JSON.parse(theirs) as typeof NAMES));
   const entries = [
     { type: "message", payload: { role: "x", content: ["x", { type: "x", id: "x", text: "x" }], name: "x" } },

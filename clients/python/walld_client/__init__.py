@@ -12,17 +12,17 @@ Owns: the public names and nothing else.
 
 from __future__ import annotations
 
-from walld_client.audit import AuditedTurn, Finding, RepairStep, Report
 from walld_client.client import Client, check, connect
-from walld_client.entries import Artifact, Entry
 from walld_client.errors import NotDurable, Refused, Unavailable, WalldError
-from walld_client.fingerprint import workspace_fingerprint
-from walld_client.ledger_steps import SessionInfo
-from walld_client.partial import Gap, PartialReply, ReplyError, Segment
-from walld_client.reply import Reply
-from walld_client.session import Session
+from walld_client.recovered.partial import Gap, PartialReply, ReplyError, Segment
+from walld_client.reply.reply import Reply
+from walld_client.session.audit import AuditedTurn, Finding, RepairStep, Report
+from walld_client.session.entries import Artifact, Entry
+from walld_client.session.fingerprint import workspace_fingerprint
+from walld_client.session.ledger_steps import SessionInfo
+from walld_client.session.session import Session
+from walld_client.session.turn import Turn
 from walld_client.stats import Stats
-from walld_client.turn import Turn
 from walld_client.version import VERSION
 
 __all__ = [

@@ -12,23 +12,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from walld_client import ledger_steps
-from walld_client.aio_pool import AsyncPool
-from walld_client.aio_query import AsyncQuery
-from walld_client.aio_reply import Reply, settler
-from walld_client.aio_session import Session
 from walld_client.aio_steps import run
-from walld_client.aio_turn import Turn
-from walld_client.audit import AwaitedPresent, RepairStep, Report
+from walld_client.argument_checks import SECONDS, Count, Path, Seconds, as_declared
 from walld_client.client import ClientBase, is_enabled
 from walld_client.errors import Unavailable
-from walld_client.given import SECONDS, Count, Path, Seconds, as_declared
-from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
-from walld_client.outbox import delivered
-from walld_client.partial import PartialReply, from_recovered
-from walld_client.receipts import Receipts
-from walld_client.requests import decode_bool, decode_replies
+from walld_client.query.aio_pool import AsyncPool
+from walld_client.query.aio_query import AsyncQuery
+from walld_client.query.requests import decode_bool, decode_replies
+from walld_client.query.sync_tokens import Receipts
+from walld_client.recovered.partial import PartialReply, from_recovered
+from walld_client.reply.aio_reply import Reply, settler
+from walld_client.session import ledger_steps
+from walld_client.session.aio_session import Session
+from walld_client.session.aio_turn import Turn
+from walld_client.session.append_queue import delivered
+from walld_client.session.audit import AwaitedPresent, RepairStep, Report
+from walld_client.session.ledger_steps import SessionInfo
 from walld_client.steps import Steps
 
 __all__ = ["Client", "Reply", "Session", "Turn", "connect"]

@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 from walld_client.aio import Client, Reply
-from walld_client.aio_pool import AsyncPool
-from walld_client.aio_session import Session
-from walld_client.audit import AwaitedPresent, RepairStep, Report, report_of
 from walld_client.ids import checked_id
-from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.null import NullAnswers, NullMixin, NullSession
-from walld_client.partial import PartialReply
-from walld_client.reply import check_drain
+from walld_client.query.aio_pool import AsyncPool
+from walld_client.recovered.partial import PartialReply
+from walld_client.reply.reply import check_drain
+from walld_client.session.aio_session import Session
+from walld_client.session.audit import AwaitedPresent, RepairStep, Report, report_of
+from walld_client.session.ledger_steps import SessionInfo
 from walld_client.stats import Stats
 
 __all__ = ["AsyncNullClient", "AsyncNullPool", "AsyncNullReply"]

@@ -12,7 +12,7 @@ from functools import update_wrapper
 from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
-from walld_client.given import as_declared
+from walld_client.argument_checks import as_declared
 from walld_client.steps import Answered, Asked, Steps
 
 __all__ = ["AsyncAsks", "Awaited", "awaited", "run"]

@@ -19,33 +19,38 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from walld_client import ledger_steps, offline, opaque, process, saying, shared
-from walld_client.audit import Present, RepairStep, Report
+from walld_client import link_registry
+from walld_client.argument_checks import Count, Path, Seconds, as_declared
+from walld_client.encoding import value_encoding
+from walld_client.encoding.event_frames import ID
+from walld_client.encoding.redaction import checked
 from walld_client.errors import Unavailable
-from walld_client.frames import ID
-from walld_client.given import Count, Path, Seconds, as_declared
 from walld_client.ids import checked_id, new_stream_id
-from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import (
     BACKLOG_BYTES_MAX,
     BACKLOG_BYTES_MIN,
     CLOSE_SECONDS,
     TIMEOUT_SECONDS,
 )
-from walld_client.outbox import Outbox, delivered
-from walld_client.partial import PartialReply, from_recovered
-from walld_client.pool import Pool
-from walld_client.query import Query
-from walld_client.receipts import Receipts
-from walld_client.redacting import checked
-from walld_client.reply import Reply
-from walld_client.requests import decode_bool, decode_replies
-from walld_client.session import Session
-from walld_client.session_steps import SessionSteps
-from walld_client.socket_path import find_socket
+from walld_client.link import process
+from walld_client.link.socket_path import find_socket
+from walld_client.link.stream import Stream
+from walld_client.query import offline
+from walld_client.query.pool import Pool
+from walld_client.query.query import Query
+from walld_client.query.requests import decode_bool, decode_replies
+from walld_client.query.sync_tokens import Receipts
+from walld_client.recovered.partial import PartialReply, from_recovered
+from walld_client.reply import send
+from walld_client.reply.reply import Reply
+from walld_client.session import ledger_steps
+from walld_client.session.append_queue import Outbox, delivered
+from walld_client.session.audit import Present, RepairStep, Report
+from walld_client.session.ledger_steps import SessionInfo
+from walld_client.session.session import Session
+from walld_client.session.session_steps import SessionSteps
 from walld_client.stats import Stats, sentence, stats_of
 from walld_client.steps import Steps, run
-from walld_client.stream import Stream
 from walld_client.wire import messages
 
 __all__ = ["Ask", "Client", "ClientBase", "check", "connect", "is_enabled"]
@@ -83,7 +88,7 @@ class ClientBase:
         self._timeout = timeout
         self._redact = checked(redact)
         self._locate = partial(find_socket, path)
-        self._key, self._link = shared.join(path, backlog_bytes_max)
+        self._key, self._link = link_registry.join(path, backlog_bytes_max)
         self._outbox = Outbox(self._locate, timeout, self._link.released)
         self._taken: bool | None = None
         """What close() said of the rest; None before. Whoever closes decides it, one at a time."""
@@ -92,7 +97,7 @@ class ClientBase:
     def _parts(self) -> bool:
         """Lets go of the link, once, whoever closes: True where nobody else has it."""
         is_first, self._is_parted = not self._is_parted, True
-        return is_first and shared.part(self._key, self._link)
+        return is_first and link_registry.part(self._key, self._link)
 
     # --- sending ---
 
@@ -103,7 +108,7 @@ class ClientBase:
         Works from any thread and after the Reply object is gone. ValueError before its end.
         """
         stream = self._link.registry.named(stream_id)
-        return stream is not None and saying.release(self._link, stream) > 0
+        return stream is not None and send.release(self._link, stream) > 0
 
     def stats(self) -> Stats:
         """What was sent, what waits, what was dropped."""
@@ -128,7 +133,7 @@ class ClientBase:
             checked_id(session_id, "session_id"),
             None if turn_id is None else checked_id(turn_id, "turn_id"),
             None if parent is None else checked_id(parent, "parent"),
-            opaque.info_bytes(meta),
+            value_encoding.info_bytes(meta),
             time.time_ns() // 1_000_000,
         )
         if self._taken is not None:
@@ -163,7 +168,8 @@ class ClientBase:
         checked_id(stream_id, "stream_id")
         if last_seq is not None and (type(last_seq) is not int or not 0 <= last_seq < 2**32):
             raise ValueError(
-                f"last_seq must be an int from 0 to {2**32 - 1}, got {opaque.brief(last_seq)}"
+                f"last_seq must be an int from 0 to {2**32 - 1}, "
+                f"got {value_encoding.brief(last_seq)}"
             )
         return lambda request_id: messages.Resolve(
             request_id, stream_id, last_seq, None, self._seen(None, stream_id)
@@ -309,7 +315,7 @@ class Client(ClientBase):
         deadline = time.monotonic() + timeout
         lock = self._closing.lock
         if self._closer == threading.get_ident():  # in a signal handler, within the other one
-            return shared.flushed(self._link, _left(deadline)) and not len(self._outbox)
+            return link_registry.flushed(self._link, _left(deadline)) and not len(self._outbox)
         if not lock.acquire(timeout=_left(deadline)):
             return bool(self._taken)
         try:
@@ -323,7 +329,7 @@ class Client(ClientBase):
             lock.release()
 
     def _handed_over(self, deadline: float) -> bool:
-        done = shared.flushed(self._link, _left(deadline))
+        done = link_registry.flushed(self._link, _left(deadline))
         with suppress(Unavailable):
             run(self._pool, delivered(self._outbox, _left(deadline)))
         self._pool.close()

@@ -12,8 +12,8 @@ import base64
 import os
 import time
 
+from walld_client.encoding.value_encoding import brief
 from walld_client.limits import ID_BYTES_MAX
-from walld_client.opaque import brief
 from walld_client.wire.exact import exact
 
 __all__ = ["checked_id", "new_entry_id", "new_stream_id"]

@@ -16,17 +16,17 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from walld_client.audit import Present, RepairStep, Report, report_of
 from walld_client.client import Client
 from walld_client.errors import Refused
 from walld_client.ids import checked_id, new_entry_id, new_stream_id
-from walld_client.ledger_steps import SessionInfo
 from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
-from walld_client.partial import PartialReply
-from walld_client.pool import Pool
-from walld_client.reply import Reply, ReplyBase, check_drain
-from walld_client.session import Session
-from walld_client.session_steps import SessionSteps
+from walld_client.query.pool import Pool
+from walld_client.recovered.partial import PartialReply
+from walld_client.reply.reply import Reply, ReplyBase, check_drain
+from walld_client.session.audit import Present, RepairStep, Report, report_of
+from walld_client.session.ledger_steps import SessionInfo
+from walld_client.session.session import Session
+from walld_client.session.session_steps import SessionSteps
 from walld_client.stats import Stats
 from walld_client.steps import Steps
 from walld_client.wire import messages

@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import Final
 
 import msgspec
-from walld_client.connection import NOSIGNAL
 from walld_client.errors import Unavailable
-from walld_client.link import Link
-from walld_client.requests import Conversation
+from walld_client.link.connection import NOSIGNAL
+from walld_client.link.link import Link
+from walld_client.query.requests import Conversation
 
 __all__ = ["Stats", "sentence", "stats_of"]
 

@@ -15,7 +15,7 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import msgspec
-from walld_client.given import as_declared
+from walld_client.argument_checks import as_declared
 
 __all__ = ["Answered", "Asked", "Asks", "Blocking", "Done", "Steps", "blocking", "run", "within"]
 

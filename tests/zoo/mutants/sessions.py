@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "sessions: a turn's reply goes and its messages do not come",
-        "walld/engine/settling.py",
+        "walld/engine/turn_commit.py",
         "append(ledger, messages, None,",
         "append(ledger, [], None,",
         "N2",

@@ -6,6 +6,6 @@ program that has its SDK (`walld_client.adapters.httpx2`, `.anthropic`, ...).
 
 from __future__ import annotations
 
-from walld_client.adapters.teeing import tee
+from walld_client.adapters.frameworks.teeing import tee
 
 __all__ = ["tee"]

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from walld_client.adapters.extras import needs
-from walld_client.adapters.recording import Opener, SessionId
+from walld_client.adapters.frameworks.extras import needs
+from walld_client.adapters.frameworks.recording import Opener, SessionId
 from walld_client.client import ClientBase
 
 with needs("anthropic", "anthropic"):

@@ -22,10 +22,10 @@ import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
-from walld_client.adapters.extras import needs
-from walld_client.adapters.recording import Opener, Recording, SessionId, wire_of_path
+from walld_client.adapters.frameworks.extras import needs
+from walld_client.adapters.frameworks.recording import Opener, Recording, SessionId, wire_of_path
 from walld_client.client import ClientBase
-from walld_client.reply import ReplyBase
+from walld_client.reply.reply import ReplyBase
 
 with needs("httpx2", "httpx2"):
     import httpx2

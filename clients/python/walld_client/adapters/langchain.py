@@ -45,12 +45,12 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from walld_client import client as walld
-from walld_client.adapters import langchain_interrupts as interrupts
-from walld_client.adapters.extras import needs
-from walld_client.adapters.langchain_events import Answer
-from walld_client.adapters.model_call import Board, ModelCall, Place, safely
-from walld_client.adapters.recording import Opener, SessionId
-from walld_client.adapters.wire import Failure, finish_failure
+from walld_client.adapters.frameworks import langchain_interrupts as interrupts
+from walld_client.adapters.frameworks.extras import needs
+from walld_client.adapters.frameworks.langchain_events import Answer
+from walld_client.adapters.frameworks.model_call import Board, ModelCall, Place, safely
+from walld_client.adapters.frameworks.recording import Opener, SessionId
+from walld_client.adapters.wires.wire import Failure, finish_failure
 from walld_client.client import ClientBase
 
 with needs("langchain", "langchain_core"):

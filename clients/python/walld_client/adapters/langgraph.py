@@ -30,8 +30,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
-from walld_client.adapters.extras import needs
-from walld_client.adapters.langgraph_calls import Config, SaverSteps, ThreadOfSaver
+from walld_client.adapters.frameworks.extras import needs
+from walld_client.adapters.frameworks.langgraph_calls import Config, SaverSteps, ThreadOfSaver
 from walld_client.steps import Steps
 
 with needs("langgraph", "langgraph"):

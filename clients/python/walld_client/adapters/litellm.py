@@ -25,14 +25,14 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from walld_client.adapters.openai_chat import ChatFold
-from walld_client.adapters.openai_chunk import Choice, Chunk
-from walld_client.adapters.recording import NO_TERMINAL
-from walld_client.adapters.teeing import Tee, made
-from walld_client.adapters.wire import held
-from walld_client.endings import message_of
+from walld_client.adapters.frameworks.recording import NO_TERMINAL
+from walld_client.adapters.frameworks.teeing import Tee, made
+from walld_client.adapters.wires.openai_chat import ChatFold
+from walld_client.adapters.wires.openai_chunk import Choice, Chunk
+from walld_client.adapters.wires.wire import held
 from walld_client.null import NullMixin
-from walld_client.reply import ReplyBase
+from walld_client.reply.reply import ReplyBase
+from walld_client.reply.terminal_events import message_of
 
 __all__ = ["tee"]
 

@@ -41,14 +41,14 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
-from walld_client.adapters.call_names import CallNames
-from walld_client.adapters.extras import needs
-from walld_client.adapters.model_call import Board, ModelCall, Place, safely
-from walld_client.adapters.openai_responses import ResponsesFold
-from walld_client.adapters.recording import NO_TERMINAL, Opener, SessionId
-from walld_client.adapters.wire import Failure, call_name, plain
+from walld_client.adapters.frameworks.extras import needs
+from walld_client.adapters.frameworks.model_call import Board, ModelCall, Place, safely
+from walld_client.adapters.frameworks.recording import NO_TERMINAL, Opener, SessionId
+from walld_client.adapters.wires.call_names import CallNames
+from walld_client.adapters.wires.openai_responses import ResponsesFold
+from walld_client.adapters.wires.wire import Failure, call_name, plain
 from walld_client.client import ClientBase
-from walld_client.endings import message_of
+from walld_client.reply.terminal_events import message_of
 
 with needs("openai-agents", "agents"):
     from agents import RunHooks

@@ -34,14 +34,14 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
-from walld_client.adapters.call_names import CallNames
-from walld_client.adapters.extras import needs
-from walld_client.adapters.model_call import Board, ModelCall, safely
-from walld_client.adapters.pydantic_ai_deferred import Tools, defer, take_up
-from walld_client.adapters.recording import Opener, SessionId
-from walld_client.adapters.wire import Failure, call_name, finish_failure, plain
+from walld_client.adapters.frameworks.extras import needs
+from walld_client.adapters.frameworks.model_call import Board, ModelCall, safely
+from walld_client.adapters.frameworks.pydantic_ai_deferred import Tools, defer, take_up
+from walld_client.adapters.frameworks.recording import Opener, SessionId
+from walld_client.adapters.wires.call_names import CallNames
+from walld_client.adapters.wires.wire import Failure, call_name, finish_failure, plain
 from walld_client.client import ClientBase
-from walld_client.endings import message_of
+from walld_client.reply.terminal_events import message_of
 
 with needs("pydantic-ai", "pydantic_ai"):
     from pydantic_ai.capabilities import AbstractCapability

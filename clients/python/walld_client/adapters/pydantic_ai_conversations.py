@@ -25,14 +25,15 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from walld_client import aio, artifacts, ledger_steps
-from walld_client.adapters.extras import needs
+from walld_client import aio
+from walld_client.adapters.frameworks.extras import needs
 from walld_client.client import Client
-from walld_client.entries import json_text, read_json
 from walld_client.errors import Refused, Unavailable
 from walld_client.ids import checked_id
 from walld_client.limits import APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX
-from walld_client.session_steps import SessionSteps
+from walld_client.session import artifacts, ledger_steps
+from walld_client.session.entries import json_text, read_json
+from walld_client.session.session_steps import SessionSteps
 from walld_client.steps import Steps
 
 with needs("pydantic-ai", "pydantic", "pydantic_ai"):

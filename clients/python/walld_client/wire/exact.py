@@ -1,7 +1,7 @@
 """A text or a number of a class of the program's own, as what it is.
 
 Owns: which values those are, and what goes on the wire for one. Refuses: any other value
-(`opaque.py`).
+(`value_encoding.py`).
 
 Templates, scrapers and number libraries hand out subclasses of str and float. They pass every check
 for a str, and msgspec encodes none of them.

@@ -9,7 +9,7 @@ elements it does not know. Tags are never used again.
 
 Text travels as msgpack *bin* in UTF-8 with surrogates passed through, because vendors split an
 emoji over two chunks and each half is then a lone surrogate, which no msgpack *str* can hold.
-Halves join up when the reply is read (`walld_client.partial`).
+Halves join up when the reply is read (`walld_client.recovered.partial`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The wires of providers, folded without I/O: bytes of a response to items of a reply."""

@@ -1,0 +1,146 @@
+"""The wire of Anthropic Messages. Sans-IO.
+
+Owns: events to calls on a reply. Refuses: bytes (`body.py`).
+
+- A block's first piece may stand in `content_block_start`; it is taken there. A call's whole input
+  may too: deltas that come all the same say it from its beginning, as the SDK has it.
+- `messages.stream()` of the SDK adds events of its own (`text`, `thinking`, `input_json`, ...) that
+  say what the deltas have said: only the wire's own events are taken.
+- A server's tool (`server_tool_use`, `mcp_tool_use`) is a call with info {"server": True}, and its
+  `*_tool_result` block the result.
+- Signatures and redacted thinking are kept as events: a program that resumes a message must send
+  them back. They are no text.
+- Done is `message_stop`, and nothing else: a body that ends behind a stop_reason is cut. A
+  stop_reason that says a failure (`network_error` of some gateways) is no end but one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from walld_client.adapters.wires.call_names import CallNames
+from walld_client.adapters.wires.wire import (
+    Fold,
+    Sink,
+    call_name,
+    failure_of,
+    finish_failure,
+    plain,
+)
+
+__all__ = ["EVENT_TYPES", "MessageEvent", "MessagesFold"]
+
+EVENT_TYPES = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    }
+)
+"""What only this wire says; `ping` and `error` are others' words too."""
+
+
+class _Delta(msgspec.Struct):
+    type: Any = None
+    text: Any = None
+    thinking: Any = None
+    partial_json: Any = None
+    signature: Any = None
+    stop_reason: Any = None
+
+
+class MessageEvent(msgspec.Struct):
+    """One event, as far as it says something of the reply."""
+
+    type: Any = None
+    index: Any = None
+    delta: _Delta | None = None
+    content_block: Any = None
+    message: Any = None
+    error: Any = None
+
+
+class MessagesFold(Fold):
+    """One message."""
+
+    def __init__(self) -> None:
+        self._names = CallNames()
+        self._calls: dict[Any, str] = {}
+        """Calls by the index of their block, the newest there."""
+        self._begun_whole: dict[Any, str] = {}
+        """Names of calls whose block began with an input, of which no delta has come."""
+
+    def take(self, item: Any, sink: Sink) -> None:
+        """An event of the body, or of the SDK."""
+        kind = item.type
+        if kind == "content_block_delta":
+            self._delta(item.index, item.delta, sink)
+        elif kind == "content_block_start":
+            self._block(item.index, plain(item.content_block), sink)
+        elif kind == "message_start":
+            message = plain(item.message) or {}
+            about = {"id": message.get("id"), "model": message.get("model")}
+            sink.event("provider", {"wire": "anthropic-messages", **about})
+        elif kind == "message_delta":
+            reason = getattr(item.delta, "stop_reason", None)
+            if reason and (failure := finish_failure(reason)) is not None:
+                self.complaint = failure
+            elif reason:
+                sink.finish(str(reason))
+        elif kind == "message_stop":
+            self.failure = self.complaint
+            self.is_ended = self.failure is None
+        elif kind == "error" or (type(item) is MessageEvent and item.error):
+            self.failure = failure_of(item.error, "the provider reported an error")
+
+    def _delta(self, index: Any, delta: Any, sink: Sink) -> None:
+        kind = delta.type
+        if kind == "text_delta":
+            if delta.text:
+                sink.token(delta.text)
+        elif kind == "thinking_delta":
+            if delta.thinking:
+                sink.reasoning(delta.thinking)
+        elif kind == "input_json_delta":
+            call_id = self._calls.get(index)
+            if delta.partial_json and call_id is not None:
+                if self._begun_whole and (name := self._begun_whole.pop(index, None)) is not None:
+                    sink.tool(name, "", call_id=call_id)
+                sink.tool_arguments(delta.partial_json, call_id=call_id)
+        elif kind == "signature_delta" and delta.signature:
+            sink.event("signature", {"index": index, "signature": delta.signature})
+
+    def _block(self, index: Any, block: dict[str, Any], sink: Sink) -> None:
+        kind = str(block.get("type"))
+        if kind == "text":
+            if text := block.get("text"):
+                sink.token(text)
+        elif kind == "thinking":
+            if thinking := block.get("thinking"):
+                sink.reasoning(thinking)
+            if signature := block.get("signature"):
+                sink.event("signature", {"index": index, "signature": signature})
+        elif kind == "redacted_thinking":
+            sink.event("redacted_thinking", {"index": index, "data": block.get("data")})
+        elif kind.endswith("tool_use"):
+            call_id, about = self._names.begin(str(block.get("id") or f"block:{index}"))
+            self._calls[index] = call_id
+            # Empty here as a rule, and then the deltas say it; some servers have it whole at once.
+            arguments = block.get("input") or None
+            is_ours = kind == "tool_use"
+            name = call_name(block.get("name"))
+            self._begun_whole.pop(index, None)
+            if arguments is not None:
+                self._begun_whole[index] = name
+            more = about if is_ours else {**about, "server": True}
+            sink.tool(name, arguments, call_id=call_id, **more)
+        elif kind.endswith("tool_result"):
+            content = block.get("content")
+            failed = bool(block.get("is_error")) or (
+                isinstance(content, dict) and str(content.get("type")).endswith("_error")
+            )
+            sink.tool_result(content, call_id=block.get("tool_use_id"), failed=failed, server=True)

@@ -1,0 +1,1 @@
+"""The connection of a process to its daemon: socket, backlog, acknowledgements, reconnect."""

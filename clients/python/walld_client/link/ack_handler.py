@@ -1,0 +1,156 @@
+"""What the daemon tells an agent, and what follows from it for the ring.
+
+Owns: the meaning of Welcome, Ack, Refused, Drained and Error. Refuses: sockets (the link gives it
+bytes), the lock (the link holds it).
+
+None of it is waited for: the words are read in the chores, before `durable_seq` is answered,
+while somebody waits for a drain, and once more when the connection ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+from walld_client.limits import TEXT_BYTES_MAX
+from walld_client.link.registry import Registry
+from walld_client.wire import framing
+from walld_client.wire.messages import Ack, Drained, Error, Refused, ToAgent, Welcome
+
+__all__ = ["DRAIN_LEVELS", "Drain", "Hearing"]
+
+DRAIN_LEVELS = ("written", "synced", "replicated")
+"""From the least to the most; a daemon that does not replicate refuses the last."""
+_log = logging.getLogger("walld")
+_decoder = msgspec.msgpack.Decoder(ToAgent)
+
+
+class Drain(NamedTuple):
+    """Somebody who waits until all that was sent so far is at `level`."""
+
+    level: str
+    done: Callable[[bool], None]
+
+
+class Hearing:
+    """State that only the daemon's words change.
+
+    log, synced_no: what the next Hello attests. welcomed: the daemon at the other end answered
+    since the last `start`. fatal: the code of an Error, after which the connection is of no use.
+    """
+
+    __slots__ = (
+        "_registry",
+        "_rest",
+        "_told_codes",
+        "drains",
+        "fatal",
+        "log",
+        "refused_events",
+        "synced_no",
+        "text_bytes_max",
+        "welcomed",
+    )
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._rest = b""
+        self._told_codes: set[str] = set()
+        self.drains: dict[int, Drain] = {}
+        self.fatal = ""
+        self.log = b""
+        self.synced_no = 0
+        self.refused_events = 0
+        self.text_bytes_max = TEXT_BYTES_MAX
+        self.welcomed = False
+
+    def start(self) -> None:
+        """A new connection: nothing was heard on it yet."""
+        self._rest = b""
+        self.fatal = ""
+        self.welcomed = False
+
+    def feed(self, received: bytes) -> None:
+        """Bytes from the daemon. What cannot be understood sets `fatal`."""
+        try:
+            bodies, self._rest = framing.split(self._rest + received)
+            for body in bodies:
+                self._heard(_decoder.decode(body))
+        except framing.UNREADABLE as error:
+            _log.warning("walld sent what this client cannot read, reconnecting: %s", error)
+            self.fatal = "unreadable"
+
+    def _heard(self, message: Welcome | Ack | Drained | Refused | Error) -> None:
+        if isinstance(message, Ack):
+            self._acked(message)
+        elif isinstance(message, Welcome):
+            self.welcomed = True
+            self.text_bytes_max = max(1024, message.text_bytes_max)
+        elif isinstance(message, Refused):
+            self._refused(message)
+        elif isinstance(message, Drained):
+            self._drained(message)
+        else:
+            self._failed(message)
+
+    def _acked(self, ack: Ack) -> None:
+        self.welcomed = True
+        if ack.log != self.log:
+            self.log = ack.log
+            self.synced_no = 0
+        self.synced_no = max(self.synced_no, ack.synced_no)
+        for number, _written, synced in ack.streams:
+            stream = self._registry.by_number.get(number)
+            if stream is not None and synced > stream.synced:
+                stream.synced = min(synced, stream.next_seq - 1)
+                if stream.terminal:
+                    self._registry.tidy(stream)
+
+    def _refused(self, refused: Refused) -> None:
+        self.refused_events += 1
+        if refused.code not in self._told_codes:
+            self._told_codes.add(refused.code)
+            _log.warning(
+                "walld refused event %d of stream number %d (code %s, got %s, limit %s); "
+                "further refusals with this code are counted, not logged",
+                refused.seq,
+                refused.stream,
+                refused.code,
+                refused.got,
+                refused.limit,
+            )
+        if refused.stream == 0:  # not a stream: a Drain of a level this daemon does not have
+            drain = self.drains.pop(refused.seq, None)
+            if drain is not None:
+                drain.done(False)
+            return
+        stream = self._registry.by_number.get(refused.stream)
+        if stream is None:
+            return
+        if refused.code != "disk_full":  # another daemon, or this one later, may have room for it
+            stream.refused.add(refused.seq)
+        stream.lose(refused.seq, refused.seq)
+        if refused.seq == 0:
+            stream.give_up()
+        self._registry.tidy(stream)
+
+    def _drained(self, drained: Drained) -> None:
+        drain = self.drains.pop(drained.id, None)
+        if drain is not None:
+            drain.done(_rank(drained.level) >= _rank(drain.level))
+
+    def _failed(self, error: Error) -> None:
+        self.fatal = error.code
+        _log.warning(
+            "walld ended the connection: %s (code %s, got %s, limit %s)",
+            error.message,
+            error.code,
+            error.got,
+            error.limit,
+        )
+
+
+def _rank(level: str) -> int:
+    return DRAIN_LEVELS.index(level) if level in DRAIN_LEVELS else -1

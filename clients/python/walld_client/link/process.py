@@ -1,0 +1,112 @@
+"""What there is once per process, and starts anew in the child of a fork.
+
+Owns: the producer id, the numbers of streams, the keeper (the one thread), and the fork hook.
+Refuses: knowing what a link or a query is; they register here and offer `forked()`.
+
+Why a child starts anew: it shares the parent's socket. Left open, the parent's SIGKILL would give
+the daemon no end of connection; written to, it would tear the parent's frames. So the child closes
+its copy of the descriptor (close(2), never shutdown(2), which would end the parent's), draws a new
+producer id and sends on a connection of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import weakref
+from itertools import count
+from typing import Protocol
+
+from walld_client.link.io_thread import Keeper
+
+__all__ = [
+    "Forked",
+    "Mutex",
+    "keeper",
+    "leave_to_parent",
+    "next_stream_number",
+    "producer",
+    "register",
+]
+
+
+class Forked(Protocol):
+    """Something that must not go on as it was in the child of a fork."""
+
+    def forked(self) -> None:
+        """Runs in the child, before anything else does."""
+
+
+_producer = b""
+_numbers = count(1)
+_keeper = Keeper()
+_registered: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def producer() -> bytes:
+    """16 random bytes that name this process to the daemon, drawn once."""
+    global _producer
+    if not _producer:
+        _producer = os.urandom(16)
+    return _producer
+
+
+def next_stream_number() -> int:
+    """Dense from 1 and never used again in this process, whatever the link."""
+    return next(_numbers)
+
+
+def keeper() -> Keeper:
+    """The process's one thread, started when a link first needs it."""
+    return _keeper
+
+
+def register(thing: Forked) -> None:
+    """`thing.forked()` runs in every child from here on, while it lives."""
+    _registered.add(thing)
+
+
+class Mutex:
+    """A lock that is free in the child of a fork: the thread that may have it is not there."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        register(self)
+
+    def forked(self) -> None:
+        """In the child of a fork: another one."""
+        self.lock = threading.Lock()
+
+
+def leave_to_parent(connection: socket.socket | None) -> None:
+    """In the child of a fork: close our copy, if we know of one.
+
+    socket.close() takes the descriptor away before it lets other threads go on. Where one of them
+    forks just then, nothing here says which it was.
+    """
+    descriptor = -1 if connection is None else connection.detach()
+    if descriptor >= 0:
+        os.close(descriptor)
+
+
+def _after_fork() -> None:
+    """Each is told, whatever befalls another. What failed is raised at the end, and Python prints
+    it: a handler of the log may wait for a lock of a thread that is not here.
+    """
+    global _producer, _numbers, _keeper
+    _producer = b""
+    _numbers = count(1)
+    parents, _keeper = _keeper, Keeper()
+    errors: list[BaseException] = []
+    for thing in [parents, *_registered]:
+        try:
+            thing.forked()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        text = f"walld did not leave all to the parent of this fork: {errors}"
+        raise RuntimeError(text) from errors[0]
+
+
+os.register_at_fork(after_in_child=_after_fork)

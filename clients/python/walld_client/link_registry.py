@@ -1,0 +1,74 @@
+"""The links of this process: one a socket, however often a program connects.
+
+Owns: which client uses which link, and the flush when the interpreter ends. Refuses: the links'
+insides.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from functools import partial
+
+from walld_client.limits import CLOSE_SECONDS
+from walld_client.link import process
+from walld_client.link.link import Link
+from walld_client.link.socket_path import find_socket
+from walld_client.session import append_queue
+
+__all__ = ["flushed", "join", "part"]
+
+_mutex = process.Mutex()
+_links: dict[str, Link] = {}
+_users: dict[str, int] = {}
+
+
+def join(socket: str | None, backlog_bytes_max: int) -> tuple[str, Link]:
+    """The link to `socket` (None: wherever it is found), and its key for `part`.
+
+    The first who joins sets the bound of its memory.
+    """
+    key = socket or ""
+    with _mutex.lock:
+        if key not in _links:
+            # Two may lead to one daemon, by two paths.
+            name = os.urandom(16) if _links else b""
+            _links[key] = Link(partial(find_socket, socket), backlog_bytes_max, name)
+            _users[key] = 0
+        _users[key] += 1
+        return key, _links[key]
+
+
+def part(key: str, link: Link) -> bool:
+    """A client is done with it. True for the last one, who must shut it."""
+    with _mutex.lock:
+        if _links.get(key) is not link:
+            return False
+        _users[key] -= 1
+        if _users[key]:
+            return False
+        del _links[key], _users[key]
+        return True
+
+
+def flushed(link: Link, timeout: float) -> bool:
+    """Wait until the kernel has everything; at most `timeout`.
+
+    Nobody is waited for who was never there: then what waits is lost with this process anyway.
+    """
+    told = threading.Event()
+    if link.flush(told.set):
+        return True
+    return link.dialing.connections > 0 and told.wait(timeout)
+
+
+def _at_exit() -> None:
+    deadline = time.monotonic() + CLOSE_SECONDS
+    for link in list(_links.values()):
+        flushed(link, max(0.0, deadline - time.monotonic()))
+    append_queue.hand_over_all(deadline)
+
+
+atexit.register(_at_exit)

@@ -1,0 +1,1 @@
+"""Requests and answers: connections, what is said on them, answers without a daemon."""

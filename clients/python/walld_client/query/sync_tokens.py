@@ -1,0 +1,54 @@
+"""Receipts of a client: what it was told of its sessions, to be shown to the next daemon.
+
+Owns: the last receipt of each session. Refuses: what one says, which the daemon alone knows; when
+it is shown (`requests.py`).
+
+The end of a log can go without a trace. Who was told that it is synced lives, and knows.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from walld_client.link import process
+
+__all__ = ["Receipts"]
+
+_SESSIONS_MAX = 4096
+"""Of more, those that were appended to longest ago are forgotten."""
+_ONE_DAEMON_BYTES = 8
+"""Receipts that begin alike are of one daemon: the greater is the later."""
+
+
+class Receipts:
+    """Of one client, over all its connections. Safe in any thread."""
+
+    __slots__ = ("__weakref__", "_by_session", "_lock")
+
+    def __init__(self) -> None:
+        self._by_session: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+        process.register(self)
+
+    def keep(self, session_id: str, receipt: bytes) -> None:
+        """The newest of that session: answers on several connections overtake each other."""
+        with self._lock:
+            before = self._by_session.pop(session_id, b"")
+            if before[:_ONE_DAEMON_BYTES] == receipt[:_ONE_DAEMON_BYTES]:
+                receipt = max(before, receipt)
+            self._by_session[session_id] = receipt
+            if len(self._by_session) > _SESSIONS_MAX:
+                del self._by_session[next(iter(self._by_session))]
+
+    def of(self, session_id: str) -> bytes | None:
+        """None: nothing of it was told, or too long ago."""
+        return self._by_session.get(session_id)
+
+    def sessions(self) -> set[str]:
+        """Of which there is one."""
+        with self._lock:
+            return set(self._by_session)
+
+    def forked(self) -> None:
+        """In the child of a fork: the thread that holds the lock may not be there."""
+        self._lock = threading.Lock()

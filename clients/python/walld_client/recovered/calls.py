@@ -1,0 +1,108 @@
+"""A call with its result, as providers take it.
+
+Owns: ids, names, arguments and results of calls in each provider's shape. Refuses: which calls are
+sent, and the text between them: of a recovered reply (`projections.py`), of a session
+(`provider.py`).
+
+Ids and names are what every provider takes: 1-40 and 1-64 of A-Z a-z 0-9 _ -, ids unique.
+Arguments are a JSON object. An empty result is JSON, since some providers refuse an empty message.
+A picture in a result goes to Anthropic, which takes none in that of a call that failed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from walld_client.encoding import wtf8
+from walld_client.recovered.segments import json_or_none
+
+__all__ = [
+    "ProviderCall",
+    "anthropic_results",
+    "openai_assistant",
+    "sendable_arguments",
+    "sendable_id",
+]
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ProviderCall:
+    """A call on its way to a provider; it goes once it is `answered`."""
+
+    __slots__ = ("answered", "arguments", "blocks", "failed", "id", "name", "result")
+
+    def __init__(self, call_id: str, name: str, arguments: dict[str, Any]) -> None:
+        self.id = call_id
+        self.name = _NOT_IN_NAME.sub("_", name)[:64]
+        self.arguments = arguments
+        self.result = ""
+        self.blocks: Sequence[dict[str, Any]] = ()
+        self.answered = self.failed = False
+
+    def answer(self, result: object, failed: bool, blocks: Sequence[dict[str, Any]] = ()) -> None:
+        """What it gave, as text. blocks: for a provider that takes pictures, where it has some."""
+        self.blocks = () if failed else blocks
+        if isinstance(result, str) and result.strip():
+            self.result = wtf8.scrub(result)
+        else:
+            self.result = json.dumps(wtf8.jsonable(result), ensure_ascii=False)
+        self.failed, self.answered = failed, True
+
+    def tool_use(self) -> dict[str, Any]:
+        """The call as a block of anthropic's."""
+        return {"type": "tool_use", "id": self.id, "name": self.name, "input": self.arguments}
+
+
+def sendable_arguments(given: object) -> dict[str, Any] | None:
+    """A call's arguments as a JSON object, an empty one for none; None where they are no object."""
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return {}
+    value = wtf8.jsonable(json_or_none(given) if isinstance(given, str) else given)
+    return value if isinstance(value, dict) else None
+
+
+def sendable_id(given: str, place: int, taken: set[str]) -> str:
+    """The call's own id where a provider takes it and it is still free, else one made of it and of
+    its place. It is among `taken` from here on.
+    """
+    call_id = given
+    if not _ID.fullmatch(call_id) or call_id in taken:
+        own = f"{place}:{given}".encode("utf-8", "surrogatepass")
+        call_id = "call_" + hashlib.blake2b(own, digest_size=16).hexdigest()
+    taken.add(call_id)
+    return call_id
+
+
+def openai_assistant(text: str, calls: Sequence[ProviderCall]) -> list[dict[str, Any]]:
+    """A message of the assistant's, and one `tool` message for each of its calls."""
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                },
+            }
+            for call in calls
+        ]
+    results = [{"role": "tool", "tool_call_id": call.id, "content": call.result} for call in calls]
+    return [message, *results]
+
+
+def anthropic_results(calls: Sequence[ProviderCall]) -> dict[str, Any]:
+    """The user's message that brings the results of calls."""
+    blocks = [
+        {"type": "tool_result", "tool_use_id": call.id, "content": list(call.blocks) or call.result}
+        | ({"is_error": True} if call.failed else {})
+        for call in calls
+    ]
+    return {"role": "user", "content": blocks}

@@ -1,0 +1,211 @@
+"""Messages of an application's store as a provider takes them.
+
+Owns: what is sent of each message, in each format. Refuses: which messages there are (the daemon's
+`sessions/views/messages.py`, which uses this too), replies that are not in the ledger yet
+(`projections.py`, by the same rules), reading artifacts (`artifacts.py`), inventing anything.
+
+Read: text or blocks as content (`blocks.py`); calls as `tool_calls` (with name and arguments, or
+with a `function`) or as `tool_use` blocks; results within a call, as messages of role `tool`, or as
+`tool_result` blocks. Safe to send:
+- a call goes with its result or not at all, right before it, and only where its name is known and
+  its arguments are a JSON object (or empty); a result without its call does not go;
+- no two equal roles in a row (but one `tool` message a call, as openai has it): what would be is
+  joined; no empty message; no key a provider does not know; other roles do not go;
+- no reasoning, but blocks of thinking with the provider's signature, and none of a recovered reply;
+- anthropic knows no system message: there it is a user's, in <system> tags;
+- content that still stands beside the session as an artifact (it is lost, or whoever asks reads it
+  himself) is its preview and a note; so is what was attached to a user's message;
+- calls as `calls.py` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from walld_client.recovered.blocks import (
+    anthropic_block,
+    anthropic_result,
+    attached_blocks,
+    blocks_of,
+    openai_block,
+    plain_result,
+    text_block,
+)
+from walld_client.recovered.calls import (
+    ProviderCall,
+    anthropic_results,
+    openai_assistant,
+    sendable_arguments,
+    sendable_id,
+)
+
+__all__ = ["FORMATS", "anthropic_messages", "in_format", "openai_messages"]
+
+FORMATS: Final = ("plain", "openai", "anthropic")
+
+_SYSTEM: Final = frozenset(("system", "developer"))
+_THINKING: Final = frozenset(("thinking", "redacted_thinking"))
+_TOOL_BLOCKS: Final = frozenset(("tool_use", "tool_result"))
+
+
+def in_format(messages: list[dict[str, Any]], format: str) -> list[dict[str, Any]]:  # noqa: A002
+    """Messages as they are, or as that provider takes them."""
+    if format == "openai":
+        return openai_messages(messages)
+    return anthropic_messages(messages) if format == "anthropic" else messages
+
+
+class _Said:
+    """What one side said in a row: blocks, and of the assistant then calls."""
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.blocks: list[dict[str, Any]] = []
+        self.thoughts: list[dict[str, Any]] = []
+        self.calls: list[ProviderCall] = []
+
+    def join(self, later: _Said) -> None:
+        self.blocks += later.blocks
+        self.thoughts += later.thoughts
+        self.calls += later.calls
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(block["text"] for block in self.blocks if block["type"] == "text")
+
+
+def openai_messages(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Chat messages: system, user, assistant (with tool_calls), one tool message a result ..."""
+    sent: list[dict[str, Any]] = []
+    for said in _told(messages):
+        if said.role == "assistant":
+            sent += openai_assistant(said.text, said.calls)
+            continue
+        blocks = [openai_block(block) for block in said.blocks]
+        # Text where there is nothing else; a system message has nothing else.
+        has_text_alone = said.role == "system" or all(one["type"] == "text" for one in blocks)
+        told = "\n\n".join(one["text"] for one in blocks if one["type"] == "text")
+        sent.append({"role": said.role, "content": told if has_text_alone else blocks})
+    return sent
+
+
+def anthropic_messages(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages of content blocks: user, assistant (tool_use ...), user (tool_result ...) ..."""
+    sent: list[dict[str, Any]] = []
+    for said in _told(messages):
+        role = said.role
+        if role == "assistant":
+            blocks = [*said.thoughts, *([text_block(said.text)] if said.text else [])]
+            blocks += [call.tool_use() for call in said.calls]
+        elif role == "system":
+            role, blocks = "user", [text_block(f"<system>\n{said.text}\n</system>")]
+        else:
+            blocks = [anthropic_block(block) for block in said.blocks]
+        if sent and sent[-1]["role"] == role:
+            sent[-1]["content"] += blocks
+        else:
+            sent.append({"role": role, "content": blocks})
+        if said.calls:
+            sent.append(anthropic_results(said.calls))
+    return sent
+
+
+def _told(messages: Iterable[dict[str, Any]]) -> list[_Said]:
+    """What may be sent, no side twice in a row unless a result stands between."""
+    told: list[_Said] = []
+    for said in _read(messages):
+        said.calls = [call for call in said.calls if call.answered]
+        if not said.blocks and not said.calls:
+            continue
+        if told and told[-1].role == said.role and not told[-1].calls:
+            told[-1].join(said)
+        else:
+            told.append(said)
+    if told and told[-1].role == "assistant" and not told[-1].calls:
+        # A provider refuses a last message that ends in white space.
+        told[-1].blocks = [text_block(told[-1].text.rstrip())]
+    return told
+
+
+def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
+    """Each message by itself, the results with their calls."""
+    said: list[_Said] = []
+    open_calls: dict[str, ProviderCall] = {}
+    taken: set[str] = set()
+    for message in messages:
+        role = message.get("role")
+        role = "system" if role in _SYSTEM else role
+        if role == "tool":
+            _answer(open_calls, message, message.get("content"))
+            continue
+        if role not in ("user", "assistant", "system"):
+            continue
+        one = _Said(role)
+        blocks = list(blocks_of(message.get("content")))
+        if role == "user":
+            blocks += attached_blocks(message.get("attachments"))
+        one.blocks = [block for block in blocks if block["type"] not in _THINKING | _TOOL_BLOCKS]
+        if role != "user":
+            one.blocks = [block for block in one.blocks if block["type"] == "text"]
+        if role == "assistant":
+            if not message.get("_wal_recovered"):
+                one.thoughts = [block for block in blocks if _is_signed(block)]
+            one.calls = _calls(message, blocks, open_calls, taken)
+        else:
+            for block in blocks:
+                if block["type"] == "tool_result":
+                    _answer(open_calls, block, block.get("content"))
+        said.append(one)
+    return said
+
+
+def _is_signed(block: dict[str, Any]) -> bool:
+    if block["type"] == "redacted_thinking":
+        return bool(block.get("data"))
+    return block["type"] == "thinking" and bool(block.get("signature"))
+
+
+def _calls(
+    message: dict[str, Any],
+    blocks: list[dict[str, Any]],
+    open_calls: dict[str, ProviderCall],
+    taken: set[str],
+) -> list[ProviderCall]:
+    """The calls of a message that can be sent once they have a result."""
+    listed = message.get("tool_calls")
+    found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    found += [block for block in blocks if block["type"] == "tool_use"]
+    calls = []
+    for one in found:
+        function = one.get("function")
+        told = function if isinstance(function, dict) else one
+        given, name = one.get("id"), told.get("name")
+        named = "input" if one.get("type") == "tool_use" else "arguments"
+        arguments = sendable_arguments(told.get(named))
+        if not isinstance(given, str) or not isinstance(name, str) or not name:
+            continue
+        open_calls.pop(given, None)  # counted anew: a result that follows is not the old call's
+        if arguments is None or "_artifact" in arguments:  # it stands beside the session
+            continue
+        call = ProviderCall(sendable_id(given, len(taken), taken), name, arguments)
+        calls.append(call)
+        if one.get("outcome") in ("done", "failed"):
+            _answered(call, one.get("result"), one["outcome"] == "failed")
+        else:
+            open_calls[given] = call
+    return calls
+
+
+def _answer(open_calls: dict[str, ProviderCall], told: dict[str, Any], content: object) -> None:
+    """A result to the open call it names; one that names none is an orphan."""
+    for name in ("tool_call_id", "tool_use_id", "call_id", "id"):
+        given = told.get(name)
+        if isinstance(given, str) and given in open_calls:
+            failed = told.get("is_error") is True or told.get("outcome") == "failed"
+            _answered(open_calls.pop(given), content, failed)
+            return
+
+
+def _answered(call: ProviderCall, content: object, failed: bool) -> None:
+    call.answer(plain_result(content), failed, anthropic_result(content))

@@ -1,0 +1,64 @@
+"""A reply in an asyncio program.
+
+Owns: its drain that is awaited, and futures that other threads settle. Refuses: the rest of a reply
+(`reply.py`): sends are plain calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from walld_client.limits import TIMEOUT_SECONDS
+from walld_client.reply.reply import ReplyBase, check_drain
+
+__all__ = ["Reply", "settler"]
+
+
+class Reply(ReplyBase):
+    """A reply in an asyncio program: `async with` (or `with`), and a drain that is awaited."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(exc_type, exc, traceback)
+
+    async def drain(self, timeout: float = TIMEOUT_SECONDS, level: str = "written") -> bool:  # noqa: ASYNC109
+        """Wait until all that was sent so far is at `level`. False: not within `timeout`."""
+        check_drain(timeout, level)
+        reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        drain_id = self._link.drain(level, settler(reached))
+        try:
+            async with asyncio.timeout(timeout):
+                return await reached
+        except TimeoutError:
+            return False
+        finally:
+            self._link.forget_drain(drain_id)
+
+
+def settler(future: asyncio.Future[bool]) -> Callable[[bool], None]:
+    """Settles the future from any thread; too late, or in a loop that is closed, does nothing."""
+    loop = future.get_loop()
+
+    def settle(value: bool) -> None:
+        if not future.done():
+            future.set_result(value)
+
+    def done(value: bool) -> None:
+        try:
+            loop.call_soon_threadsafe(settle, value)
+        except RuntimeError:  # the loop is closed: nobody waits
+            return
+
+    return done

@@ -1,0 +1,1 @@
+"""Sessions: entries, turns, artifacts, views, audit, and appends that nobody waits for."""

@@ -1,0 +1,118 @@
+"""Posted entries that wait to be sent: in their order, those of sessions that fail behind the rest.
+
+Owns: which of them is sent next, and when one of a session that fails is tried again. Refuses: the
+connection (`append_connection.py`), an entry (`posted_entry.py`).
+
+Order is kept within a session. One that cannot be written now stands aside from its first failure
+until an entry of it is answered: what is posted to it meanwhile waits there too, and what is posted
+to others does not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from walld_client.session.posted_entry import Posted
+
+__all__ = ["Waiting"]
+
+
+class _Due(NamedTuple):
+    """When a session is tried again; and where somebody waits."""
+
+    at: float
+    hurried: float
+
+
+class Waiting:
+    """What one carrier has to send."""
+
+    __slots__ = ("_aside", "_due", "_ready")
+
+    def __init__(self) -> None:
+        self._ready: deque[Posted] = deque()
+        self._aside: dict[str, deque[Posted]] = {}
+        self._due: dict[str, _Due] = {}
+        """Of each session that stands aside, also where all of it is on its way."""
+
+    def __len__(self) -> int:
+        return len(self._ready) + sum(map(len, self._aside.values()))
+
+    def __iter__(self) -> Iterator[Posted]:
+        yield from self._ready
+        for queue in self._aside.values():
+            yield from queue
+
+    def add(self, posted: Posted) -> None:
+        """Behind all of its session."""
+        self._queue_of(posted).append(posted)
+
+    def put_back(self, sent: Iterable[Posted]) -> None:
+        """What was on its way and may have to be sent again: before all of its session.
+
+        Also where this, or the sending, was cut short: each stands here once.
+        """
+        here = {id(one) for one in self}
+        for one in reversed(list(sent)):
+            if id(one) not in here:
+                self._queue_of(one).appendleft(one)
+
+    def clear(self) -> None:
+        """Nothing waits."""
+        self._ready.clear()
+        self._aside.clear()
+        self._due.clear()
+
+    # --- sessions that fail ---------------------------------------------------------------------
+
+    def set_aside(self, session_id: str, at: float, hurried: float) -> None:
+        """The session failed: it is tried again then, and where somebody waits at `hurried`."""
+        self._due[session_id] = _Due(at, hurried)
+        self._part(session_id)
+
+    def resume(self, session_id: str) -> None:
+        """The session has answered: what stands aside of it goes with the rest."""
+        if self._due.pop(session_id, None) is not None:
+            self._ready.extend(self._aside.pop(session_id, ()))
+
+    def drop(self, session_id: str) -> None:
+        """Forget a session that stands aside."""
+        self._aside.pop(session_id, None)
+        self._due.pop(session_id, None)
+
+    def hurry(self) -> None:
+        """Somebody waits."""
+        for session_id, due in self._due.items():
+            self._due[session_id] = due._replace(at=min(due.at, due.hurried))
+
+    def _part(self, session_id: str) -> None:
+        mine = [one for one in self._ready if one.session_id == session_id]
+        if mine or session_id not in self._aside:
+            self._aside[session_id] = deque([*mine, *self._aside.get(session_id, ())])
+            self._ready = deque(one for one in self._ready if one.session_id != session_id)
+
+    def _queue_of(self, posted: Posted) -> deque[Posted]:
+        if posted.session_id in self._due:
+            return self._aside.setdefault(posted.session_id, deque())
+        return self._ready
+
+    # --- what is next ---------------------------------------------------------------------------
+
+    def next_at(self) -> float | None:
+        """When there is something to send: 0.0 now, None as long as nothing comes."""
+        if self._ready:
+            return 0.0
+        return min(
+            (self._due[name].at for name, queue in self._aside.items() if queue), default=None
+        )
+
+    def queue(self, now: float) -> deque[Posted]:
+        """Its first is sent next; empty where nothing is due."""
+        if self._ready:
+            return self._ready
+        for session_id, queue in self._aside.items():
+            if queue and self._due[session_id].at <= now:
+                return queue
+        return self._ready

@@ -1,0 +1,159 @@
+"""Entries that are appended without waiting: on their way, or kept until they can be.
+
+Owns: whose they are, from the first that is posted to the end of the process, and waiting for them.
+Refuses: the connection and the order of what is sent (`append_connection.py`).
+
+A post takes a system call or two. The one that opens the connection gives the daemon a moment to
+say Welcome (BACKOFF_SECONDS_MIN), also in an event loop.
+
+Nothing is dropped in silence: what the kernel has is the daemon's to do, whether this process
+lives or not; what it does not have is sent by the keeper, and at the end of the process waited for
+within a bound, and counted in the log where that was too short; what does not fit raises.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+
+from walld_client.errors import Unavailable
+from walld_client.limits import BACKOFF_SECONDS_MIN
+from walld_client.link import process
+from walld_client.session.append_connection import Carrier
+from walld_client.session.posted_entry import Posted
+from walld_client.steps import Done, Steps
+from walld_client.wire.messages import NewEntry, Seen
+
+__all__ = ["Outbox", "delivered", "hand_over_all"]
+
+_LOOK_SECONDS = 0.05
+"""Between two looks of who waits: another thread may have read what it waits for."""
+_log = logging.getLogger("walld")
+_carriers: weakref.WeakSet[Carrier] = weakref.WeakSet()
+"""All that may hold something when the process ends, also of clients that nobody has any more."""
+
+
+class Outbox:
+    """What a client has posted, of each session in the order in which it was posted.
+
+    released: of a session, what the process has released up to now (`link.py`).
+    """
+
+    def __init__(
+        self,
+        locate: Callable[[], str],
+        timeout: float,
+        released: Callable[[str], Callable[[], list[Seen]]],
+    ) -> None:
+        self._locate = locate
+        self.timeout = timeout
+        """What a request waits for all that was posted before it."""
+        self._released = released
+        self._carrier = self._made()
+        self._never = 0
+        """Entries that were given up by `close`."""
+        self._closing = threading.RLock()
+        process.register(self)
+
+    def __len__(self) -> int:
+        return len(self._carrier)
+
+    def post(self, session_id: str, entry: NewEntry) -> None:
+        """Send it, or keep it for later. Unavailable where so much waits that it does not fit."""
+        full = self._carrier.post(Posted(session_id, entry, self._released(session_id)))
+        if full:
+            raise Unavailable(full)
+
+    def _made(self) -> Carrier:
+        """Before anybody posts: made by the first post, two of two threads would each have one."""
+        carrier = Carrier(self._locate)
+        _carriers.add(carrier)
+        # The keeper holds on to it until all is sent.
+        weakref.finalize(self, carrier.let_go).atexit = False
+        return carrier
+
+    def settle(self, timeout: float, session_id: str | None = None) -> None:
+        """Wait until all that was posted, to that session, is answered. Unavailable where that
+        takes longer.
+        """
+        carrier = self._carrier
+        is_done = _is_answered if session_id is None else partial(_is_answered_of, session_id)
+        if not _waited(carrier, is_done, timeout):
+            raise carrier.failure or Unavailable(
+                f"{len(carrier)} entries that were posted are not answered within {timeout:.3g} s"
+            )
+
+    def close(self) -> bool:
+        """Give the kernel what it takes at once, and let go: whoever closes has waited before. What
+        is left is lost, and said so, also by a close in another loop that comes behind this one.
+        """
+        with self._closing:  # the other one may be at it: only then it knows
+            carrier, self._carrier = self._carrier, self._made()
+            _waited(carrier, _is_handed_over, 0.0)
+            _carriers.discard(carrier)
+            self._never += _told(carrier.close())
+            return not self._never
+
+    def forked(self) -> None:
+        """In the child of a fork: all of it is the parent's."""
+        self._carrier = self._made()
+        self._never = 0
+        self._closing = threading.RLock()
+
+
+def delivered(outbox: Outbox, timeout: float, session_id: str | None = None) -> Steps[None]:
+    """Wait until all that was posted, to that session, is there."""
+    if len(outbox):
+        yield Done(partial(outbox.settle, session_id=session_id), timeout)
+
+
+def hand_over_all(deadline: float) -> None:
+    """At the end of the process: wait for the kernel to take what was posted, until then."""
+    left = 0
+    for carrier in list(_carriers):
+        if not _waited(carrier, _is_handed_over, deadline - time.monotonic()):
+            left += carrier.unsent
+    _told(left)
+
+
+def _told(never: int) -> int:
+    if never:
+        _log.warning("%d entries that were posted never reached walld", never)
+    return never
+
+
+def _is_answered(carrier: Carrier) -> bool:
+    return not len(carrier)
+
+
+def _is_answered_of(session_id: str, carrier: Carrier) -> bool:
+    return not carrier.holds(session_id)
+
+
+def _is_handed_over(carrier: Carrier) -> bool:
+    return not carrier.unsent
+
+
+def _waited(carrier: Carrier, is_done: Callable[[Carrier], bool], seconds: float) -> bool:
+    """Pump until that is so. False where it takes too long, or no daemon was ever there."""
+    deadline = time.monotonic() + seconds
+    while not is_done(carrier):
+        fd, mask, _ = carrier.go_on(hurry=True)
+        if is_done(carrier):
+            return True
+        left = deadline - time.monotonic()
+        if left <= 0 or (fd < 0 and not carrier.was_there):
+            return False
+        if fd < 0:
+            time.sleep(min(left, BACKOFF_SECONDS_MIN))
+        else:
+            # Not under the lock: who posts meanwhile does not wait.
+            poll = select.poll()
+            poll.register(fd, mask | select.POLLIN)
+            poll.poll(min(left, _LOOK_SECONDS) * 1000)
+    return True

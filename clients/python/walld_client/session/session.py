@@ -1,0 +1,112 @@
+"""A session in a program without an event loop.
+
+Owns: the methods that wait. Refuses: what they do (`session_steps.py`, `submitting.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from walld_client.argument_checks import Beginning, Ident, Seconds, Sources
+from walld_client.limits import SUBMIT_SECONDS
+from walld_client.reply.reply import Reply
+from walld_client.session.session_steps import SessionSteps
+from walld_client.session.submitting import submit
+from walld_client.session.turn import Turn
+from walld_client.session.turn_steps import TurnSteps, find_turn
+from walld_client.steps import Asks, Blocking, blocking, run
+
+__all__ = ["Session"]
+
+
+class Session(Blocking[SessionSteps]):
+    """The log of one session. Making one asks nothing: it is there once something is appended."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self, steps: SessionSteps, query: Asks, open_reply: Callable[..., Reply]) -> None:
+        super().__init__(steps, query)
+        self._open = open_reply
+
+    @property
+    def session_id(self) -> str:
+        """Its id, as it was given."""
+        return self._steps.session_id
+
+    @property
+    def breaks(self) -> list[dict[str, Any]]:
+        """Where the session's file is damaged, as far as the last read met it.
+
+        offset, first_seq, last_seq (of what is missing), why. Empty: what was read was whole.
+        """
+        return self._steps.breaks
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.session_id!r}>"
+
+    append = blocking(SessionSteps.append)
+    append_many = blocking(SessionSteps.append_many)
+    message = blocking(SessionSteps.message)
+    edit = blocking(SessionSteps.edit)
+    undo = blocking(SessionSteps.undo)
+    label = blocking(SessionSteps.label)
+    setting = blocking(SessionSteps.setting)
+    change_model = blocking(SessionSteps.change_model)
+    branch = blocking(SessionSteps.branch)
+    compact = blocking(SessionSteps.compact)
+    artifact = blocking(SessionSteps.artifact)
+    read_artifact = blocking(SessionSteps.read_artifact)
+    messages = blocking(SessionSteps.messages)
+    find = blocking(SessionSteps.find)
+    events = blocking(SessionSteps.events)
+    state = blocking(SessionSteps.state)
+    project = blocking(SessionSteps.project)
+    checkpoint_workspace = blocking(SessionSteps.checkpoint_workspace)
+    resume_check = blocking(SessionSteps.resume_check)
+
+    def submit(
+        self,
+        content: Any,
+        *,
+        message_id: Ident | None = None,
+        retry_of: Ident | None = None,
+        stream_id: Ident | None = None,
+        attachments: Sources = (),
+        model: str | None = None,
+        timeout: Seconds = SUBMIT_SECONDS,
+        **meta: Any,
+    ) -> Turn:
+        """Take in the user's message; it survives the loss of power when this returns.
+
+        The same message_id and content give the first turn. retry_of: a new turn on the message of
+        that turn. attachments: bytes or paths, kept beside the session, or dicts of your own.
+        Raises NotDurable where that is not known within `timeout`.
+        """
+        made = submit(
+            self._steps,
+            content,
+            message_id=message_id,
+            retry_of=retry_of,
+            stream_id=stream_id,
+            attachments=attachments,
+            model=model,
+            timeout=timeout,
+            meta=meta,
+        )
+        return self._turn(run(self._query, made))
+
+    def turn(self, turn_id: Ident | None = None, *, stream_id: Ident | None = None) -> Turn:
+        """A turn by its id or by a stream of its replies. Refused where there is none."""
+        return self._turn(run(self._query, find_turn(self._steps, turn_id, stream_id)))
+
+    def fork(self, at: Beginning | None, new_id: Ident, whole: bool = False) -> Session:
+        """A new session from the path to entry `at`; whole: every branch.
+
+        at: None for the leaf, "" for before the first entry.
+        """
+        other = run(self._query, self._steps.forked(at, new_id, whole))
+        return Session(other, self._query, self._open)
+
+    def _turn(self, steps: TurnSteps) -> Turn:
+        return Turn(steps, self._query, self._open)

@@ -1,0 +1,280 @@
+"""One session's calls, as steps: what is read of it, and what is done to it as a whole.
+
+Owns: the meaning of each call in views. Refuses: sockets and waiting (`steps.py`), what is appended
+(`append_steps.py`), turns (`turn_steps.py`), folding (the daemon's).
+
+`session.py` and `aio_session.py` make methods of the functions here, so their texts are written
+for the application.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from walld_client.argument_checks import (
+    Beginning,
+    Count,
+    Files,
+    Ident,
+    Name,
+    Path,
+    PathOrDict,
+    Seq,
+    as_declared,
+)
+from walld_client.errors import Refused
+from walld_client.limits import EVENTS_PAGE
+from walld_client.query.requests import decode_page, decode_placed, decode_view
+from walld_client.recovered.provider import FORMATS, in_format
+from walld_client.session import artifacts, entries
+from walld_client.session.append_steps import Appending
+from walld_client.session.damage_log import told
+from walld_client.session.entries import Entry, draft
+from walld_client.session.fingerprint import (
+    differing,
+    fingerprint_pieces,
+    is_long,
+    workspace_fingerprint,
+)
+from walld_client.session.views import asked_view
+from walld_client.steps import Asked, Done, Steps
+from walld_client.wire import messages as wire
+
+__all__ = ["SessionSteps"]
+
+
+class SessionSteps(Appending):
+    """A session of one client."""
+
+    __slots__ = ()
+
+    # --- reading ---
+
+    def messages(
+        self,
+        format: str = "plain",  # noqa: A002
+        branch: Ident | None = None,
+        compacted: bool = True,
+    ) -> Steps[list[dict[str, Any]] | None]:
+        """The messages up to the leaf, or up to entry `branch`. None: never written.
+
+        "plain": as they were appended, tool results included. "openai", "anthropic": safe to send.
+        Long content is whole in each. Where its artifact is lost, "plain" keeps what names it
+        beside `_artifact_lost`, and a provider is sent its beginning and a note.
+        """
+        if format not in FORMATS:
+            raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+        asked: dict[str, Any] = {"compacted": compacted}
+        if branch is not None:
+            asked["branch"] = branch
+        found = yield from self.project("messages", **asked)
+        if found is None:
+            return None
+        whole = []
+        for one in found:
+            whole.append((yield from artifacts.resolved(self.session_id, one)))  # noqa: PERF401
+        return in_format(whole, format)
+
+    def find(
+        self,
+        type: Name,  # noqa: A002
+        key_prefix: Beginning | None = None,
+        last: Count | None = None,
+        *,
+        key: Ident | None = None,
+    ) -> Steps[list[dict[str, Any]]]:
+        """Events of a type, those of a key or whose key begins so, the last n of them, in order.
+
+        The daemon knows where the first and the newest event of a key are; for a prefix it reads
+        the log, with `last` from its end.
+        """
+        if key is not None and key_prefix is not None:
+            raise ValueError(f"find takes a key or a prefix, got {key!r} and {key_prefix!r}")
+        arguments = {"type": type, "key": key, "key_prefix": key_prefix, "last": last}
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        return (yield from self.project("find", **arguments)) or []
+
+    def events(self, after: Seq = 0, branch: Ident | None = None) -> Steps[list[dict[str, Any]]]:
+        """Events with seqs above `after`, as they stand in the log.
+
+        branch: only those on the path from the root to that entry.
+        """
+        found: list[dict[str, Any]] = []
+        breaks: list[dict[str, Any]] = []
+        first = after if branch is None else 0
+        at, last = first, b""
+        while True:
+            page, more = yield from self._page(at, EVENTS_PAGE)
+            if last and page[:1] != [last]:  # deleted between two pages, perhaps begun anew
+                found, breaks, at, last = [], [], first, b""
+                continue
+            found += map(entries.read_json, page[1:] if last else page)
+            breaks += [one for one in more if one not in breaks]
+            if len(page) < EVENTS_PAGE:
+                break
+            # The last one comes once more: so the next page is seen to be of the same session.
+            at, last = found[-1]["seq"] - 1, page[-1]
+        self.breaks = told(self.session_id, breaks)
+        if branch is None or not found:
+            return found
+        return [one for one in _path(found, branch, self.session_id) if one["seq"] > after]
+
+    def state(self) -> Steps[dict[str, Any] | None]:
+        """Turns, tools, settings, model, leaf: where the session stands. None: never written."""
+        found: dict[str, Any] | None = yield from self.project("state")
+        return found
+
+    def project(self, /, name: Name, **arguments: Any) -> Steps[Any]:
+        """A view of the session by name; None where it was never written.
+
+        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, edit_target,
+        find. A transcript has what was put beside the session; the others have what names it.
+        """
+        yield from self.delivered()
+        text = entries.json_text(arguments)
+        session_id = self.session_id
+        answer = yield from asked_view(session_id, name, text, self._seen, breaks=True)
+        found, breaks = decode_view(answer)
+        if name != "turn":  # told without reading the session
+            self.breaks = told(session_id, breaks)
+        view = None if found is None else entries.read_json(found)
+        if name == "transcript" and view is not None:
+            return (yield from artifacts.resolved_turns(session_id, view))
+        return view
+
+    def read_artifact(self, sha256: str) -> Steps[bytes]:
+        """The bytes of an artifact, by its hash in hex. Refused where it is gone or changed."""
+        return (yield from artifacts.read(self.session_id, sha256))
+
+    # --- the files beside it ---
+
+    def checkpoint_workspace(self, root: Path, files: Files = ()) -> Steps[Entry]:
+        """Remember what the workspace is now, for `resume_check` to compare.
+
+        files: beside those that the session knows by now, which are hashed anew; the log gets the
+        hashes that it does not have.
+        """
+        known, _ = yield from self._known_files()
+        given = [os.fspath(one) for one in files]
+        found = yield Done(lambda: workspace_fingerprint(root, [*known, *given]))
+        found["files"] = {
+            path: hashed
+            for path, hashed in found["files"].items()
+            if path not in known or known[path] != hashed
+        }
+        *parts, last = [
+            draft("lifecycle", {"kind": "workspace_checkpoint", "fingerprint": one})
+            for one in fingerprint_pieces(found)
+        ]
+        for one in parts:  # no request has room for all of them; the last one says that it is done
+            yield from self.appended([one])
+        return (yield from self.appended([last]))[0]
+
+    def resume_check(self, workspace: PathOrDict | None = None) -> Steps[dict[str, Any] | None]:
+        """May the work go on? What the gate says; None where the session was never written.
+
+        workspace: its root, or a fingerprint made elsewhere, to compare with what it was.
+        """
+        arguments: dict[str, Any] = {}
+        if workspace is not None:
+            arguments["workspace"] = yield from self._compared(workspace)
+        found: dict[str, Any] | None = yield from self.project("resume", **arguments)
+        return found
+
+    def _compared(self, workspace: PathOrDict) -> Steps[Mapping[str, Any]]:
+        """What the workspace is now, without the files that are as the log has them."""
+        if isinstance(workspace, Mapping) and not is_long(workspace):
+            return workspace
+        known, as_of = yield from self._known_files()
+        if isinstance(workspace, Mapping):
+            now = workspace
+        else:
+            root = workspace
+            now = yield Done(lambda: workspace_fingerprint(root, known))
+        return now if as_of is None else differing(now, known, as_of)
+
+    def _known_files(self) -> Steps[tuple[dict[str, Any], str | None]]:
+        """What the log has as the hashes of files, as the gate says, and up to which entry that is;
+        None of a daemon that does not say. No artifact is looked at.
+        """
+        gate = (yield from self.project("resume", missing_artifacts=[])) or {}
+        then = (gate.get("workspace") or {}).get("then") or {}
+        return dict(then.get("files") or ()), gate.get("as_of")
+
+    @as_declared
+    def forked(self, at: Beginning | None, new_id: Ident, whole: bool) -> Steps[SessionSteps]:
+        """The session that `fork` makes."""
+        other = SessionSteps(new_id, self._redact, self._seen, self._outbox)
+        yield from self.delivered()
+        session_id, seen = self.session_id, self._seen
+        answer = yield Asked(
+            lambda request_id: wire.Fork(
+                request_id, session_id, new_id, at, whole, seen(session_id)
+            ),
+            again=False,
+        )
+        decode_placed(answer)
+        return other
+
+    # --- within ---
+
+    def edit_target(self, name: str) -> Steps[dict[str, str]]:
+        """What an edit of a message that is named so changes, or why nothing."""
+        found: dict[str, str] | None = yield from self.project("edit_target", of=name)
+        return {"target": name} if found is None else found
+
+    def turn_facts(
+        self, turn_id: str | None, stream_id: str | None
+    ) -> Steps[dict[str, Any] | None]:
+        """What is told of the turn of that id, or of the one that a stream replies to."""
+        found: dict[str, Any] | None
+        found = yield from self.project("turn", turn_id=turn_id, stream_id=stream_id)
+        return found
+
+    def line(self, seq: int) -> Steps[dict[str, Any]]:
+        """The event of that seq. Refused (`lost_entry`) where it was lost to damage, or deleted."""
+        found = yield from self.lines(seq - 1, 1)
+        event: dict[str, Any] = entries.read_json(found[0]) if found else {}
+        if event.get("seq") != seq:
+            text = "the entry was lost to damage, or deleted with its session"
+            limit = f"an entry that session {self.session_id!r} has"
+            raise Refused("lost_entry", f"seq {seq}", limit, text)
+        return event
+
+    def lines(self, after: int, limit: int = EVENTS_PAGE) -> Steps[list[bytes]]:
+        """The first lines with seqs above `after`, as they stand in the log."""
+        return (yield from self._page(after, limit))[0]
+
+    def _page(self, after: int, limit: int) -> Steps[tuple[list[bytes], list[dict[str, Any]]]]:
+        """Lines, and what is missing from them."""
+        yield from self.delivered()
+        session_id, seen = self.session_id, self._seen
+        answer = yield Asked(
+            lambda request_id: wire.Events(
+                request_id, session_id, after, limit, None, seen(session_id), breaks=True
+            )
+        )
+        lines, breaks = decode_page(answer)
+        return lines or [], breaks
+
+
+def _path(events: Sequence[dict[str, Any]], branch: str, session_id: str) -> list[dict[str, Any]]:
+    """The events from the root to entry `branch`, as the daemon's views follow it.
+
+    An entry whose parent was lost to damage hangs on the one before it.
+    """
+    places: dict[str, int] = {}
+    parents: list[int] = []
+    for place, one in enumerate(events):
+        parent = one.get("parent")
+        parents.append(-1 if parent is None else places.get(parent, place - 1))
+        places.setdefault(one["id"], place)
+    if branch not in places:
+        raise Refused("unknown_entry", f"branch {branch}", f"an entry of session {session_id!r}")
+    path, place = [], places[branch]
+    while place >= 0:
+        path.append(events[place])
+        place = parents[place]
+    return path[::-1]

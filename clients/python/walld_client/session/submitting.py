@@ -1,0 +1,226 @@
+"""Submitting a message, as steps: its turn, or the first one of the same message.
+
+Owns: what is sent of a message, and when another is the same. Refuses: what is done in a turn
+(`turn_steps.py`), what is legal (the daemon says), sockets.
+
+The daemon compares what entries hold, and an artifact is another content to it than what it stands
+for. So the form of a content follows from it alone, whatever `meta` is beside it; and where the
+first of its message has another form all the same (former clients looked at both, that of Node has
+no artifacts), it is sent in that form. Where the second one leaves the attachments out, they are
+those of the first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from walld_client.argument_checks import Ident, Seconds, Sources, as_declared
+from walld_client.errors import NotDurable, Refused, Unavailable
+from walld_client.ids import new_entry_id
+from walld_client.query.requests import is_passing
+from walld_client.session import artifacts, entries
+from walld_client.session.entries import Draft, Entry, draft
+from walld_client.session.session_steps import SessionSteps
+from walld_client.session.turn_steps import TurnSteps, find_turn
+from walld_client.steps import Steps, within
+
+__all__ = ["submit"]
+
+_SHOWN_CHARS_MAX = 200
+
+
+@as_declared
+def submit(
+    session: SessionSteps,
+    content: Any,
+    *,
+    message_id: Ident | None,
+    retry_of: Ident | None,
+    stream_id: Ident | None,
+    attachments: Sources,
+    model: str | None,
+    timeout: Seconds,
+    meta: dict[str, Any],
+) -> Steps[TurnSteps]:
+    """The user's message, synced before this returns. Its turn, or the first one of that id."""
+    began = time.monotonic()
+    turn_id = new_entry_id()
+    told = new_entry_id() if message_id is None else message_id
+    payload: dict[str, Any] = {"message_id": told, "content": content}
+    if stream_id is not None:
+        payload["stream_id"] = stream_id
+    if model is not None:
+        payload["model"] = model
+    if meta:
+        payload["meta"] = meta
+    steps = _submit(session, turn_id, payload, retry_of, message_id is None, attachments)
+    try:
+        return (yield from within(timeout, steps))
+    except (Unavailable, Refused) as error:
+        if not is_passing(error):
+            raise
+        waited = time.monotonic() - began
+        is_retry = retry_of is not None
+        raise NotDurable(
+            session.session_id, turn_id, told, waited, str(error), is_retry=is_retry
+        ) from error
+
+
+def _submit(
+    session: SessionSteps,
+    turn_id: str,
+    payload: dict[str, Any],
+    retry_of: str | None,
+    is_drawn: bool,
+    attachments: Sources,
+) -> Steps[TurnSteps]:
+    """is_drawn: the message id is nobody's, so a retry takes that of its turn."""
+    told = payload["message_id"]
+    retried: dict[str, Any] = {}
+    if retry_of is not None:
+        retried = yield from _submitted(session, retry_of)
+        if is_drawn:
+            payload["message_id"] = retried["message_id"]
+        payload["retry_of"] = retry_of
+    described = yield from _attached(session, attachments)
+    inherited = {} if described else {"attachments": retried.get("attachments") or []}
+    if described:
+        payload["attachments"] = described
+    key = None if retry_of is not None else told
+    one = draft("turn_submitted", payload, id=turn_id, turn=turn_id, key=key, once=True)
+    said = session.told(one)
+    if inherited.get("attachments"):  # redacted once, as they stand there
+        said = said | inherited
+    if "content" in retried:
+        yield from _check_same(session, retry_of, retried, said)
+        entry = yield from _placed(session, one, said, retried)
+    else:
+        try:
+            entry = yield from _placed(session, one, said)
+        except Refused as refused:
+            if refused.code != "message_id_taken" or retry_of is not None:
+                raise
+            first = yield from _known_by(session, told)
+            if not (yield from _has_content(session, said, first)):
+                raise
+            if not described and first.get("attachments"):  # what is left out is as it was
+                said = said | {"attachments": first["attachments"]}
+            entry = yield from _placed(session, one, said, first)
+    if entry.is_new:
+        stream_id = payload.get("stream_id")
+        streams = [] if stream_id is None else [stream_id]
+        return TurnSteps(session, turn_id, payload["message_id"], streams)
+    return (yield from _first(session, entry, told, said))
+
+
+def _placed(
+    session: SessionSteps,
+    one: Draft,
+    payload: dict[str, Any],
+    first: Mapping[str, Any] | None = None,
+) -> Steps[Entry]:
+    """first: an entry of the same message, whose content has the form that is sent."""
+    own, kept = ("content", None) if first is None else (None, "content")
+    if first is not None:
+        payload = payload | {"content": first["content"]}
+    fitted = artifacts.fitted(session.session_id, payload, one.type, own=own, kept=kept)
+    text = yield from fitted
+    (entry,) = yield from session.placed([entries.as_entry(one, text)], synced=True)
+    return entry
+
+
+def _first(
+    session: SessionSteps, entry: Entry, message_id: str, sent: dict[str, Any]
+) -> Steps[TurnSteps]:
+    """The turn that took this message id before. Refused where its content is another."""
+    line = yield from _line(session, entry.seq, f"message_id {message_id}")
+    kept = line.get("payload") or {}
+    is_it = line.get("type") == "turn_submitted"
+    if not is_it or not (yield from _has_content(session, sent, kept)):
+        raise Refused(
+            "message_id_taken",
+            message_id,
+            f"the content it was first submitted with (entry {entry.id}, seq {entry.seq})",
+        )
+    return (yield from find_turn(session, line.get("turn") or entry.id, None))
+
+
+def _known_by(session: SessionSteps, message_id: str) -> Steps[dict[str, Any]]:
+    """What was first submitted as that message; empty where its key does not find it."""
+    for event in (yield from session.find("turn_submitted", key=message_id)):
+        payload: dict[str, Any] = event["payload"]
+        if payload.get("message_id") == message_id and payload.get("retry_of") is None:
+            return payload
+    return {}
+
+
+def _has_content(
+    session: SessionSteps, sent: Mapping[str, Any], kept: Mapping[str, Any]
+) -> Steps[bool]:
+    """Does an entry have the content that is sent, in whatever form?"""
+    if "content" not in kept:
+        return False
+    content = entries.read_json(entries.json_text(sent["content"]))
+    return (yield from artifacts.is_same(session.session_id, content, kept["content"]))
+
+
+def _submitted(session: SessionSteps, turn_id: str) -> Steps[dict[str, Any]]:
+    """What was submitted as that turn. Refused where there is none."""
+    facts = yield from session.turn_facts(turn_id, None)
+    if facts is None:
+        limit = f"a turn of session {session.session_id}"
+        raise Refused("unknown_turn", f"retry_of {turn_id}", limit)
+    if "submitted_seq" not in facts:  # switched off
+        return dict(facts)
+    line = yield from _line(session, facts["submitted_seq"], f"retry_of {turn_id}")
+    return dict(line["payload"]) | {"message_id": facts["message_id"]}
+
+
+def _line(session: SessionSteps, seq: int, named: str) -> Steps[dict[str, Any]]:
+    """The entry that submitted it: a message that is lost is not known to be the same."""
+    try:
+        return (yield from session.line(seq))
+    except Refused as error:
+        if error.code != "lost_entry":
+            raise
+        limit = "a message that is there: submit it anew, with another message_id and no retry_of"
+        text = f"the message (entry {seq}) was lost to damage, or deleted with its session"
+        raise Refused("lost_entry", named, limit, text) from None
+
+
+def _check_same(
+    session: SessionSteps,
+    retry_of: str | None,
+    retried: Mapping[str, Any],
+    sent: Mapping[str, Any],
+) -> Steps[None]:
+    """A retry is of the same message: another one would be seen nowhere."""
+    has_content = yield from _has_content(session, sent, retried)
+    sent = entries.read_json(entries.json_text(sent))
+    for name in ("message_id", "content", "attachments"):
+        got, limit = sent.get(name), retried.get(name)
+        is_same = (got or None) == (limit or None)
+        if not (is_same or (name == "content" and has_content)):
+            text = f"{name} of turn {retry_of}, its retry_of"
+            raise Refused("message_id_taken", _shown(got), f"{_shown(limit)}, {text}")
+
+
+def _shown(value: Any) -> str:
+    return entries.json_text(value).decode()[:_SHOWN_CHARS_MAX]
+
+
+def _attached(
+    session: SessionSteps,
+    attachments: Sources,
+) -> Steps[list[Any]]:
+    """Bytes and files become artifacts; a dict is the application's own description."""
+    described: list[Any] = []
+    for one in attachments:
+        if isinstance(one, Mapping):
+            described.append(dict(one))
+        else:
+            put = yield from artifacts.upload(session.session_id, one)
+            described.append({"_artifact": put})
+    return described

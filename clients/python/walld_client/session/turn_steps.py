@@ -1,0 +1,228 @@
+"""One turn's calls, as steps: from the message that was submitted to its end.
+
+Owns: finding a turn again, and the events of its work and its tools. Refuses: submitting
+(`submitting.py`), what is legal (the daemon says), a turn's reply (`turn.py` and `aio_turn.py` open
+it), sockets.
+
+`state` is what this object knows: it moves with the calls made here, and is looked up anew by
+`session.turn()`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from walld_client.argument_checks import FileHashes, Ident, as_declared
+from walld_client.errors import Refused, Unavailable
+from walld_client.ids import new_entry_id, new_stream_id
+from walld_client.query.requests import is_passing
+from walld_client.session.entries import Draft, Entry, draft
+from walld_client.session.fingerprint import file_hashes, file_pieces
+from walld_client.session.session_steps import SessionSteps
+from walld_client.steps import Done, Steps
+
+__all__ = ["APPROVALS", "RESUME_POLICIES", "SIDE_EFFECTS", "TurnSteps", "find_turn"]
+
+SIDE_EFFECTS = ("none", "read", "workspace-write", "external-write")
+RESUME_POLICIES = (
+    "replay-from-event",
+    "rerun-after-check",
+    "require-user-confirmation",
+    "never-rerun",
+)
+APPROVALS = ("asked", "granted", "denied")
+_log = logging.getLogger("walld")
+_BEFORE_A_REPLY = ("submitted", "worker_started")
+_ENDS = ("completed", "interrupted")
+
+
+class TurnSteps:
+    """A turn of one session."""
+
+    __slots__ = ("_latest", "_within", "message_id", "session", "state", "stream_ids", "turn_id")
+
+    def __init__(
+        self,
+        session: SessionSteps,
+        turn_id: str,
+        message_id: str,
+        stream_ids: Sequence[str] = (),
+        state: str = "submitted",
+    ) -> None:
+        self.session = session
+        self.turn_id = turn_id
+        self.message_id = message_id
+        self.stream_ids = dict.fromkeys(stream_ids)
+        """In order, as keys: a turn may have thousands of replies."""
+        self.state = state
+        self._latest: dict[str, str] = {}
+        self._within: set[str] = set()
+        """Calls that this object saw intended, with an effect that is no external write."""
+
+    def worker_started(self) -> Steps[Entry]:
+        """A worker has taken it up."""
+        return (yield from self._moved("worker_started", {}))
+
+    def assistant_started(self, stream_id: str | None) -> Steps[str]:
+        """The reply begins; returns its stream's id.
+
+        Without one it is that of the submit, while no reply has taken it.
+        """
+        if stream_id is None:
+            is_fresh = bool(self.stream_ids) and self.state in _BEFORE_A_REPLY
+            stream_id = next(iter(self.stream_ids)) if is_fresh else new_stream_id()
+        payload = {"stream_id": stream_id}
+        one = draft("turn_assistant_started", payload, once=True, turn=self.turn_id)
+        try:
+            yield from self.session.appended([one])
+        except (Unavailable, Refused) as error:
+            if not is_passing(error):
+                raise
+            # A reply never fails for the daemon's sake; it names its turn.
+            text = "turn %r: its reply begins, and is in the log later: %s"
+            _log.warning(text, self.turn_id, error)
+            yield from self._posted(one)
+        self._reached("assistant_started")  # the next one is not to have this one's id
+        self.stream_ids.setdefault(stream_id)
+        return stream_id
+
+    def completed(self) -> Steps[Entry]:
+        """It is done. A second end is kept in the log, changes nothing and is reported."""
+        return (yield from self._moved("completed", {}))
+
+    def interrupted(self, reason: str) -> Steps[Entry]:
+        """It ended before it was done."""
+        return (yield from self._moved("interrupted", {"reason": reason}))
+
+    # --- tools ---
+
+    def intent(
+        self,
+        tool: str,
+        arguments: Any,
+        *,
+        side_effect: str,
+        resume_policy: str,
+        call_id: Ident | None = None,
+    ) -> Steps[Entry]:
+        """A tool is about to be called. Without a call_id the entry's own id is it."""
+        _check("side_effect", side_effect, SIDE_EFFECTS)
+        _check("resume_policy", resume_policy, RESUME_POLICIES)
+        drawn = new_entry_id()
+        call_id = drawn if call_id is None else call_id
+        self._within.discard(call_id)
+        fields = {
+            "tool": tool,
+            "arguments": arguments,
+            "side_effect": side_effect,
+            "resume_policy": resume_policy,
+        }
+        entry = yield from self._of_tool("tool_intent", call_id, fields, id=drawn)
+        if side_effect != "external-write":
+            self._within.add(call_id)
+        return entry
+
+    def decision(self, call_id: Ident, verdict: str, reason: str | None = None) -> Steps[Entry]:
+        """What a policy said of the call."""
+        fields = {"verdict": verdict} | ({} if reason is None else {"reason": reason})
+        return (yield from self._of_tool("tool_decision", call_id, fields))
+
+    def approval(self, call_id: Ident, state: str) -> Steps[Entry]:
+        """A person was asked, or has said: "asked", "granted" or "denied"."""
+        _check("state", state, APPROVALS)
+        return (yield from self._of_tool("tool_approval", call_id, {"state": state}))
+
+    def tool_started(self, call_id: Ident) -> Steps[Entry]:
+        """The effect may happen from here on.
+
+        For what may be an external write this waits until it is synced: a host that lost its power
+        must not believe that nothing was done. A call whose intent this object did not see (the
+        turn was found again, or submitted again) may be one.
+        """
+        synced = call_id not in self._within
+        entry = yield from self._of_tool("tool_started", call_id, {}, synced=synced)
+        self._within.discard(call_id)  # the next one of that id is another call
+        return entry
+
+    def tool_finished(
+        self, call_id: Ident, result: Any = None, *, failed: bool = False, files: FileHashes = ()
+    ) -> Steps[Entry]:
+        """What the call gave. files: those it wrote, which are hashed, or {path: sha256}.
+
+        Those that its entry has no room for are told in entries of type lifecycle before it.
+        """
+        fields: dict[str, Any] = {"result": result}
+        if failed:
+            fields["failed"] = True
+        if files:
+            given = files if isinstance(files, Mapping) else None
+            written = (yield Done(lambda: file_hashes(files))) if given is None else dict(given)
+            *parts, fields["files"] = file_pieces(written)
+            for one in parts:
+                told = {"kind": "files_written", "fingerprint": {"part": True, "files": one}}
+                yield from self.session.append("lifecycle", told, turn=self.turn_id)
+        return (yield from self._of_tool("tool_finished", call_id, fields))
+
+    def observation(self, call_id: Ident, text: str) -> Steps[Entry]:
+        """What the model is told of the result."""
+        return (yield from self._of_tool("observation", call_id, {"text": text}))
+
+    # --- within ---
+
+    def _moved(self, state: str, payload: dict[str, Any]) -> Steps[Entry]:
+        entry = yield from self.session.append(f"turn_{state}", payload, turn=self.turn_id)
+        self._reached(state)
+        return entry
+
+    def _posted(self, one: Draft) -> Steps[None]:
+        """Sent once the daemon is there: it may have it already, and then adds none."""
+        try:
+            yield from self.session.posted(one)
+        except Unavailable as error:
+            _log.warning("turn %r: that its reply began is not in the log: %s", self.turn_id, error)
+
+    def _reached(self, state: str) -> None:
+        if self.state not in _ENDS:
+            self.state = state
+
+    def _of_tool(
+        self,
+        type: str,  # noqa: A002
+        call_id: str,
+        fields: dict[str, Any],
+        *,
+        id: str | None = None,  # noqa: A002
+        synced: bool = False,
+    ) -> Steps[Entry]:
+        """An event of a call; its cause is the call's event before, as far as this object saw."""
+        payload = {"call_id": call_id, **fields}
+        cause = self._latest.get(call_id)
+        one = draft(type, payload, id=id, once=True, turn=self.turn_id, cause=cause)
+        (entry,) = yield from self.session.appended([one], synced=synced)
+        self._latest[call_id] = entry.id
+        return entry
+
+
+@as_declared
+def find_turn(
+    session: SessionSteps, turn_id: Ident | None, stream_id: Ident | None
+) -> Steps[TurnSteps]:
+    """The turn of that id, or the one that a stream replies to. Refused where there is none."""
+    if (turn_id is None) == (stream_id is None):
+        raise TypeError("turn() takes a turn_id or a stream_id")
+    facts = yield from session.turn_facts(turn_id, stream_id)
+    if facts is not None:
+        streams, message_id = facts.get("stream_ids") or [], facts.get("message_id") or ""
+        return TurnSteps(session, facts["turn_id"], message_id, streams, facts["state"])
+    raise Refused(
+        "unknown_turn",
+        turn_id if turn_id is not None else f"stream {stream_id}",
+        f"a turn of session {session.session_id}",
+    )
+
+
+def _check(name: str, given: str, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {given!r}")

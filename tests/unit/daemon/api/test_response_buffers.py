@@ -1,0 +1,113 @@
+"""Answers that nobody reads: how many of them a user may have."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack, suppress
+
+import anyio
+import pytest
+from virtual_daemon import run
+
+from walld import limits
+from walld.daemon.api.response_buffers import HeldAnswer, HeldAnswers
+
+USER, OTHER = 4000, 4001
+LONG = limits.HELD_ANSWERS_BYTES_MAX
+A_BIT_SECONDS = 0.001
+
+
+class Reader(socket.socket):
+    """Takes something of its answer every so many seconds."""
+
+    seconds = float("inf")
+
+
+@pytest.fixture(autouse=True)
+def reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait_writable(reader: Reader) -> None:
+        await anyio.sleep(reader.seconds)
+
+    monkeypatch.setattr(anyio, "wait_writable", wait_writable)
+
+
+async def given_up(one: HeldAnswer, seconds: float = float("inf")) -> float:
+    """Seconds until an answer is, that is read so."""
+    at = anyio.current_time()
+    with Reader() as reader, one, suppress(TimeoutError):
+        reader.seconds = seconds
+        while True:
+            await one.moves(reader)
+    return anyio.current_time() - at
+
+
+def test_one_that_nobody_reads_is_kept_while_nobody_wants_its_room() -> None:
+    async def main() -> None:
+        took = await given_up(HeldAnswers().hold(USER, LONG))
+        assert took == pytest.approx(limits.ANSWER_SECONDS_MAX)
+
+    run(main)
+
+
+def test_room_is_made_of_what_nobody_reads() -> None:
+    """Of this user's alone, and no more than is too much."""
+
+    async def main() -> None:
+        held = HeldAnswers()
+        gone: list[str] = []
+
+        async def unread(name: str, count: int, uid: int = USER) -> None:
+            await given_up(held.hold(uid, count))
+            gone.append(name)
+
+        async with anyio.create_task_group() as tasks:
+            for name, count in (("first", LONG), ("second", LONG), ("third", 1)):
+                tasks.start_soon(unread, name, count)
+                await anyio.sleep(A_BIT_SECONDS)
+            await held.room(OTHER)
+            assert anyio.current_time() == pytest.approx(3 * A_BIT_SECONDS), "others do not wait"
+            await held.room(USER)
+            assert limits.UNREAD_SECONDS_MAX < anyio.current_time() < 2
+            assert gone == ["first", "second"]
+            tasks.cancel_scope.cancel()
+
+    run(main)
+
+
+def test_one_that_is_read_has_more_time() -> None:
+    async def main() -> None:
+        held = HeldAnswers()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(given_up, held.hold(USER, LONG), 0.5)
+            await anyio.sleep(A_BIT_SECONDS)
+            await held.room(USER)
+            assert anyio.current_time() == pytest.approx(limits.READ_SECONDS_MAX, abs=0.2)
+
+    run(main)
+
+
+def test_short_ones_take_the_room_of_who_does_not_read() -> None:
+    """They wait for nothing, and many connections that ask and do not read are held to it."""
+
+    async def main() -> None:
+        held = HeldAnswers()
+        gone = 0
+
+        async def unread() -> None:
+            nonlocal gone
+            await given_up(held.hold(USER, 1))
+            gone += 1
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(LONG // (32 * limits.KIB) + 1):
+                tasks.start_soon(unread)
+            await anyio.sleep(limits.UNREAD_SECONDS_MAX + 0.1)
+            assert gone == 0
+            with ExitStack() as short:
+                for _ in range(10):
+                    short.enter_context(held.hold(USER, 1))
+                await anyio.sleep(A_BIT_SECONDS)
+                assert gone == 10
+            tasks.cancel_scope.cancel()
+
+    run(main)

@@ -1,0 +1,119 @@
+"""The door: who is let in, who is told why not, and that it is never given up."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import anyio
+import pytest
+from virtual_daemon import Home, Peer, living, run, until
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.daemon import process_limits
+from walld.daemon.transport import credentials
+
+START = wire.Start(1, 0, "r", "s")
+PRODUCER = b"p" * 16
+
+
+def test_one_uid_holds_at_most_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            share = int(20 * limits.PEERS_UID_SHARE_MAX)
+            held = []
+            for _ in range(share - 1):  # this process has a descriptor, too
+                held.append(Peer(virtual))
+                await anyio.sleep(0.01)
+            with Peer(virtual) as refused:
+                await anyio.sleep(0.5)
+                (error,) = refused.heard()
+                assert (error.code, error.got, error.limit) == (
+                    "too_many_peers",
+                    str(share),
+                    str(share),
+                )
+                assert refused.ended
+            held.pop().socket.close()
+            await anyio.sleep(0.5)
+            with Peer(virtual) as again:
+                again.send(START)
+                await again.drain()
+            for peer in held:
+                peer.socket.close()
+
+    monkeypatch.setattr(process_limits, "peers_max", lambda: 20)
+    run(main)
+
+
+def test_a_uid_that_cannot_be_told_from_others_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                await anyio.sleep(0.5)
+                (error,) = agent.heard()
+                assert (error.code, error.got, agent.ended) == ("foreign_uid", "65534", True)
+
+    nobody = credentials.PeerCredentials(os.getpid(), 65534, 65534)
+    monkeypatch.setattr(credentials, "credentials", lambda _peer: nobody)
+    run(main)
+
+
+def test_without_descriptors_it_waits_and_goes_on(tmp_path: Path) -> None:
+    class Exhausted(socket.socket):
+        failures = 3
+
+        def accept(self) -> tuple[socket.socket, str]:
+            if self.failures:
+                self.failures -= 1
+                raise OSError(errno.EMFILE, "planted")
+            return super().accept()
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            ((fd, listener),) = virtual.daemon.door._listeners.items()
+            planted = Exhausted(fileno=os.dup(listener.fileno()))
+            planted.setblocking(False)
+            virtual.daemon.door._listeners[fd] = planted
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await agent.drain()
+            assert planted.failures == 0
+            virtual.daemon.door._listeners[fd] = listener
+            planted.close()
+
+    run(main)
+
+
+def test_connections_of_a_producer_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was said on each earlier one is read before a new one: 2,500 of them cost each sweep 6
+    million looks, and a stop did not end within 20 s.
+    """
+    most = 3
+    monkeypatch.setattr(limits, "CONNECTIONS_PER_PRODUCER_MAX", most)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with ExitStack() as held:
+                peers = [held.enter_context(Peer(virtual, producer=PRODUCER)) for _ in range(most)]
+                for peer in peers:
+                    await peer.drain()
+                with Peer(virtual, producer=PRODUCER) as further:
+                    error = await further.hear(wire.Error)
+                assert (error.code, error.got, error.limit) == ("too_many_peers", "3", "3")
+                with Peer(virtual, producer=b"q" * 16) as other:
+                    await other.drain()
+                peers[0].socket.close()
+                await until(lambda: len(virtual.daemon.connections) == most - 1)
+                with Peer(virtual, producer=PRODUCER) as next_one:
+                    await next_one.drain()
+
+    run(main)

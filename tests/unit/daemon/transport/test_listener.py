@@ -1,0 +1,143 @@
+"""The socket agents connect to: claimed only where nobody else's is taken away."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from walld.daemon.transport import listener
+from walld.errors import ConfigError, UnsafePath
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "s")
+
+
+def test_it_listens_with_the_mode_it_was_given(path: str) -> None:
+    bound = listener.bind(path, 0o620, None)
+    assert stat.S_IMODE(os.lstat(path).st_mode) == 0o620
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(path)
+    assert not bound.getblocking()
+    bound.close()
+
+
+def test_nobody_gets_in_before_it_has_its_mode(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there from bind(2) on, with what the umask leaves."""
+    chmod, before = os.chmod, list[int]()
+
+    def seen(name: str, mode: int) -> None:
+        before.append(stat.S_IMODE(os.lstat(name).st_mode))
+        chmod(name, mode)
+
+    monkeypatch.setattr(listener.os, "chmod", seen)
+    as_it_was = os.umask(0)
+    try:
+        listener.bind(path, 0o660, None).close()
+        assert os.umask(0) == 0, "the umask is what it was"
+    finally:
+        os.umask(as_it_was)
+    assert before == [0o600]
+
+
+def test_its_folder_is_made_for_the_owner_alone(tmp_path: Path) -> None:
+    bound = listener.bind(str(tmp_path / "run" / "walld" / "s"), 0o600, None)
+    assert stat.S_IMODE((tmp_path / "run" / "walld").stat().st_mode) & 0o077 == 0
+    bound.close()
+
+
+def test_a_file_where_the_folder_belongs_is_named(tmp_path: Path) -> None:
+    """Also for the data directory: "File exists" would be no reason to whoever reads it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="is no directory: name another path") as refused:
+        listener.bind(str(tmp_path / "file" / "s"), 0o600, None)
+    assert refused.value.filename == str(tmp_path / "file")
+    listener.make_folder(str(tmp_path))
+
+
+def test_a_stale_socket_is_replaced(path: str) -> None:
+    """Its daemon was killed: nobody answers."""
+    stale = listener.bind(path, 0o600, None)
+    stale.close()
+    bound = listener.bind(path, 0o600, None)
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(path)
+    bound.close()
+
+
+def test_whoever_answers_keeps_it(path: str) -> None:
+    bound = listener.bind(path, 0o600, None)
+    inode = os.lstat(path).st_ino
+    with pytest.raises(OSError, match="another process answers"):
+        listener.bind(path, 0o600, None)
+    assert os.lstat(path).st_ino == inode
+    bound.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to somebody else")
+def test_a_socket_of_somebody_else_is_never_removed(path: str) -> None:
+    """Nobody answers at it either: it may be of a daemon of his that comes back."""
+    listener.bind(path, 0o600, None).close()
+    os.chown(path, 61001, -1)
+    inode = os.lstat(path).st_ino
+    with pytest.raises(UnsafePath, match="a socket of uid 61001"):
+        listener.bind(path, 0o600, None)
+    assert os.lstat(path).st_ino == inode
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "link"])
+def test_what_is_no_socket_is_never_removed(path: str, what: str) -> None:
+    if what == "file":
+        Path(path).write_text("precious")
+    elif what == "folder":
+        Path(path).mkdir()
+    else:
+        Path(path).symlink_to("/nowhere")
+    with pytest.raises(UnsafePath, match="no socket"):
+        listener.bind(path, 0o600, None)
+    assert os.path.lexists(path)
+
+
+def test_a_folder_that_everybody_writes_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(UnsafePath, match="mode 0777"):
+        listener.bind(str(folder / "s"), 0o600, None)
+    folder.chmod(0o1777)  # sticky: nobody can put another socket in our place
+    listener.bind(str(folder / "s"), 0o600, None).close()
+
+
+def test_a_group_that_does_not_exist_leaves_no_socket(path: str) -> None:
+    with pytest.raises(ConfigError, match="no-such-group-here"):
+        listener.bind(path, 0o660, "no-such-group-here")
+    assert not os.path.lexists(path)
+
+
+def test_only_ones_own_socket_is_removed_at_the_end(path: str) -> None:
+    bound = listener.bind(path, 0o600, None)
+    inode = os.lstat(path).st_ino
+    os.rename(path, path + ".moved")
+    other = listener.bind(path, 0o600, None)
+    listener.remove(path, bound, inode)
+    assert os.path.lexists(path)
+    listener.remove(path, other, os.lstat(path).st_ino)
+    assert not os.path.lexists(path)
+    assert bound.fileno() == other.fileno() == -1
+
+
+def test_one_that_was_passed_is_taken_as_it_is(path: str) -> None:
+    passed = socket.socket(socket.AF_UNIX)
+    passed.bind(path)
+    passed.listen()
+    adopted = listener.adopt(os.dup(passed.fileno()))
+    passed.close()
+    assert not adopted.getblocking()
+    assert adopted.getsockname() == path
+    adopted.close()
+    assert os.path.lexists(path), "it belongs to the service manager"

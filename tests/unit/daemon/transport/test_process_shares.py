@@ -1,0 +1,168 @@
+"""What a process may give between two flushes while others wait, or where much has come."""
+
+from __future__ import annotations
+
+import pytest
+
+from walld import limits
+from walld.daemon.transport.process_shares import Parts
+from walld.engine.engine import Engine
+from walld.engine.flush_schedule import GroupCommit
+from walld.engine.peer import Process
+from walld.engine.stream import Stream
+from walld.wal.records import Begin, Owner
+
+MUCH = limits.PARTS_BYTES
+
+
+class World:
+    """Parts of an engine in which something waits for a flush."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(GroupCommit(3000, None))
+        self.engine.commit.offered(0.0)
+        self.parts = Parts(self.engine)
+        self.now = 100.0
+
+    @staticmethod
+    def process(pid: int, uid: int = 7) -> Process:
+        return Process(uid, Owner("boot", pid, 0, 0), visible=True)
+
+    def asks(self, process: Process | None) -> None:
+        self.engine.askers.append(process)
+        self.parts.look(self.now)
+
+    def gives(self, process: Process, most: int = 1 << 30) -> int:
+        """All it is let give, as long tokens, or so many bytes of them."""
+        given = 0
+        while given < most and (count := self.parts.turn_bytes(process)):
+            assert count <= limits.READ_BYTES_MAX
+            self.parts.gave(process, count, 0)
+            self.engine.counters.received_bytes += count
+            self.parts.look(self.now)
+            given += count
+        return given
+
+    def flush(self, *, owed: bool = False) -> None:
+        self.parts.renew(owed=owed)
+        self.parts.look(self.now)
+
+
+def live(number: int) -> Stream:
+    owner = Owner("boot", 1, 0, 0)
+    begin = Begin(7, bytes(16), number, f"r{number}", "s", None, None, None, 0, owner)
+    return Stream(number, begin, None)
+
+
+def test_nobody_is_held_while_nobody_waits_and_little_has_come() -> None:
+    world = World()
+    bulk = world.process(1)
+    world.parts.look(world.now)
+    assert not world.parts.is_tight
+    assert world.gives(bulk, limits.CROWD_BYTES // 2) >= limits.CROWD_BYTES // 2
+
+
+def test_while_somebody_else_waits_all_together_give_little_more_than_one_part() -> None:
+    world = World()
+    quiet, floods = world.process(1), [world.process(pid) for pid in range(2, 22)]
+    world.asks(quiet)
+    for flush in range(3):
+        given = [world.gives(flood) for flood in floods]
+        if flush:  # the first time nobody knows how many give much
+            assert sum(given) <= MUCH + len(floods) * limits.LITTLE_BYTES
+            assert max(given) <= 2 * min(given), "in even parts"
+        assert world.parts.turn_bytes(quiet) > 0, "who says little is read"
+        world.flush()
+
+
+def test_who_alone_waits_waits_for_nobody() -> None:
+    """A bulk load that drains now and then."""
+    world = World()
+    bulk, other = world.process(1), world.process(2)
+    world.asks(bulk)
+    assert world.gives(bulk, 4 * MUCH) >= 4 * MUCH
+    world.flush()
+    world.asks(other)
+    world.asks(bulk)
+    assert world.gives(bulk, 4 * MUCH) <= MUCH
+    world.now += 2 * limits.ASKED_SECONDS
+    world.flush()
+    world.asks(bulk)
+    assert world.gives(bulk, 4 * MUCH) >= 4 * MUCH
+
+
+def test_a_request_waits_beside_everybody() -> None:
+    world = World()
+    world.asks(None)
+    assert world.gives(world.process(1)) <= MUCH + limits.LITTLE_BYTES
+
+
+def test_beyond_a_crowd_also_where_nobody_waits() -> None:
+    world = World()
+    floods = [world.process(pid) for pid in range(1, 60)]
+    given = sum(world.gives(flood, limits.CROWD_BYTES // 10) for flood in floods)
+    most = limits.CROWD_BYTES + len(floods) * limits.PARTS_BYTES
+    assert limits.CROWD_BYTES < given < most
+    assert world.parts.turn_bytes(world.process(99)) > 0
+
+
+def test_a_process_of_many_live_streams_has_a_little_for_each() -> None:
+    world = World()
+    many = world.process(1)
+    many.streams = {number: live(number) for number in range(2000)}
+    world.asks(world.process(2))
+    assert world.gives(many) >= 2000 * limits.STREAM_BYTES
+    world.flush()
+    many.streams = {number: live(number) for number in range(6000)}
+    assert world.gives(many) <= limits.CROWD_BYTES, "and no more than a crowd"
+
+
+def test_events_that_do_not_fold_count_as_the_work_they_are() -> None:
+    world = World()
+    flood = world.process(1)
+    world.asks(world.process(2))
+    events = 0
+    while count := world.parts.turn_bytes(flood):
+        world.parts.gave(flood, count, max(1, count // 25))
+        events += max(1, count // 25)
+    assert events * limits.EVENT_BYTES < 1.5 * MUCH
+
+
+def test_all_that_have_exited_are_one_process_of_their_user() -> None:
+    world = World()
+    dead = [world.process(pid) for pid in range(1, 101)]
+    for process in dead:
+        process.has_exited = True
+    world.asks(world.process(200))
+    assert sum(map(world.gives, dead)) <= MUCH
+    strange = world.process(300, uid=8)
+    strange.has_exited = True
+    assert world.gives(strange) > 0
+
+
+@pytest.mark.parametrize("owed", [False, True])
+def test_while_much_is_not_synced_who_gave_much_gives_no_more(owed: bool) -> None:
+    world = World()
+    flood, quiet = world.process(1), world.process(2)
+    world.asks(quiet)
+    world.gives(flood)
+    world.gives(quiet, limits.LITTLE_BYTES // 2)
+    world.flush(owed=owed)
+    assert bool(world.parts.turn_bytes(flood)) is not owed
+    assert world.parts.turn_bytes(quiet)
+
+
+def test_where_no_flush_would_let_it_go_on_nobody_is_held() -> None:
+    """P7: a disk that is full or hangs; and where nothing waits no flush comes."""
+    for ease in ("disk_full", "is_stuck", "idle"):
+        world = World()
+        flood = world.process(1)
+        world.asks(world.process(2))
+        world.gives(flood)
+        assert not world.parts.turn_bytes(flood)
+        if ease == "idle":
+            world.engine.commit.flush_begun()
+            world.engine.commit.flush_ended()
+        else:
+            setattr(world.engine if ease == "disk_full" else world.parts, ease, True)
+        assert world.parts.turn_bytes(flood) == limits.BUSY_READ_BYTES

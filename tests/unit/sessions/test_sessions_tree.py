@@ -1,0 +1,55 @@
+"""The tree as a view, and paths through it."""
+
+from __future__ import annotations
+
+import msgspec
+from session_log import Log
+
+from walld.sessions.state.path import path_events, places
+from walld.sessions.views.tree import labels_of, tree
+
+
+def branched() -> Log:
+    log = Log()
+    log.say("user", "a")
+    log.say("assistant", "b" * 500)
+    log.add("leaf", {"target": "e1", "name": "second try"})
+    log.say("assistant", "c")
+    log.add("branch_summary", {"target": "e2", "text": "went wrong"})
+    log.add("label", {"target": "e2", "text": "old"})
+    return log
+
+
+def test_nodes_say_where_they_hang() -> None:
+    view = tree(branched().events)
+    nodes = {node["id"]: node for node in view["nodes"]}
+    assert (view["leaf"], view["roots"], view["tips"]) == ("e5", ["e1"], ["e2", "e5"])
+    assert view["names"] == {"second try": "e1"}
+    assert nodes["e1"]["children"] == ["e2", "e4"]
+    assert nodes["e4"]["parent"] == "e1"
+    assert [one for one, node in nodes.items() if node["on_path"]] == ["e1", "e4", "e5"]
+    assert [one for one, node in nodes.items() if node["leaf"]] == ["e5"]
+    assert nodes["e2"]["label"] == "old"
+    assert nodes["e2"]["summaries"] == ["went wrong"]
+    assert len(nodes["e2"]["text"]) == 120
+    assert "label" not in nodes["e1"]
+
+
+def test_a_label_is_the_last_one_given() -> None:
+    log = branched()
+    log.add("label", {"target": "e2", "text": "new"})
+    assert labels_of(log.events) == {"e2": "new"}
+    log.add("label", {"target": "e2", "text": None})
+    assert labels_of(log.events) == {}
+
+
+def test_a_lost_parent_is_the_entry_before() -> None:
+    log = branched()
+    assert [event.id for event in path_events(log.events)] == ["e1", "e4", "e5"]
+    assert [event.id for event in path_events(log.events[1:])] == ["e2", "e3", "e4", "e5"]
+    forward = msgspec.structs.replace(log.events[0], parent="e5")
+    assert places([forward, *log.events[1:]]).parents[0] == -1
+
+
+def test_the_tree_of_nothing() -> None:
+    assert tree([]) == {"leaf": None, "roots": [], "tips": [], "names": {}, "nodes": []}

@@ -1,0 +1,1 @@
+"""Commands that read a data directory without its daemon: fsck, salvage, dump, repair."""

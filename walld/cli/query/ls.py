@@ -1,0 +1,61 @@
+"""`walld ls`: the replies that are not released.
+
+Owns: the list, from a daemon or a data directory. Refuses: text; `walld recover` prints that.
+Exit 1 where there might be more than it can see.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+from walld_client.recovered.partial import from_recovered
+from walld_client.wire import messages as wire
+
+from walld.cli.client import Daemon
+from walld.cli.entry_point import CANNOT, DONE, complain
+from walld.cli.inspect.offline import find
+from walld.cli.show import as_json, table
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints one line a reply."""
+    recovered, doubts = _replies(options)
+    rows = [(one.uid, from_recovered(one)) for one in recovered]
+    if options.json:
+        print(as_json([{"uid": uid, **_listed(reply.to_dict())} for uid, reply in rows]))
+    elif rows:
+        print(table(rows))
+    elif not doubts:
+        print("no reply is waiting")
+    for doubt in doubts:
+        complain(doubt)
+    if doubts:
+        complain("there may be more than can be read")
+    return CANNOT if doubts else DONE
+
+
+def _replies(options: argparse.Namespace) -> tuple[list[wire.Recovered], list[str]]:
+    if options.data is not None:
+        found = find(options.data)
+        kept = [
+            reply
+            for reply in found.replies
+            if reply.session_id.startswith(options.prefix) and options.uid in (None, reply.uid)
+        ]
+        return kept, found.doubts
+    with Daemon(options.socket, options.timeout) as daemon:
+        answer = daemon.ask(wire.List(daemon.next_id(), options.prefix, options.uid))
+    replies = msgspec.msgpack.decode(answer, type=list[wire.Recovered])
+    return replies, list(dict.fromkeys(one.doubt for one in replies if one.doubt is not None))
+
+
+def _listed(fields: dict[str, object]) -> dict[str, object]:
+    """Without what a list does not carry."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in ("text", "segments", "messages")
+    }

@@ -1,0 +1,50 @@
+"""walld resume-check: is it safe to go on with a session?
+
+Exit codes: 0 ok, 1 blocked or cannot know. Decides nothing itself: `sessions/gate/resume.py` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from walld_client.session.session_steps import SessionSteps
+
+from walld.cli.client import Daemon
+from walld.cli.entry_point import CANNOT, DONE, complain
+from walld.cli.session_client import Asking
+from walld.cli.show import as_json
+from walld.escape import escaped_line
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the gate's word."""
+    if options.workspace is not None and not os.path.isdir(options.workspace):
+        complain(f"there is no directory {options.workspace}: nothing to compare with")
+        return CANNOT
+    with Daemon(options.socket, options.timeout) as daemon:
+        asking = Asking(daemon, options.uid)
+        session = SessionSteps(options.session, None, lambda _: [], None)
+        told = asking.run(session.resume_check(options.workspace))
+    if told is None:
+        complain(f"there is no session {options.session}")
+        return CANNOT
+    if options.json:
+        print(as_json(told))
+    else:
+        for line in _lines(told):
+            print(escaped_line(line))
+    return DONE if told["status"] == "ok" else CANNOT
+
+
+def _lines(told: dict[str, Any]) -> list[str]:
+    turn = "" if told["turn"] is None else f", turn {told['turn']}"
+    lines = [f"{told['status']}: stopped at {told['boundary']}{turn}"]
+    lines += [f"  {reason['message']} ({reason['code']})" for reason in told["reasons"]]
+    for tool in told["tools"]:
+        effect = f"{tool['state']}, effect {tool['side_effect']}, may: {tool['may']}"
+        lines.append(f"  {tool['tool']} (call {tool['call_id']}): {effect}")
+    return lines

@@ -1,0 +1,1 @@
+"""`walld selftest`: what a directory's mount can honour, tried out."""

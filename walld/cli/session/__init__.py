@@ -1,0 +1,1 @@
+"""`walld session`: show, fork, import, export and delete sessions."""

@@ -1,0 +1,306 @@
+"""walld session: look at sessions, fork, import, export, delete them.
+
+Owns: the verbs. Refuses: the grammar (`arguments.py`), drawing (`show.py`,
+`view.py`), importing (`import_file.py`), repairing (`session_repair.py`, which needs the
+directory without a daemon), other programs' formats (`foreign/`). The daemon answers all else.
+
+Exit codes: 0 done (a delete also where there was nothing), 3 there is no such session, proven, 1
+cannot know or was refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from walld_client.errors import Refused
+from walld_client.recovered.provider import in_format
+from walld_client.session import artifacts
+from walld_client.wire import messages as wire
+
+from walld.cli.client import Daemon
+from walld.cli.entry_point import DONE, NOTHING, complain
+from walld.cli.inspect import session_repair
+from walld.cli.session import import_file
+from walld.cli.session.show import render_show
+from walld.cli.session.view import render_tree
+from walld.cli.session_client import Asking, say_breaks
+from walld.cli.show import as_json
+from walld.engine.entries import line_event
+from walld.escape import escaped, escaped_line
+from walld.foreign.export import to_otel
+from walld.ledger.line import LEDGER_VERSION
+from walld.sessions.state.artifacts import artifacts_of
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """The verb."""
+    if options.verb == "repair":
+        return session_repair.run(options)
+    with Daemon(options.socket, options.timeout) as daemon:
+        return _VERBS[options.verb](Asking(daemon, getattr(options, "uid", None)), options)
+
+
+def _no_session(session_id: str) -> int:
+    complain(f"there is no session {session_id}")
+    return NOTHING
+
+
+def _ls(asking: Asking, options: argparse.Namespace) -> int:
+    answer = asking.ask(lambda number: wire.Sessions(number, options.prefix))
+    found = msgspec.msgpack.decode(answer, type=list[wire.SessionFacts])
+    if options.json:
+        print(as_json([_fields(facts) for facts in found]))
+        return DONE
+    rows = [("LAST EVENT", "UID", "EVENTS", "BYTES", "SESSION")]
+    for facts in found:
+        shown = _time(facts.last_at_ms)
+        numbers = (str(facts.uid), str(facts.last_seq), str(facts.bytes))
+        rows.append((shown, *numbers, escaped_line(facts.session_id)))
+        if facts.trouble:
+            complain(f"session {facts.session_id}: cannot be read as it is: {facts.trouble}")
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
+    return DONE
+
+
+def _time(at_ms: int) -> str:
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):  # an application's clock can say anything
+        return str(at_ms)
+    return at.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
+
+
+def _fields(facts: wire.SessionFacts) -> dict[str, Any]:
+    return {name: getattr(facts, name) for name in facts.__struct_fields__}
+
+
+def _of(name: str) -> Callable[[Asking, argparse.Namespace], int]:
+    def show(asking: Asking, options: argparse.Namespace) -> int:
+        told = asking.view(options.session, name)
+        if told is None:
+            return _no_session(options.session)
+        print(as_json(told))
+        say_breaks(asking, options.session)
+        return DONE
+
+    return show
+
+
+def _show(asking: Asking, options: argparse.Namespace) -> int:
+    told = asking.view(options.session, "transcript")
+    if told is None:
+        return _no_session(options.session)
+    if options.json:
+        print(as_json(told))
+    else:
+        tree = asking.view(options.session, "tree")
+        width = shutil.get_terminal_size().columns
+        print(render_show(told, options.session, width=width, colour=_has_colour(), tree=tree))
+        _say_unsettled(asking, options.session)
+    say_breaks(asking, options.session)
+    return DONE
+
+
+def _say_unsettled(asking: Asking, session_id: str) -> None:
+    """Calls that may have run: also those that only what the session came from has."""
+    for one in asking.view(session_id, "pending") or []:
+        if one["action"] == "settle_tool":
+            tool, call = escaped_line(str(one["tool"])), escaped_line(str(one["call_id"]))
+            complain(f"{tool} (call {call}) may have run, and nothing says what became of it")
+
+
+def _has_colour() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def _tree(asking: Asking, options: argparse.Namespace) -> int:
+    told = asking.view(options.session, "tree")
+    if told is None:
+        return _no_session(options.session)
+    width = shutil.get_terminal_size().columns
+    print(as_json(told) if options.json else render_tree(told, width=width))
+    say_breaks(asking, options.session)
+    return DONE
+
+
+def _events(asking: Asking, options: argparse.Namespace) -> int:
+    found = asking.lines(options.session, options.after)
+    if found is None:
+        return _no_session(options.session)
+    _print_lines(found)
+    say_breaks(asking, options.session)
+    return DONE
+
+
+def _print_lines(lines: Iterator[bytes]) -> None:
+    """As they are kept, byte for byte; on a terminal, what it would act on is escaped."""
+    sys.stdout.flush()
+    is_terminal = sys.stdout.isatty()
+    for line in lines:
+        if is_terminal:
+            print(escaped_line(line.decode("utf-8", "backslashreplace").removesuffix("\n")))
+        else:
+            sys.stdout.buffer.write(line)
+    sys.stdout.flush()
+
+
+def _said(
+    asking: Asking,
+    session_id: str,
+    format: str,  # noqa: A002
+    **arguments: Any,
+) -> list[dict[str, Any]] | None:
+    """Messages, with the content that was put beside the session, then for a provider."""
+    told = asking.view(session_id, "messages", **arguments)
+    if told is None:
+        return None
+    return in_format([_whole(asking, session_id, message) for message in told], format)
+
+
+def _whole(asking: Asking, session_id: str, message: dict[str, Any]) -> dict[str, Any]:
+    whole = asking.run(artifacts.resolved(session_id, message))
+    if lost := whole.pop("_artifact_lost", None):  # the rest is there, and the start of this one
+        told = {name: whole.get(name) for name in ("content", "tool_calls", "tool_results")}
+        named = ", ".join(digest for digest, _size in artifacts_of("message", told))
+        complain(f"content of session {session_id} is lost: {lost}, sha256 {named}")
+    return whole
+
+
+def _messages(asking: Asking, options: argparse.Namespace) -> int:
+    told = _said(
+        asking,
+        options.session,
+        format=options.format,
+        branch=options.branch,
+        compacted=not options.whole,
+    )
+    if told is None:
+        return _no_session(options.session)
+    if options.json or options.format != "plain":
+        print(as_json(told))
+    else:
+        for message in told:
+            content = message.get("content")
+            text = content if isinstance(content, str) else json.dumps(content)
+            print(f"--- {escaped_line(str(message.get('role')))}\n{escaped(text or '')}")
+    say_breaks(asking, options.session)
+    return DONE
+
+
+def _fork(asking: Asking, options: argparse.Namespace) -> int:
+    names = (options.session, options.new, options.at, options.whole)
+    try:
+        answer = asking.ask(lambda number: wire.Fork(number, *names))
+    except Refused as error:
+        if error.code != "unknown_session":
+            raise
+        return _no_session(options.session)
+    placed = msgspec.msgpack.decode(answer, type=list[wire.Placed])
+    told = {"session": options.new, "last_seq": placed[-1].seq if placed else 0}
+    shown = f"{escaped_line(options.new)}: {told['last_seq']} events"
+    print(as_json(told) if options.json else shown)
+    _say_missing(asking, options.session, options.new)
+    return DONE
+
+
+def _say_missing(asking: Asking, session_id: str, new_id: str) -> None:
+    """What a fork could not copy, as its first entry has it: the gate of the fork is not shut."""
+    line = asking.first_line(new_id)
+    missing = [] if line is None else json.loads(line)["payload"].get("missing") or []
+    for first_seq, last_seq in missing:
+        whose = f"session {session_id}, or of what that came from"
+        complain(f"{new_id} lacks events {first_seq} to {last_seq} of {whose}: they are lost")
+
+
+def _export(asking: Asking, options: argparse.Namespace) -> int:
+    if options.format == "jsonl":
+        return _export_lines(asking, options.session)
+    form = "plain" if options.format == "otel" else options.format
+    told = _said(asking, options.session, format=form)
+    if told is None:
+        return _no_session(options.session)
+    print(as_json(to_otel(told) if options.format == "otel" else told))
+    say_breaks(asking, options.session)
+    return DONE
+
+
+def _export_lines(asking: Asking, session_id: str) -> int:
+    """First how far the session went, then its lines: who reads fewer knows what is missing.
+
+    How far is asked before: what comes meanwhile is not taken for lost.
+    """
+    state = asking.view(session_id, "state")
+    found = asking.lines(session_id)
+    if state is None or found is None:
+        return _no_session(session_id)
+    print(json.dumps({"walld": LEDGER_VERSION, "last_seq": state["last_seq"]}))
+    named: set[str] = set()
+    _print_lines(_noting_artifacts(found, named))
+    say_breaks(asking, session_id)
+    if named:
+        complain(
+            f"{len(named)} artifacts that these lines name stay here, and an import of the lines"
+            " misses their bytes (a fork takes them along)"
+        )
+    return DONE
+
+
+def _noting_artifacts(lines: Iterator[bytes], named: set[str]) -> Iterator[bytes]:
+    for line in lines:
+        if b"sha256" in line:
+            event = line_event(line)
+            named.update(digest for digest, _ in artifacts_of(event.type, event.payload))
+        yield line
+
+
+def _compact(asking: Asking, options: argparse.Namespace) -> int:
+    if not asking.is_there(options.session):
+        return _no_session(options.session)
+    payload = {"summary": options.summary, "first_kept": options.first_kept}
+    text = asking.run(artifacts.fitted(options.session, payload, "compaction"))
+    entry = wire.NewEntry("compaction", text, secrets.token_urlsafe(12))
+    answer = asking.ask(lambda number: wire.Append(number, options.session, [entry]))
+    (placed,) = msgspec.msgpack.decode(answer, type=list[wire.Placed])
+    told = {"seq": placed.seq, "id": placed.id, "is_new": placed.is_new}
+    print(as_json(told) if options.json else f"compacted, seq {placed.seq}")
+    return DONE
+
+
+def _delete(asking: Asking, options: argparse.Namespace) -> int:
+    answer = asking.ask(lambda number: wire.Delete(number, options.session))
+    was_there: bool = msgspec.msgpack.decode(answer)
+    if options.json:
+        print(as_json({"session": options.session, "deleted": was_there}))
+    else:
+        shown = escaped_line(options.session)
+        print(f"deleted: {shown}" if was_there else f"there was nothing of it: {shown}")
+    return DONE
+
+
+_VERBS: dict[str, Callable[[Asking, argparse.Namespace], int]] = {
+    "ls": _ls,
+    "show": _show,
+    "tree": _tree,
+    "state": _of("state"),
+    "trace": _of("trace"),
+    "events": _events,
+    "messages": _messages,
+    "fork": _fork,
+    "export": _export,
+    "import": import_file.run,
+    "compact": _compact,
+    "delete": _delete,
+}

@@ -1,0 +1,345 @@
+"""walld session import: another program's session file, appended to a session.
+
+Owns: what of a file goes into one request, and saying what was not understood. Refuses: formats
+(`foreign/`), what is too long for an entry (the client puts it beside the session).
+
+A line that this session cannot take (it has too many small fields for an entry, or contradicts
+what stands there already, be it another entry of its id) is kept as its text, like one that was not
+understood: no line ends an import. Where the daemon refuses even that, the error names the file and
+the line.
+
+The same lines give the same ids and an id is appended once, so an import that was cut short, or of
+a file that has grown, is simply repeated. Nobody works on the turns in it because of that. Of
+walld's own lines the gate is told in the end what the session could not take of them
+(`sessions/gate/imported.py`): it is no laxer here than where they came from. An `imported` entry
+before the first new line and one behind the last say that it began and has ended: between them,
+also where it was cut short, the gate is shut. Where the session is deleted meanwhile the import
+ends, and says `begun` once more of what it had appended behind that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import msgspec
+from walld_client.errors import Refused
+from walld_client.ids import new_entry_id
+from walld_client.limits import APPEND_BYTES_MAX
+from walld_client.query.requests import decode_placed
+from walld_client.session import artifacts
+from walld_client.session.entries import in_pieces
+from walld_client.wire import messages as wire
+
+from walld.cli.entry_point import DONE
+from walld.cli.session_client import Asking
+from walld.cli.show import as_json
+from walld.engine.entries import events_of, fitting
+from walld.errors import FormatError, WalldError
+from walld.escape import escaped_line
+from walld.foreign.detect import read
+from walld.foreign.entries import Foreign, Imported, kept_line
+from walld.foreign.taken import misplaced, renamed, taken
+from walld.sessions.gate.call_history import calls_of
+from walld.sessions.gate.imported import settled_there, untold, untold_files
+from walld.sessions.gate.possibly_run import as_ended, unfinished_imports
+from walld.sessions.state.events import Event
+
+__all__ = ["run"]
+
+_ENTRIES_MAX = 200
+"""Of one request; and its payloads are half a frame at most, so that ids have room."""
+_OF_AN_ENTRY = frozenset(
+    (
+        *("bad_at", "bad_id", "bad_payload", "bad_type", "cycle", "duplicate_id", "id_length"),
+        *("illegal_tool", "illegal_turn", "message_id_taken", "not_on_path", "payload_length"),
+        *("unknown_parent", "unknown_target", "unknown_tool", "unknown_turn"),
+    )
+)
+"""Codes of a refusal that say what is wrong with an entry, and not with the request."""
+_NAMED_MAX = 5
+_LINE_BYTES_MAX = 64 * 1024 * 1024
+"""Of a foreign file: no agent writes such a line, and a device has no other."""
+_WAITS = 60
+_WAIT_SECONDS = 0.5
+"""A daemon whose memory for lines is full writes them to their files meanwhile."""
+
+
+def run(asking: Asking, options: argparse.Namespace) -> int:
+    """Append the file's entries."""
+    with open(options.file, "rb") as file:
+        imported = read(_lines(file, options.file), options.format)
+    split = [piece for one in imported.entries for piece in _split(one)]
+    work = _Import(asking, options.session, options.file, imported)
+    new = work.append(split)
+    doubted = work.end(imported)
+    count = len(split)
+    told = {
+        "session": options.session,
+        "format": imported.format,
+        "version": imported.version,
+        "entries": count,
+        "new": new,
+        "not_understood": sum(work.reasons.values()),
+        "reasons": dict(sorted(work.reasons.items())),
+        "orphans": imported.orphans,
+        "missing": imported.missing,
+        "doubted": doubted,
+    }
+    if options.json:
+        print(as_json(told))
+        return DONE
+    line = f"{escaped_line(options.session)}: {new} entries from {imported.format}"
+    if new < count:
+        line += f", {count - new} were there already"
+    print(line)
+    for reason, count in sorted(work.reasons.items()):
+        kept = f"kept as foreign.{imported.format}"
+        print(f"  not understood: {count} lines ({escaped_line(reason)}), {kept}")
+    if orphans := imported.orphans:
+        shown = ", ".join(orphans[:_NAMED_MAX]) + (", ..." if len(orphans) > _NAMED_MAX else "")
+        print(
+            f"  put behind the entry before: {len(orphans)} entries whose parent is not above them"
+            f" ({escaped_line(shown)})"
+        )
+    if imported.missing:
+        shown = ", ".join(f"{first} to {last}" for first, last in imported.missing[:_NAMED_MAX])
+        shown += ", ..." if len(imported.missing) > _NAMED_MAX else ""
+        print(f"  missing in the file: seqs {shown}; calls before may have run, and count as such")
+    if doubted:
+        print(
+            f"  {doubted} calls of it may have run or wait, and no entry here says so: kept as such"
+        )
+    return DONE
+
+
+def _split(one: Foreign) -> list[Foreign]:
+    """An entry whose list of messages is too long for it as several that go on with the list.
+
+    The last has its id: what hangs on it hangs on all of them.
+    """
+    name = {"message_edit": "messages", "compaction": "replacement"}.get(one.type, "")
+    listed = one.payload.get(name)
+    pieces = in_pieces(listed) if isinstance(listed, list) else []
+    if len(pieces) < 2:
+        return [one]
+    made: list[Foreign] = []
+    for at, piece in enumerate(pieces):
+        is_last = at == len(pieces) - 1
+        payload = {name: piece, "append": True} if made else one.payload | {name: piece}
+        ident = one.id if is_last else fitting(f"{one.id}:{at}")
+        parent = made[-1].id if made else one.parent
+        made.append(msgspec.structs.replace(one, payload=payload, id=ident, parent=parent))
+    return made
+
+
+class _Import:
+    """The entries on their way. reasons: why lines were kept as their text, and how many."""
+
+    def __init__(self, asking: Asking, session_id: str, file: str, imported: Imported) -> None:
+        self._asking = asking
+        self._session_id = session_id
+        self._file = file
+        self._format = imported.format
+        self._kind = f"foreign.{imported.format}"
+        """Type of a line that is kept as its text."""
+        self._names: dict[str, str] = {}
+        """Of entries whose ids other words have here: what they are called."""
+        self._doubles: frozenset[str] = frozenset()
+        self._misplaced: frozenset[str] = frozenset()
+        """Words that would be of another call here."""
+        self._source = imported.events
+        self.reasons = Counter(imported.reasons)
+        self._unfinished: list[str] = []
+        """Imports that this one ends: all they were to bring is in its file."""
+        self._last_seq = 0
+        """Of the session, as far as this import knows."""
+
+    def append(self, split: list[Foreign]) -> int:
+        """How many of them were not there."""
+        events = self._events()
+        there = {event.id: event for event in events}
+        self._last_seq = events[-1].seq if events else 0
+        self._names = taken(split, self._format, there)
+        self._doubles = frozenset(self._names.values())
+        split = [renamed(one, self._names) for one in split]
+        # `once` would look at an entry's key and not at its id: several may have one key.
+        wanted = [one for one in split if one.id not in there]
+        self._source = [renamed(one, self._names) for one in self._source]
+        calls = calls_of(self._source)
+        self._misplaced = misplaced(wanted, events, calls) if calls else frozenset()
+        self.reasons.update(
+            str(there[one.id].payload.get("reason"))
+            for one in split
+            if one.id in there and there[one.id].type == self._kind != one.type
+        )
+        given = {one.id for one in split}
+        self._unfinished = [last for last in unfinished_imports(events) if last in given]
+        if begins := bool(wanted) and (last := self._last_of(split)) not in self._unfinished:
+            self._unfinished.append(last)
+            wanted.insert(0, _word({"begun": last}))
+        return sum(self._new(piece) for piece in self._pieces(wanted)) - begins
+
+    def _last_of(self, split: list[Foreign]) -> str:
+        """The last entry that the file still has where it has grown: its end may be torn now."""
+        whole = (one for one in reversed(split) if one.type not in (self._kind, "imported"))
+        return next(whole, split[-1]).id
+
+    def end(self, imported: Imported) -> int:
+        """Tell the gate what this session could not take of its own kind of lines, and that this
+        was all. How many calls it was told of.
+        """
+        lacks, wanted = self._untold(imported)
+        wanted += [_word({"ended": last}) for last in self._unfinished]
+        for piece in self._pieces(wanted):
+            self._count([entry for _, entry in piece])
+        return sum(map(len, lacks.values()))
+
+    def _events(self) -> list[Event]:
+        return events_of(self._asking.lines(self._session_id) or ())
+
+    def _untold(self, imported: Imported) -> tuple[dict[str, list[Any]], list[Foreign]]:
+        source, last_seq = self._source, imported.last_seq
+        if not source:
+            return {}, []
+        events = as_ended(self._events())
+        lacks = untold(source, last_seq, events)
+        as_of = {"as_of": source[-1].id}
+        wanted = [
+            _word({name: piece} | as_of)
+            for name, listed in lacks.items()
+            for piece in in_pieces(listed)
+        ]
+        wanted += [_word(said, "observation") for said in settled_there(source, last_seq, events)]
+        if (files := untold_files(source, events)) is not None:
+            wanted.append(_word({"fingerprint": files}, "lifecycle"))
+        return lacks, wanted
+
+    def _pieces(self, wanted: list[Foreign]) -> Iterator[list[tuple[Foreign, wire.NewEntry]]]:
+        piece: list[tuple[Foreign, wire.NewEntry]] = []
+        size = 0
+        for one in wanted:
+            entry = self._travelling(one)
+            full = size + len(entry.payload) > APPEND_BYTES_MAX // 2
+            if piece and (full or len(piece) == _ENTRIES_MAX):
+                yield piece
+                piece, size = [], 0
+            piece.append((one, entry))
+            size += len(entry.payload)
+        if piece:
+            yield piece
+
+    def _travelling(self, one: Foreign) -> wire.NewEntry:
+        if one.id in self._doubles:
+            return self._kept(one, "duplicate_id")
+        if one.id in self._misplaced:
+            return self._kept(one, "other_call")
+        try:
+            return self._fitted(one)
+        except ValueError:
+            return self._kept(one, "too_large")
+
+    def _fitted(self, one: Foreign) -> wire.NewEntry:
+        return _entry(
+            one, self._asking.run(artifacts.fitted(self._session_id, one.payload, one.type))
+        )
+
+    def _kept(self, one: Foreign, reason: str) -> wire.NewEntry:
+        """The line of an entry that cannot be, in its place."""
+        self.reasons[reason] += 1
+        payload = kept_line(one.line, reason)
+        leaf = one.leaf and one.type not in ("label", "leaf")
+        return self._fitted(
+            Foreign(self._kind, payload, one.id, one.parent, at_ms=one.at_ms, leaf=leaf)
+        )
+
+    def _new(self, piece: list[tuple[Foreign, wire.NewEntry]]) -> int:
+        """Appended at once; where one of them is refused, one by one, that one as its text."""
+        entries = [entry for _, entry in piece]
+        try:
+            return self._count(entries)
+        except Refused as refused:
+            if refused.code not in _OF_AN_ENTRY:
+                raise
+            if len(piece) > 1:
+                return sum(self._new([one]) for one in piece)
+            ((one, entry),) = piece
+            if entry.type == self._kind:
+                raise self._named(one, refused) from None
+            reason = refused.code
+        try:
+            return self._count([self._kept(one, reason)])
+        except Refused as refused:
+            raise self._named(one, refused) from None
+
+    def _count(self, entries: list[wire.NewEntry]) -> int:
+        placed = _append(self._asking, self._session_id, entries)
+        new = [one.seq for one in placed if one.is_new]
+        if new and new[0] <= self._last_seq:
+            raise self._deleted()
+        self._last_seq = max([self._last_seq, *new])
+        return len(new)
+
+    def _deleted(self) -> WalldError:
+        """Its seqs begin anew: what came before is gone, and the gate is to know it."""
+        begun = [self._fitted(_word({"begun": last})) for last in self._unfinished]
+        _append(self._asking, self._session_id, begun)
+        return WalldError(
+            f"session {self._session_id} was deleted while {self._file} was imported, and has only"
+            " what came behind that: delete it and import again"
+        )
+
+    def _named(self, one: Foreign, refused: Refused) -> WalldError:
+        return WalldError(f"{self._file}, line {one.line.number} (entry {one.id}): {refused}")
+
+
+def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
+    """A device, say, has one without an end. FormatError."""
+    number = 0
+    while line := file.readline(_LINE_BYTES_MAX + 1):
+        number += 1
+        if len(line) > _LINE_BYTES_MAX:
+            limit = f"more than {_LINE_BYTES_MAX} bytes, the limit of a line"
+            raise FormatError(f"{path}, line {number}: {limit}")
+        yield line
+
+
+def _word(payload: dict[str, Any], type_: str = "imported") -> Foreign:
+    """Of the import itself."""
+    return Foreign(type_, payload, new_entry_id(), leaf=False)
+
+
+def _entry(one: Foreign, payload: bytes) -> wire.NewEntry:
+    return wire.NewEntry(
+        one.type,
+        payload,
+        one.id,
+        one.parent,
+        one.turn,
+        one.cause,
+        one.correlation,
+        one.key,
+        one.leaf,
+        once=one.key is None,
+        at_ms=one.at_ms,
+    )
+
+
+def _append(asking: Asking, session_id: str, piece: list[wire.NewEntry]) -> list[wire.Placed]:
+    """One request; it waits while the daemon has no room for lines."""
+
+    def made(number: int) -> wire.Append:
+        return wire.Append(number, session_id, piece, unowned=True)
+
+    for _ in range(_WAITS):
+        try:
+            return decode_placed(asking.ask(made))
+        except Refused as refused:
+            if refused.code != "ledger_full":
+                raise
+        time.sleep(_WAIT_SECONDS)
+    waited = f"{_WAITS * _WAIT_SECONDS:g} s"
+    raise WalldError(f"session {session_id}: no room for {len(piece)} entries within {waited}")

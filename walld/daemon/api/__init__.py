@@ -1,0 +1,1 @@
+"""Requests of query connections: replies, sessions, artifacts, and how much one user may ask."""

@@ -1,0 +1,324 @@
+"""Requests about replies: recover, list, is there any, resolve.
+
+Owns: what they mean, who may ask for what, and reading one's own writes. Refuses: connections
+(`server.py`), agents' events, reading files itself (`reply_reader.py`).
+
+Invariants
+- Q1 "Nothing" is said only when it is proven: the log has been scanned, and what the asking process
+  has handed the kernel is taken in. Otherwise the answer is an Error (P11).
+- Q2 Keys hold the uid of the peer's credentials: one user's replies do not exist for another. Root
+  and the daemon's own user may name another uid.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from msgspec.structs import replace
+from walld_client.paths import path_name
+from walld_client.wire import messages as wire
+
+from walld.daemon import event_loop
+from walld.errors import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from walld.daemon.storage.flusher import Flusher
+    from walld.daemon.storage.partial_writer import Keeper
+    from walld.daemon.storage.reply_reader import Order, Reader
+    from walld.daemon.transport.socket_reader import Intake
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Connection
+    from walld.engine.stream import Stream
+
+__all__ = ["Recovery"]
+
+_WAIT_SECONDS = 1.5
+"""How long a request waits for its own process's events."""
+_RELEASED_WAIT_SECONDS = 0.2
+"""How long it waits for what was released: that is a flush and a turn of the background."""
+
+
+class Recovery:
+    """Answers what is asked of replies."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        intake: Intake,
+        flusher: Flusher,
+        reader: Reader,
+        keeper: Keeper,
+        doubt: Callable[[], str | None],
+    ) -> None:
+        """doubt: why "nothing there" cannot be said, None where it can."""
+        self._engine = engine
+        self._intake = intake
+        self._flusher = flusher
+        self._reader = reader
+        self._keeper = keeper
+        self._doubt = doubt
+        self.answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
+            wire.Recover: self._recover,
+            wire.HasPartial: self._has_partial,
+            wire.Resolve: self._resolve,
+            wire.List: self._list,
+        }
+
+    # --- who may ask, and when ------------------------------------------------------------------
+
+    @staticmethod
+    def uid_of(connection: Connection, uid: int | None) -> int:
+        """Whose: the peer's own, or the one it names where it may (Q2)."""
+        if uid is None or uid == connection.uid:
+            return connection.uid
+        if connection.uid not in (0, os.geteuid()):
+            raise Refusal(
+                "foreign_uid", "only root and the daemon's user see others", uid, connection.uid
+            )
+        return uid
+
+    async def taken(self, connection: Connection, seen: list[wire.Seen]) -> None:
+        """Wait until what the asking process has sent is taken in, and what the dead left (Q1)."""
+        sees_all = connection.uid in (0, os.geteuid())
+        if not await self._intake.catch_up(None if sees_all else connection.uid, connection):
+            text = "not everything that processes which are gone have sent is read; ask again"
+            raise Refusal("behind", text)
+        if not seen:
+            return
+        # Each is looked at until it is there, and then no more: a crowd of them may be named.
+        left = (item for item in seen if not self._has_taken(connection, item))
+        item = next(left, None)
+        if item is None:
+            return
+        with anyio.move_on_after(_WAIT_SECONDS):
+            while item is not None:
+                await self._intake.more()
+                if self._has_taken(connection, item):
+                    item = next(left, None)
+            return
+        if not self._intake.callers.has_hung_up(connection):
+            raise Refusal("behind", "not everything this process sent has arrived; ask again")
+
+    async def done(self, connection: Connection, uid: int) -> None:
+        """Refuse where something is left to do of what callers of `uid` said who have hung up.
+
+        Others are answered without it when it takes long. For who asks whether a call may have
+        started: its start may be among it.
+        """
+        if not await self._intake.callers.settled(uid, connection):
+            text = "not everything that processes which are gone have asked is done; ask again"
+            raise Refusal("behind", text)
+
+    def _has_taken(self, connection: Connection, seen: wire.Seen) -> bool:
+        producer = self._engine.registry.producers.get((connection.uid, seen.producer))
+        if producer is None:  # nobody comes back for whom nobody asks again: his rest was read
+            return self._intake.callers.has_hung_up(connection)
+        stream = producer.streams.get(seen.stream)
+        if stream is None:
+            if self._engine.removed.awaits(connection.uid, seen.producer, seen):
+                return False
+            # Not by `number_max`: a stream of the log may have a higher number than one that only
+            # its producer holds, and will resume.
+            return seen.stream <= producer.said_max or seen.stream in producer.refused
+        return max(stream.next_seq - 1, stream.passed_seq) >= seen.seq
+
+    async def _let_go(self, uid: int, session_id: str | None) -> None:
+        """Wait for released replies of turns, which go once their messages are in the session: what
+        a process has released is not told to it any more. A disk that takes nothing, or takes long,
+        keeps nobody from what there is.
+        """
+        engine = self._engine
+
+        def waits() -> bool:
+            return any(
+                stream.begin.uid == uid and session_id in (None, *stream.session_ids)
+                for no, stream in engine.settling.streams.items()
+                if no not in engine.settling.moved
+            )
+
+        if engine.disk_full or not waits():
+            return
+        engine.commit.hurry_flush()
+        with anyio.move_on_after(_RELEASED_WAIT_SECONDS):
+            while waits():
+                self._flusher.wake()
+                await anyio.sleep(0.001)
+
+    # --- answers --------------------------------------------------------------------------------
+
+    async def _recover(self, connection: Connection, request: wire.Recover) -> list[wire.Recovered]:
+        if request.which not in ("latest", "all", "orphans"):
+            raise Refusal(
+                "bad_request", "no such choice", request.which[:40], "latest, all, orphans"
+            )
+        if request.which == "latest" and request.session_id is None and request.stream_id is None:
+            raise Refusal("bad_request", "latest of what?", "neither", "session_id or stream_id")
+        uid = self.uid_of(connection, request.uid)
+        await self.taken(connection, request.seen)
+        await self._let_go(uid, request.session_id)
+        replies = await self._replies(uid, request)
+        if not replies:
+            self._prove_nothing()
+        outcome = "found" if replies else "nothing"
+        self._engine.counters.recoveries[outcome] += 1
+        return replies
+
+    async def _replies(self, uid: int, request: wire.Recover) -> list[wire.Recovered]:
+        streams, names = self._candidates(uid, request.session_id, request.stream_id)
+        if request.which == "orphans":
+            streams = [stream for stream in streams if stream.lost_reason is not None]
+        if request.which == "latest":
+            found = await self._read_latest(uid, streams, names)
+        else:
+            found = await self._read(uid, streams, names)
+        # A stream that was kept while this was read may be there twice: once by its id.
+        found.sort(key=lambda pair: pair[0])
+        told = {(one.session_id, one.stream_id): one for _, one in found}
+        if request.stream_id is None and (doubt := self._doubt()) is not None:
+            return [replace(one, doubt=doubt) for one in told.values()]
+        return list(told.values())
+
+    async def _read(
+        self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
+    ) -> list[tuple[Order, wire.Recovered]]:
+        try:
+            return await self._reader.replies(uid, streams, names)
+        finally:
+            await self._keeper.set_aside_damaged()
+
+    async def _read_latest(
+        self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
+    ) -> list[tuple[Order, wire.Recovered]]:
+        """The one that began last. One that is let go while it is looked for is no proof that there
+        is nothing: then it is the one before it.
+        """
+        while len(streams) + len(names) > 1:
+            of, named = await self._latest(uid, streams, names)
+            if found := await self._read(uid, of, named):
+                return found
+            streams = [one for one in streams if one not in of]
+            names = [one for one in names if one not in named]
+        return await self._read(uid, streams, names)
+
+    def _candidates(
+        self, uid: int, session_id: str | None, stream_id: str | None
+    ) -> tuple[list[Stream], list[tuple[str, str]]]:
+        """Streams in the log, and names of partials that are not among them."""
+        registry, kept = self._engine.registry, self._engine.kept
+        if stream_id is not None:
+            stream = registry.by_key.get((uid, stream_id))
+            streams = [] if stream is None else [stream]
+            names = kept.places(uid, stream_id)
+        elif session_id is not None:
+            streams = registry.of_session(uid, session_id)
+            names = self.kept_of(uid, session_id)
+        else:
+            streams = [s for s in registry.replies if s.begin.uid == uid]
+            names = [(session, name) for _, session, name in kept.all_names(uid)]
+        names = [name for name in names if not self._is_in_log(uid, name)]
+        own = set()
+        if any(kept.facts(uid, *name) is None for name in names):
+            # Not read yet by whoever keeps the rest of it, which the log serves
+            # (`partial_writer.py`).
+            own = {(path_name(one.session_id), path_name(one.begin.stream_id)) for one in streams}
+        names = [name for name in names if name not in own]
+        # In its session already: what is still there of it waits for a sync.
+        streams = [stream for stream in streams if not self._is_moved(stream)]
+        if session_id is not None and stream_id is not None:
+            session = path_name(session_id)
+            streams = [stream for stream in streams if stream.session_id == session_id]
+            names = [name for name in names if name[0] == session]
+        return streams, names
+
+    def _is_moved(self, stream: Stream) -> bool:
+        return stream.no in self._engine.settling.moved
+
+    def kept_of(self, uid: int, session_id: str) -> list[tuple[str, str]]:
+        """(session name, stream name) of the partials of a session, as far as they are no part of a
+        reply in the log, which may have moved to another since.
+        """
+        session = path_name(session_id)
+        names = [(session, name) for name in self._engine.kept.of_session(uid, session_id)]
+        return [name for name in names if not self._is_in_log(uid, name)]
+
+    def _is_in_log(self, uid: int, name: tuple[str, str]) -> bool:
+        facts = self._engine.kept.facts(uid, *name)
+        return facts is not None and facts.stream_no in self._engine.registry.by_no
+
+    async def _latest(
+        self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
+    ) -> tuple[list[Stream], list[tuple[str, str]]]:
+        """The one that began last; stream numbers only grow."""
+        kept = await self._reader.orders(uid, names) if names else []
+        last_kept = max(kept, default=None)
+        last = max(streams, key=lambda stream: stream.no, default=None)
+        if last_kept is None or (last is not None and (True, last.no) > last_kept[0]):
+            return ([] if last is None else [last]), []
+        return [], [last_kept[1]]
+
+    async def _has_partial(self, connection: Connection, request: wire.HasPartial) -> bool:
+        await self.taken(connection, request.seen)
+        await self._let_go(connection.uid, request.session_id)
+        key = (connection.uid, request.session_id)
+        streams = self._engine.registry.of_session(*key)
+        if not all(map(self._is_moved, streams)) or self.kept_of(*key):
+            return True
+        self._prove_nothing()
+        return False
+
+    def _prove_nothing(self) -> None:
+        """Raises where damaged bytes may hold what was asked for (Q1)."""
+        doubt = self._doubt()
+        if doubt is not None:
+            raise Refusal("unreadable", f"it is not among what can be read; but {doubt}")
+
+    async def _resolve(self, connection: Connection, request: wire.Resolve) -> bool:
+        uid = self.uid_of(connection, request.uid)
+        await self.taken(connection, request.seen)
+        stream = self._engine.registry.by_key.get((uid, request.stream_id))
+        if stream is not None:
+            if stream.lost_reason is None:
+                raise Refusal("refused", "its owner is alive: only it may release", "alive", "gone")
+            self._check_grown(stream.next_seq - 1, request.last_seq)
+            self._engine.sealing.check_open()
+            now = event_loop.now()
+            written = event_loop.Bell()
+            self._engine.removed.let_go(stream, now)
+            self._engine.when("written", written.ring, now)
+            self._flusher.wake()
+            await written.wait()
+            return True
+        where = self._engine.kept.where(uid, request.stream_id)
+        if where is None:
+            return False
+        try:
+            facts = await self._keeper.facts(uid, *where)
+            self._check_grown(facts.last_seq, request.last_seq)
+            await self._keeper.resolve_partial(uid, *where)
+        except FileNotFoundError:
+            return False  # somebody else resolved it meanwhile
+        return True
+
+    @staticmethod
+    def _check_grown(last_seq: int, seen_seq: int | None) -> None:
+        if seen_seq is not None and last_seq > seen_seq:
+            text = "it has grown since you read it: recover it again"
+            raise Refusal("refused", text, seen_seq, last_seq)
+
+    async def _list(self, connection: Connection, request: wire.List) -> list[wire.Recovered]:
+        uid = self.uid_of(connection, request.uid)
+        await self.taken(connection, [])
+        await self._let_go(uid, None)
+        every = wire.Recover(request.id, "all", uid=uid)
+        found = [
+            replace(reply, segments=[])
+            for reply in await self._replies(uid, every)
+            if reply.session_id.startswith(request.prefix)
+        ]
+        if not found:
+            self._prove_nothing()
+        return found

@@ -1,0 +1,400 @@
+"""Query connections: one task each, one answer after another.
+
+Owns: a connection's frames, turns, and what becomes of a failure. Refuses: what a request means
+(`replies.py` of replies, `sessions.py` of sessions), agents' events, who has hung up
+(`query_sockets.py`).
+
+Appends that come together are taken one after another, wait for one write together, and are
+answered then. One that is read to its end is done also where its answer cannot be sent (P1).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import FrameTooLong, encode, frame_bytes, split
+
+from walld import limits
+from walld.daemon import event_loop
+from walld.daemon.api.rate_limit import Pace
+from walld.daemon.api.response_buffers import HeldAnswer, HeldAnswers
+from walld.engine.protocol_errors import explain
+from walld.errors import FormatError, ProtocolError, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from walld.daemon.api.replies import Recovery
+    from walld.daemon.api.sessions import SessionRequests, Taken
+    from walld.daemon.transport.connections import Connections
+    from walld.daemon.transport.query_sockets import Caller
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Connection
+
+__all__ = ["Requests"]
+
+_log = logging.getLogger("walld.requests")
+_WAIT_SECONDS = 1.5
+"""How long a request waits for a start to end."""
+_ALWAYS = (wire.Status, wire.Metrics)
+"""Answered also while the log is being read."""
+_IN_TURN = (
+    wire.Recover,
+    wire.List,
+    wire.HasPartial,
+    wire.Events,
+    wire.Project,
+    wire.Sessions,
+)
+"""What takes turns. Not what waits for the disk; not what must be answered meanwhile."""
+_WHOLE = (wire.GetArtifact, wire.PutArtifact)
+"""What may read an artifact from end to end, whatever is asked: one at a time of each user."""
+_CHANGES = (wire.Append, wire.Attest, wire.Delete, wire.Fork, wire.PutArtifact, wire.Resolve)
+"""Done also where nobody hears the answer."""
+_READ_BYTES = 64 * 1024
+_FIRST_READ_BYTES = 8 * 1024
+"""Of requests that follow one another: those are in memory while the first is answered."""
+_SHOWN_MAX = limits.ID_BYTES_MAX + 200
+"""Characters of each text of an Error: an id and what is said of it."""
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Requests:
+    """Answers queries for one daemon."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        connections: Connections,
+        recovery: Recovery,
+        sessions: SessionRequests,
+        status: Callable[[], object],
+        exposition: Callable[[], str],
+        ready: anyio.Event,
+        agents_wait: Callable[[], bool],
+    ) -> None:
+        self._engine = engine
+        self._connections = connections
+        self._callers = connections.callers
+        self._sessions = sessions
+        self._status = status
+        self._exposition = exposition
+        self._ready = ready
+        self._turns: dict[int, anyio.Semaphore] = {}
+        """By uid of the peer: who asks without end waits for himself, not agents for him."""
+        self._wholes: dict[int, anyio.Lock] = {}
+        """By uid of the peer: the files' thread has others' sessions to open."""
+        self._pace = Pace(agents_wait)
+        self._held = HeldAnswers()
+        self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
+        self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
+            **recovery.answers,
+            **sessions.answers,
+            wire.Status: self._say_status,
+            wire.Metrics: self._say_metrics,
+        }
+        """By type of request, what gives the answer; Refusal where it cannot."""
+
+    async def serve(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
+        """One query connection until it ends. Closes the socket."""
+        caller = self._callers.add(peer, connection)
+        readable = event_loop.Readable(peer)
+        buffer, since = bytearray(rest), event_loop.now()
+        heard = 0
+        try:
+            while True:
+                if len(buffer) >= frame_bytes(buffer):
+                    # Looked at when a frame is whole, and not at each of its bytes that comes.
+                    bodies, left = split(bytes(buffer))
+                    buffer = bytearray(left)
+                    if buffer:
+                        since = event_loop.now()
+                    await self._answer_all(caller, bodies)
+                self._connections.collects(connection, len(buffer))
+                if caller.is_deaf:
+                    data = _what_is_there(peer) if heard <= limits.SOCKET_BYTES_MAX else b""
+                    heard += len(data)
+                elif buffer:
+                    data = await self._receive(caller, readable, since=since)
+                else:
+                    data = await self._receive(caller, readable, _FIRST_READ_BYTES)
+                if not data:
+                    return
+                is_first = not buffer
+                buffer += data
+                if is_first and len(buffer) < frame_bytes(buffer):
+                    since = event_loop.now()
+        except FrameTooLong as error:
+            await self._close_with(
+                caller, "frame_too_long", "a frame is longer than is taken", error.got, error.limit
+            )
+        except ProtocolError as error:
+            await self._close_with(caller, error.code, error.message, error.got, error.limit)
+        except TimeoutError:
+            text, limit = "a frame was not whole in time", f"{limits.FRAME_SECONDS_MAX:g} s"
+            await self._close_with(caller, "slow_frame", text, f"{len(buffer)} bytes", limit)
+        except (OSError, _Over):
+            pass  # the peer is gone, and all it said is read; or it was told to come again
+        finally:
+            self._callers.end(caller)
+            readable.close()
+            peer.close()
+            self._connections.query_ended(connection)
+
+    async def _receive(
+        self,
+        caller: Caller,
+        readable: event_loop.Readable,
+        count: int = _READ_BYTES,
+        since: float | None = None,
+    ) -> bytes:
+        """What comes next. since: when the frame was begun whose rest comes, maybe byte by byte.
+
+        TimeoutError: that had its time, and the kernel has nothing more of it. What waits there
+        for this connection's turn has come.
+        """
+        caller.goes_on = since is not None or readable.has_come
+        if caller.goes_on:
+            await self._pace.step(caller.connection.uid)
+        else:
+            await readable.wait()  # a read that finds nothing costs as much as one that finds it
+        while True:
+            try:
+                data = caller.socket.recv(count)
+                readable.has_come = len(data) == count  # all that was asked for: there may be more
+                return data
+            except (BlockingIOError, InterruptedError):
+                caller.goes_on = False
+            if since is None:
+                await readable.wait()
+            elif (left := since + limits.FRAME_SECONDS_MAX - event_loop.now()) > 0:
+                with anyio.move_on_after(left):
+                    await readable.wait()
+            else:
+                raise TimeoutError
+
+    async def _close_with(
+        self, caller: Caller, code: str, message: str, got: object, limit: object
+    ) -> None:
+        self._engine.counters.protocol_errors[code] += 1
+        await self._tell(caller, _framed(wire.Error(code, message, str(got), str(limit))))
+
+    async def _tell(self, caller: Caller, data: bytes, held: HeldAnswer | None = None) -> None:
+        """Send it; one that does not hear it is answered no more, and its words are done.
+
+        held: the answer that it is a piece of.
+        """
+        if caller.is_deaf:
+            return
+        uid = caller.connection.uid
+        try:
+            with nullcontext(held) if held is not None else self._held.hold(uid, len(data)) as one:
+                await _send(caller.socket, data, one)
+        except TimeoutError:
+            # It may live and read on: then it meets the end of the connection, and asks again.
+            self._engine.counters.protocol_errors["slow_frame"] += 1
+            caller.is_deaf = True
+        except OSError:
+            caller.is_deaf = True
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    async def _answer_all(self, caller: Caller, bodies: list[bytes]) -> None:
+        """Requests that came together, in their order."""
+        taken: list[tuple[wire.Append, Taken]] = []
+        for at, body in enumerate(bodies, 1):
+            caller.is_done = False  # it is read, and the loop may have its turn before it is taken
+            waited_for = at == 1 and not caller.goes_on
+            await self._pace.step(caller.connection.uid, is_waited_for=waited_for)
+            request = self._decoded(body)
+            if isinstance(request, wire.Append):
+                found = await self._outcome(caller, request, self._sessions.take)
+                if not isinstance(found, wire.Error):
+                    taken.append((request, found))
+                    continue
+            caller.is_done = at == len(bodies)
+            await self._answer_taken(caller, taken)
+            taken.clear()
+            if isinstance(request, wire.Append):
+                await self._refuse(caller, request, found)
+            elif isinstance(request, wire.Error):
+                await self._say(caller, request.id, request)
+            elif not caller.is_deaf or isinstance(request, _CHANGES):
+                # Not by a name of its own: a long answer goes once its bytes are made.
+                await self._say(
+                    caller, request.id, await self._outcome(caller, request, self._answer)
+                )
+        caller.is_done = True
+        await self._answer_taken(caller, taken)
+
+    def _decoded(self, body: bytes) -> Any:
+        """The request; of what is none the Error that answers it, or ProtocolError."""
+        try:
+            request = self._decode(body)
+        except Exception as error:
+            answer = explain(body, error, "query")
+            assert isinstance(answer, wire.Error)
+            if not answer.id:
+                # Not by a name of its own: frame and exception would hold each other, and a MiB.
+                raise ProtocolError(answer.code, answer.message, answer.got, answer.limit) from None
+            self._engine.counters.protocol_errors[answer.code] += 1
+            return answer
+        if isinstance(request, wire.Hello):
+            raise ProtocolError("not_hello", "Hello came twice", "Hello", "a request")
+        return request
+
+    async def _answer_taken(self, caller: Caller, taken: list[tuple[wire.Append, Taken]]) -> None:
+        """Appends whose entries are in their places: they wait for the disk together."""
+        if not taken:
+            return
+        caller.is_deaf |= caller.gone_at is not None
+        if not caller.is_deaf:
+            caller.waits_for = self._sessions.reached([request for request, _ in taken])
+            await caller.waits_for.wait()
+            caller.waits_for = None
+            caller.is_deaf |= caller.gone_at is not None
+        if caller.is_deaf:
+            return
+        for request, (placed, receipt) in taken:
+            answer: Any = placed
+            if not all(one.id for one in placed):  # found by its key, and told with its id
+                named = partial(self._sessions.named, placed=placed)
+                answer = await self._outcome(caller, request, named)
+            await self._say(caller, request.id, answer, receipt)
+
+    async def _refuse(self, caller: Caller, request: wire.Append, why: wire.Error) -> None:
+        """One in order that is to be asked again: what was sent behind it must not come before it.
+
+        Who hears that closes at once, so it is asked before whether he is still there. Of one who
+        has hung up nobody asks again, and what came behind it is better than nothing.
+        """
+        if self._callers.has_hung_up(caller.connection):
+            _log.warning("an append of a process that has hung up is refused: code %s", why.code)
+            return
+        await self._say(caller, request.id, why)
+        if caller.is_deaf:
+            return  # it has hung up just now
+        if request.in_order and why.code in (*wire.OF_THIS_MOMENT, *wire.OF_ITS_SESSION):
+            raise _Over
+
+    async def _answer(self, connection: Connection, request: Any) -> object:
+        answer, uid = self._answers[type(request)], connection.uid
+        turns: anyio.Lock | anyio.Semaphore | None
+        if isinstance(request, _WHOLE):
+            turns = self._wholes.setdefault(uid, anyio.Lock(fast_acquire=True))
+        elif not isinstance(request, _IN_TURN):
+            return await answer(connection, request)
+        elif (turns := self._turns.get(uid)) is None:
+            turns = anyio.Semaphore(limits.REQUESTS_PER_UID_MAX, fast_acquire=True)
+            self._turns[uid] = turns
+        async with turns:
+            if not isinstance(request, wire.PutArtifact):
+                await self._held.room(uid)
+            return await answer(connection, request)
+
+    async def _until_ready(self, caller: Caller) -> None:
+        with anyio.move_on_after(_WAIT_SECONDS):
+            await self._ready.wait()
+        if self._callers.has_hung_up(caller.connection):
+            await self._ready.wait()  # nobody asks again
+        if not self._ready.is_set():
+            raise Refusal("recovering", "the log is still being read; ask again")
+
+    async def _outcome(
+        self, caller: Caller, request: Any, work: Callable[[Connection, Any], Awaitable[Any]]
+    ) -> Any:
+        """What comes of a request: the answer's value, or the Error that is told instead."""
+        try:
+            if not self._ready.is_set() and type(request) not in _ALWAYS:
+                await self._until_ready(caller)
+            return await work(caller.connection, request)
+        except Refusal as failed:
+            if isinstance(request, wire.Recover):
+                self._engine.counters.recoveries["unavailable"] += 1
+            self._engine.counters.protocol_errors[failed.code] += 1
+            return wire.Error(failed.code, str(failed), failed.got, failed.limit, id=request.id)
+        except (OSError, FormatError) as error:
+            if isinstance(request, wire.Recover):
+                self._engine.counters.recoveries["unavailable"] += 1
+            _log.error("request %s: %s", type(request).__name__, error)
+            return wire.Error("unreadable", str(error), id=request.id)
+        except Exception:
+            # Our own bug, met by one question: everybody else's events must not pay for it.
+            _log.exception("request %s failed", type(request).__name__)
+            return _bug(request.id)
+
+    async def _say(
+        self, caller: Caller, request_id: int, answer: object, receipt: bytes = b""
+    ) -> None:
+        if caller.is_deaf:
+            return
+        if isinstance(answer, wire.Error):
+            await self._tell(caller, _framed(answer))
+            return
+        try:
+            payload = _encoder.encode(answer)
+        except Exception:
+            # As in `_outcome`: what one has asked for is not to end what all the others say.
+            _log.exception("an answer cannot be written")
+            await self._tell(caller, _framed(_bug(request_id)))
+            return
+        del answer  # it is as long
+        with self._held.hold(caller.connection.uid, len(payload)) as held:
+            for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
+                stop = start + limits.ANSWER_CHUNK_BYTES
+                piece, is_last = payload[start:stop], stop >= len(payload)
+                chunk = wire.Answer(request_id, piece, is_last, receipt if is_last else b"")
+                await self._tell(caller, encode(chunk), held)
+
+    # --- about the daemon -------------------------------------------------------------------------
+
+    async def _say_status(self, _connection: Connection, _request: wire.Status) -> object:
+        return self._status()
+
+    async def _say_metrics(self, _connection: Connection, _request: wire.Metrics) -> str:
+        return self._exposition()
+
+
+class _Over(Exception):
+    """A connection is ended behind the Error that says why."""
+
+
+def _bug(request_id: int) -> wire.Error:
+    return wire.Error("internal", "a bug; see the log", id=request_id)
+
+
+def _framed(error: wire.Error) -> bytes:
+    """What is wrong may be a text that no wire takes, half of a character of somebody's id, or be
+    as long as a frame.
+    """
+    texts = (error.message[:_SHOWN_MAX], error.got[:_SHOWN_MAX], error.limit[:_SHOWN_MAX])
+    message, got, limit = (text.encode("utf-8", "backslashreplace").decode() for text in texts)
+    return encode(wire.Error(error.code, message, got, limit, error.id))
+
+
+def _what_is_there(peer: socket.socket) -> bytes:
+    """What the kernel holds of one that is not answered any more; b"" where that is all."""
+    try:
+        return peer.recv(_READ_BYTES)
+    except (BlockingIOError, InterruptedError):
+        return b""
+
+
+async def _send(peer: socket.socket, data: bytes, held: HeldAnswer) -> None:
+    """All of it, or TimeoutError where the peer does not read."""
+    sent = 0
+    while True:
+        try:
+            sent += peer.send(data[sent:] if sent else data)
+        except (BlockingIOError, InterruptedError):
+            await held.moves(peer)
+            continue
+        if sent == len(data):
+            return

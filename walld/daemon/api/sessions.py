@@ -1,0 +1,385 @@
+"""Requests about sessions: append, read, views, fork, delete, artifacts.
+
+Owns: what they mean and when they are answered. Refuses: connections (`server.py`), what an entry
+means (`engine/session_log.py`), files (`open_sessions.py`).
+
+Invariants: those of `replies.py` (Q1, Q2) hold here too; "never written" is nil, an empty session
+an empty list; neither is known where lines may stand in what cannot be read of the log (Y1).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import anyio
+import msgspec
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.daemon import event_loop
+from walld.daemon.api.artifacts import ArtifactRequests
+from walld.daemon.api.key_lookup import Finding
+from walld.daemon.api.session_list import session_facts
+from walld.daemon.api.sync_tokens import Receipts
+from walld.daemon.session_store.fork_contents import forked_session
+from walld.engine.entries import check_id, events_of, line_event
+from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
+from walld.ledger.line import line_seq
+from walld.sessions.views.audit import named_artifacts
+from walld.sessions.views.projections import check, project
+from walld.sessions.views.turn_view import turn_in
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from walld.daemon.api.replies import Recovery
+    from walld.daemon.session_store.files import Lines
+    from walld.daemon.session_store.open_sessions import Files, Sessions
+    from walld.daemon.session_store.turn_watcher import Turns
+    from walld.daemon.storage.partial_writer import Keeper
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Connection
+    from walld.engine.session_log import Ledger
+
+__all__ = ["SessionRequests", "Taken"]
+
+_log = logging.getLogger("walld.requests")
+_WithBreaks: TypeAlias = "tuple[list[bytes] | bytes | None, bytes]"
+
+_ROOM_SECONDS = 1.5
+_ROOM_PAUSE_SECONDS = 0.01
+_LEVELS = ("taken", "written", "synced")
+_NAMED = ("parent", "turn", "cause", "correlation", "key")
+"""Of an entry, what names another or is found by."""
+_WRITTEN_SECONDS = 1.5
+"""A reader waits so long for lines that the daemon made; a disk that takes none keeps nobody."""
+_WITH_DAMAGE = ("audit", "resume", "state")
+"""Views that say where the session's file is damaged (P9)."""
+
+
+class Taken(NamedTuple):
+    """Where the entries of an append stand. receipt: for an answer that waits for a sync."""
+
+    placed: list[wire.Placed]
+    receipt: bytes
+
+
+class SessionRequests:
+    """Answers what is asked of sessions."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        sessions: Sessions,
+        turns: Turns,
+        recovery: Recovery,
+        keeper: Keeper,
+        files: Files,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._sessions = sessions
+        self._turns = turns
+        self._recovery = recovery
+        self._keeper = keeper
+        self._files = files
+        self._finding = Finding(sessions, files.views)
+        self._artifacts = ArtifactRequests(files, recovery)
+        receipts = Receipts(engine, sessions, files.ledgers.deleted, wall_ms)
+        self._receipt_of = receipts.of
+        self._wall_ms = wall_ms
+        self._views: dict[int, anyio.Lock] = {}
+        """By uid of the peer."""
+        self.answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
+            wire.Events: self._events,
+            wire.Project: self._project,
+            wire.Sessions: self._list,
+            wire.Delete: self._delete,
+            wire.Fork: self._fork,
+            **receipts.answers,
+            **self._artifacts.answers,
+        }
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def reached(self, requests: list[wire.Append]) -> event_loop.Bell:
+        """Set once these appends, which are taken, are where each of them waits for."""
+        return self._sessions.reached(max((one.level for one in requests), key=_LEVELS.index))
+
+    async def take(self, connection: Connection, request: wire.Append) -> Taken:
+        """Put the entries of an append in their places, which nobody may be told yet."""
+        if request.level not in _LEVELS:
+            levels = ", ".join(_LEVELS)
+            raise Refusal("bad_level", "there is no such level", request.level[:40], levels)
+        check_id("session_id", request.session_id)
+        count = len(request.entries)
+        if count > limits.LEDGER_ENTRIES_MAX:
+            text = "more entries than are taken at once"
+            raise Refusal("entries_count", text, count, limits.LEDGER_ENTRIES_MAX)
+        for entry in request.entries:
+            check_id("id", entry.id)
+            for name in _NAMED:
+                if (ident := getattr(entry, name)) is not None:
+                    check_id(name, ident)
+        uid = connection.uid
+        await self._recovery.taken(connection, request.seen)
+        await self._turns.settle(uid, request.session_id)
+        until = event_loop.now() + _ROOM_SECONDS
+        while True:
+            ledger = await self._opened(uid, request)
+            now = event_loop.now()
+            self._artifacts.check_sent(request, uid)  # in the step of the append: no delete between
+            try:
+                placed = self._engine.ledgers.append(
+                    ledger,
+                    request.entries,
+                    request.expected_seq,
+                    connection.process,
+                    self._wall_ms(),
+                    now,
+                    unowned=request.unowned,
+                )
+                break
+            except Refusal as full:
+                if full.code != "ledger_full" or now > until:
+                    raise
+            await anyio.sleep(_ROOM_PAUSE_SECONDS)  # a checkpoint is on its way, and makes room
+        return Taken(placed, self._receipt_of(ledger) if request.level == "synced" else b"")
+
+    async def _opened(self, uid: int, request: wire.Append) -> Ledger:
+        """Its session, for the step that follows: behind that a delete or a fork may take it away.
+
+        So may one that comes while artifacts are looked for, and then it is looked for again.
+        """
+        while True:
+            ledger = await self._sessions.open(uid, request.session_id, create=True)
+            assert ledger is not None
+            await self._artifacts.check_there(request, ledger)
+            if self._engine.ledgers.is_open(ledger):
+                return ledger
+
+    async def named(
+        self, connection: Connection, request: wire.Append, placed: list[wire.Placed]
+    ) -> list[wire.Placed]:
+        """What is told of an append that came as far as it waits for."""
+        return [await self._named(connection.uid, request.session_id, one) for one in placed]
+
+    async def _named(self, uid: int, session_id: str, placed: wire.Placed) -> wire.Placed:
+        """With its id, also where it was found by its key; "" where that entry is lost to damage.
+
+        The append is done: a failure told now would have the others appended a second time.
+        """
+        if placed.id:
+            return placed
+        try:
+            found = await self._sessions.lines(uid, session_id, placed.seq - 1, 1)
+        except (OSError, FormatError) as error:
+            _log.error("the entry of a key cannot be read: %s", error)
+            return placed
+        if found is None or not found.lines or line_seq(found.lines[0]) != placed.seq:
+            return placed
+        return wire.Placed(placed.seq, line_event(found.lines[0]).id, is_new=False)
+
+    async def _fork(self, connection: Connection, request: wire.Fork) -> list[wire.Placed]:
+        uid = connection.uid
+        check_id("new_id", request.new_id)
+        await self._recovery.taken(connection, request.seen)
+        await self._turns.settle(uid, request.session_id)
+        with self._sessions.founding.source(uid, request.session_id) as source:
+            found = await self._sessions.lines(uid, request.session_id)
+            if found is None:
+                self._sessions.check_known(request.session_id)
+                text, limit = "there is no such session", "a session that was written"
+                raise Refusal("unknown_session", text, request.session_id, limit)
+            await self._written(uid, request.session_id)
+            job = partial(forked_session, found.lines, request, uid, self._wall_ms(), found.until)
+            try:
+                made = await self._files.views.run(job)
+            except ProtocolError as error:
+                raise Refusal(error.code, error.message, error.got, error.limit) from None
+            if not await self._sessions.exists(uid, request.new_id):
+                self._sessions.check_known(request.new_id)
+            if not await self._sessions.create(uid, request.new_id, made, source):
+                text = "new_id names a session that is there"
+                raise Refusal("session_exists", text, request.new_id, "a new id")
+        last = line_event(made.lines[-1])
+        return [wire.Placed(last.seq, last.id)]
+
+    async def _delete(self, connection: Connection, request: wire.Delete) -> bool:
+        uid = self._recovery.uid_of(connection, request.uid)
+        # What its process said before it asked is not to come behind the answer.
+        await self._recovery.taken(connection, request.seen)
+        session_id = request.session_id
+        self._engine.sealing.check_open()
+        doubt, there = self._sessions.doubt, False
+        if doubt is not None and doubt.may_return:
+            raise Refusal("unreadable", f"nothing was deleted: {doubt.why}", session_id)
+        there |= self._let_go(uid, session_id)
+        for session, name in self._recovery.kept_of(uid, session_id):
+            try:
+                await self._keeper.resolve_partial(uid, session, name)
+            except (Misplaced, FileNotFoundError):
+                pass  # of another session, and set aside now; resolved meanwhile
+            except Refusal as refused:
+                if refused.code != "refused":
+                    raise
+                # Its owner is back, and it goes with those in the log.
+            there = True
+        there |= self._let_go(uid, session_id)
+        there |= await self._sessions.delete(uid, session_id)
+        if not there:
+            self._sessions.check_known(session_id)
+        return there
+
+    def _let_go(self, uid: int, session_id: str) -> bool:
+        """Of all its replies in the log; whoever still speaks on one begins it anew."""
+        streams = self._engine.registry.of_session(uid, session_id)
+        for stream in streams:
+            self._engine.removed.let_go(stream, event_loop.now())
+            self._engine.settling.settled(stream)
+        return bool(streams)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def _found(
+        self, uid: int, session_id: str, after: int = 0, limit: int = 0
+    ) -> Lines | None:
+        try:
+            found = await self._sessions.lines(uid, session_id, after, limit)
+        except FormatError as error:
+            raise Refusal("unreadable", str(error)) from None
+        if found is None:
+            self._sessions.check_known(session_id)
+        return found
+
+    async def _written(self, uid: int, session_id: str) -> None:
+        """What was read just now holds no line of the daemon's own that a kill would take (N1)."""
+        ledger = self._engine.ledgers.open.get((uid, session_id))
+        if ledger is not None and ledger.is_unwritten:
+            with anyio.move_on_after(_WRITTEN_SECONDS):
+                await self._sessions.until("written")
+
+    async def _events(
+        self, connection: Connection, request: wire.Events
+    ) -> list[bytes] | _WithBreaks | None:
+        uid = self._recovery.uid_of(connection, request.uid)
+        await self._recovery.taken(connection, request.seen)
+        await self._turns.settle(uid, request.session_id)
+        found = await self._found(uid, request.session_id, request.after, request.limit)
+        await self._written(uid, request.session_id)
+        lines = None if found is None else found.lines
+        return _told(lines, found) if request.breaks else lines
+
+    async def _project(
+        self, connection: Connection, request: wire.Project
+    ) -> bytes | _WithBreaks | None:
+        told, found = await self._projected(connection, request)
+        await self._written(self._recovery.uid_of(connection, request.uid), request.session_id)
+        return _told(told, found) if request.breaks else told
+
+    async def _projected(
+        self, connection: Connection, request: wire.Project
+    ) -> tuple[bytes | None, Lines | None]:
+        """The view, and what was read for it."""
+        uid = self._recovery.uid_of(connection, request.uid)
+        await self._recovery.taken(connection, request.seen)
+        await self._turns.settle(uid, request.session_id)
+        try:
+            arguments = msgspec.json.decode(request.arguments, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Refusal("bad_argument", str(error), "", "a JSON object") from None
+        if request.name == "resume":
+            await self._recovery.done(connection, uid)
+        if request.name == "turn":
+            return await self._turn(uid, request.session_id, arguments), None
+        # One at a time of each user: the files' thread has others' sessions to open.
+        async with self._views.setdefault(connection.uid, anyio.Lock()):
+            try:
+                check(request.name, arguments)  # also where there is no session to look at
+                if request.name == "find":
+                    found, lines = await self._finding.find(uid, request.session_id, arguments)
+                    if found is None:
+                        self._sessions.check_known(request.session_id)
+                        return None, lines
+                    return await self._files.views.run(partial(_dumps, found)), lines
+                return await self._view(uid, request, arguments)
+            except ProtocolError as error:
+                raise Refusal(error.code, error.message, error.got, error.limit) from None
+
+    async def _turn(self, uid: int, session_id: str, arguments: dict[str, Any]) -> bytes | None:
+        """Out of the fold: who looks up its turn reads no session from its beginning."""
+        try:
+            check("turn", arguments)
+            ledger = await self._sessions.open(uid, session_id)
+        except ProtocolError as error:
+            raise Refusal(error.code, error.message, error.got, error.limit) from None
+        except FormatError as error:
+            raise Refusal("unreadable", str(error)) from None
+        if ledger is None or ledger.state is None:
+            self._sessions.check_known(session_id)
+            return None
+        return _dumps(turn_in(ledger.state.journal, **arguments))
+
+    async def _view(
+        self, uid: int, request: wire.Project, arguments: dict[str, Any]
+    ) -> tuple[bytes | None, Lines | None]:
+        files, missing = self._files, list[dict[str, Any]]()
+        with self._sessions.founding.source(uid, request.session_id) as source:
+            found = await self._found(uid, request.session_id)
+            if found is None:
+                return None, None
+            events = await files.views.run(partial(events_of, found.lines))
+            looks = request.name == "audit"
+            if looks or (request.name == "resume" and "missing_artifacts" not in arguments):
+                for one in await files.views.run(partial(named_artifacts, events)):
+                    missing += await files.thread.run(
+                        partial(self._artifacts.missing, uid, request.session_id, one)
+                    )
+                if missing and source.is_gone:  # they went with it
+                    return await self._view(uid, request, arguments)
+                if not looks:
+                    arguments["missing_artifacts"] = [one["sha256"] for one in missing]
+        breaks = [broken._asdict() for broken in found.breaks]
+        if request.name == "resume":
+            arguments |= {"breaks": breaks, "last_seq": found.until}
+        elif request.name == "pending":
+            arguments["last_seq"] = found.until
+
+        def job() -> bytes:
+            told: Any = project(request.name, events, arguments)
+            if request.name == "messages" and told is None:
+                told = []  # none that can be read: nil is "never written"
+            if request.name == "state":
+                told["last_seq"] = max(told["last_seq"], found.until)
+            if request.name in _WITH_DAMAGE:
+                told["chain_breaks"] = breaks
+            if request.name == "audit":
+                told["artifacts_missing"] = missing
+            return _dumps(told)
+
+        return await files.views.run(job), found
+
+    async def _list(
+        self, connection: Connection, request: wire.Sessions
+    ) -> list[wire.SessionFacts]:
+        uid = self._recovery.uid_of(connection, request.uid)
+        sessions, ledgers = self._sessions, self._engine.ledgers
+        found = await session_facts(sessions, ledgers, self._files, uid, request.prefix)
+        if not found:
+            self._sessions.check_known(request.prefix)
+        return found
+
+
+def _told(answer: list[bytes] | bytes | None, found: Lines | None) -> _WithBreaks:
+    """With what is damaged of the lines that were read, without seams."""
+    breaks = [] if found is None else [one._asdict() for one in found.breaks]
+    for one in breaks:
+        del one["seam"]
+    return answer, _dumps(breaks)
+
+
+def _dumps(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")

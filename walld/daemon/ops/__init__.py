@@ -1,0 +1,1 @@
+"""What operators see: status, the service manager, log lines."""

@@ -1,0 +1,38 @@
+"""What the daemon asks of its own process: room for peers, and that nobody looks inside.
+
+Owns: descriptors, core files, ptrace. Refuses: other processes (`liveness.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+
+from walld import limits
+
+__all__ = ["keep_private", "peers_max"]
+
+_PR_SET_DUMPABLE = 4
+
+
+def peers_max() -> int:
+    """How many peers fit, with our limit of descriptors raised to all the system allows us, which
+    this does; less a reserve of our own.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    if soft == resource.RLIM_INFINITY:
+        soft = 1 << 20
+    return max(16, soft - limits.PEERS_RESERVE_FDS)
+
+
+def keep_private() -> None:
+    """Replies must not end up in a core file, nor be read by a process of the same user.
+
+    A core_pattern that is a pipe gets cores whatever RLIMIT_CORE says (core(5)); a process that is
+    not dumpable leaves none there either, and cannot be traced (PR_SET_DUMPABLE, prctl(2)).
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,0 +1,398 @@
+"""A daemon from its first line to its last: what is started, in which order, and how it ends.
+
+Owns: wiring the rooms together, signals, exit codes. Refuses: everything they do.
+
+A start: own the directory (LOCK, epoch), claim the socket and listen, read the log in the
+background, restore, open a new segment, let agents in. Listening comes first, so nobody waits for a
+scan: agents' events wait in the kernel, queries wait within their own timeout.
+An end (SIGTERM): stop listening, read what the kernel holds, flush, sync, close.
+
+Exit codes: 0 after SIGTERM; 1 the directory, socket or settings cannot be used; 3 another daemon
+took the directory over.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import os
+import socket
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from walld import __version__, limits
+from walld.daemon import event_loop, process_limits
+from walld.daemon.api.replies import Recovery
+from walld.daemon.api.server import Requests
+from walld.daemon.api.sessions import SessionRequests
+from walld.daemon.maintenance import Background
+from walld.daemon.metrics import Metrics
+from walld.daemon.ops.status import State
+from walld.daemon.ops.systemd import Notifier, listen_fds
+from walld.daemon.session_store.checkpoints import Checkpoints
+from walld.daemon.session_store.open_sessions import Files, Sessions, wall_ms
+from walld.daemon.session_store.turn_watcher import Turns
+from walld.daemon.shutdown import Stopping
+from walld.daemon.signals import StopSignals
+from walld.daemon.startup.deferred_recovery import Aftermath
+from walld.daemon.startup.first_segment import Opening
+from walld.daemon.startup.restore_streams import restore
+from walld.daemon.storage.compaction import Reclaimer
+from walld.daemon.storage.disk_threads import ThreadWorker, Worker
+from walld.daemon.storage.flusher import Flusher
+from walld.daemon.storage.partial_writer import Keeper
+from walld.daemon.storage.reply_reader import Reader
+from walld.daemon.storage.syncer import Syncer
+from walld.daemon.storage.writer import Writer
+from walld.daemon.transport import credentials
+from walld.daemon.transport import listener as sockets
+from walld.daemon.transport.acceptor import Door
+from walld.daemon.transport.connections import Connections
+from walld.daemon.transport.fair_queue import Shares
+from walld.daemon.transport.liveness import Processes
+from walld.daemon.transport.socket_reader import Intake
+from walld.disk.fenced import OwnedDisk
+from walld.disk.real import RealDisk
+from walld.disk.reserve import Reserve
+from walld.disk.retrying import PatientDisk, patiently
+from walld.engine.engine import Engine
+from walld.engine.flush_schedule import GroupCommit
+from walld.errors import ConfigError, DirectoryTaken, WalldError
+from walld.ledger.artifacts import ArtifactStore
+from walld.ledger.snapshot import SnapshotStore
+from walld.ledger.store import LedgerStore
+from walld.partials.store import PartialStore
+from walld.recovery.directory_lock import own
+from walld.recovery.startup_recovery import Mended, mend
+from walld.wal.segment_files import SegmentFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from anyio.abc import TaskGroup
+
+    from walld.daemon.settings import Settings
+    from walld.disk.lock import Owner
+    from walld.engine.peer import Connection, Process
+    from walld.wal.records import Owner as StreamOwner
+
+__all__ = ["Daemon", "serve"]
+
+_log = logging.getLogger("walld")
+_TICK_SECONDS = 1.0
+
+
+class Daemon:
+    """All rooms of one running daemon."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        bare: RealDisk,
+        owner: Owner,
+        listeners: list[socket.socket],
+        notifier: Notifier,
+        make_worker: Callable[[], Worker] = ThreadWorker,
+    ) -> None:
+        self.settings = settings
+        self.owner = owner
+        self.engine = engine = Engine(
+            GroupCommit(settings.flush_bound_ms, settings.flush_linger_ms)
+        )
+        engine.log_uuid, engine.epoch = owner.log_uuid, owner.epoch
+        self.notifier = notifier
+        self._disk = disk = OwnedDisk(bare, owner.is_owner)
+        store = PartialStore(disk)
+        self._files = files = SegmentFiles(disk, owner.log_uuid)
+        self._worker = worker = make_worker()
+        self._boot = credentials.boot_id()
+        self._ready = anyio.Event()
+        self._tasks: TaskGroup | None = None
+        # Who talks to it, and what they say.
+        self.processes = processes = Processes(self._boot)
+        self.connections = connections = Connections(engine, processes)
+        self.door = door = Door(
+            engine, connections, processes, listeners, process_limits.peers_max(), self._hand_over
+        )
+        self.shares = shares = Shares(engine, connections)
+        self.intake = Intake(
+            engine, connections, door, processes, shares, self._swept, self._wake_background
+        )
+        # How it is.
+        self.state = state = State(settings, engine, connections, owner)
+        self.metrics = metrics = Metrics(
+            engine.counters, state.gauges, version=__version__, backend=settings.backend
+        )
+        # To disk.
+        reserve = Reserve(disk)
+        self.writer = writer = Writer(
+            engine, files, reserve, owner, metrics, make_worker(), self._replaced
+        )
+        syncing = make_worker()
+        self.syncer = syncer = Syncer(
+            engine, connections, files, writer, metrics, syncing, self._synced
+        )
+        self.flusher = flusher = Flusher(
+            engine, connections, writer, syncer, metrics, shares.begun, self._flushed
+        )
+        state.writer, state.syncer = writer, syncer
+        # Back from it, and what nobody waits for.
+        reader = Reader(engine, files, store, worker)
+        keeper = Keeper(engine, flusher, store, reader, worker, settings.retention_seconds)
+        hold, reclaim = settings.release_hold_seconds, settings.reclaim_seconds
+        stores = (LedgerStore(disk, reserve), SnapshotStore(disk), ArtifactStore(disk))
+        files_of = Files(*stores, make_worker(), make_worker())
+        sessions = Sessions(engine, flusher, files_of, self._boot, processes.of_owner)
+        self._aftermath = aftermath = Aftermath(
+            engine, writer, files, reserve, worker, syncing, self._replaced, reclaim, sessions
+        )
+        self.reclaimer = Reclaimer(
+            engine, flusher, writer, syncer, files, reader, worker, aftermath, reclaim, hold
+        )
+        self._opening = opening = Opening(engine, writer, syncer, self.reclaimer)
+        self._stopping = Stopping(disk, worker, connections, notifier, syncer, opening, self._ready)
+        self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)
+        self._turns = turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
+        look = partial(worker.run, writer.check_owner)
+        self.background = Background(
+            engine, keeper, self.reclaimer, reader, checkpoints, turns, aftermath, look
+        )
+        state.background, state.sessions = self.background, sessions
+        recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
+        asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
+        self.requests = Requests(
+            engine,
+            connections,
+            recovery,
+            asked,
+            state.status,
+            metrics.exposition,
+            self._ready,
+            shares.parts.agents_wait,
+        )
+
+    def _hand_over(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(self.requests.serve, peer, connection, rest)
+        else:  # the end
+            peer.close()
+
+    def _swept(self) -> None:
+        self.flusher.wake()
+
+    def _replaced(self) -> None:
+        self.syncer.wake()
+
+    def _flushed(self) -> None:
+        self.shares.flushed()
+        self.background.wake()
+
+    def _synced(self) -> None:
+        self.flusher.synced()
+        self.shares.synced()
+        self.background.wake()
+
+    def _wake_background(self) -> None:
+        self.background.wake()
+
+    async def run(self, stop: Callable[[], Awaitable[str]]) -> None:
+        """Until `stop` returns, with the word for why. DirectoryTaken: another daemon took over."""
+        async with anyio.create_task_group() as life:
+            async with anyio.create_task_group() as serving:
+                serving.start_soon(self._stopping.run, stop, serving, life)
+                await self._work()
+            await self._end()
+            life.cancel_scope.cancel()
+
+    async def _work(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self.intake.run)
+            tasks.start_soon(self.intake.run_door)
+            tasks.start_soon(self._watchdog)
+            self.notifier.ready("recovering")
+            await self._start(tasks)
+            tasks.start_soon(self._acknowledge)
+            tasks.start_soon(self._tick)
+            await self._opening.is_over.wait()
+            for run in (self.flusher.run, self.syncer.run, self.background.run):
+                tasks.start_soon(run)
+
+    # --- the start ------------------------------------------------------------------------------
+
+    async def _start(self, tasks: TaskGroup) -> None:
+        """Read the log, restore, open a new segment, let agents in."""
+        begun = time.perf_counter()
+        owner = self.owner
+        disk = PatientDisk(self._disk)
+        store = PartialStore(disk)
+        job = partial(mend, disk, store, owner.log_uuid, owner.epoch, owner.told)
+        mended: Mended = await self._worker.run(job)
+        now = event_loop.now()
+
+        def watch(uid: int, owner: StreamOwner) -> Process | None:
+            return self.processes.of_owner(uid, owner, now)
+
+        restore(self.engine, mended, self._boot, watch, now)
+        for segment in (one for one in self.engine.segments if one.live_bytes):  # else never read
+            try:
+                await self._worker.run(partial(self._files.adopt, segment.segment_id))
+            except OSError as error:  # no reason not to start (P9): it is told when it is asked for
+                _log.error("segment %d: cannot be opened: %s", segment.segment_id, error)
+        await self._aftermath.begin(mended)
+        await self._opening.begin(tasks, mended)
+        await self._checkpoints.restore(mended, disk)
+        await self._turns.finish_moved()
+        self.state.mended(mended, time.perf_counter() - begun)
+        self.engine.gap_word = self.state.gap_word
+        # What a start made stays for good: it need not be looked at by each collection.
+        gc.collect()
+        gc.freeze()
+        # The hot paths make few cycles; collections over 10,000 streams would hold the loop.
+        gc.set_threshold(50_000, 20, 50)
+        self._ready.set()
+        self.intake.open()
+        _log.info(
+            "ready: %d streams, %d partials, %d bytes of log read in %.3f s",
+            len(self.engine.registry.replies),
+            len(self.engine.kept),
+            mended.scanned_bytes,
+            time.perf_counter() - begun,
+        )
+        self.notifier.status("ready")
+
+    # --- small tasks ------------------------------------------------------------------------------
+
+    async def _acknowledge(self) -> None:
+        while True:
+            await anyio.sleep(limits.ACK_PERIOD_SECONDS)
+            await self.connections.acknowledge_all()
+
+    async def _tick(self) -> None:
+        said, hung = "", None
+        while True:
+            await anyio.sleep(_TICK_SECONDS)
+            await self.intake.tick()
+            for lost in self.engine.attested.told():
+                _log.critical("lost_acked: uid %d, %s %s, seqs %d to %d", *lost)
+            trouble = self.state.disk_trouble
+            if (trouble is None) != (hung is None) and self.writer.trouble is None:
+                _log.error("disk: %s", trouble or f"answers again; it was: {hung}")
+                hung = trouble
+            line = self.state.line()
+            if line != said:
+                self.notifier.status(line)
+                said = line
+
+    async def _watchdog(self) -> None:
+        """Fed from the event loop and never tied to the disk: a hung mount is no reason to die."""
+        if self.notifier.watchdog_seconds is None:
+            return
+        while True:
+            self.notifier.watchdog()
+            await anyio.sleep(self.notifier.watchdog_seconds / 3)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        """Everything agents have sent so far is on disk, durably, before they see the end."""
+        self._tasks = None
+        if self._ready.is_set():
+            await self.intake.read_to_end()
+            if await self._opening.finish():
+                await self.flusher.finish()
+                if await self._checkpoints.finish():
+                    await self.flusher.finish()
+                await self.background.look_last()
+                await self._worker.run(partial(self.owner.ended, self.engine.sealing.synced_no))
+        self.intake.close()
+        self._files.close()
+        self.metrics.close()
+
+
+def _run(backend: str, main: Callable[[], Awaitable[None]]) -> None:
+    options = {"use_uvloop": True} if backend == "asyncio+uvloop" else {}
+    anyio.run(main, backend=backend.partition("+")[0], backend_options=options)
+
+
+def serve(settings: Settings) -> int:
+    """Run a daemon. Returns its exit code."""
+    if not __debug__:
+        print("walld: asserts guard your data: run without python -O", file=sys.stderr)  # noqa: T201
+        return 1
+    os.umask(0o077)
+    process_limits.keep_private()
+    # Each read(2) of the background gives the interpreter up and must get it back from a busy loop:
+    # at the default of 5 ms, or even at 1, a reply of forty records took that forty times.
+    sys.setswitchinterval(0.0001)
+    signals = StopSignals()
+    notifier = Notifier.from_environment(os.environ, os.getpid())
+    try:
+        return _serve(settings, notifier, signals)
+    except ConfigError:
+        raise  # wrong usage, for the command line to say
+    except (WalldError, OSError) as error:
+        _log.critical("%s", _named(error, settings.data))
+        return 1
+    finally:
+        notifier.close()
+
+
+def _named(error: WalldError | OSError, data: str) -> str:
+    """With the whole path: verbs of the disk name theirs from the data directory on."""
+    if not isinstance(error, OSError) or not isinstance(error.filename, str):
+        return str(error)
+    return f"{os.path.join(data, error.filename)}: [Errno {error.errno}] {error.strerror}"
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first that is no group."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
+    if settings.backend == "trio":
+        # Its import looks for libraries with a child process: not once the data directory is open,
+        # for a fork on a hung mount hangs (never a fork: P12).
+        importlib.import_module("trio")
+    sockets.make_folder(settings.data)
+    disk = patiently(partial(RealDisk, settings.data))
+    owner = own(settings.data, PatientDisk(disk))
+    passed = [sockets.adopt(fd) for fd in listen_fds(os.environ, os.getpid())]
+    bound: list[socket.socket] = []
+    inode = 0
+    try:
+        if not passed:
+            bound = [sockets.bind(settings.socket, settings.socket_mode, settings.socket_group)]
+            inode = os.lstat(settings.socket).st_ino
+        where = "the service manager's socket" if passed else settings.socket
+        _log.info("walld %s: data %s, listening on %s", __version__, settings.data, where)
+
+        async def main() -> None:
+            daemon = Daemon(settings, disk, owner, passed or bound, notifier)
+            if settings.metrics is not None:
+                daemon.metrics.serve(settings.metrics)
+            with event_loop.known():
+                await daemon.run(signals.wait)
+
+        try:
+            _run(settings.backend, main)
+        except BaseExceptionGroup as group:
+            taken, rest = group.split(DirectoryTaken)
+            if taken is not None and rest is None:
+                _log.critical("fenced: another daemon owns %s now", settings.data)
+                return 3
+            told, rest = group.split((WalldError, OSError))
+            if told is None or rest is not None:
+                raise
+            raise _first(told) from None
+    finally:
+        if bound:
+            sockets.remove(settings.socket, bound[0], inode)
+        owner.close()
+    return 0

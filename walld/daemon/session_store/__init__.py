@@ -1,0 +1,1 @@
+"""Open sessions: their files, checkpoints, forks, and turns of processes that are gone."""

@@ -1,0 +1,140 @@
+"""A reply's messages as entries of its session.
+
+Owns: their payloads and what lies beside, their ids, their parents. Refuses: which reply is moved
+and when (`turn_watcher.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from walld_client.encoding.truncation import fit
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.engine.entries import fitting, line_event, next_id
+from walld.ledger.line import line_seq
+from walld.sessions.state.references import is_above
+
+if TYPE_CHECKING:
+    from walld.daemon.session_store.open_sessions import Files, Sessions
+    from walld.daemon.session_store.session_fork import Source
+    from walld.engine.session_log import Ledger
+    from walld.sessions.state.session_state import SessionState
+    from walld.sessions.state.turns import TurnState
+
+__all__ = ["ReplyEntries", "placed"]
+
+_AT_ONCE_CHARS = 32 * 1024
+"""An answer that is longer is encoded in the thread."""
+_SAID = ("role", "content", "tool_calls")
+_GAP = "gap"
+"""Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
+
+
+class ReplyEntries:
+    """Those of one daemon's replies."""
+
+    def __init__(self, files: Files, sessions: Sessions) -> None:
+        self._files = files
+        self._sessions = sessions
+
+    async def put(self, session: Source, turn_id: str | None, message: dict[str, Any]) -> bytes:
+        """A message of a reply that is whole, as payload; long content is an artifact."""
+        payload, beside = await self.fitted(turn_id, message)
+        for held in beside:
+            await self._files.thread.run(partial(self._put, session, held))
+        return payload
+
+    async def fitted(
+        self, turn_id: str | None, message: dict[str, Any]
+    ) -> tuple[bytes, list[bytes]]:
+        """The payload, and what goes beside the session for it."""
+        told = {key: value for key, value in message.items() if key != "_wal_recovered"}
+        if told.get("_partial_reason") != _GAP:  # it ended: the rest is no doubt any more
+            told.pop("_partial", None)
+            told.pop("_partial_reason", None)
+        told["_turn"] = turn_id
+        if "tool_calls" in told or len(told["content"]) > _AT_ONCE_CHARS:
+            return await self._files.thread.run(partial(fit, told))
+        return fit(told)
+
+    async def named(
+        self, ledger: Ledger, stream_id: str, messages: list[tuple[dict[str, Any], bytes]]
+    ) -> list[tuple[str, bool]]:
+        """The ids of the entries that messages are, and which are there, however often they come.
+
+        An entry of the application's may have taken the id, or of a reply of that name in another
+        turn: one that says the same in this turn, or in none, is the message, beside any other it
+        gets the next id that is free.
+        """
+        state = ledger.state
+        assert state is not None
+        wanted = [fitting(f"{stream_id}:{message['_wal_seq']}") for message, _ in messages]
+        lines: dict[int, bytes] = {}
+
+        async def read(first: int, last: int) -> None:
+            held = await self._sessions.lines(
+                ledger.uid, ledger.session_id, first - 1, last - first + 1
+            )
+            lines.update((line_seq(one), one) for one in ([] if held is None else held.lines))
+
+        taken = [seq for name in wanted if (seq := state.ids.get(name)) is not None]
+        if taken:  # in one go: a reply of many steps may come again behind a start
+            await read(min(taken), max(taken))
+        placed = []
+        for name, (_, payload) in zip(wanted, messages, strict=True):
+            is_there = False
+            while (seq := state.ids.get(name)) is not None:
+                if seq not in lines:
+                    await read(seq, seq)
+                if is_there := seq in lines and _says(lines[seq], name, payload):
+                    break
+                name = next_id(name)
+            placed.append((name, is_there))
+        return placed
+
+    def _put(self, session: Source, held: bytes) -> None:
+        """Beside the session, unless its delete has begun: what comes behind that stays for ever.
+
+        For the thread, in which the delete takes all away that came before.
+        """
+        if session.is_gone:
+            return
+        digest, size = sha256(held).digest(), len(held)
+        for at in range(0, size, limits.ANSWER_CHUNK_BYTES):
+            piece = held[at : at + limits.ANSWER_CHUNK_BYTES]
+            self._files.artifacts.put(*session.key, digest, size, at, piece)
+
+
+def placed(
+    messages: list[wire.NewEntry], state: SessionState, turn: TurnState, parent: str | None
+) -> list[wire.NewEntry]:
+    """Messages of a turn's reply with their parents: below their turn.
+
+    Where the session went on elsewhere meanwhile, they hang on the turn and the leaf stays (beside
+    it, where no entry is called like the turn); or on the entry that the reply names.
+    """
+    is_there = is_above(turn.submitted_seq, state.leaf, state.ids, state.parents)
+    above = None if is_there or turn.turn_id not in state.ids else turn.turn_id
+    if parent is not None and parent in state.ids:
+        above = parent
+    if is_there and above is None:
+        return messages
+    placed = []
+    for one in messages:
+        placed.append(msgspec.structs.replace(one, parent=above, leaf=is_there))
+        above = one.id
+    return placed
+
+
+def _says(line: bytes, name: str, payload: bytes) -> bool:
+    """The line is that message, whoever put it there."""
+    event, told = line_event(line), json.loads(payload)
+    same = all(event.payload.get(field) == told.get(field) for field in _SAID)
+    same &= event.turn in (None, told["_turn"])
+    return same and (event.id, event.type) == (name, "message")

@@ -1,0 +1,304 @@
+"""Turns of processes that are gone, and replies of turns that have ended.
+
+Owns: interrupting a turn, and moving a reply's messages into its session before it goes. Refuses:
+whose turn it is (`engine/session_log.py`), folding replies (`reply_reader.py`), what entries their
+messages are (`reply_messages.py`), opening (`open_sessions.py`).
+
+Invariants
+- N5 A turn is interrupted by the kernel's word alone: its owner has exited, or the boot is another.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+from anyio.lowlevel import checkpoint
+from walld_client.recovered.partial import from_recovered
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.daemon import event_loop
+from walld.daemon.session_store.reply_messages import ReplyEntries, placed
+from walld.engine.entries import free_id
+from walld.errors import FormatError, ProtocolError, Refusal
+from walld.escape import escaped_line
+from walld.wal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walld_client.recovered.partial import PartialReply
+
+    from walld.daemon.session_store.open_sessions import Files, Sessions
+    from walld.daemon.storage.flusher import Flusher
+    from walld.daemon.storage.reply_reader import Reader
+    from walld.engine.engine import Engine
+    from walld.engine.session_log import Ledger, LostTurn
+    from walld.engine.stream import Stream
+
+__all__ = ["Turns", "interruption"]
+
+_log = logging.getLogger("walld.turns")
+_PASSING = ("ledger_full", "disk_full")
+"""What a reply is refused for only for now."""
+
+
+class _Complete(NamedTuple):
+    """A reply of a turn that has ended, and its session, open."""
+
+    reply: PartialReply
+    ledger: Ledger
+
+
+class Turns:
+    """The turns of one daemon's sessions, where their owners do not act themselves."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        flusher: Flusher,
+        files: Files,
+        reader: Reader,
+        sessions: Sessions,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._flusher = flusher
+        self._reader = reader
+        self._sessions = sessions
+        self._of = ReplyEntries(files, sessions)
+        self._wall_ms = wall_ms
+        self._moving = anyio.Lock()
+        self._again_at: dict[int, float] = {}
+        """By stream number: replies that could not be moved, and when that is tried again."""
+
+    async def interrupt_lost(self) -> None:
+        """Turns whose owner is gone are interrupted, once; one that cannot be holds up no other."""
+        for turn in list(self._engine.ledgers.lost_turns):
+            await self._try_to_interrupt(turn)
+            await checkpoint()  # one process may have had thousands
+
+    async def _try_to_interrupt(self, turn: LostTurn) -> None:
+        lost = self._engine.ledgers.lost_turns
+        try:
+            await self._interrupt(turn)
+        except Refusal as error:
+            if error.code == "ledger_full":
+                return
+            _log.error("turn %s stays open: %s", escaped_line(turn.turn_id), error)
+        except (OSError, FormatError) as error:
+            # Its session is not open: whoever opens it meets the turn again.
+            _log.error("turn %s stays open: %s", escaped_line(turn.turn_id), error)
+        except Exception:  # a bug met by one session costs no other
+            where = escaped_line(turn.session_id)
+            text = "a bug: turn %s of session %s stays open"
+            _log.exception(text, escaped_line(turn.turn_id), where)
+        lost.pop(turn, None)
+
+    async def _interrupt(self, turn: LostTurn) -> None:
+        ledger = await self._sessions.open(turn.uid, turn.session_id, appends=True)
+        state = None if ledger is None else ledger.state
+        if ledger is None or state is None:
+            return
+        known = state.journal.turn(turn.turn_id)
+        key = (turn.uid, turn.session_id, turn.turn_id)
+        if known is None or known.ended or self._engine.ledgers.is_owned(key):
+            return
+        wanted = f"{turn.turn_id}:{turn.reason}:{state.last_seq + 1}"
+        self._append(ledger, [interruption(turn.turn_id, turn.reason, free_id(state, wanted))])
+
+    def _append(self, ledger: Ledger, entries: list[wire.NewEntry]) -> list[wire.Placed]:
+        """The daemon's own entries."""
+        now = event_loop.now()
+        placed = self._engine.ledgers.append(ledger, entries, None, None, self._wall_ms(), now)
+        self._flusher.wake()
+        return placed
+
+    # --- replies of turns -----------------------------------------------------------------------
+
+    async def settle(self, uid: int | None = None, session_id: str | None = None) -> None:
+        """Replies of turns that ended and were released: messages to the session, then they go.
+
+        Of one session for who asks about it, so that what it is told is behind what it has said;
+        and behind the end of whoever worked on it.
+        """
+        if uid is not None and session_id is not None:
+            await self._see_off(uid, session_id)
+        for stream in list(self._engine.settling.streams.values()):
+            if stream.no in self._engine.settling.moved:
+                continue
+            whose = stream.begin.uid, stream.session_ids
+            if session_id is not None and (whose[0] != uid or session_id not in whose[1]):
+                continue
+            if self._again_at.get(stream.no, 0.0) > event_loop.now():
+                continue
+            if stream.has_waiting and session_id is not None:
+                await self._sessions.until("written")
+            if stream.has_waiting:
+                continue  # its flush is on its way, and wakes the background
+            async with self._moving:
+                if stream.no not in self._engine.settling.streams:
+                    continue
+                try:
+                    await self._settle(stream)
+                except (OSError, FormatError, ProtocolError, Refusal, ValueError) as error:
+                    self._not_settled(stream, error)
+                except Exception as error:
+                    _log.exception("a bug: a reply of a turn cannot be moved")
+                    self._not_settled(stream, error)
+                else:
+                    self._again_at.pop(stream.no, None)
+
+    def _not_settled(self, stream: Stream, error: Exception) -> None:
+        """It stays a complete reply that was not released; its owner was told nothing."""
+        if isinstance(error, OSError) or getattr(error, "code", "") in _PASSING:
+            if stream.no not in self._again_at:
+                _log.warning("reply of a turn is moved to its session later: %s", error)
+            self._again_at[stream.no] = event_loop.now() + limits.DISK_RETRY_SECONDS
+            return
+        self._engine.settling.settled(stream)
+        self._again_at.pop(stream.no, None)
+        _log.error("reply of a turn cannot be moved to its session: %s", error)
+
+    async def _see_off(self, uid: int, session_id: str) -> None:
+        """Turns of one session whose owner is gone by now, also while no daemon ran."""
+        if self._sessions.has_older:
+            with suppress(OSError, FormatError):  # whoever reads it is told
+                await self._sessions.open(uid, session_id)
+        for turn in list(self._engine.ledgers.lost_turns):
+            if (turn.uid, turn.session_id) == (uid, session_id):
+                await self._try_to_interrupt(turn)
+
+    async def finish_moved(self) -> None:
+        """For a start: replies whose messages are in their session, but for whose tombstone it came
+        too late, go now.
+        """
+        for stream in list(self._engine.registry.replies):
+            if stream.begin.turn_id is None or not stream.terminal:
+                continue
+            try:
+                found = await self._complete(stream)
+                is_there = found is not None and await self._is_there(stream, found)
+            except (OSError, FormatError, ProtocolError, Refusal, ValueError) as error:
+                _log.error("reply of a turn cannot be looked at: %s", error)
+                continue
+            except Exception:
+                _log.exception("a bug: a reply of a turn cannot be looked at")
+                continue
+            if is_there:
+                self._engine.settling.go(stream, event_loop.now())
+
+    async def _is_there(self, stream: Stream, found: _Complete) -> bool:
+        """All messages of a reply are in its session."""
+        turn_id = stream.begin.turn_id
+        told = [(one, (await self._of.fitted(turn_id, one))[0]) for one in found.reply.messages()]
+        named = await self._of.named(found.ledger, found.reply.stream_id, told)
+        return bool(told) and all(there for _, there in named)
+
+    async def _settle(self, stream: Stream) -> None:
+        found = await self._complete(stream)
+        if found is None:
+            names = (stream.begin.turn_id or "", stream.begin.session_id, stream.begin.stream_id)
+            shown = tuple(escaped_line(one) for one in names)
+            if await self._is_bereft(stream):
+                text = "turn %s of session %s may have been lost: %s stays a reply"
+                raise FormatError(text % shown)
+            if stream.restored_seq >= 0 and not stream.gone:
+                text = "turn %s is of no session: if %s was one its files are gone; reply %s goes"
+                _log.warning(text, *shown)
+            self._let_go(stream)
+            return
+        uid, session_id, reply = stream.begin.uid, found.ledger.session_id, found.reply
+        is_older = stream.is_anew or stream.restored_seq >= 0
+        if reply.gaps and is_older and self._engine.is_unread:
+            raise Refusal("unreadable", "some of it could not be read: a later start may find that")
+        told, turn_id = reply.messages(), stream.begin.turn_id
+        if told and reply.finish_reason is not None:
+            told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
+        with self._sessions.founding.source(uid, session_id) as session:
+            if not self._engine.ledgers.is_open(found.ledger):
+                return  # deleted, or closed: the next look opens it again
+            held = [(one, await self._of.put(session, turn_id, one)) for one in told]
+            entries = await self._of.named(found.ledger, reply.stream_id, held)
+            if session.is_gone:
+                return  # the next look lets the reply go
+        messages = [
+            wire.NewEntry("message", payload, name, turn=turn_id, once=is_there)
+            for (name, is_there), (_, payload) in zip(entries, held, strict=True)
+        ]
+        ledger = await self._sessions.open(uid, session_id, appends=True)
+        if ledger is None or ledger.state is None or stream.gone:
+            return
+        turn = ledger.state.journal.turn(turn_id)
+        if turn is None:
+            return  # deleted and begun anew meanwhile: the next look lets the reply go
+        if any(one.id in ledger.state.ids and not one.once for one in messages):
+            return  # taken by another entry meanwhile: the next look finds another id
+        messages = placed(messages, ledger.state, turn, reply.parent)
+        now = event_loop.now()
+        if not self._engine.settling.move(stream, ledger, messages, self._wall_ms(), now):
+            self._engine.when("synced", partial(self._go, stream), now)
+        self._flusher.wake()
+
+    async def _complete(self, stream: Stream) -> _Complete | None:
+        """A reply that is complete, or was released though its end is lost, with its session; None
+        where that does not know its turn.
+        """
+        turn_id = stream.begin.turn_id
+        assert turn_id is not None
+        for ledger in await self._ledgers_of(stream):
+            if ledger.state and ledger.state.journal.turn(turn_id):
+                reply = await self._whole(stream)
+                return None if reply is None else _Complete(reply, ledger)
+        return None
+
+    async def _ledgers_of(self, stream: Stream) -> list[Ledger]:
+        """Where its turn may be: one that was moved to another session has it where it began."""
+        found = [await self._sessions.open(stream.begin.uid, one) for one in stream.session_ids]
+        return [one for one in found if one is not None]
+
+    async def _whole(self, stream: Stream) -> PartialReply | None:
+        found = await self._reader.replies(stream.begin.uid, [stream], [])
+        reply = from_recovered(found[-1][1]) if found else None
+        if reply is None or reply.status in ("errored", "cancelled"):
+            return None
+        return reply
+
+    async def _is_bereft(self, stream: Stream) -> bool:
+        """It is complete, and that no session knows its turn may be damage: then it is not let go.
+
+        A Delete ends what is there of its session. So one that a start found was of no session that
+        was deleted; and where lines are missing, its turn's may be among them. Where there is no
+        session at all the turn was the application's own, or somebody removed the session's files.
+        """
+        ledgers = await self._ledgers_of(stream)
+        missing = any(
+            one.state is not None and one.state.last_seq > len(one.state.ids) for one in ledgers
+        )
+        was_there = bool(ledgers) and stream.restored_seq >= 0
+        return (missing or was_there) and await self._whole(stream) is not None
+
+    def _go(self, stream: Stream) -> None:
+        """Its messages are synced."""
+        if stream.gone:  # resolved meanwhile
+            self._engine.settling.settled(stream)
+        elif stream.no in self._engine.settling.moved:
+            self._engine.settling.go(stream, event_loop.now())
+            self._flusher.wake()
+
+    def _let_go(self, stream: Stream) -> None:
+        if not stream.gone:
+            self._engine.release(stream, Flag.RELEASED, event_loop.now())
+        self._engine.settling.settled(stream)
+        self._flusher.wake()
+
+
+def interruption(turn_id: str, reason: str, entry_id: str) -> wire.NewEntry:
+    """The daemon's word that a turn will not go on."""
+    payload = json.dumps({"reason": reason, "by": "daemon"}).encode()
+    return wire.NewEntry("turn_interrupted", payload, entry_id, turn=turn_id, leaf=False)

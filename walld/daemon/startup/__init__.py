@@ -1,0 +1,1 @@
+"""A start behind storage recovery: streams, sessions, intents, the first segment."""

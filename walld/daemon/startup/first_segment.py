@@ -1,0 +1,110 @@
+"""A start's own segment, and what stands first in it; on a full disk, once there is room for that.
+
+Owns: when the log of a start can be written to, and that a start goes on where only room is
+missing for that. Refuses: how a segment is opened and written (`writer.py`), what is found
+(`startup_recovery.py`).
+
+A full disk is no reason to hide a reply. With its reserve spent not even a segment can be begun:
+the start goes on all the same, what is there is served, what agents say waits in memory, and what
+would have to be written before it is answered is refused (`disk_full`). Segments that nobody needs
+go meanwhile: the disk may be full of those alone. Not where something of the old log could not be
+made durable: it must be written again before anything may be called synced.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+from walld.wal.verdict import TORN
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from walld.daemon.storage.compaction import Reclaimer
+    from walld.daemon.storage.syncer import Syncer
+    from walld.daemon.storage.writer import Writer
+    from walld.engine.engine import Engine
+    from walld.recovery.startup_recovery import Mended
+
+__all__ = ["Opening"]
+
+
+class Opening:
+    """Of one start."""
+
+    def __init__(
+        self, engine: Engine, writer: Writer, syncer: Syncer, reclaimer: Reclaimer
+    ) -> None:
+        self._engine = engine
+        self._writer = writer
+        self._syncer = syncer
+        self._reclaimer = reclaimer
+        self._may_go_on = anyio.Event()
+        self._rest = anyio.CancelScope()
+        self._is_given_up = False
+        self._mended: Mended | None = None
+        self.is_over = anyio.Event()
+        """The log can be written to."""
+
+    async def begin(self, tasks: TaskGroup, mended: Mended) -> None:
+        """Return when that is done, or is known to wait for room."""
+        self._mended = mended
+        if not mended.not_synced.segment_ids:
+            self._writer.starved = self._starved
+        tasks.start_soon(self._run, mended)
+        await self._may_go_on.wait()
+
+    async def _starved(self) -> None:
+        self._engine.sealing.is_shut = True
+        # A stop must find the numbers that it has given all written.
+        self._rest.shield = not self._is_given_up
+        self._may_go_on.set()
+        if self._may_segments_go():
+            with suppress(OSError):  # it is tried again before long
+                await self._reclaimer.unlink()
+
+    def give_up(self) -> None:
+        """Nothing will ever be written there again: a stop waits for no room."""
+        self._is_given_up = True
+        self._rest.shield = False
+
+    def _may_segments_go(self) -> bool:
+        """All that this start has to write down is, at most, that something was torn: a later start
+        says so again where it finds that, and misses nothing where it does not.
+        """
+        if self._mended is None:
+            return False
+        verdict = self._mended.verdict
+        is_hurt = verdict.corrupt or verdict.unreadable
+        return not is_hurt and all(row.verdict == TORN for row in verdict.rows())
+
+    async def _run(self, mended: Mended) -> None:
+        """May be cut short, and begun anew, until it has a segment."""
+        writer, syncer, verdict = self._writer, self._syncer, mended.verdict
+        await writer.begin(mended.last_segment_id, verdict)
+        with self._rest:
+            await writer.settle(verdict.rows())
+            await syncer.sync_all()
+            await self._reclaimer.rename_residues(mended.residues)
+            if mended.not_synced.segment_ids:
+                await self._reclaimer.rescue(mended.not_synced)
+                await writer.settle(mended.not_synced.rows())
+                await syncer.sync_all()
+            await writer.settled()
+            await writer.tell_synced()  # damage from now on is none of what a crash leaves
+            writer.starved = None
+            self._engine.sealing.is_shut = False
+            self.is_over.set()
+            self._may_go_on.set()
+
+    async def finish(self) -> bool:
+        """At the end: what was taken is written, however long that has to wait for room.
+
+        False where nothing was taken, and the log is as it was found.
+        """
+        if not self.is_over.is_set() and self._engine.sealing.waiting and self._mended is not None:
+            await self._run(self._mended)
+        return self.is_over.is_set()

@@ -1,0 +1,187 @@
+"""What a start found becomes the engine's state again.
+
+Owns: which streams of the log are live, orphans, kept or done with. Refuses: reading
+(`startup_recovery.py`).
+
+Invariants: a stream whose owner's process is there is live, however long it is silent; one whose
+owner is gone, or of another boot, is an orphan at once. Recovery of the recovered gives the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from walld.engine.batch import Tombstone
+from walld.engine.partial_index import KeptFacts
+from walld.engine.segments import Segment
+from walld.engine.stream import Stream
+from walld.wal.index import OFFSET_BITS
+from walld.wal.layout import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Process
+    from walld.recovery.startup_recovery import Found, Mended
+    from walld.wal.records import Owner
+
+__all__ = ["restore"]
+
+_log = logging.getLogger("walld.restore")
+
+
+def restore(
+    engine: Engine,
+    mended: Mended,
+    boot: str,
+    watch: Callable[[int, Owner], Process | None],
+    now: float,
+) -> None:
+    """Give the engine what `mend` found. watch: the living process of an owner, None if gone."""
+    verdict = mended.verdict
+    sealing = engine.sealing
+    sealing.written_no = sealing.synced_no = verdict.reserved_no
+    sealing.told_synced_no = verdict.synced_no
+    sealing.reached_no = verdict.reserved_no
+    engine.attested.found_no = verdict.last_batch_no
+    sealing.next_batch = verdict.reserved_no + 1
+    _segments(engine, mended, now)
+    partials = _kept(engine, mended)
+    engine.registry.last_no = mended.last_stream_no
+    engine.is_unread = mended.pieces.is_unread
+    for no in partials.keys() & mended.dead:  # killed between its tombstone and the file's unlink
+        names = partials[no][0]
+        engine.unwanted[names] = no
+        engine.kept.remove(*names)
+    for no, seq in mended.pieces.buried:
+        engine.sealing.bury(Tombstone(no, seq, Flag.RELEASED, None))
+        engine.commit.offered(now)
+    engine.damaged_seqs = mended.lost
+    for no, found in mended.streams.items():
+        if found.begin is not None and not found.begin.producer:
+            _ledger_stream(engine, no, found)
+            continue
+        held, known = partials.get(no, (None, None))
+        if found.begin is not None and (
+            known is None
+            or known.held_seq < found.index.last_seq
+            or held in mended.undurable
+            or no in mended.pieces.beyond
+        ):
+            last_seq = max(found.index.last_seq, mended.pieces.beyond.get(no, 0))
+            stream = _stream(engine, no, found, boot, watch, last_seq)
+            first_no = min(stream.where, default=0) >> OFFSET_BITS
+            stream.is_behind_torn = first_no > verdict.torn_no
+            stream.feared_seq = max(mended.feared.get(no, -1), known.last_seq if known else -1)
+            if stream.moved_to is None and known is not None and known.whose is not None:
+                engine.registry.move(stream, known.whose.session_id)  # no Move in the log
+    _live_bytes(engine, mended)
+
+
+def _segments(engine: Engine, mended: Mended, now: float) -> None:
+    last_batch = 0
+    for found in mended.segments:
+        first_batch = max(found.first_no, last_batch + 1)
+        if found.batches:
+            first_batch = found.batches[0][0]
+        segment = Segment(found.segment_id, first_batch, now, found.size)
+        for batch_no, offset in found.batches:
+            # Numbers that are missing get a place no header can have; no index leads there.
+            segment.offsets.extend([0] * (batch_no - segment.last_batch - 1))
+            segment.offsets.append(offset)
+        segment.dead_since = segment.died_at = now if mended.dead else None
+        segment.unreadable, segment.nameless = found.unreadable, not found.first_no
+        segment.undurable = found.segment_id in mended.not_synced.segment_ids
+        engine.segments.add(segment)
+        last_batch = max(last_batch, segment.last_batch)
+
+
+def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str], KeptFacts]]:
+    """The partials of this log by stream number."""
+    by_no: dict[int, tuple[tuple[int, str, str], KeptFacts]] = {}
+    until = mended.verdict.reserved_no
+    for names, facts in mended.partials.items():
+        known = None
+        if facts.log_uuid == engine.log_uuid:
+            no, last_seq, word = facts.stream_no, facts.last_seq, facts.gap_word
+            feared = last_seq - mended.held.get(names, last_seq)
+            known = KeptFacts(
+                *(no, last_seq, until, facts.begun_at_ms),
+                feared=feared,
+                gap_word=word,
+                whose=facts.whose,
+            )
+            by_no[no] = names, known
+        engine.kept.add(*names, known)
+    named = {(uid, name) for uid, _, name in mended.partials}
+    for uid, session, name in mended.unread:
+        if (uid, name) not in named:  # whoever asks for it is told why not
+            engine.kept.add(uid, session, name, None)
+            engine.kept.unread.add((uid, session, name))
+    return by_no
+
+
+def _stream(
+    engine: Engine,
+    no: int,
+    found: Found,
+    boot: str,
+    watch: Callable[[int, Owner], Process | None],
+    last_seq: int,
+) -> Stream:
+    assert found.begin is not None
+    earlier = engine.registry.by_key.get((found.begin.uid, found.begin.stream_id))
+    if earlier is not None:
+        # Its producer gives an id again only after a release: what lost its tombstone is the older
+        # one. Where that is another's it is not here (`fragment_merge.py`).
+        _log.warning("stream %d: its id was given again as %d; taken as released", earlier.no, no)
+        engine.registry.remove(earlier)
+        engine.orphans.pop(earlier.no, None)
+        earlier.gone = True
+    owner = found.begin.owner
+    process = watch(found.begin.uid, owner)
+    stream = Stream(no, found.begin, process)
+    stream.moved_to = found.moved_to
+    stream.terminal = found.terminal
+    stream.next_seq = last_seq + 1
+    stream.restored_seq = stream.written_seq = stream.synced_seq = last_seq
+    stream.where, stream.sizes = found.index.where, found.index.sizes
+    engine.registry.add(stream)
+    if process is None:
+        engine.orphan(stream, "agent_lost" if owner.boot_id == boot else "host_restart")
+    return stream
+
+
+def _ledger_stream(engine: Engine, no: int, found: Found) -> None:
+    """Lines of a session that are not in its file, as far as is known: `open_sessions.py` reads
+    them.
+    """
+    assert found.begin is not None
+    stream = Stream(no, found.begin, None)
+    stream.terminal = True
+    stream.next_seq = found.index.last_seq + 1
+    stream.restored_seq = stream.written_seq = stream.synced_seq = found.index.last_seq
+    stream.where, stream.sizes = found.index.where, found.index.sizes
+    engine.registry.add(stream)
+
+
+def _live_bytes(engine: Engine, mended: Mended) -> None:
+    """Live bytes by segment: by bisection where a stream's records are in log order."""
+    segments = list(engine.segments)
+    for stream in engine.registry.by_no.values():
+        if mended.streams[stream.no].index.carried or engine.segments.overlaps:
+            for place in stream.places():
+                segment = engine.segments.of_batch(place.batch_no)
+                if segment is not None:
+                    engine.segments.lived(segment, place.length)
+            continue
+        start = 0
+        for segment in segments:
+            stop = bisect_left(stream.where, (segment.last_batch + 1) << OFFSET_BITS, lo=start)
+            if stop > start:
+                engine.segments.lived(segment, sum(stream.sizes[start:stop]), stop - start)
+                start = stop
+    engine.restored_bytes = engine.segments.live_bytes

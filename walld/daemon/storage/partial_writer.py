@@ -1,0 +1,400 @@
+"""The keeper of partials: made of orphans, removed once nobody needs them.
+
+Owns: when a stream's records may become a partial, when the log may let go of them, and the ways a
+partial ends: resolved, unwanted, past its retention age. Refuses: the file (`partials/store.py`),
+what is done when (`maintenance.py`), room in the log (`compaction.py`).
+
+Invariants
+- K3 A partial is durable before its records die in the WAL, and its tombstone is written before the
+  file goes.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from walld_client.paths import path_name
+
+from walld.daemon import event_loop
+from walld.engine.partial_index import KeptFacts
+from walld.errors import FormatError, Misplaced, Refusal
+from walld.partials.file import PartialFacts
+from walld.partials.names import Whose, check_names
+from walld.partials.store import PartialStore, path_of
+from walld.replies.merge import merge, seqs_of
+from walld.wal import records
+from walld.wal.index import OFFSET_BITS
+
+if TYPE_CHECKING:
+    from walld.daemon.storage.disk_threads import Worker
+    from walld.daemon.storage.flusher import Flusher
+    from walld.daemon.storage.read_errors import BadRecord
+    from walld.daemon.storage.reply_reader import Reader
+    from walld.engine.engine import Engine
+    from walld.engine.stream import Stream
+
+__all__ = ["Keeper"]
+
+_log = logging.getLogger("walld.keeper")
+
+
+class Keeper:
+    """The partials of one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        flusher: Flusher,
+        store: PartialStore,
+        reader: Reader,
+        thread: Worker,
+        retention_seconds: float,
+    ) -> None:
+        self._engine = engine
+        self._flusher = flusher
+        self._store = store
+        self._reader = reader
+        self._thread = thread
+        self._retention = retention_seconds
+        self._in_vain: dict[int, tuple[Stream, tuple[int, str, str]]] = {}
+        """By stream number: partials whose making failed, and where they may lie all the same."""
+        self._left: dict[tuple[int, str, str], int] = {}
+        """Of replies that moved, by names: where an earlier file may lie still; their number."""
+
+    # --- made -----------------------------------------------------------------------------------
+
+    async def keep(self, stream: Stream) -> None:
+        """Make the partial of an orphan; later, while something of it is not written."""
+        if not self._may_be_kept(stream) or not await self._has_place(stream):
+            return
+        if not self._may_be_kept(stream):  # a sync failed meanwhile, say: it is written again
+            return
+        damaged: list[BadRecord] = []
+        was_damaged = stream.damaged
+        read = self._reader.job(stream, damaged)
+        begin, session_id, has_ended = stream.begin, stream.session_id, stream.terminal
+        known_seq = stream.known_seq
+        wal_until = self._engine.sealing.written_no
+        gap_word = self._engine.kept.gap_word_of(stream, self._engine.gap_word)
+        log_uuid, reason = self._engine.log_uuid, stream.lost_reason
+        made_at_ms = time.time_ns() // 1_000_000
+        was = tuple(stream.where)
+        names = begin.uid, path_name(session_id), path_name(begin.stream_id)
+        old = self._engine.kept.by_no.get(stream.no)
+
+        def job() -> tuple[int, int]:
+            items = merge([begin, *read()])
+            body = records.join_items([records.encode_item(item) for item in items])
+            held_seq = seqs_of(items[-1])[1]
+            last_seq = max(held_seq, known_seq)
+            for bad in damaged:
+                _log.error("%s; kept without it, as a gap", bad.why)
+            word = "corrupt" if damaged or was_damaged else gap_word
+            check_names(path_of(*names), items, is_hurt=word == "corrupt")
+            facts = PartialFacts(
+                log_uuid, stream.no, begin.at_ms, made_at_ms, 0, last_seq, reason, word
+            )
+            self._store.write(begin.uid, session_id, begin.stream_id, facts, body)
+            return held_seq, last_seq
+
+        try:
+            held_seq, last_seq = await self._thread.run(job)
+            await self._reader.toll.count()
+        except OSError:
+            # The file may lie under its name, only that is not durable: tried again; but where the
+            # reply is resolved before that it must go too, or a later start would find it.
+            if old != names:
+                self._in_vain[stream.no] = stream, names
+            raise
+        except FormatError as error:
+            _log.error("stream %d cannot be kept as a partial yet: %s", stream.no, error)
+            if self._reader.damaged:  # what it has there: kept without that, by the next round
+                await self.set_aside_damaged()
+                return
+            self._engine.orphans.pop(stream.no, None)  # resolved meanwhile, or its owner is back
+            return
+        self._left.pop(names, None)  # it has moved back: that is this one's again
+        moved_on = stream.has_waiting or stream.carrying or tuple(stream.where) != was
+        moved_on = moved_on or self._is_on_its_way(stream)
+        goes_on = stream.lost_reason is None or moved_on
+        if stream.gone or (old is None and goes_on):
+            # Resolved, or its owner is back, while the file was made: it must not outlive this.
+            # Also where it is tried again: nobody knows of the file until then.
+            self._in_vain[stream.no] = stream, names
+            await self._remove(*names)
+            del self._in_vain[stream.no]
+            return
+        self._in_vain.pop(stream.no, None)
+        facts = KeptFacts(
+            *(stream.no, last_seq, wal_until, begin.at_ms, has_ended),
+            feared=last_seq - max(held_seq, min(stream.anew_seq, last_seq)),
+            gap_word="corrupt" if damaged or was_damaged else gap_word,
+            whose=Whose(begin.producer, begin.number, session_id),
+        )
+        if not goes_on:
+            self._engine.keep(stream, *names[1:], facts)
+        elif old != names:
+            self._engine.kept.add(*names, facts)
+        if old is not None and old != names:
+            self._engine.kept.remove(*old)
+            self._left[old] = stream.no
+            await self._remove_left()
+
+    def _may_be_kept(self, stream: Stream) -> bool:
+        """An orphan that is written as a whole, and is where it is to stay."""
+        if stream.gone or stream.lost_reason is None or stream.has_waiting or stream.carrying:
+            return False
+        if stream.no in self._engine.settling.streams:
+            return False
+        if stream.written_seq < stream.next_seq - 1 and stream.records:
+            return False
+        return not self._is_on_its_way(stream)
+
+    async def _has_place(self, stream: Stream) -> bool:
+        """Nothing that is to go stands under its name, nothing that no start could read, and no
+        other reply that is known and was not resolved: then it stays in the log.
+
+        What was not read may be its own beginning, which is gone on from once it can be: OSError
+        until then; also one in a directory that no start could list. Another's there is set aside.
+        """
+        session, name = path_name(stream.session_id), path_name(stream.begin.stream_id)
+        names = stream.begin.uid, session, name
+        others = [held for no, (_, held) in self._in_vain.items() if no != stream.no]
+        if names in self._left:
+            return self._left[names] == stream.no
+        if names in self._engine.unwanted or names in others:
+            return False
+        kept = self._engine.kept
+        known = kept.facts(*names)
+        if stream.no in self._in_vain or (known is not None and known.stream_no == stream.no):
+            return True
+        if known is not None:
+            return False  # another's of that name, which nobody has resolved: this one stays here
+        is_listed = names[1:] in kept.places(names[0], stream.begin.stream_id)
+        try:
+            found = await self._thread.run(partial(self._store.read_facts, *names))
+            if stream.is_anew and names in kept.unread:
+                # Its own beginning, which a start puts together with what is here; or another's.
+                return False
+            if (found.log_uuid, found.stream_no) != (self._engine.log_uuid, stream.no):
+                raise FormatError(path_of(*names) + ": of another reply")
+        except FileNotFoundError:
+            if not is_listed:
+                return not stream.gone and stream.lost_reason is not None
+            kept.remove(*names)
+        except FormatError as error:
+            await self._move_aside(names, str(error))
+        else:
+            until = self._engine.sealing.written_no
+            facts = KeptFacts(
+                *(found.stream_no, found.last_seq, until, found.begun_at_ms),
+                gap_word=found.gap_word,
+                whose=found.whose,
+            )
+            kept.add(*names, facts)
+        return False  # the next round keeps it: it may have changed meanwhile
+
+    async def _move_aside(self, names: tuple[int, str, str], why: str) -> None:
+        path = path_of(*names)
+        kept = await self._thread.run(partial(self._store.quarantine, path, why))
+        _log.error("%s; moved to %s", why, kept)
+        self._engine.kept.remove(*names)
+        self._engine.set_aside += 1
+
+    def _is_on_its_way(self, stream: Stream) -> bool:
+        """A record of it is in a batch that is not written: where it will stand is not known."""
+        last = max(stream.where, default=0) >> OFFSET_BITS
+        return last > self._engine.sealing.written_no
+
+    # --- known ----------------------------------------------------------------------------------
+
+    async def facts(self, uid: int, session: str, name: str) -> KeptFacts:
+        """What is known of a partial, from its header if need be. OSError, FormatError."""
+        known = self._engine.kept.facts(uid, session, name)
+        if known is None:
+            read = await self._thread.run(lambda: self._store.read_facts(uid, session, name))
+            known = KeptFacts(read.stream_no, read.last_seq, 0, read.begun_at_ms, whose=read.whose)
+        return known
+
+    # --- removed --------------------------------------------------------------------------------
+
+    async def resolve_partial(self, uid: int, session: str, name: str) -> None:
+        """Remove a partial, after a tombstone where the WAL may still hold records of it (K3).
+
+        Misplaced where it is another's: its name is no leave to remove that; it is set aside.
+        Refusal where its owner came back while it was looked at. From the step that decides on it
+        is done with: who comes back then begins anew, and nothing gets its name until it is gone.
+        """
+        begin = None
+        try:
+            _, items = await self._thread.run(partial(self._store.read_reply, uid, session, name))
+            begin = next((item for item in items if isinstance(item, records.Begin)), None)
+        except Misplaced as error:
+            self._reader.damaged.append(((uid, session, name), str(error)))
+            await self.set_aside_damaged()
+            raise
+        except (OSError, FormatError):
+            pass  # who asks for it to go knows it by name
+        names, facts = (uid, session, name), await self.facts(uid, session, name)
+        self._check_left(names, facts)
+        # Or another of its stream may lie where no start could read it (K7).
+        is_known = self._engine.kept.facts(*names) is not None
+        is_doubted = is_known and self._engine.sealing.tombs is not None
+        is_buried = is_doubted or facts.wal_until >= self._engine.segments.first_batch
+        now = event_loop.now()
+        if is_buried:
+            self._engine.sealing.check_open()
+            if begin is not None:
+                self._engine.rules.end_unseen(facts.stream_no, begin)
+            self._engine.bury(facts, now)
+        if begin is not None:
+            session_id = begin.session_id if facts.whose is None else facts.whose.session_id
+            self._engine.removed.add(begin, session_id, facts.last_seq, facts.has_ended)
+        if not is_known:  # of another log maybe: in this one its number is somebody else's
+            await self._remove(*names)
+            return
+        self._engine.kept.remove(*names)
+        self._engine.unwanted[names] = facts.stream_no
+        if is_buried:
+            await self._synced(now)
+        await self._remove_done_with(names, facts.stream_no)
+
+    def _check_left(self, names: tuple[int, str, str], facts: KeptFacts) -> None:
+        """It is a partial, still, and of nobody who lives. FileNotFoundError, Refusal."""
+        if names not in self._engine.kept:
+            raise FileNotFoundError(errno.ENOENT, "resolved meanwhile", names[2])
+        stream = self._engine.registry.by_no.get(facts.stream_no)
+        whose = None if stream is None else (stream.begin.uid, path_name(stream.begin.stream_id))
+        if whose == (names[0], names[2]):
+            text = "its owner came back meanwhile: recover it again"
+            raise Refusal("refused", text, "alive", "gone")
+
+    async def _remove_done_with(self, names: tuple[int, str, str], no: int) -> None:
+        """Unless somebody else has removed it: what stands there then is another's."""
+        if self._engine.unwanted.get(names) == no:
+            await self._thread.run(lambda: self._store.remove_named(*names))
+        if self._engine.unwanted.get(names) == no:
+            del self._engine.unwanted[names]
+
+    async def _synced(self, now: float) -> None:
+        """Until the tombstones of now are durable.
+
+        Written is not enough: a power cut would take the tombstone and leave the removal, and what
+        the WAL still has of the reply, which may be its beginning alone, would be all of it.
+        """
+        synced = event_loop.Bell()
+        self._engine.when("synced", synced.ring, now)
+        self._flusher.wake()
+        await synced.wait()
+
+    async def remove_unwanted(self) -> None:
+        """Partials of streams that were released, or resolved before they were made for sure.
+
+        One that cannot be removed holds up no other, and no segment: it is written down as done
+        with (K7). Raised is what came last.
+        """
+        failed = await self._remove_left()
+        for no, (stream, names) in list(self._in_vain.items()):
+            try:
+                if stream.gone and no not in self._engine.kept.by_no:
+                    await self._thread.run(partial(self._store.remove_named, *names))
+            except OSError as error:
+                failed = error
+                self._engine.kept.unremoved.add(no)
+                continue
+            if stream.gone:
+                del self._in_vain[no]
+        due = list(self._engine.unwanted.items())
+        if due:
+            await self._synced(event_loop.now())
+        for named, no in due:
+            try:
+                await self._remove_done_with(named, no)
+            except OSError as error:
+                failed = error
+                self._engine.kept.unremoved.add(no)
+        if failed is not None:
+            raise failed
+
+    async def _remove_left(self) -> OSError | None:
+        """What moved replies have left under their earlier names, where a later file has more.
+
+        Of one that is done with meanwhile that is as any other that is: no start is to find it.
+        """
+        failed: OSError | None = None
+        for names, no in list(self._left.items()):
+            try:
+                if no in self._engine.registry.by_no or no in self._engine.kept.by_no:
+                    await self._thread.run(partial(self._store.remove_named, *names))
+                else:
+                    self._engine.unwanted[names] = no
+            except OSError as error:
+                failed = error
+            else:
+                self._left.pop(names, None)
+        return failed
+
+    async def set_aside_damaged(self) -> None:
+        """Partials that a reader found damaged go to quarantine at once, as at a start.
+
+        From then on "nothing" is not proven (P11): whose they were, nobody can tell.
+        """
+        while self._reader.damaged:
+            names, why = self._reader.damaged.pop()
+            if names not in self._engine.kept.all_names(names[0]):
+                continue  # resolved, or set aside, since it was read
+            kept = await self._thread.run(partial(self._set_aside, names, why))
+            if kept is not None:
+                _log.error("%s; moved to %s", why, kept)
+                self._miss(names)
+                self._engine.kept.remove(*names)
+                self._engine.set_aside += 1
+
+    def _miss(self, names: tuple[int, str, str]) -> None:
+        """Of a reply whose owner went on behind it: what stood there is lost, and a gap."""
+        facts = self._engine.kept.facts(*names)
+        stream = None if facts is None else self._engine.registry.by_no.get(facts.stream_no)
+        if facts is not None and stream is not None:
+            stream.damaged = True
+            self._engine.attested.count(names[0], stream.begin.stream_id, 0, facts.held_seq)
+
+    def _set_aside(self, names: tuple[int, str, str], why: str) -> str | None:
+        """For the thread. None where it is whole now, or gone: made again, or moved, since then."""
+        try:
+            self._store.read_reply(*names)
+        except FileNotFoundError:
+            return None
+        except FormatError:
+            return self._store.quarantine(path_of(*names), why)
+        return None
+
+    async def expire(self) -> None:
+        """Partials past their retention age go; the one rule here that reads a wall clock."""
+        before_ms = int((time.time() - self._retention) * 1000)
+        for uid, session, name in self._engine.kept.all_names():
+
+            def job(uid: int = uid, session: str = session, name: str = name) -> int:
+                return self._store.read_facts(uid, session, name).made_at_ms
+
+            try:
+                made_at_ms = await self._thread.run(job)
+            except (OSError, FormatError) as error:
+                _log.error("retention: partial %s/%s: %s", session, name, error)
+                continue
+            if made_at_ms < before_ms:
+                try:
+                    await self.resolve_partial(uid, session, name)
+                except (FileNotFoundError, Refusal):
+                    continue  # resolved meanwhile; or its owner is back, and it is no partial
+                except (OSError, FormatError) as error:
+                    _log.error("retention: partial %s/%s: %s", session, name, error)
+                    continue
+                _log.warning("partial of uid %d past its retention age removed", uid)
+
+    async def _remove(self, uid: int, session: str, name: str) -> None:
+        await self._thread.run(lambda: self._store.remove_named(uid, session, name))
+        self._engine.kept.remove(uid, session, name)

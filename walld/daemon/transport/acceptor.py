@@ -1,0 +1,199 @@
+"""The door: who is let in, and what a newcomer says first.
+
+Owns: accepting, the bounds on how many may be here, Hello and Welcome, and whose way leads where:
+a query to its own task, an agent to the sweep. Refuses: making the sockets it listens on
+(`listener.py`), asking the kernel who somebody is (`credentials.py`), an agent's events
+(`socket_reader.py`).
+
+Newcomers have a selector of their own, so whoever only asks does not wait for ten thousand agents
+to be read. Until the log is read agents are parked behind their Hello: what they send waits in the
+kernel, and they never block.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import select
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from anyio.lowlevel import checkpoint
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import FRAME_BYTES_MAX, PROTOCOL_VERSION, encode
+
+from walld import __version__, limits
+from walld.daemon.transport import credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from walld.daemon.transport.connections import Connections, Peer
+    from walld.daemon.transport.liveness import Processes
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Connection
+
+__all__ = ["Door", "Newcomer"]
+
+_log = logging.getLogger("walld.intake")
+_ACCEPTS_MAX = 8
+_OVERFLOW_UID = 65534
+
+
+class Newcomer(NamedTuple):
+    """An agent that has said who it is. rest: what came behind its Hello."""
+
+    peer: Peer
+    hello: wire.Hello
+    rest: bytes
+
+
+class Door:
+    """Lets newcomers in."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        connections: Connections,
+        processes: Processes,
+        listeners: list[socket.socket],
+        peers_max: int,
+        hand_over: Callable[[socket.socket, Connection, bytes], None],
+    ) -> None:
+        """hand_over: takes a query connection's socket and what came behind its Hello."""
+        self._engine = engine
+        self._connections = connections
+        self._processes = processes
+        self._listeners = {listener.fileno(): listener for listener in listeners}
+        self._peers_max = peers_max
+        self._hand_over = hand_over
+        self._selector = select.epoll()
+        """Listeners, and peers that have not said who they are."""
+        self._parked: list[Newcomer] = []
+        self.is_open = False
+        """The log is read: agents may come in."""
+
+    def fileno(self) -> int:
+        """Readable when somebody is there."""
+        return self._selector.fileno()
+
+    def listen(self) -> None:
+        """From here on `ready` says who waits."""
+        for fd in self._listeners:
+            self._selector.register(fd, select.EPOLLIN)
+
+    def ready(self, most: int = _ACCEPTS_MAX) -> list[int]:
+        """Descriptors of listeners where somebody waits, and of newcomers who speak."""
+        return [fd for fd, _ in self._selector.poll(0, most)]
+
+    # --- accepting ------------------------------------------------------------------------------
+
+    def accept(self, fd: int) -> bool:
+        """Some of those who wait. False where that failed for want of descriptors or memory."""
+        listener = self._listeners[fd]
+        for _ in range(_ACCEPTS_MAX):
+            try:
+                accepted, _address = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return True
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                    raise
+                here = len(self._connections.by_fd)
+                _log.error("cannot accept: %s; %d peers open", error.strerror, here)
+                return False
+            accepted.setblocking(False)
+            self._admit(accepted)
+        return True
+
+    def _admit(self, accepted: socket.socket) -> None:
+        try:
+            who = credentials.credentials(accepted)
+        except OSError:
+            accepted.close()
+            return
+        error = self._check(who.uid)
+        if error is not None:
+            self._engine.counters.protocol_errors[error.code] += 1
+            with suppress(OSError):  # it may be gone already
+                accepted.send(encode(error))
+            accepted.close()
+            return
+        process = self._processes.of_peer(accepted, who)
+        self._connections.add(accepted, who.uid, process).watch(self._selector)
+
+    def _check(self, uid: int) -> wire.Error | None:
+        """Why somebody of that user may not come in now, None where nothing speaks against it."""
+        # A process has a descriptor besides those of its connections, also when it has none left.
+        connections, processes = self._connections, self._processes
+        here = connections.of_uid(uid) + processes.of_uid(uid)
+        all_here = len(connections) + len(processes)
+        share = int(self._peers_max * limits.PEERS_UID_SHARE_MAX)
+        if uid == _OVERFLOW_UID and os.getuid() != _OVERFLOW_UID:
+            text = "the uid of this peer cannot be told from others: run without a user namespace"
+            return wire.Error("foreign_uid", text, str(uid), "a mapped uid")
+        if all_here >= self._peers_max:
+            return wire.Error("too_many_peers", "no room", str(all_here), str(self._peers_max))
+        if here >= share:
+            return wire.Error("too_many_peers", "no room for this uid", str(here), str(share))
+        return None
+
+    # --- first words ----------------------------------------------------------------------------
+
+    def first(self, peer: Peer, data: bytes) -> Newcomer | None:
+        """The first bytes of a connection: Hello decides what it is.
+
+        Returns an agent that may begin now, None for all others. Raises ProtocolError.
+        """
+        connection = peer.connection
+        first = self._engine.feed.first(connection, data)
+        if first is None:
+            return None
+        hello, rest = first
+        process = self._processes.known_as(connection.process, hello.producer)
+        self._connections.belongs(connection, process)
+        welcome = wire.Welcome(
+            PROTOCOL_VERSION,
+            __version__,
+            self._engine.log_uuid,
+            FRAME_BYTES_MAX,
+            limits.TEXT_BYTES_MAX,
+        )
+        connection.post(encode(welcome))
+        self._connections.send(peer)
+        if hello.role == "query":
+            self._connections.hand_over(peer)
+            self._hand_over(peer.socket, connection, rest)
+            return None
+        newcomer = Newcomer(peer, hello, rest)
+        if not self.is_open:
+            peer.watch(None)
+            self._parked.append(newcomer)
+            return None
+        return newcomer
+
+    def open(self) -> list[Newcomer]:
+        """The log is read. Returns the agents that have waited for it."""
+        self.is_open = True
+        waited, self._parked = self._parked, []
+        return waited
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def shut(self) -> None:
+        """Everybody who has connected so far is let in, and nobody after them."""
+        before = -1
+        while before != self._connections.admitted:  # until nobody new came
+            before = self._connections.admitted
+            for fd in self._listeners:
+                self.accept(fd)
+            await checkpoint()
+        for fd in self._listeners:
+            self._selector.unregister(fd)
+        self._listeners.clear()
+
+    def close(self) -> None:
+        """Nobody is watched any more."""
+        self._selector.close()

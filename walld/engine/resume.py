@@ -1,0 +1,183 @@
+"""Clients that come back: what each still holds of a stream, and was told of it (Resume).
+
+Owns: what becomes of such a stream: gone on with in the log or behind its partial, begun anew,
+done with; and what its producer was told and nobody has. Refuses: what keeps a stream from
+beginning (`admission.py`), the events behind it (`event_handlers.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+
+from walld.engine.admission import resume_problem
+from walld.engine.event_handlers import begin_of
+from walld.wal.layout import Flag
+
+if TYPE_CHECKING:
+    from walld.engine.engine import Engine
+    from walld.engine.partial_index import KeptFacts
+    from walld.engine.peer import Connection, Producer
+    from walld.engine.stream import Stream
+
+__all__ = ["Returning"]
+
+
+class Returning:
+    """Of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def take_up(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
+        """One stream. What is said is counted with as it stands, so it is looked at first."""
+        problem = resume_problem(connection, resume)
+        if problem is not None:
+            self._engine.rules.refuse_start(connection, resume.start, problem)
+            return
+        start, producer = resume.start, connection.producer
+        assert producer is not None
+        producer.said_max = max(producer.said_max, start.stream)
+        stream = producer.streams.get(start.stream)
+        if stream is not None and stream.begin.stream_id == start.stream_id:
+            self._goes_on(connection, resume, stream)
+            return
+        is_over = self._is_over(producer, resume)
+        kept = self._kept(connection, resume)
+        if kept is not None:
+            self._goes_on_behind(connection, resume, kept)
+        elif is_over or resume.next_seq <= 0:
+            producer.number_max = max(producer.number_max, start.stream)
+            if resume.released and start.turn_id is None:
+                begin = begin_of(connection, start, start.at_ms or at_ms)
+                self._engine.rules.end_unseen(0, begin)
+            self._tell_done(connection, resume)
+        else:
+            self._begins_anew(connection, resume, at_ms)
+
+    def _is_over(self, producer: Producer, resume: wire.Resume) -> bool:
+        """Released is done with, but for a turn's reply held whole, nothing of it known synced:
+        have its messages reached their session? It is taken once more; they are added once.
+        """
+        is_whole = resume.start.turn_id is not None
+        is_whole = is_whole and max(resume.held_from, resume.synced + 1) <= 0
+        is_leaving = self._engine.registry.is_leaving(producer, resume.start.stream)
+        return resume.released and (not is_whole or is_leaving)
+
+    def _kept(self, connection: Connection, resume: wire.Resume) -> KeptFacts | None:
+        """Its partial: its owner was taken for gone."""
+        if resume.next_seq <= 0:
+            return None
+        if (connection.uid, resume.start.stream_id) in self._engine.registry.by_key:
+            return None
+        return self._engine.kept.own(connection, resume.start)
+
+    def _lost(self, connection: Connection, resume: wire.Resume, first_seq: int) -> None:
+        """What it was told is synced, from there on, is lost, and said so; of what it has let go of
+        itself nothing is.
+        """
+        if not resume.released:
+            self._missed(connection, resume, first_seq)
+
+    def _missed(self, connection: Connection, resume: wire.Resume, first_seq: int) -> None:
+        """But for what was let go of under an earlier daemon."""
+        assert connection.producer is not None
+        uid, start = connection.uid, resume.start
+        whose = uid, connection.producer.id, start.stream
+        first_seq = max(first_seq, self._engine.removed.before.get(whose, -1) + 1)
+        self._engine.attested.count(uid, start.stream_id, first_seq, resume.synced)
+
+    def _goes_on(self, connection: Connection, resume: wire.Resume, stream: Stream) -> None:
+        engine, stream_id = self._engine, resume.start.stream_id
+        stream.connection = connection
+        stream.attested(resume.synced)
+        engine.registry.own(stream, connection.process)
+        engine.orphans.pop(stream.no, None)
+        for first_seq, last_seq in engine.damaged_seqs.pop(stream.no, ()):
+            last_seq = min(last_seq, stream.next_seq - 1, resume.synced)
+            engine.attested.count(connection.uid, stream_id, first_seq, last_seq)
+        self._missed(connection, resume, stream.next_seq)
+        connection.dirty.add(stream)
+        self._say_dropped(connection, stream)
+        self._let_go(connection, resume, stream)
+
+    def _say_dropped(self, connection: Connection, stream: Stream) -> None:
+        """What a full disk dropped of it was said on the connection before, where maybe nobody
+        heard that. It comes again; but where a later one was taken it is a duplicate then, and an
+        Ack covers it.
+        """
+        seq, stream.dropped_seq = stream.dropped_seq, -1
+        if 0 <= seq < stream.next_seq:
+            stream.dropped_seq = seq
+            self._engine.rules.tell_dropped(connection, stream, seq, "event")
+
+    def _goes_on_behind(self, connection: Connection, resume: wire.Resume, kept: KeptFacts) -> None:
+        """Under its number, so that the partial and the new records are one reply."""
+        self._lost(connection, resume, kept.held_seq + 1)
+        stream = self._revive(connection, resume.start, kept)
+        stream.attested(resume.synced)
+        self._let_go(connection, resume, stream)
+
+    def _let_go(self, connection: Connection, resume: wire.Resume, stream: Stream) -> None:
+        """Released here, where it was while nobody listened: its Release comes behind all that is
+        resumed, and its id may be that of a later one of those. A turn's reply is by its own
+        Release: its messages are still to go to their session.
+        """
+        if resume.released and stream.begin.turn_id is None:
+            self._engine.release(stream, Flag.RELEASED, self._engine.since)
+            self._tell_done(connection, resume)
+
+    def _revive(self, connection: Connection, start: wire.Start, kept: KeptFacts) -> Stream:
+        stream = self._engine.rules.begin(connection, start, kept.begun_at_ms, kept.stream_no)
+        stream.next_seq = kept.held_seq + 1
+        stream.written_seq = stream.synced_seq = kept.held_seq
+        stream.terminal = bool(kept.has_ended)
+        stream.may_release = kept.has_ended is None
+        assert kept.whose is not None
+        self._engine.registry.move(stream, kept.whose.session_id)
+        connection.dirty.add(stream)
+        return stream
+
+    def _begins_anew(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
+        """At once, whatever its number: one that waited would be done with once a higher began."""
+        start, producer = resume.start, connection.producer
+        assert producer is not None
+        if self._engine.removed.go_on(connection, start.stream, at_ms):
+            begun = producer.streams.get(start.stream)
+            if begun is not None:
+                begun.may_release |= resume.synced >= begun.next_seq
+            return
+        self._lost(connection, resume, 0)
+        self._engine.rules.resume(connection, start, at_ms, is_anew=True)
+        begun = producer.streams.get(start.stream)
+        if begun is not None:
+            begun.is_anew = self._engine.is_unread
+            if not resume.released:
+                begun.attested(resume.synced)
+            self._moves(connection, resume, at_ms)
+
+    def _moves(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
+        """To where it is, though what says so was lost and may not come again. It began where its
+        Start says: its turn is there.
+        """
+        last_seq = max(resume.held_from - 1, resume.synced)
+        if resume.moved_to is not None and last_seq > 0:  # else all Moves come, each in its place
+            move = wire.Move(resume.start.stream, last_seq, resume.moved_to)
+            self._engine.rules.offer(connection, move, at_ms)
+
+    def _tell_done(self, connection: Connection, resume: wire.Resume) -> None:
+        """A stream that is not here any more is acknowledged whole.
+
+        Once all is synced, and not before: its release may have come a moment ago on an earlier
+        connection, and a client that is told of it forgets it.
+        """
+        self._engine.when("synced", partial(self._done, connection, resume), self._engine.since)
+
+    def _done(self, connection: Connection, resume: wire.Resume) -> None:
+        last_seq, sealing = resume.next_seq - 1, self._engine.sealing
+        moved = [(resume.start.stream, last_seq, last_seq)]
+        ack = wire.Ack(self._engine.log_uuid, sealing.written_no, sealing.synced_no, moved)
+        connection.post(encode(ack))

@@ -1,0 +1,401 @@
+"""Sessions that are open: what is appended to them, and how far it is on its way to its file.
+
+Owns: taking an entry in, its line made in the same step; the lines that are not
+checkpointed; whose turns are open. Refuses: files and opening
+(`daemon/session_store/open_sessions.py`), what an event means (`sessions/`), batches
+(`batch_builder.py`).
+
+A line is an item of an internal stream of the session (a Custom event of kind "line", seq counted
+from the stream's Begin, whose number is the last seq before it), so that batching, syncing,
+carrying and a start treat it as they treat a reply's events. A checkpoint ends that stream: its
+lines are in the session's file, durably, and a tombstone says so. The next line begins another one.
+
+Invariants
+- N1 A seq is given once, in the step that makes the line; the bytes never change after that: the
+  log and the file hold the same. A kill takes a line that is not written, and its seq with it: one
+  that the daemon made by itself is not told before (`is_unwritten`); one of a process may be.
+- N2 All entries of a request or none: `append` queues nothing before the last one is accepted.
+- N3 A line is in `pending` until its file is synced: what is read is the file and `pending`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.engine.entries import entry_event, event_line
+from walld.engine.stream import Stream
+from walld.errors import Refusal
+from walld.ledger.line import chain_of, header_line
+from walld.ledger.pending import LEAPT, Pending
+from walld.ledger.repair_notes import Leap
+from walld.sessions.state.session_state import SessionState
+from walld.wal import records
+from walld.wal.layout import Flag
+
+if TYPE_CHECKING:
+    from walld.engine.engine import Engine
+    from walld.engine.peer import Process
+    from walld.sessions.state.events import Event
+
+__all__ = ["LINE_KIND", "Ledger", "Ledgers", "LostTurn"]
+
+LINE_KIND = "line"
+_NOBODY = records.Owner("", 0, 0, 0)
+_TURN_ENDS = ("turn_completed", "turn_interrupted")
+_FROM_RESERVE = (*_TURN_ENDS, "turn_submitted", "turn_assistant_started")
+"""What a full disk takes. A reply's beginning is one short line for each submit, and without it
+nobody finds the turn by its stream."""
+
+
+class LostTurn(NamedTuple):
+    """A turn whose owner's process is gone."""
+
+    uid: int
+    session_id: str
+    turn_id: str
+    reason: str
+
+
+class Ledger:
+    """One open session."""
+
+    __slots__ = (
+        "chain",
+        "closing",
+        "fear",
+        "is_failing",
+        "leaps",
+        "made_seq",
+        "pending",
+        "pending_bytes",
+        "session_id",
+        "since",
+        "snapped_seq",
+        "state",
+        "stream",
+        "touched",
+        "uid",
+    )
+
+    def __init__(self, uid: int, session_id: str, state: SessionState, chain: bytes) -> None:
+        """chain: of its last line."""
+        self.uid = uid
+        self.session_id = session_id
+        self.state: SessionState | None = state
+        """None: it must be folded first."""
+        self.snapped_seq = 0
+        """Up to here a snapshot has been told, or is being told now."""
+        self.chain = chain
+        self.pending: list[Pending] = []
+        self.pending_bytes = 0
+        self.since: float | None = None
+        """When the oldest of `pending` was taken."""
+        self.stream: Stream | None = None
+        """Takes the next line."""
+        self.closing: list[Stream] = []
+        """Streams that a checkpoint is at: they go once it is durable."""
+        self.touched = 0.0
+        self.fear: Leap | None = None
+        """Seqs that may have been given: what cannot be read of the log may hold its lines."""
+        self.leaps: list[Leap] = []
+        """Over seqs that are not known; to be noted beside the file, before the lines behind."""
+        self.is_failing = False
+        """Its file could not be written when that was tried last."""
+        self.made_seq = 0
+        """Of the newest line that the daemon made by itself."""
+
+    @property
+    def last_seq(self) -> int:
+        """The highest that was given, or may have been."""
+        feared_seq = 0 if self.fear is None else self.fear.last_seq
+        return max(feared_seq, 0 if self.state is None else self.state.last_seq)
+
+    @property
+    def is_begun(self) -> bool:
+        """Something was ever given in it, as far as is known."""
+        if self.fear is not None:
+            return self.fear.first_seq > 1
+        return self.state is not None and self.state.last_seq > 0
+
+    @property
+    def is_unwritten(self) -> bool:
+        """A line that the daemon made by itself is not written yet: a kill would take it."""
+        for stream in (self.stream, *reversed(self.closing)):
+            if stream is not None and stream.begin.number < self.made_seq:
+                return stream.begin.number + stream.written_seq < self.made_seq
+        return False
+
+    @property
+    def is_synced(self) -> bool:
+        """All its lines stand in the log, durably, or in the file."""
+        streams = self.closing if self.stream is None else [*self.closing, self.stream]
+        return all(one.is_synced for one in streams)
+
+    @staticmethod
+    def first_chain(uid: int, session_id: str) -> bytes:
+        """What the first line of a session is chained to."""
+        return chain_of(header_line(uid, session_id))
+
+
+class Ledgers:
+    """All open sessions of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.open: dict[tuple[int, str], Ledger] = {}
+        self.pending_bytes = 0
+        self.lost_turns: dict[LostTurn, None] = {}
+        """Turns to be interrupted, in the order they were lost."""
+        self._turns: dict[tuple[int, str, str], Process] = {}
+        """Open turns by uid, session and turn: who last advanced each."""
+
+    # --- appending ------------------------------------------------------------------------------
+
+    def append(
+        self,
+        ledger: Ledger,
+        entries: list[wire.NewEntry],
+        expected_seq: int | None,
+        process: Process | None,
+        at_ms: int,
+        now: float,
+        *,
+        unowned: bool = False,
+    ) -> list[wire.Placed]:
+        """Take entries in, all or none. process: who says so, None for the daemon itself. Refusal.
+
+        unowned: it works on none of these turns; whoever does goes on.
+
+        What was there already (`once`, a message id that was submitted) is given back as it stands;
+        without its id where only its key was known.
+        """
+        state = ledger.state
+        assert state is not None
+        assert self.is_open(ledger), "deleted or founded anew: nobody would read what it takes"
+        if expected_seq is not None and expected_seq != ledger.last_seq:
+            text = "the session has moved on: read what is new, then append again"
+            raise Refusal("stale", text, expected_seq, ledger.last_seq)
+        if process is not None:
+            self._check_room(ledger, entries)
+        if ledger.fear is not None:
+            state.lose(ledger.fear.last_seq)
+        chain, undos = ledger.chain, []
+        placed: list[wire.Placed] = []
+        lines: list[Pending] = []
+        turns: list[tuple[str, str]] = []
+        try:
+            for entry in entries:
+                event = entry_event(state, entry, None if unowned else process, at_ms)
+                known = _known(state, entry, event, is_copy=unowned)
+                if known is not None:
+                    placed.append(known)
+                    continue
+                line = event_line(event, entry.payload, chain)
+                undos.append(state.apply(event))
+                chain = chain_of(line)
+                lines.append(Pending(event.seq, line))
+                placed.append(wire.Placed(event.seq, event.id))
+                if event.turn is not None and event.type.startswith("turn_"):
+                    turns.append((event.turn, event.type))
+        except BaseException:
+            for undo in reversed(undos):  # N2
+                state.revert(undo)
+            raise
+        if lines:
+            ledger.chain = chain
+            if process is None:
+                ledger.made_seq = lines[-1].seq
+            self._take(ledger, lines, at_ms, now)
+            for turn_id, kind in turns:
+                if not unowned or kind in _TURN_ENDS:
+                    self._advance(ledger, turn_id, kind, process)
+        return placed
+
+    def is_open(self, ledger: Ledger) -> bool:
+        """It is the session still: to be asked behind whatever was awaited since it was opened."""
+        return self.open.get((ledger.uid, ledger.session_id)) is ledger
+
+    def leap(self, ledger: Ledger, last_seq: int) -> None:
+        """Up to there its lines are lost: the next one stands behind them, in a stream of its own.
+
+        Its meta says so: no later start may take the hole before it for a torn place (H3).
+        """
+        assert ledger.state is not None
+        unread = [] if ledger.fear is None else ledger.fear.unread
+        ledger.fear = Leap(ledger.state.last_seq + 1, last_seq, unread)
+        if ledger.stream is not None:
+            ledger.closing.append(ledger.stream)
+            ledger.stream = None
+
+    def _check_room(self, ledger: Ledger, entries: list[wire.NewEntry]) -> None:
+        """Memory is bounded (P10); a full disk takes what ends something alone (P7)."""
+        size = sum([len(entry.payload) for entry in entries])
+        if ledger.is_failing:
+            own, limit = ledger.pending_bytes + size, limits.LEDGER_FAILING_BYTES_MAX
+            # What was begun while there was room may end.
+            limit *= 2 if all(entry.type in _TURN_ENDS for entry in entries) else 1
+            if own > limit:
+                text = "as much as may waits for the session's file, which cannot be written"
+                raise Refusal("unwritable", text, own, limit)
+        if self.pending_bytes + size > limits.LEDGER_BYTES_MAX:
+            text = "lines that wait for their session's file fill the memory for them; try again"
+            raise Refusal("ledger_full", text, self.pending_bytes + size, limits.LEDGER_BYTES_MAX)
+        self._engine.sealing.check_open()
+        if self._engine.disk_full and not all(one.type in _FROM_RESERVE for one in entries):
+            text = "the disk is full: only turns and replies are begun and ended"
+            raise Refusal("disk_full", text, "", "")
+
+    def _take(self, ledger: Ledger, lines: list[Pending], at_ms: int, now: float) -> None:
+        """Queue lines for the WAL."""
+        stream = ledger.stream
+        if stream is None:
+            base, fear, meta = lines[0].seq - 1, ledger.fear, None
+            if fear is not None and fear.last_seq == base:
+                ledger.fear, meta = None, LEAPT
+                ledger.leaps.append(fear)
+            stream = ledger.stream = self._begin(ledger, base, meta, at_ms, now)
+        if ledger.since is None:
+            ledger.since = now
+        ledger.touched = now
+        size = sum(len(pending.line) for pending in lines)
+        ledger.pending += lines
+        ledger.pending_bytes += size
+        self.pending_bytes += size
+        after_ms = at_ms - stream.begin.at_ms
+        for seq, line in lines:
+            own_seq = seq - stream.begin.number
+            event = wire.Custom(0, own_seq, LINE_KIND, line)
+            item = records.encode_item(records.Happened(after_ms, event))
+            self._engine.queued(stream, stream.take_item(own_seq, 0, item), now)
+
+    def _begin(
+        self, ledger: Ledger, base: int, meta: bytes | None, at_ms: int, now: float
+    ) -> Stream:
+        begin = records.Begin(
+            ledger.uid, b"", base, "", ledger.session_id, None, None, meta, at_ms, _NOBODY
+        )
+        registry = self._engine.registry
+        stream = Stream(registry.last_no + 1, begin, None)
+        stream.terminal = True  # written from the reserve, too, where the disk is full
+        registry.add(stream)
+        item = records.encode_item(begin)
+        self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item), now)
+        return stream
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def begin_checkpoint(self, ledger: Ledger) -> list[Pending]:
+        """What is to go to the session's file now; lines from here on begin another stream."""
+        if ledger.stream is not None:
+            ledger.closing.append(ledger.stream)
+            ledger.stream = None
+        ledger.since = None
+        return list(ledger.pending)
+
+    def checkpointed(
+        self, ledger: Ledger, last_seq: int, streams: list[Stream], now: float
+    ) -> None:
+        """Lines up to `last_seq` are in the file, durably: the log may let go of these streams.
+
+        By seq and by name: what came since, or was let go of meanwhile, is not concerned.
+        """
+        left = [one for one in ledger.pending if one.seq > last_seq]
+        size = sum(len(one.line) for one in ledger.pending) - sum(len(one.line) for one in left)
+        ledger.pending = left
+        ledger.pending_bytes -= size
+        self.pending_bytes -= size
+        for stream in streams:
+            if stream in ledger.closing:
+                ledger.closing.remove(stream)
+                self._engine.release(stream, Flag.RELEASED, now)
+
+    def restored(
+        self, key: tuple[int, str], streams: list[Stream], lines: list[Pending], now: float
+    ) -> Ledger:
+        """The ledger of lines that a start found, in place of one that nobody has folded: whoever
+        asks for it does.
+        """
+        if (earlier := self.open.get(key)) is not None:
+            self.pending_bytes -= earlier.pending_bytes
+        ledger = self.open[key] = Ledger(*key, SessionState(), b"")
+        ledger.state = None
+        ledger.closing, ledger.pending = streams, lines
+        ledger.pending_bytes = sum(len(one.line) for one in lines)
+        self.pending_bytes += ledger.pending_bytes
+        ledger.since = now if lines else None
+        return ledger
+
+    def forget(self, ledger: Ledger, now: float) -> None:
+        """The session is deleted: nothing of it is written any more."""
+        self.open.pop((ledger.uid, ledger.session_id), None)
+        self.begin_checkpoint(ledger)
+        last_seq = ledger.pending[-1].seq if ledger.pending else 0
+        self.checkpointed(ledger, last_seq, list(ledger.closing), now)
+        for key in [key for key in self._turns if key[:2] == (ledger.uid, ledger.session_id)]:
+            self._disown(key)
+
+    # --- whose turns ----------------------------------------------------------------------------
+
+    def _advance(self, ledger: Ledger, turn_id: str, kind: str, process: Process | None) -> None:
+        key = (ledger.uid, ledger.session_id, turn_id)
+        self._disown(key)
+        if process is not None and kind not in _TURN_ENDS:
+            self.own(key, process)
+
+    def own(self, key: tuple[int, str, str], process: Process) -> None:
+        """The process advances this turn: it is interrupted when the process is gone."""
+        if process.is_lost:  # while its request was on its way
+            self.lost(key, "agent_lost")
+            return
+        self._turns[key] = process
+        process.turns.setdefault(key)
+
+    def _disown(self, key: tuple[int, str, str]) -> None:
+        process = self._turns.pop(key, None)
+        if process is not None:
+            process.turns.pop(key, None)
+
+    def is_owned(self, key: tuple[int, str, str]) -> bool:
+        """Some living process advances the turn."""
+        return key in self._turns
+
+    def is_lost(self, key: tuple[int, str, str]) -> bool:
+        """Its owner is gone, and the entry that says so is still to come."""
+        return any(LostTurn(*key, why) in self.lost_turns for why in ("agent_lost", "host_restart"))
+
+    def lost(self, key: tuple[int, str, str], reason: str) -> None:
+        """The turn's owner is gone: it is to be interrupted."""
+        turn = LostTurn(*key, reason)
+        self.lost_turns.setdefault(turn)
+
+    def lose(self, process: Process, reason: str) -> None:
+        """The process is gone: its turns are to be interrupted."""
+        for key in list(process.turns):
+            self._disown(key)
+            self.lost(key, reason)
+
+
+def _known(
+    state: SessionState, entry: wire.NewEntry, event: Event, *, is_copy: bool
+) -> wire.Placed | None:
+    """Where the entry stands already, None where it is new. Refusal where it may not come.
+
+    is_copy: what follows names it by its own id, so the first turn of its message is another.
+    """
+    if entry.type == "turn_submitted" and not is_copy:
+        turn = state.submitted(event.payload)
+        if turn is not None:
+            return wire.Placed(turn.submitted_seq, turn.turn_id, is_new=False)
+    elif entry.once and entry.key is not None:
+        seq = state.seq_of_key(entry.key, entry.type)
+        if seq is not None:
+            return wire.Placed(seq, "", is_new=False)
+    if entry.once and entry.id in state.ids:
+        return wire.Placed(state.ids[entry.id], entry.id, is_new=False)
+    problem = state.check(event, is_new=not is_copy)
+    if problem is not None:
+        raise Refusal(problem.code, problem.message, problem.got, problem.limit)
+    return None

@@ -1,0 +1,82 @@
+"""What waits for somebody: approvals, calls that did not run, calls nobody knows about, turns.
+
+Owns: which actions are pending. Refuses: whether it is safe to take them (`resume.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any, Final
+
+from walld.sessions.gate.call_history import Account, ToolAccount, account_of
+from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
+from walld.sessions.state.events import Event
+
+__all__ = ["open_tools", "pending"]
+
+_ACTIONS: Final = {"asked": "approve", "approved": "run_tool", "intended": "decide_tool"}
+
+
+def open_tools(account: Account, doubtful: Container[str] = ()) -> list[ToolAccount]:
+    """Calls without a result, in order. doubtful: ids of intents of calls that may have started.
+
+    What did not start in a turn that was completed is done with; what did, or may have, is not,
+    whatever became of its turn.
+    """
+    return [
+        tool
+        for tool in account.tools
+        if tool.intent.id in doubtful
+        or (
+            not tool.closed
+            and (tool.state.outcome == "unknown" or not _is_completed(account, tool.turn))
+        )
+    ]
+
+
+def _is_completed(account: Account, turn_id: str | None) -> bool:
+    turn = account.turns.get(turn_id or "")
+    return turn is not None and turn.state.state == "completed"
+
+
+def pending(events: Sequence[Event], last_seq: int = 0) -> list[dict[str, Any]]:
+    """In order of seq. action: approve | decide_tool | run_tool | settle_tool | answer_turn.
+
+    settle_tool: it started, or may have, and has no result: somebody has to look what became of it;
+    its seq is that of its intent, or of what told of a call whose intent is not here.
+    answer_turn: a turn that was submitted and has not ended.
+    last_seq: the highest that was given, as far as is known.
+    """
+    account = account_of(events)
+    found: list[dict[str, Any]] = [
+        {
+            "action": "answer_turn",
+            "seq": turn.submitted.seq,
+            "since_ms": turn.submitted.at_ms,
+            "turn": turn.state.turn_id,
+            "message_id": turn.state.message_id,
+            "state": turn.state.state,
+        }
+        for turn in account.turns.values()
+        if not turn.state.ended
+    ]
+    doubtful = may_have_started(account, events, last_seq)
+    for tool in [*open_tools(account, doubtful), *calls_elsewhere(events)]:
+        state, is_doubtful = tool.state.state, tool.intent.id in doubtful
+        action = _ACTIONS.get(state, "settle_tool")
+        if state == "approved" and tool.is_undecided:
+            action = "decide_tool"
+        found.append(
+            {
+                "action": "settle_tool" if is_doubtful else action,
+                "seq": tool.intent.seq,
+                "since_ms": tool.at_ms.get(state, tool.intent.at_ms),
+                "turn": tool.turn,
+                "call_id": tool.call_id,
+                "tool": tool.state.tool,
+                "state": state,
+                "side_effect": tool.risk[0],
+                "resume_policy": tool.risk[1],
+            }
+        )
+    return sorted(found, key=lambda one: one["seq"])

@@ -1,0 +1,250 @@
+"""Whether it is safe to go on, and what may be done with each call that has no result.
+
+Owns: the boundary the work stopped at, the rules of what may run again, the comparison of the
+workspace then and now. Refuses: running anything, computing a fingerprint (the client), looking for
+artifacts (the daemon says which are missing).
+
+What may be done with a call that has no result (`may_do`):
+
+- It has not started: it runs as if never tried; but the user is asked where an approval is open or
+  wanted, and where the last verdict of its policy is no known word of allowing or denying: it may
+  be a no.
+- It has started, so whether it took effect is not known: its `resume_policy` says. `never-rerun` is
+  never, `require-user-confirmation` asks; `replay-from-event` holds for calls without an effect
+  alone, a write to the workspace is checked first and any other asks. A check needs a workspace to
+  look at: without one, or with one that changed, it asks as well.
+
+What may have started, though no event here says so (`possibly_run.py`):
+
+- A call behind whose intent events are lost, unless what is left proves that it did not start; also
+  once a repair has written the loss down. Until then a damaged file shuts the gate, and so does a
+  log in which lines of the session may stand unread.
+- A call of a session that was forked, if it had started behind the entry of the fork: the `forked`
+  entry names it.
+- A call that an `imported` entry names: the imported file lacks lines, or has some that the session
+  could not take. And while an import has not ended any call that is open, for nobody knows what it
+  has yet to bring: the gate is shut.
+
+Neither the end of its turn nor an earlier denial settles such a call, only a word of what became of
+it. A call is never to run again where a start stands without its intent (what it was allowed,
+nobody knows), or where lines between intent and start are lost (they may have held the intent of
+another call of that id). Any of them is settled by an observation that names it (`of_turn`,
+`of_call`), and one whose intent is not here, or whose call id was given again, by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from walld.sessions.gate.call_history import Account, ToolAccount, account_of
+from walld.sessions.gate.pending import open_tools
+from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
+from walld.sessions.gate.workspace import (
+    Compared,
+    compare,
+    fingerprint_of,
+    fingerprint_then,
+    seen_now,
+)
+from walld.sessions.state.budget import is_exhausted, last_budget
+from walld.sessions.state.events import UNKNOWN, Event
+
+__all__ = ["has_written", "may_do", "resume"]
+
+_BOUNDARIES: Final = {
+    "intended": "intended",
+    "asked": "intended",
+    "denied": "intended",
+    "approved": "approved",
+    "started": "started",
+    "finished": "finished",
+    "failed": "finished",
+    "observed": "observed",
+}
+_ASKS: Final = {
+    "ask_user": "the user must say whether it may run",
+    "never": "it may have run and must not run again: record what became of it",
+}
+_UNFINISHED: Final = (
+    "an import has not ended: repeat it, or, where its file is gone, append an entry of type"
+    " imported with ended: {}"
+)
+_MAY_BE: Final = (
+    "events from {} on may stand in what cannot be read of the log: see `walld fsck`; once that can"
+    " be read, or was looked at and moved away, a restart knows"
+)
+_GONE: Final = "artifact {} is missing or changed, or cannot be read"
+_BY: Final = " (no result here is of it: an observation with of_turn and of_call)"
+
+
+def resume(
+    events: Sequence[Event],
+    workspace: Mapping[str, Any] | None = None,
+    missing_artifacts: Sequence[str] = (),
+    budget: Mapping[str, Any] | None = None,
+    breaks: Sequence[Mapping[str, Any]] = (),
+    last_seq: int = 0,
+) -> dict[str, Any]:
+    """The gate. status: ok | blocked, blocked exactly where there are reasons.
+
+    workspace: {"head", "dirty", "changes", "kinds", "files"} as it is now (`workspace.py`; changes
+    and files are {path: sha256}), None where nobody looked; with `as_of` without the files that are
+    as they were.
+    boundary: before_intent | intended | approved | started | finished | observed | idle.
+    tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never;
+    intent: the id of the entry, since call ids may be counted anew; None where it is not here.
+    as_of: the newest entry that it is about; None where there is none.
+    budget: instead of that of the last budget event. breaks: where the file is damaged.
+    last_seq: the highest that was given, as far as is known.
+    """
+    account = account_of(events)
+    elsewhere = calls_elsewhere(events)
+    written = has_written([*account.tools, *elsewhere], events)
+    compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
+    doubtful = may_have_started(account, events, last_seq)
+    calls = [*open_tools(account, doubtful), *elsewhere]
+    tools = [_judged(call, compared, call.intent.id in doubtful) for call in calls]
+    for tool in tools[len(tools) - len(elsewhere) :]:
+        tool["intent"] = None
+    spent = dict(budget) if budget is not None else last_budget(events)
+    reasons = _of_calls(calls, tools, account)
+    reasons += _of_what_is_there(events, compared, missing_artifacts, breaks)
+    if spent is not None and is_exhausted(spent):
+        reasons.append(_reason("budget_exhausted", "the budget is used up"))
+    turn, boundary = _stopped_at(account, tools)
+    return {
+        "status": "blocked" if reasons else "ok",
+        "boundary": boundary,
+        "turn": turn,
+        "reasons": reasons,
+        "tools": tools,
+        "workspace": compared._asdict(),
+        "budget": spent,
+        "as_of": events[-1].id if events else None,
+    }
+
+
+def _of_calls(
+    calls: Sequence[ToolAccount], tools: Sequence[Mapping[str, Any]], account: Account
+) -> list[dict[str, Any]]:
+    """Reasons that are calls: those that must not simply run. tools: what was judged of each."""
+    within_reach = {id(call) for (turn, _), call in account.newest.items() if turn in account.turns}
+    return [
+        _reason(
+            _code(tool),
+            f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}"
+            + ("" if id(call) in within_reach else _BY),
+            turn=tool["turn"],
+            call_id=tool["call_id"],
+        )
+        for tool, call in zip(tools, calls, strict=True)
+        if tool["may"] in _ASKS
+    ]
+
+
+def _of_what_is_there(
+    events: Sequence[Event],
+    compared: Compared,
+    missing_artifacts: Sequence[str],
+    breaks: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Reasons that are no calls: the workspace, artifacts and lines are not what they should be."""
+    reasons = []
+    if compared.changed:
+        named = compared.named()
+        reasons.append(_reason("workspace_changed", f"since the work stopped changed: {named}"))
+    reasons += [
+        _reason("artifact_missing", _GONE.format(sha256), sha256=sha256)
+        for sha256 in missing_artifacts
+    ]
+    reasons += [
+        _reason("log_unreadable", _MAY_BE.format(one["first_seq"]))
+        if one["why"] == "log"
+        else _reason("session_damaged", f"the session's file is damaged: {_cost(one)}")
+        for one in breaks
+    ]
+    reasons += [
+        _reason("import_unfinished", _UNFINISHED.format(last), entry=last)
+        for last in unfinished_imports(events)
+    ]
+    return reasons
+
+
+def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool) -> str:
+    """What may be done with a call that has no result; see the top.
+
+    may_have_started: what it says of itself is not all that was said of it.
+    """
+    state, (effect, policy) = tool.state, tool.risk
+    if state.outcome != "unknown" and not may_have_started:
+        if state.state == "asked" or tool.is_undecided:
+            return "ask_user"
+        unasked = state.state == "intended" and policy == "require-user-confirmation"
+        return "ask_user" if unasked else "replay"
+    if policy in ("never-rerun", UNKNOWN):
+        return "never"
+    if policy == "require-user-confirmation":
+        return "ask_user"
+    if effect in ("none", "read"):
+        return "replay" if policy == "replay-from-event" else "rerun_after_check"
+    if policy == "replay-from-event" and effect != "workspace-write":
+        return "ask_user"
+    unseen = effect == "workspace-write" and compared.verdict != "same"
+    return "ask_user" if unseen else "rerun_after_check"
+
+
+def _code(tool: Mapping[str, Any]) -> str:
+    waits = tool["state"] == "asked" and tool["outcome"] != "unknown"
+    return "approval_pending" if waits else "tool_" + str(tool["outcome"])
+
+
+def _cost(one: Mapping[str, Any]) -> str:
+    if one["first_seq"] > one["last_seq"]:
+        return f"{one['why']} before event {one['first_seq']}, none is missing"
+    return f"events {one['first_seq']} to {one['last_seq']} cannot be read"
+
+
+def _judged(tool: ToolAccount, compared: Compared, may_have_started: bool) -> dict[str, Any]:
+    return {
+        "turn": tool.turn,
+        "call_id": tool.call_id,
+        "intent": tool.intent.id,
+        "tool": tool.state.tool,
+        "state": tool.state.state,
+        "outcome": "unknown" if may_have_started else tool.outcome,
+        "side_effect": tool.risk[0],
+        "resume_policy": tool.risk[1],
+        "may": may_do(tool, compared, may_have_started),
+    }
+
+
+def _reason(code: str, message: str, **more: Any) -> dict[str, Any]:
+    return {"code": code, "message": message, **more}
+
+
+def has_written(tools: Sequence[ToolAccount], events: Sequence[Event]) -> bool:
+    """Whether one of the calls may have written to the workspace since the last fingerprint."""
+    since, already = 0, False
+    for event in events:
+        if (taken := fingerprint_of(event)) is not None:
+            since, already = event.seq, taken.get("written") is True
+    return already or any(
+        tool.risk[0] in ("workspace-write", UNKNOWN)
+        and max(tool.state.seqs.get(name, 0) for name in ("started", "finished", "failed")) > since
+        for tool in tools
+    )
+
+
+def _stopped_at(account: Account, tools: Sequence[Mapping[str, Any]]) -> tuple[str | None, str]:
+    """The newest turn that was not completed, and how far its calls got. tools: as judged."""
+    turns = list(account.turns.values())
+    unknown = [tool["turn"] for tool in tools if tool["outcome"] == "unknown"]
+    if not turns or turns[-1].state.state == "completed":
+        return (unknown[-1], "started") if unknown else (None, "idle")
+    turn = turns[-1]
+    if turn.state.turn_id in unknown:
+        return turn.state.turn_id, "started"
+    newest = max(turn.tools, key=lambda tool: max(tool.state.seqs.values()), default=None)
+    boundary = "before_intent" if newest is None else _BOUNDARIES[newest.state.state]
+    return turn.state.turn_id, boundary

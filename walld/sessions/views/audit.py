@@ -1,0 +1,237 @@
+"""The facts an audit needs of the ledger; it judges them where the application's store is seen.
+
+Owns: facts of each turn, calls without an answer, events that are malformed, artifacts named.
+Refuses: what is present elsewhere and what that means (the client), the chain and the artifacts'
+bytes (the daemon adds them).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from walld.sessions.gate.call_history import Account, ToolAccount, TurnAccount, account_of
+from walld.sessions.gate.possibly_run import calls_elsewhere
+from walld.sessions.state.artifacts import artifacts_of
+from walld.sessions.state.events import Event, check_payload
+from walld.sessions.state.path import path_events
+from walld.sessions.views.messages import fates, messages
+
+__all__ = ["audit", "named_artifacts"]
+
+
+def audit(events: Sequence[Event]) -> dict[str, Any]:
+    """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts."""
+    account = account_of(events)
+    edited, taken_back = _edited(events, account), _taken_back(events, account.turns.values())
+    entry_of = {one.state.message_id: one.submitted.id for one in reversed(account.turns.values())}
+    unanswered = _unanswered(account, events)
+    return {
+        "last_seq": events[-1].seq if events else 0,
+        "turns": [
+            {
+                "turn_id": turn.state.turn_id,
+                "message_id": turn.state.message_id,
+                "state": turn.state.state,
+                "reason": turn.state.reason,
+                "interrupted_by": _interrupted_by(turn),
+                "content": turn.submitted.payload.get("content"),
+                "attachments": turn.submitted.payload.get("attachments") or [],
+                "edited": edited.get(turn.submitted.id),
+                "retry_of": turn.state.retry_of,
+                "collisions": turn.state.collisions.copy(),
+                "stream_ids": list(turn.state.stream_ids),
+                "content_hash": turn.state.content_hash.hex(),
+                "submitted_seq": turn.submitted.seq,
+                "taken_back": entry_of[turn.state.message_id] in taken_back,
+                "submission_lost": turn.submitted.type != "turn_submitted",
+                "submitted_at_ms": turn.submitted.at_ms,
+                "terminal_seq": turn.state.terminal_seq,
+                "unanswered": unanswered.pop(turn_id, []),
+            }
+            for turn_id, turn in account.turns.items()
+        ],
+        "unanswered": [one for calls in unanswered.values() for one in calls],
+        "malformed": [
+            {
+                "seq": event.seq,
+                "id": event.id,
+                "type": event.type,
+                "turn": event.turn,
+                **problem._asdict(),
+            }
+            for event, problem in account.malformed
+            if problem.code != "unknown_parent" or not _is_behind_a_loss(event, events)
+        ],
+        "artifacts": named_artifacts(events),
+    }
+
+
+def _taken_back(events: Sequence[Event], turns: Iterable[TurnAccount]) -> set[str]:
+    """Submissions whose messages were undone, or left out of a list that took the place of all.
+
+    A list that has a message of the user's without its id may have any of them: words prove
+    nothing. A retry has its message of the turn that it is of.
+    """
+    told = {_message_id(one) for one in messages(events, compacted=False) or ()}
+    tells = all(_message_id(one) for one in _listed(events) if one.get("role") == "user")
+    became = fates(events)
+    return {
+        turn.submitted.id
+        for turn in turns
+        if (fate := became.get(turn.submitted.id))
+        if fate.gone == "undone" or (fate.gone == "replaced" and tells)
+        if turn.state.message_id not in told
+    }
+
+
+def _listed(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """The last list that took the place of all, on the way to the leaf."""
+    listed: list[dict[str, Any]] = []
+    for event in path_events(events) if events else ():
+        payload = event.payload
+        if event.type != "message_edit" or check_payload(event.type, payload) is not None:
+            continue
+        if not payload.get("append") and "messages" in payload:
+            listed = []
+        listed += payload.get("messages", ())
+    return listed
+
+
+def _message_id(message: dict[str, Any]) -> str | None:
+    found = message.get("_message_id")
+    return found if isinstance(found, str) else None
+
+
+def _is_behind_a_loss(event: Event, events: Sequence[Event]) -> bool:
+    """Some entry before it is lost: it may be the one that it hangs on."""
+    return bisect_left(events, event.seq, key=lambda one: one.seq) < event.seq - 1
+
+
+def _edited(events: Sequence[Event], account: Account) -> dict[str, dict[str, Any]]:
+    """Entry id -> the message that took its place, on the way to the leaf."""
+    entry_of: dict[str | None, str] = {}
+    for turn in account.turns.values():
+        entry_of.setdefault(turn.state.message_id, turn.submitted.id)
+    ids = {event.id for event in events}
+    edits: dict[str, dict[str, Any]] = {}
+    for event in path_events(events, None) if events else ():
+        payload = event.payload
+        if event.type != "message_edit" or check_payload(event.type, payload) is not None:
+            continue
+        if "messages" not in payload:  # a list says nothing of one message, whatever stands beside
+            target, meant = payload["target"], payload.get("message_id")
+            if isinstance(meant, str) or target not in ids:  # an entry's id goes first
+                target = entry_of.get(meant if isinstance(meant, str) else target, target)
+            edits[target] = payload["message"]
+    return edits
+
+
+def _interrupted_by(turn: TurnAccount) -> str | None:
+    """The daemon or the application; None where the turn was not interrupted."""
+    if turn.state.state != "interrupted":
+        return None
+    by_daemon = turn.ended is not None and turn.ended.payload.get("by") == "daemon"
+    return "daemon" if by_daemon else "app"
+
+
+def _unanswered(
+    account: Account, events: Sequence[Event]
+) -> dict[str | None, list[dict[str, Any]]]:
+    """Turn -> its calls without a result, those of the journal and those of messages, each once;
+    and those that may have run in what this session came from, whose intents are not here.
+    """
+    found: dict[str | None, dict[str, dict[str, Any]]] = {}
+    journalled: set[tuple[str | None, str]] = set()
+    for tool in account.tools:
+        journalled.add((tool.turn, tool.call_id))
+        calls = found.setdefault(tool.turn, {})
+        calls.pop(tool.call_id, None)
+        if not tool.closed:
+            calls[tool.call_id] = _facts(tool)
+    for turn_id, turn in account.turns.items():
+        _of_messages(turn_id, turn.said, found.setdefault(turn_id, {}), journalled)
+    _of_messages(None, account.loose, found.setdefault(None, {}), journalled)
+    for tool in calls_elsewhere(events):
+        found.setdefault(tool.turn, {})[f"{tool.call_id} of {tool.intent.id}"] = _facts(tool)
+    return {turn: list(calls.values()) for turn, calls in found.items() if calls}
+
+
+def _facts(tool: ToolAccount) -> dict[str, Any]:
+    return {
+        "call_id": tool.call_id,
+        "tool": tool.state.tool,
+        "state": tool.state.state,
+        "outcome": tool.outcome,
+        "seq": tool.intent.seq,
+        "id": tool.intent.id,
+    }
+
+
+def _of_messages(
+    turn_id: str | None,
+    said: Iterable[Event],
+    calls: dict[str, dict[str, Any]],
+    journalled: set[tuple[str | None, str]],
+) -> None:
+    for event in said:
+        message = event.payload
+        for one in _named_calls(message):
+            call_id = one["id"]
+            if (turn_id, call_id) in journalled:
+                continue
+            calls.pop(call_id, None)
+            if one.get("outcome") not in ("done", "failed"):
+                function = one.get("function")
+                name = function.get("name") if isinstance(function, dict) else one.get("name")
+                calls[call_id] = {
+                    "call_id": call_id,
+                    "tool": name,
+                    "state": "said",
+                    "outcome": "unknown",
+                    "seq": event.seq,
+                    "id": event.id,
+                }
+        for call_id in _answered_calls(message):
+            if (turn_id, call_id) not in journalled:
+                calls.pop(call_id, None)
+
+
+def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    content = message.get("content")
+    found = content if isinstance(content, list) else []
+    return [one for one in found if isinstance(one, dict) and one.get("type") == kind]
+
+
+def _named_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    listed = message.get("tool_calls")
+    found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [
+        one for one in (*found, *_blocks(message, "tool_use")) if isinstance(one.get("id"), str)
+    ]
+
+
+def _answered_calls(message: dict[str, Any]) -> list[str]:
+    """The calls whose results a message brings: also of those that the provider runs itself
+    (`web_search_tool_result` ...), which the assistant's message has.
+    """
+    content = message.get("content")
+    found: list[Any] = [
+        block.get("tool_use_id")
+        for block in (content if isinstance(content, list) else ())
+        if isinstance(block, dict) and str(block.get("type")).endswith("tool_result")
+    ]
+    if message.get("role") == "tool":
+        found += [message.get(name) for name in ("tool_call_id", "tool_use_id", "call_id", "id")]
+    return [one for one in found if isinstance(one, str)]
+
+
+def named_artifacts(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Artifacts that events name, each once, by the event that first did."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in events:
+        for sha256, size in artifacts_of(event.type, event.payload):
+            named = {"sha256": sha256, "size": size, "seq": event.seq, "id": event.id}
+            found.setdefault(sha256, named)
+    return list(found.values())

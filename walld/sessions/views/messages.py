@@ -1,0 +1,309 @@
+"""The conversation a path tells: its messages, as edits, undos and compactions left them.
+
+Owns: what each entry on a path does to the list. Refuses: which path (`path.py`), what a provider
+takes (the client's `provider.py`).
+
+Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
+counts messages as they were seen at its place: one that takes a summary off takes what the summary
+stood for. A message of a reply that was said anew stands where it first stood; one that was undone
+or edited meanwhile stays as that left it. Where the id of one message's entry is the message id of
+another, it names the first. A stream id that two turns have is two replies. What was
+learnt on a branch that was left (its summary) is told as the user's. An entry whose payload is
+malformed does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from walld_client.recovered.provider import FORMATS, in_format
+
+from walld.sessions.state.artifacts import whole_text
+from walld.sessions.state.errors import BadArgument
+from walld.sessions.state.events import Event, check_payload
+from walld.sessions.state.path import path_events
+
+__all__ = ["Fate", "edit_target", "fates", "messages", "submitted_message"]
+
+
+def messages(
+    events: Sequence[Event],
+    format: str = "plain",  # noqa: A002
+    branch: str | None = None,
+    compacted: bool = True,
+) -> list[dict[str, Any]] | None:
+    """The messages on the path to the leaf, or to entry `branch`; None of no events at all.
+
+    compacted: False shows what compactions hide. A provider's format is of the events alone: what
+    stands beside the session is its beginning there, so the client renders what it has read.
+    Raises BadArgument.
+    """
+    if format not in FORMATS:
+        raise BadArgument("format", format, " | ".join(FORMATS))
+    if not events:
+        return None
+    conversation = _Conversation()
+    for place, event in enumerate(path_events(events, branch)):
+        conversation.take(place, event)
+    told = conversation.seen() if compacted else conversation.whole()
+    return in_format(told, format)
+
+
+class Fate(NamedTuple):
+    """What became of a message. gone: "undone", "replaced" by a whole list, or "" where it stands.
+    edited: what took its place.
+    """
+
+    gone: str
+    edited: dict[str, Any] | None
+
+
+def fates(events: Sequence[Event]) -> dict[str, Fate]:
+    """By the ids of their entries, those on the path to the leaf that do not stand as they were
+    said. What a compaction hides does stand.
+    """
+    conversation = _Conversation()
+    items: dict[str, _Item] = {}
+    for place, event in enumerate(path_events(events) if events else ()):
+        conversation.take(place, event)
+        if event.type in ("message", "turn_submitted"):
+            for item in conversation.by_id.get(event.id, ()):
+                items[event.id] = item
+    return {
+        id_: Fate(item.gone, item.message if item.edited else None)
+        for id_, item in items.items()
+        if item.gone or item.edited
+    }
+
+
+def edit_target(events: Sequence[Event], of: str = "") -> dict[str, str] | None:
+    """What an edit at the leaf changes that names message `of`; None of no events at all.
+
+    target: what its entry is to name, and message_id beside it where the message has no entry of
+    its own. why: what it would have to name, for it would change nothing. What is the name of
+    nothing on the path is given back as it is.
+    """
+    if not events:
+        return None
+    conversation = _Conversation()
+    path = path_events(events)
+    for place, event in enumerate(path):
+        conversation.take(place, event)
+    items = conversation.named(of)
+    told = {id(item) for item in (*conversation.items, *conversation.prefix)}
+    if items and not any(id(item) in told for item in items):
+        return {"why": "a message that was not undone"}
+    if items:
+        said = path[items[-1].place]
+        is_id = any(event.id == of for event in events)
+        if of in conversation.by_id or (said.type == "turn_submitted" and not is_id):
+            return {"target": of}
+        return {"target": said.id, "message_id": of}
+    known = [event for event in path if event.id == of or _message_id_of(event) == of]
+    if known and known[-1].type in _MESSAGES:
+        return {"why": "a message that no whole list took the place of"}
+    return {"why": f"a message, no {known[-1].type}"} if known else {"target": of}
+
+
+def _message_id_of(event: Event) -> object:
+    name = "message_id" if event.type == "turn_submitted" else "_message_id"
+    return event.payload.get(name) if event.type in _MESSAGES else None
+
+
+def submitted_message(event: Event) -> dict[str, Any]:
+    """The user message of a turn_submitted."""
+    payload = event.payload
+    message = {"role": "user", "content": payload.get("content")}
+    if payload.get("attachments"):
+        message["attachments"] = payload["attachments"]
+    return message | {"_turn": event.turn, "_message_id": payload.get("message_id")}
+
+
+class _Item:
+    """A message of the list. place: of its entry on the path. gone: why it is there no more."""
+
+    __slots__ = ("edited", "gone", "message", "place")
+
+    def __init__(self, place: int, message: dict[str, Any]) -> None:
+        self.place = place
+        self.message = message
+        self.edited = False
+        self.gone = ""
+
+
+class _Conversation:
+    """The list while a path is walked. What is seen: `prefix`, then `items` from `kept_from`."""
+
+    def __init__(self) -> None:
+        self.items: list[_Item] = []
+        self.prefix: list[_Item] = []
+        self.kept_from = 0
+        self.by_id: dict[str, list[_Item]] = {}
+        """Entry id -> its items."""
+        self.by_message_id: dict[str, list[_Item]] = {}
+        self.by_reply: dict[tuple[object, object], dict[str | None, _Item]] = {}
+        """By turn; None: it does not say of which."""
+        self.place_of: dict[str, int] = {}
+
+    def seen(self) -> list[dict[str, Any]]:
+        return [item.message for item in (*self.prefix, *self.items[self.kept_from :])]
+
+    def whole(self) -> list[dict[str, Any]]:
+        return [item.message for item in self.items]
+
+    def take(self, place: int, event: Event) -> None:
+        """The next entry of the path."""
+        self.place_of[event.id] = place
+        kind, payload = event.type, event.payload
+        if kind not in _SAID or check_payload(kind, payload) is not None:
+            return
+        if kind == "message":
+            self._say(place, event.id, payload)
+        elif kind == "turn_submitted":
+            if payload.get("retry_of") is None:
+                self._say(place, event.id, submitted_message(event))
+        elif kind == "branch_summary":
+            if payload["text"]:
+                content = whole_text(payload, "text")
+                told = {"role": "user", "content": content, "_branch_summary": event.id}
+                self._say(place, event.id, told)
+        elif kind == "message_edit":
+            self._edit(place, payload)
+        elif kind == "undo":
+            self._undo(payload["n"])
+        else:
+            self._compact(place, event)
+
+    def _say(self, place: int, entry_id: str, message: dict[str, Any]) -> None:
+        item = self._said_before(message)
+        if item is None:
+            item = self._item(place, message)
+            self.items.append(item)
+        else:
+            self._know(item, message)
+            if not item.edited:
+                item.message = message
+        self.by_id.setdefault(entry_id, []).append(item)
+
+    def _item(self, place: int, message: dict[str, Any]) -> _Item:
+        item = _Item(place, message)
+        message_id = message.get("_message_id")
+        if isinstance(message_id, str):
+            self.by_message_id.setdefault(message_id, []).append(item)
+        self._know(item, message)
+        return item
+
+    def _know(self, item: _Item, message: dict[str, Any]) -> None:
+        """It stands for that step of that reply from now on, the newest last."""
+        if (reply := _reply_of(message)) is None:
+            return
+        of_turns = self.by_reply.setdefault(reply, {})
+        turn = _turn_of(message)
+        for known, other in list(of_turns.items()):
+            if other is item:
+                del of_turns[known]
+                turn = turn or known
+        of_turns.pop(turn, None)
+        of_turns[turn] = item
+
+    def _said_before(self, message: dict[str, Any]) -> _Item | None:
+        """The item of the same step of the same reply, where there is one."""
+        reply = _reply_of(message)
+        of_turns = {} if reply is None else self.by_reply.get(reply, {})
+        turn = _turn_of(message)
+        if turn is None:
+            return next(reversed(of_turns.values()), None)
+        return of_turns.get(turn) or of_turns.get(None)
+
+    def named(self, name: str, message_id: object = None) -> Sequence[_Item]:
+        """What the entry of that id said, or else what goes by that message id.
+
+        message_id: the one that is meant; `name` is then the entry that holds it.
+        """
+        if isinstance(message_id, str):
+            return self.by_message_id.get(message_id, ())
+        return self.by_id.get(name, self.by_message_id.get(name, ()))
+
+    def _edit(self, place: int, payload: dict[str, Any]) -> None:
+        if "messages" in payload:
+            if not payload.get("append"):
+                self.by_id.clear()
+                self.by_message_id.clear()
+                _go(self.items, "replaced")
+                self.prefix, self.items, self.kept_from = [], [], 0
+            self.items += [self._item(place, message) for message in payload["messages"]]
+            return
+        for item in self.named(payload["target"], payload.get("message_id")):
+            item.message = payload["message"]
+            item.edited = True
+
+    def _undo(self, count: int) -> None:
+        kept = len(self.items) - self.kept_from
+        if count <= kept:
+            _go(self.items, "undone", len(self.items) - count)
+            return
+        _go(self.items, "undone", self.kept_from)
+        del self.prefix[max(len(self.prefix) - (count - kept), 0) :]
+        if not self.prefix:
+            _go(self.items, "undone")
+            self.kept_from = 0
+
+    def _compact(self, place: int, event: Event) -> None:
+        payload = event.payload
+        if "replacement" in payload:
+            said, self.kept_from = payload["replacement"], len(self.items)
+        else:
+            content = whole_text(payload, "summary")
+            said = [{"role": "user", "content": content, "_compaction": event.id}]
+            self.kept_from = self._place_in_items(payload["first_kept"])
+        added = [_Item(place, message) for message in said]
+        self.prefix = [*self.prefix, *added] if payload.get("append") else added
+        if "replacement" not in payload:
+            self.by_id[event.id] = added
+        for item in added:
+            message_id = item.message.get("_message_id")
+            if isinstance(message_id, str):
+                self.by_message_id.setdefault(message_id, []).append(item)
+
+    def _place_in_items(self, name: str) -> int:
+        """The first item at or behind an entry of the path or a message; the end for any other."""
+        place = self.place_of.get(name)
+        if place is None:
+            place = min((item.place for item in self.named(name)), default=None)
+        if place is None:
+            return len(self.items)
+        low, high = 0, len(self.items)
+        while low < high:
+            middle = (low + high) // 2
+            if self.items[middle].place < place:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+_MESSAGES: Final = frozenset(("message", "turn_submitted", "branch_summary", "compaction"))
+_SAID: Final = frozenset(
+    ("message", "turn_submitted", "message_edit", "undo", "compaction", "branch_summary")
+)
+
+
+def _go(items: list[_Item], why: str, begin: int = 0) -> None:
+    """Those from there on are in the list no more."""
+    for item in items[begin:]:
+        item.gone = why
+    del items[begin:]
+
+
+def _turn_of(message: dict[str, Any]) -> str | None:
+    turn = message.get("_turn")
+    return turn if isinstance(turn, str) else None
+
+
+def _reply_of(message: dict[str, Any]) -> tuple[object, object] | None:
+    """Which step of which reply a message is, None where it is of none."""
+    stream_id, seq = message.get("_wal_stream"), message.get("_wal_seq")
+    if isinstance(stream_id, str) and isinstance(seq, int):
+        return stream_id, seq
+    return None

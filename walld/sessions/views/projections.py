@@ -1,0 +1,83 @@
+"""Every view of a session by its name.
+
+Owns: names, their arguments and the checks of those. Refuses: the views themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from walld.sessions.gate.pending import pending
+from walld.sessions.gate.resume import resume
+from walld.sessions.state.errors import BadArgument, UnknownProjection
+from walld.sessions.state.events import Event
+from walld.sessions.views.audit import audit
+from walld.sessions.views.evaluation import evaluation
+from walld.sessions.views.find import find
+from walld.sessions.views.messages import edit_target, messages
+from walld.sessions.views.state_view import state_view
+from walld.sessions.views.trace import trace
+from walld.sessions.views.transcript import transcript
+from walld.sessions.views.tree import tree
+from walld.sessions.views.turn_view import turn
+
+__all__ = ["PROJECTIONS", "check", "project"]
+
+
+class _Projection(NamedTuple):
+    fold: Callable[..., object]
+    arguments: dict[str, tuple[type, ...]]
+
+
+_TEXT: Final = (str, type(None))
+_TABLE: Final = (dict, type(None))
+
+PROJECTIONS: Final[dict[str, _Projection]] = {
+    "messages": _Projection(messages, {"format": (str,), "branch": _TEXT, "compacted": (bool,)}),
+    "state": _Projection(state_view, {}),
+    "turn": _Projection(turn, {"turn_id": _TEXT, "stream_id": _TEXT}),
+    "tree": _Projection(tree, {}),
+    "transcript": _Projection(transcript, {}),
+    "trace": _Projection(trace, {}),
+    "audit": _Projection(audit, {}),
+    "eval": _Projection(evaluation, {"turn": _TEXT}),
+    "pending": _Projection(pending, {"last_seq": (int,)}),
+    "resume": _Projection(
+        resume,
+        {
+            "workspace": _TABLE,
+            "missing_artifacts": (list,),
+            "budget": _TABLE,
+            "breaks": (list,),
+            "last_seq": (int,),
+        },
+    ),
+    "edit_target": _Projection(edit_target, {"of": (str,)}),
+    "find": _Projection(
+        find, {"type": _TEXT, "key": _TEXT, "key_prefix": _TEXT, "last": (int, type(None))}
+    ),
+}
+
+
+def project(name: str, events: Sequence[Event], arguments: dict[str, Any]) -> object:
+    """The view of that name, of all events of a session in order of seq, as plain JSON values.
+
+    Text is as the events have it: half characters too. Raises UnknownProjection, BadArgument.
+    """
+    check(name, arguments)
+    return PROJECTIONS[name].fold(events, **arguments)
+
+
+def check(name: str, arguments: dict[str, Any]) -> None:
+    """There is such a view, and it takes these. UnknownProjection, BadArgument."""
+    projection = PROJECTIONS.get(name)
+    if projection is None:
+        raise UnknownProjection(name, " | ".join(PROJECTIONS))
+    for given, value in arguments.items():
+        kinds = projection.arguments.get(given)
+        if kinds is None:
+            raise BadArgument(given, name, " | ".join(projection.arguments) or "no arguments")
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            limit = " | ".join("null" if kind is type(None) else kind.__name__ for kind in kinds)
+            raise BadArgument(given, type(value).__name__, limit)

@@ -1,0 +1,74 @@
+"""Where a session stands, in one view.
+
+Owns: settings and the model of the path, counts, failures, denials. Refuses: the daemon's own
+state of it (`session_state.py`), turns in detail (`transcript.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from walld.sessions.gate.call_history import account_of
+from walld.sessions.gate.pending import open_tools
+from walld.sessions.state.budget import last_budget
+from walld.sessions.state.events import Event, check_payload
+from walld.sessions.state.path import path_events
+from walld.sessions.views.messages import messages
+from walld.sessions.views.tree import labels_of
+from walld.sessions.views.turn_view import turn_view
+
+__all__ = ["state_view"]
+
+
+def state_view(events: Sequence[Event]) -> dict[str, Any]:
+    """Leaf, settings and model are of the path; the rest is of all events."""
+    account = account_of(events)
+    on_path = path_events(events)
+    settings, model = _settings(on_path)
+    failures: list[dict[str, Any]] = []
+    denials: list[dict[str, Any]] = []
+    for tool in account.tools:
+        listed = {"failed": failures, "denied": denials}.get(tool.outcome)
+        if listed is not None:
+            listed.append({"turn": tool.turn, "call_id": tool.call_id, "tool": tool.state.tool})
+    forks = [event for event in events if event.type == "forked"]
+    return {
+        "last_seq": events[-1].seq if events else 0,
+        "last_at_ms": events[-1].at_ms if events else 0,
+        "leaf": account.state.leaf,
+        "model": model,
+        "settings": settings,
+        "labels": labels_of(events),
+        "turns": [turn_view(turn.state) for turn in account.turns.values()],
+        "counts": {
+            "events": len(events),
+            "on_path": len(on_path),
+            "messages": len(messages(events) or ()),
+            "turns": len(account.turns),
+            "tools": len(account.tools),
+            "open_tools": len(open_tools(account)),
+            "malformed": len(account.malformed),
+            "types": dict(sorted(Counter(event.type for event in events).items())),
+        },
+        "failures": failures,
+        "denials": denials,
+        "budget": last_budget(events),
+        "forked_from": forks[0].payload if forks else None,
+    }
+
+
+def _settings(on_path: Sequence[Event]) -> tuple[dict[str, Any], str | None]:
+    """The last value of each setting, and the last model; a null setting stays, as null."""
+    settings: dict[str, Any] = {}
+    model: str | None = None
+    for event in on_path:
+        if event.type in ("setting", "model_change"):
+            if check_payload(event.type, event.payload) is not None:
+                continue
+            if event.type == "setting":
+                settings[event.payload["key"]] = event.payload["value"]
+            else:
+                model = event.payload["model"]
+    return settings, model

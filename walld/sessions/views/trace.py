@@ -1,0 +1,114 @@
+"""What a session did as spans: turns, their replies, their tool calls.
+
+Owns: the shape of spans. Refuses: gathering (`call_history.py`), any exporter's format.
+
+Invariants: the same events give the same spans; a span's id is that of the event it begins with.
+A clock that went back gives a span of no length, never a negative one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from walld.sessions.gate.call_history import ToolAccount, TurnAccount, account_of
+from walld.sessions.state.events import Event
+
+__all__ = ["trace"]
+
+_TOOL_STATUS: Final = {"done": "ok", "failed": "error", "denied": "error"}
+_TURN_STATUS: Final = {"completed": "ok", "interrupted": "error"}
+
+
+def trace(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Spans in order of their beginning. status: ok | error | unset (it has no end, or unknown)."""
+    account = account_of(events)
+    spans: list[dict[str, Any]] = []
+    for turn in account.turns.values():
+        spans.append(_turn_span(turn))
+        spans += [_tool_span(tool, turn.submitted.id) for tool in turn.tools]
+    spans += _reply_spans(events, account.turns)
+    return sorted(spans, key=lambda span: span["seq"])
+
+
+def _span(
+    kind: str, name: str, begun: Event, end_ms: int | None, status: str, parent: str | None
+) -> dict[str, Any]:
+    attributes = {
+        field: value
+        for field in ("turn", "cause", "correlation")
+        if (value := getattr(begun, field)) is not None
+    }
+    return {
+        "span_id": begun.id,
+        "parent_id": parent,
+        "kind": kind,
+        "name": name,
+        "seq": begun.seq,
+        "start_ms": begun.at_ms,
+        "end_ms": None if end_ms is None else max(end_ms, begun.at_ms),
+        "status": status,
+        "attributes": attributes,
+    }
+
+
+def _turn_span(turn: TurnAccount) -> dict[str, Any]:
+    state = turn.state
+    status = _TURN_STATUS.get(state.state, "unset")
+    end_ms = None if turn.ended is None else turn.ended.at_ms
+    span = _span("turn", f"turn {state.turn_id}", turn.submitted, end_ms, status, None)
+    span["attributes"] |= {"state": state.state, "message_id": state.message_id}
+    for name, value in (
+        ("reason", state.reason),
+        ("retry_of", state.retry_of),
+        ("model", turn.submitted.payload.get("model")),
+    ):
+        if value is not None:
+            span["attributes"][name] = value
+    return span
+
+
+def _tool_span(tool: ToolAccount, parent: str) -> dict[str, Any]:
+    outcome = tool.outcome
+    status = _TOOL_STATUS.get(outcome, "unset")
+    span = _span("tool", tool.state.tool, tool.intent, tool.ended_at_ms, status, parent)
+    span["attributes"] |= {
+        "call_id": tool.call_id,
+        "state": tool.state.state,
+        "outcome": outcome,
+        "side_effect": tool.state.side_effect,
+        "resume_policy": tool.state.resume_policy,
+    }
+    if "started" in tool.at_ms:
+        span["attributes"]["started_ms"] = tool.at_ms["started"]
+    return span
+
+
+def _reply_spans(events: Sequence[Event], turns: dict[str, TurnAccount]) -> list[dict[str, Any]]:
+    """From assistant_started to the reply's last message, or the end of its turn.
+
+    A stream id that two turns have is two replies. How one ended that has no message here, no event
+    says: its turn may have been completed by another one.
+    """
+    begun: dict[tuple[str | None, str], Event] = {}
+    last_said: dict[tuple[str | None, object], int] = {}
+    for event in events:
+        stream_id = event.payload.get("stream_id")
+        if event.type == "turn_assistant_started" and isinstance(stream_id, str):
+            begun.setdefault((event.turn, stream_id), event)
+        elif event.type == "message" and isinstance(event.payload.get("_wal_stream"), str):
+            last_said[event.turn, event.payload["_wal_stream"]] = event.at_ms
+    spans = []
+    for (turn_id, stream_id), event in begun.items():
+        turn = turns.get(turn_id or "")
+        if turn is None:
+            continue
+        end_ms = last_said.get((turn_id, stream_id), last_said.get((None, stream_id)))
+        status = "unset" if end_ms is None else "ok"
+        if end_ms is None and turn.ended is not None:
+            end_ms = turn.ended.at_ms
+            status = "error" if turn.state.state == "interrupted" else "unset"
+        span = _span("reply", f"reply {stream_id}", event, end_ms, status, turn.submitted.id)
+        span["attributes"]["stream_id"] = stream_id
+        spans.append(span)
+    return spans
