@@ -36,7 +36,8 @@ from bench.machine import pinned
 from bench.numbers import median, quantile, ratio, spread
 from bench.run import Run
 from bench.table import Figure
-from walld.daemon.session_store.open_sessions import Files, Sessions
+from walld.daemon.session_store.handles import Files
+from walld.daemon.session_store.open_sessions import Sessions
 from walld.disk.real import RealDisk
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.line import CHAIN_BYTES, chain_text, make_line

@@ -13,12 +13,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from walld.cli.exit_codes import USAGE
 from walld.cli.session.arguments import add_session_commands
 from walld.escape import escaped_line
 
 __all__ = ["SETTINGS", "parse"]
-
-USAGE = 64
 
 SETTINGS = {
     "data": (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from walld import limits
-from walld.cli.entry_point import DONE
+from walld.cli.exit_codes import DONE
 from walld.cli.serve import settings_of
 from walld.cli.show import as_json
 from walld.daemon.settings import KEYS

@@ -10,33 +10,37 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from typing import Final
 
 from walld_client.errors import WalldError as ClientError
 
 from walld.cli.arguments import parse
+from walld.cli.exit_codes import CANNOT, INTERRUPTED, NO_INPUT, USAGE, complain
 from walld.errors import ConfigError, WalldError
-from walld.escape import escaped_line
 
-__all__ = ["CANNOT", "DONE", "INTERRUPTED", "NOTHING", "NO_INPUT", "USAGE", "complain", "run"]
-
-DONE = 0
-CANNOT = 1
-NOTHING = 3
-USAGE = 64
-NO_INPUT = 66
-"""`EX_NOINPUT` of sysexits(3)."""
-INTERRUPTED = 130
+__all__ = ["run"]
 
 _ONE_IS_AN_ANSWER = ("audit", "fsck", "salvage")
 """Where 1 says something of what was looked at: that it cannot be has a code of its own."""
 
-
-def complain(message: str) -> None:
-    """One line on stderr, where there is one: not into what a program reads from stdout."""
-    if sys.stderr is not None:
-        with suppress(OSError):  # nobody reads it: the exit code still says what it says
-            print(f"walld: {escaped_line(message)}", file=sys.stderr)
+MODULES: Final = {
+    "audit": "query.audit",
+    "config": "config",
+    "demo": "demo",
+    "dump": "inspect.dump",
+    "fsck": "inspect.fsck",
+    "ls": "query.ls",
+    "recover": "query.recover",
+    "repair-plan": "query.repair_plan",
+    "resolve": "query.resolve",
+    "resume-check": "query.resume_check",
+    "salvage": "inspect.salvage",
+    "selftest": "selftest.command",
+    "serve": "serve",
+    "session": "session.commands",
+    "status": "query.status",
+}
+"""Command -> its module below `walld.cli`; only that one is imported."""
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -61,7 +65,7 @@ def run(argv: Sequence[str] | None) -> int:
         complain("standard output is closed: nothing can be printed; not run")
         return cannot
     try:
-        command = importlib.import_module(f"walld.cli.{options.command.replace('-', '_')}")
+        command = importlib.import_module(f"walld.cli.{MODULES[options.command]}")
         code: int = command.run(options)
         if sys.stdout is not None:
             sys.stdout.flush()

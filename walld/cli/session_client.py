@@ -21,7 +21,7 @@ from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon, Declined
-from walld.cli.entry_point import complain
+from walld.cli.exit_codes import complain
 from walld.errors import WalldError
 from walld.ledger.line import line_seq
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.checkpoints import Checkpoints
     from walld.daemon.session_store.turn_watcher import Turns
     from walld.daemon.startup.deferred_recovery import Aftermath
+    from walld.daemon.startup.finish_intents import Finishing
     from walld.daemon.storage.compaction import Reclaimer
     from walld.daemon.storage.partial_writer import Keeper
     from walld.daemon.storage.reply_reader import Reader
@@ -67,6 +68,7 @@ class Background:
         reclaimer: Reclaimer,
         reader: Reader,
         checkpoints: Checkpoints,
+        finishing: Finishing,
         turns: Turns,
         aftermath: Aftermath,
         look: Callable[[], Awaitable[None]],
@@ -77,6 +79,7 @@ class Background:
         self._reclaimer = reclaimer
         self._reader = reader
         self._checkpoints = checkpoints
+        self._finishing = finishing
         self._turns = turns
         self._aftermath = aftermath
         self._look_at_epoch = look
@@ -164,7 +167,9 @@ class Background:
                 return
 
     async def _checkpoint(self) -> None:
-        await self._checkpoints.round(event_loop.now())
+        now = event_loop.now()
+        await self._finishing.round(now)
+        await self._checkpoints.round(now)
         if self._checkpoints.has_older:
             self.wake()
 

@@ -35,12 +35,15 @@ from walld.daemon.metrics import Metrics
 from walld.daemon.ops.status import State
 from walld.daemon.ops.systemd import Notifier, listen_fds
 from walld.daemon.session_store.checkpoints import Checkpoints
-from walld.daemon.session_store.open_sessions import Files, Sessions, wall_ms
+from walld.daemon.session_store.handles import Files
+from walld.daemon.session_store.open_sessions import Sessions, wall_ms
 from walld.daemon.session_store.turn_watcher import Turns
 from walld.daemon.shutdown import Stopping
 from walld.daemon.signals import StopSignals
 from walld.daemon.startup.deferred_recovery import Aftermath
+from walld.daemon.startup.finish_intents import Finishing
 from walld.daemon.startup.first_segment import Opening
+from walld.daemon.startup.restore_sessions import restore_sessions
 from walld.daemon.startup.restore_streams import restore
 from walld.daemon.storage.compaction import Reclaimer
 from walld.daemon.storage.disk_threads import ThreadWorker, Worker
@@ -156,13 +159,25 @@ class Daemon:
         )
         self._opening = opening = Opening(engine, writer, syncer, self.reclaimer)
         self._stopping = Stopping(disk, worker, connections, notifier, syncer, opening, self._ready)
-        self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, reader, sessions)
+        self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, sessions)
+        finishing = Finishing(engine, flusher, files_of, sessions)
         self._turns = turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
         look = partial(worker.run, writer.check_owner)
         self.background = Background(
-            engine, keeper, self.reclaimer, reader, checkpoints, turns, aftermath, look
+            engine,
+            keeper,
+            self.reclaimer,
+            reader,
+            checkpoints,
+            finishing,
+            turns,
+            aftermath,
+            look,
         )
         state.background, state.sessions = self.background, sessions
+        self._restore_sessions = partial(
+            restore_sessions, engine, files_of, reader, sessions, finishing, checkpoints
+        )
         recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
         asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
         self.requests = Requests(
@@ -246,7 +261,7 @@ class Daemon:
                 _log.error("segment %d: cannot be opened: %s", segment.segment_id, error)
         await self._aftermath.begin(mended)
         await self._opening.begin(tasks, mended)
-        await self._checkpoints.restore(mended, disk)
+        await self._restore_sessions(mended, disk)
         await self._turns.finish_moved()
         self.state.mended(mended, time.perf_counter() - begun)
         self.engine.gap_word = self.state.gap_word

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import walld_client
-from acceptance.test_api_sessions import BYTES, answered, contents
+from acceptance.sessions.test_api_sessions import BYTES, answered, contents
 from daemon_process import DaemonProcess, until
 
 

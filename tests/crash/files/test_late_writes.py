@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from agents.process import MakeAgent
-from crash.test_newest_segment import say
+from crash.files.test_newest_segment import say
 from daemon_process import DaemonProcess, MakeDaemon
 
 

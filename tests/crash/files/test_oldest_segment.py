@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import walld_client
 from agents.process import MakeAgent
-from crash.test_newest_segment import is_missed, say
+from crash.files.test_newest_segment import is_missed, say
 from daemon_process import PATIENCE_SECONDS, DaemonProcess, MakeDaemon, until
 from strace import needs_strace
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import walld_client
 from agents.process import MakeAgent
-from crash.test_newest_segment import say
+from crash.files.test_newest_segment import say
 from daemon_process import DaemonProcess, MakeDaemon, until
 from walld_client.query import offline
 

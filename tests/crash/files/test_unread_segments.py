@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from agents.process import MakeAgent
-from crash.test_newest_segment import is_missed, say
+from crash.files.test_newest_segment import is_missed, say
 from daemon_process import DaemonProcess, MakeDaemon, until
 from strace import needs_strace
 

@@ -112,7 +112,7 @@ def test_it_is_told_at_each_start_until_a_partial_says_it(
             for _ in range(3):
                 async with living(home) as virtual:
                     assert gaps(await recovered(virtual, "s1")) == GAP
-                    assert virtual.daemon.reclaimer._aftermath.holds_segments
+                    assert virtual.daemon.reclaimer._guard.holds_segments
                 assert made.file(1).exists()
                 assert offline(made.path, capsys) == GAP
                 assert main(["fsck", str(made.path)]) == 2
@@ -212,11 +212,11 @@ def test_a_note_that_found_no_room_is_written_before_a_segment_goes(
             async with living(home) as virtual:
                 assert virtual.daemon.state.doubt is not None
                 await until(lambda: virtual.daemon.background.trouble)
-                assert virtual.daemon.reclaimer._aftermath.holds_segments
+                assert virtual.daemon.reclaimer._guard.holds_segments
                 assert notes() == []
                 patch.undo()
                 await until(notes)
-                await until(lambda: not virtual.daemon.reclaimer._aftermath.holds_segments)
+                await until(lambda: not virtual.daemon.reclaimer._guard.holds_segments)
                 assert virtual.daemon.state.doubt is not None
         async with living(home) as virtual:
             assert virtual.daemon.state.doubt is not None
@@ -356,7 +356,7 @@ def test_lock_is_told_once_there_is_room_for_it(
             with Peer(virtual) as peer:
                 peer.send(wire.Start(1, 0, "s1", "chat"))
                 await peer.drain("synced")
-                aftermath, before = virtual.daemon.reclaimer._aftermath, first_no()
+                aftermath, before = virtual.daemon.reclaimer._guard, first_no()
                 with monkeypatch.context() as patch:
                     patch.setattr(Owner, "_put_lines", no_room)
                     with pytest.raises(OSError, match="No space left"):

@@ -18,7 +18,8 @@ from walld_client.wire import messages as wire
 from walld.cli.inspect.session_salvage import SessionSalvage
 from walld.daemon.session_store.files import SessionFiles
 from walld.daemon.session_store.fork_contents import Forked, forked_session
-from walld.daemon.session_store.open_sessions import Files, Sessions
+from walld.daemon.session_store.handles import Files
+from walld.daemon.session_store.open_sessions import Sessions
 from walld.daemon.session_store.session_fork import Founding, Source
 from walld.daemon.startup.finish_intents import Finishing
 from walld.disk.base import Disk

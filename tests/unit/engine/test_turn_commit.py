@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from engine_world import World
-from unit.test_ledgers import append, entry, opened
+from unit.engine.test_session_log import append, entry, opened
 from walld_client.wire import messages as wire
 
 from walld.engine.stream import Stream

@@ -77,7 +77,7 @@ def test_what_lay_in_synced_batches_that_are_gone_is_never_nothing(
                     assert refused.code == "unreadable"
                     assert word in refused.message
                 assert virtual.daemon.state.gap_word == "corrupt"
-                await until(lambda: not virtual.daemon.reclaimer._aftermath.holds_segments)
+                await until(lambda: not virtual.daemon.reclaimer._guard.holds_segments)
             assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
         for path in quarantine.iterdir():
             path.unlink()

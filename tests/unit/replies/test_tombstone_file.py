@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from damaged_directory import LOG, DamagedDirectory, begin, row, text
-from unit.test_rejoin import failing
+from unit.recovery.test_fragment_merge import failing
 from virtual_daemon import Home, Peer, Virtual, living, recovered, run, until
 from walld_client.wire import messages as wire
 

@@ -28,7 +28,7 @@ from pathlib import Path
 import walld_client
 
 from walld.cli.demo.recording import Call, load, text_of
-from walld.cli.entry_point import CANNOT, DONE, USAGE, complain
+from walld.cli.exit_codes import CANNOT, DONE, USAGE, complain
 from walld.escape import escaped, escaped_line
 
 __all__ = ["run"]

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import msgspec
 from walld_client.wire import messages as wire
 
-from walld.cli.entry_point import CANNOT, DONE, complain
+from walld.cli.exit_codes import CANNOT, DONE, complain
 from walld.daemon.settings import load
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk

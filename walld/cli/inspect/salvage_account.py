@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from walld.cli.entry_point import CANNOT, DONE
+from walld.cli.exit_codes import CANNOT, DONE
 from walld.cli.inspect import fsck
 from walld.cli.inspect.session_damage import session_taken
 from walld.escape import escaped_line

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from walld.cli.entry_point import CANNOT, DONE, NOTHING, complain
+from walld.cli.exit_codes import CANNOT, DONE, NOTHING, complain
 from walld.cli.inspect import directory_scan
 from walld.cli.inspect.log_lines import LogLines
 from walld.cli.inspect.session_damage import missing_told

@@ -14,7 +14,7 @@ from walld_client.session.audit import BROKEN, MALFORMED, MISSING, Finding, Repo
 from walld_client.session.ledger_steps import audited
 
 from walld.cli.client import Daemon
-from walld.cli.entry_point import NOTHING, complain
+from walld.cli.exit_codes import NOTHING, complain
 from walld.cli.session_client import Asking
 from walld.cli.show import as_json
 from walld.errors import ConfigError

@@ -13,7 +13,7 @@ from walld_client.recovered.partial import from_recovered
 from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon
-from walld.cli.entry_point import CANNOT, DONE, complain
+from walld.cli.exit_codes import CANNOT, DONE, complain
 from walld.cli.inspect.offline import find
 from walld.cli.show import as_json, table
 

@@ -14,7 +14,7 @@ from walld_client.session.audit import RepairStep
 from walld_client.session.ledger_steps import plan
 
 from walld.cli.client import Daemon
-from walld.cli.entry_point import DONE, NOTHING, complain
+from walld.cli.exit_codes import DONE, NOTHING, complain
 from walld.cli.query.audit import ids_in
 from walld.cli.session_client import Asking, say_breaks
 from walld.cli.show import as_json

@@ -12,7 +12,7 @@ import msgspec
 from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon
-from walld.cli.entry_point import DONE
+from walld.cli.exit_codes import DONE
 from walld.escape import escaped_line
 
 __all__ = ["resolve", "run"]

@@ -12,7 +12,7 @@ from typing import Any
 from walld_client.session.session_steps import SessionSteps
 
 from walld.cli.client import Daemon
-from walld.cli.entry_point import CANNOT, DONE, complain
+from walld.cli.exit_codes import CANNOT, DONE, complain
 from walld.cli.session_client import Asking
 from walld.cli.show import as_json
 from walld.escape import escaped_line

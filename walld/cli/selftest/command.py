@@ -22,7 +22,7 @@ from typing import Any
 
 import walld_client
 
-from walld.cli.entry_point import CANNOT, DONE
+from walld.cli.exit_codes import CANNOT, DONE
 from walld.cli.progress import Progress
 from walld.cli.selftest.mounts import Mount, Opinion, opinion
 from walld.cli.selftest.probes import Latency, Probe

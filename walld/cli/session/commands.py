@@ -27,7 +27,7 @@ from walld_client.session import artifacts
 from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon
-from walld.cli.entry_point import DONE, NOTHING, complain
+from walld.cli.exit_codes import DONE, NOTHING, complain
 from walld.cli.inspect import session_repair
 from walld.cli.session import import_file
 from walld.cli.session.show import render_show

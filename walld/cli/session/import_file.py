@@ -34,7 +34,7 @@ from walld_client.session import artifacts
 from walld_client.session.entries import in_pieces
 from walld_client.wire import messages as wire
 
-from walld.cli.entry_point import DONE
+from walld.cli.exit_codes import DONE
 from walld.cli.session_client import Asking
 from walld.cli.show import as_json
 from walld.engine.entries import events_of, fitting

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from walld.daemon.api.replies import Recovery
-    from walld.daemon.session_store.open_sessions import Files
+    from walld.daemon.session_store.handles import Files
     from walld.engine.peer import Connection
     from walld.engine.session_log import Ledger
 

@@ -14,7 +14,8 @@ from walld.daemon.storage.disk_threads import in_slices
 from walld.engine.entries import line_event
 
 if TYPE_CHECKING:
-    from walld.daemon.session_store.open_sessions import Files, Sessions
+    from walld.daemon.session_store.handles import Files
+    from walld.daemon.session_store.open_sessions import Sessions
     from walld.engine.session_log import Ledger, Ledgers
     from walld.sessions.state.events import Event
 

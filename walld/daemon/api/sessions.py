@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from walld.daemon.api.replies import Recovery
     from walld.daemon.session_store.files import Lines
-    from walld.daemon.session_store.open_sessions import Files, Sessions
+    from walld.daemon.session_store.handles import Files
+    from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.session_store.turn_watcher import Turns
     from walld.daemon.storage.partial_writer import Keeper
     from walld.engine.engine import Engine

@@ -22,27 +22,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from walld import limits
 from walld.daemon import event_loop
-from walld.daemon.startup.finish_intents import Finishing
-from walld.daemon.startup.session_replay import LinesFound
 from walld.daemon.storage.disk_threads import in_slices
 from walld.disk.base import NO_ROOM
 from walld.errors import FormatError
 from walld.escape import escaped_line
-from walld.ledger.pending import is_dense, runs_of
-from walld.recovery.possibly_lost_sessions import doubt_of
+from walld.ledger.pending import runs_of
 from walld.sessions.state.session_state import SessionState
 
 if TYPE_CHECKING:
-    from walld.daemon.session_store.open_sessions import Files, Sessions
+    from walld.daemon.session_store.handles import Files
+    from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.flusher import Flusher
-    from walld.daemon.storage.reply_reader import Reader
-    from walld.disk.base import Disk
     from walld.engine.engine import Engine
     from walld.engine.session_log import Ledger
     from walld.engine.stream import Stream
     from walld.ledger.pending import Pending
     from walld.ledger.repair_notes import Leap
-    from walld.recovery.startup_recovery import Mended
 
 __all__ = ["Checkpoints"]
 
@@ -70,15 +65,11 @@ class _Begun(NamedTuple):
 class Checkpoints:
     """The checkpoints of one daemon."""
 
-    def __init__(
-        self, engine: Engine, flusher: Flusher, files: Files, reader: Reader, sessions: Sessions
-    ) -> None:
+    def __init__(self, engine: Engine, flusher: Flusher, files: Files, sessions: Sessions) -> None:
         self._engine = engine
         self._flusher = flusher
         self._files = files
-        self._reader = reader
         self._sessions = sessions
-        self._finishing = Finishing(engine, flusher, files, sessions)
         self._begun: dict[tuple[int, str], _Begun] = {}
         self._older: list[tuple[int, str]] | None = None
         """Sessions of before this daemon whose turns nobody has looked at yet; None: not listed."""
@@ -95,7 +86,6 @@ class Checkpoints:
 
     async def round(self, now: float) -> None:
         """Begin what is due, write what is synced, close what is idle."""
-        await self._finishing.round(now)
         if self._older is None and now >= self._list_at:
             await self._try_to_list()
         ledgers = self._engine.ledgers
@@ -254,24 +244,17 @@ class Checkpoints:
                 await self._try_to_write(key, begun)
         return had
 
-    # --- a start --------------------------------------------------------------------------------
+    async def write_at_once(self, key: tuple[int, str], ledger: Ledger) -> None:
+        """For a start: what it found goes into the file before anything comes behind it. Waits like
+        any other where the file cannot be written, or the disk takes nothing.
+        """
+        if not self._may_begin(key):
+            return
+        self._begin(key, ledger)
+        if not self._engine.sealing.is_shut:  # else it has to wait for room as well
+            await self._try_to_write(key, self._begun[key])
 
-    async def restore(self, mended: Mended, disk: Disk) -> None:
-        """Lines that a start found in the log are pending again, up to where power tore them."""
-        await self._finishing.restore()
-        doubt = await self._files.thread.run(partial(doubt_of, disk, mended))
-        self._sessions.in_doubt(doubt)
-        found = LinesFound(self._engine, self._files, self._reader, self._sessions, mended, doubt)
-        for key, streams in found.by_session().items():
-            ledger = await found.restore(key, streams)
-            if ledger is not None and (ledger.leaps or not is_dense(ledger.pending)):
-                # Into the file, before anything comes behind it: once the damage is forgotten
-                # (`walld fsck` was read, quarantine/ emptied) no start may take it for torn.
-                if not self._may_begin(key):
-                    continue
-                self._begin(key, ledger)
-                if not self._engine.sealing.is_shut:  # else it has to wait for room as well
-                    await self._try_to_write(key, self._begun[key])
+    # --- sessions of before ---------------------------------------------------------------------
 
     async def _try_to_list(self) -> None:
         """Sessions that an agent writes to now do not wait for those of before."""

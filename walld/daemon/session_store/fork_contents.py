@@ -16,7 +16,7 @@ from walld_client.session.entries import in_pieces
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.daemon.session_store.turn_watcher import interruption
+from walld.daemon.session_store.interruption import interruption
 from walld.engine.entries import entry_event, event_line, events_of, free_id
 from walld.engine.session_log import Ledger
 from walld.errors import Refusal

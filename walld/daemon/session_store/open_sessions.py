@@ -12,7 +12,7 @@ import logging
 import time
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -33,31 +33,17 @@ if TYPE_CHECKING:
 
     from walld.daemon.session_store.files import Lines
     from walld.daemon.session_store.fork_contents import Forked
-    from walld.daemon.session_store.session_fork import Source
-    from walld.daemon.storage.disk_threads import Worker
+    from walld.daemon.session_store.handles import Files, Source
     from walld.daemon.storage.flusher import Flusher
     from walld.engine.engine import Engine
     from walld.engine.peer import Process
-    from walld.ledger.artifacts import ArtifactStore
     from walld.ledger.pending import Pending
     from walld.ledger.repair_notes import Leap
-    from walld.ledger.snapshot import SnapshotStore
-    from walld.ledger.store import LedgerStore
     from walld.recovery.possibly_lost_sessions import LogDoubt
 
-__all__ = ["Files", "Sessions", "wall_ms"]
+__all__ = ["Sessions", "wall_ms"]
 
 _log = logging.getLogger("walld.sessions")
-
-
-class Files(NamedTuple):
-    """What is on disk of sessions, and the thread that alone touches it. views: one that folds."""
-
-    ledgers: LedgerStore
-    snapshots: SnapshotStore
-    artifacts: ArtifactStore
-    thread: Worker
-    views: Worker
 
 
 class Sessions:

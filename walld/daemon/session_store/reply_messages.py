@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from walld_client.encoding.truncation import fit
+from walld_client.session.truncation import fit
 from walld_client.wire import messages as wire
 
 from walld import limits
@@ -21,8 +21,8 @@ from walld.ledger.line import line_seq
 from walld.sessions.state.references import is_above
 
 if TYPE_CHECKING:
-    from walld.daemon.session_store.open_sessions import Files, Sessions
-    from walld.daemon.session_store.session_fork import Source
+    from walld.daemon.session_store.handles import Files, Source
+    from walld.daemon.session_store.open_sessions import Sessions
     from walld.engine.session_log import Ledger
     from walld.sessions.state.session_state import SessionState
     from walld.sessions.state.turns import TurnState

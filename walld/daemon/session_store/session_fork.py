@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from walld.daemon.session_store.handles import Source
 from walld.errors import Refusal
 from walld.ledger.intents import FORK, Unfinished
 
@@ -22,23 +23,13 @@ if TYPE_CHECKING:
 
     from walld.daemon.session_store.files import SessionFiles
     from walld.daemon.session_store.fork_contents import Forked
-    from walld.daemon.session_store.open_sessions import Files
+    from walld.daemon.session_store.handles import Files
 
-__all__ = ["Founding", "Source"]
+__all__ = ["Founding"]
 
 _log = logging.getLogger("walld.sessions")
 _hashes = re.compile(rb"[0-9a-f]{64,}").findall
 """What may name artifacts: a session can have as many of them as lines."""
-
-
-class Source:
-    """A session that is being copied, or added to. is_gone: its delete has begun since that did."""
-
-    __slots__ = ("is_gone", "key")
-
-    def __init__(self, uid: int, session_id: str) -> None:
-        self.key = uid, session_id
-        self.is_gone = False
 
 
 class Founding:

@@ -10,7 +10,6 @@ Invariants
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import suppress
 from functools import partial
@@ -23,6 +22,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon import event_loop
+from walld.daemon.session_store.interruption import interruption
 from walld.daemon.session_store.reply_messages import ReplyEntries, placed
 from walld.engine.entries import free_id
 from walld.errors import FormatError, ProtocolError, Refusal
@@ -34,14 +34,15 @@ if TYPE_CHECKING:
 
     from walld_client.recovered.partial import PartialReply
 
-    from walld.daemon.session_store.open_sessions import Files, Sessions
+    from walld.daemon.session_store.handles import Files
+    from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.flusher import Flusher
     from walld.daemon.storage.reply_reader import Reader
     from walld.engine.engine import Engine
     from walld.engine.session_log import Ledger, LostTurn
     from walld.engine.stream import Stream
 
-__all__ = ["Turns", "interruption"]
+__all__ = ["Turns"]
 
 _log = logging.getLogger("walld.turns")
 _PASSING = ("ledger_full", "disk_full")
@@ -296,9 +297,3 @@ class Turns:
             self._engine.release(stream, Flag.RELEASED, event_loop.now())
         self._engine.settling.settled(stream)
         self._flusher.wake()
-
-
-def interruption(turn_id: str, reason: str, entry_id: str) -> wire.NewEntry:
-    """The daemon's word that a turn will not go on."""
-    payload = json.dumps({"reason": reason, "by": "daemon"}).encode()
-    return wire.NewEntry("turn_interrupted", payload, entry_id, turn=turn_id, leaf=False)

@@ -30,7 +30,8 @@ from walld.wal.layout import Flag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from walld.daemon.session_store.open_sessions import Files, Sessions
+    from walld.daemon.session_store.handles import Files
+    from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.flusher import Flusher
     from walld.engine.engine import Engine
     from walld.engine.stream import Stream

@@ -25,7 +25,8 @@ from walld.wal import records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from walld.daemon.session_store.open_sessions import Files, Sessions
+    from walld.daemon.session_store.handles import Files
+    from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.read_errors import BadRecord
     from walld.daemon.storage.reply_reader import Reader
     from walld.engine.engine import Engine

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from anyio.lowlevel import checkpoint
 from walld_client.wire import messages as wire
@@ -39,7 +39,6 @@ from walld.wal.layout import Flag
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from walld.daemon.startup.deferred_recovery import Aftermath
     from walld.daemon.storage.disk_threads import Worker
     from walld.daemon.storage.flusher import Flusher
     from walld.daemon.storage.read_errors import BadRecord
@@ -61,6 +60,26 @@ _PASS_BYTES = limits.BATCH_BYTES_CUT
 """Carried between two flushes."""
 
 
+class UnlinkGuard(Protocol):
+    """What must be durable elsewhere before a segment goes: what a start found and is to be told.
+
+    `daemon/startup/deferred_recovery.py` is the one. OSError of any: the segment stays.
+    """
+
+    @property
+    def holds_segments(self) -> bool:
+        """No segment may go now."""
+
+    async def has_left(self, segment: Segment) -> bool:
+        """A segment that could not be read may go."""
+
+    async def before_unlink(self) -> None:
+        """Write down what only the oldest segment tells."""
+
+    async def tell_first(self, batch_no: int) -> None:
+        """Write down that the log begins with this batch."""
+
+
 class Reclaimer:
     """Carries records and unlinks segments for one engine."""
 
@@ -73,7 +92,7 @@ class Reclaimer:
         files: SegmentFiles,
         reader: Reader,
         thread: Worker,
-        aftermath: Aftermath,
+        guard: UnlinkGuard,
         reclaim_seconds: float,
         release_hold_seconds: float,
     ) -> None:
@@ -84,7 +103,7 @@ class Reclaimer:
         self._files = files
         self._reader = reader
         self._thread = thread
-        self._aftermath = aftermath
+        self._guard = guard
         self._reclaim = reclaim_seconds
         self._hold = release_hold_seconds
         self._emptying: tuple[Segment, Iterator[Stream]] | None = None
@@ -287,7 +306,7 @@ class Reclaimer:
     async def unlink(self) -> None:
         """Remove segments nobody needs, one after the other (K1)."""
         engine = self._engine
-        while not self._aftermath.holds_segments:
+        while not self._guard.holds_segments:
             segment = engine.segments.can_unlink(engine.sealing.synced_no)
             if segment is None or self._is_held(segment):
                 return
@@ -296,10 +315,10 @@ class Reclaimer:
                 engine.commit.hurry_sync()
                 self._syncer.wake()
                 return
-            if segment.unreadable and not await self._aftermath.has_left(segment):
+            if segment.unreadable and not await self._guard.has_left(segment):
                 return
-            await self._aftermath.before_unlink()
-            await self._aftermath.tell_first(engine.segments.begin_without(1))
+            await self._guard.before_unlink()
+            await self._guard.tell_first(engine.segments.begin_without(1))
             go = self._files.set_aside if segment.unreadable else self._files.unlink
             await self._thread.run(partial(go, segment.segment_id))
             engine.segments.unlinked(segment)

@@ -30,10 +30,10 @@ from walld.sessions.gate.possibly_run import (
 )
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import CAME_FROM, Event, Problem, check_payload
+from walld.sessions.state.labels import labels_of
 from walld.sessions.state.path import NO_PLACE, path, places
 from walld.sessions.state.session_state import SessionState
 from walld.sessions.state.tools import named_call
-from walld.sessions.views.tree import labels_of
 
 __all__ = ["BEFORE_FIRST", "check_copy", "forked", "left_behind"]
 

@@ -14,9 +14,9 @@ from walld.sessions.gate.call_history import account_of
 from walld.sessions.gate.pending import open_tools
 from walld.sessions.state.budget import last_budget
 from walld.sessions.state.events import Event, check_payload
+from walld.sessions.state.labels import labels_of
 from walld.sessions.state.path import path_events
 from walld.sessions.views.messages import messages
-from walld.sessions.views.tree import labels_of
 from walld.sessions.views.turn_view import turn_view
 
 __all__ = ["state_view"]

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from walld.sessions.state.events import Event, check_payload
+from walld.sessions.state.labels import labels_of
 from walld.sessions.state.path import NO_PLACE, path, places
 
-__all__ = ["labels_of", "tree"]
+__all__ = ["tree"]
 
 TEXT_CHARS: Final = 120
 """Of an entry's text in its node."""
@@ -20,18 +21,6 @@ _WORDS: Final = (
     *("summary", "name", "target", "session", "media_type"),
 )
 """Fields of payloads that say in a few words what an entry without a text is about."""
-
-
-def labels_of(events: Sequence[Event]) -> dict[str, str]:
-    """Entry id -> its label, the last one given; one that was taken off is none."""
-    labels: dict[str, str] = {}
-    for event in events:
-        if event.type == "label" and check_payload(event.type, event.payload) is None:
-            target, text = event.payload["target"], event.payload.get("text")
-            labels.pop(target, None)
-            if text is not None:
-                labels[target] = text
-    return labels
 
 
 def tree(events: Sequence[Event]) -> dict[str, Any]:

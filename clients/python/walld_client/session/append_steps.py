@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from walld_client.argument_checks import Count, Dict, Dicts, Ident, Name, Seq, Source, checked_list
-from walld_client.encoding import truncation
 from walld_client.encoding.entry_names import names_of
 from walld_client.encoding.redaction import redacted
 from walld_client.errors import Refused, Unavailable
 from walld_client.ids import checked_id
 from walld_client.limits import PAYLOAD_BYTES_MAX
 from walld_client.query.requests import decode_placed
-from walld_client.session import artifacts, entries
+from walld_client.session import artifacts, entries, truncation
 from walld_client.session.append_queue import Outbox, delivered
 from walld_client.session.entries import Artifact, Draft, Entry, draft
 from walld_client.steps import Asked, Steps

@@ -19,7 +19,14 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from walld_client.argument_checks import Source
 from walld_client.encoding import wtf8
-from walld_client.encoding.truncation import (
+from walld_client.errors import Refused, Unavailable
+from walld_client.limits import (
+    ARTIFACT_CHUNK_BYTES,
+    PAYLOAD_BYTES_MAX,
+)
+from walld_client.query.requests import decode_bool, decode_bytes
+from walld_client.session.entries import read_json
+from walld_client.session.truncation import (
     CALLS,
     JSON,
     OF_A_CALL,
@@ -28,13 +35,6 @@ from walld_client.encoding.truncation import (
     named_in,
     preview_of,
 )
-from walld_client.errors import Refused, Unavailable
-from walld_client.limits import (
-    ARTIFACT_CHUNK_BYTES,
-    PAYLOAD_BYTES_MAX,
-)
-from walld_client.query.requests import decode_bool, decode_bytes
-from walld_client.session.entries import read_json
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.test_client_backlog import Kernel, Ring
+from unit.client.link.test_client_backlog import Kernel, Ring
 from walld_client.encoding import event_frames
 from walld_client.link.stream import Stream
 from walld_client.wire import messages as wire

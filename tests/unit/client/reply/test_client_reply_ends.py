@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import walld_client
 from fake_daemon import FakeDaemon
-from unit.test_client_reply import said
+from unit.client.reply.test_client_reply import said
 from walld_client.wire import messages as wire
 
 

@@ -13,7 +13,7 @@ import pytest
 from asking import refused
 from damaged_directory import DamagedDirectory, begin
 from damaged_directory import text as said
-from unit.test_keeper import START, UID, orphaned
+from unit.daemon.storage.test_partial_writer import START, UID, orphaned
 from virtual_daemon import (
     Home,
     Peer,

@@ -1,0 +1,49 @@
+"""Sessions of a start: lines that stand in the log are pending again, or go into their files.
+
+Owns: the order of that. Refuses: which lines count (`session_replay.py`), deletes and forks that
+were not finished (`finish_intents.py`), writing files (`session_store/checkpoints.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from walld.daemon.startup.session_replay import LinesFound
+from walld.ledger.pending import is_dense
+from walld.recovery.possibly_lost_sessions import doubt_of
+
+if TYPE_CHECKING:
+    from walld.daemon.session_store.checkpoints import Checkpoints
+    from walld.daemon.session_store.handles import Files
+    from walld.daemon.session_store.open_sessions import Sessions
+    from walld.daemon.startup.finish_intents import Finishing
+    from walld.daemon.storage.reply_reader import Reader
+    from walld.disk.base import Disk
+    from walld.engine.engine import Engine
+    from walld.recovery.startup_recovery import Mended
+
+__all__ = ["restore_sessions"]
+
+
+async def restore_sessions(
+    engine: Engine,
+    files: Files,
+    reader: Reader,
+    sessions: Sessions,
+    finishing: Finishing,
+    checkpoints: Checkpoints,
+    mended: Mended,
+    disk: Disk,
+) -> None:
+    """Before anybody asks. Lines are pending again up to where power tore them."""
+    await finishing.restore()
+    doubt = await files.thread.run(partial(doubt_of, disk, mended))
+    sessions.in_doubt(doubt)
+    found = LinesFound(engine, files, reader, sessions, mended, doubt)
+    for key, streams in found.by_session().items():
+        ledger = await found.restore(key, streams)
+        if ledger is not None and (ledger.leaps or not is_dense(ledger.pending)):
+            # Into the file, before anything comes behind it: once the damage is forgotten
+            # (`walld fsck` was read, quarantine/ emptied) no start may take it for torn.
+            await checkpoints.write_at_once(key, ledger)
