@@ -8,23 +8,24 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { decode } from "@msgpack/msgpack";
 
-import { within } from "./after.ts";
+import { checkGiven, checkNamed, type Kinds } from "./encoding/argumentChecks.ts";
+import { checkedId, newStreamId } from "./encoding/ids.ts";
+import type { Redact } from "./encoding/redact.ts";
+import * as opaque from "./encoding/valueEncoding.ts";
 import { Refused, Unavailable } from "./errors.ts";
-import { checkGiven, checkNamed, type Kinds } from "./given.ts";
-import { checkedId, newStreamId } from "./ids.ts";
 import { BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, CLOSE_MS, KNOCK_MS, TIMEOUT_MS } from "./limits.ts";
-import { Link } from "./link.ts";
-import * as offline from "./offline.ts";
-import * as opaque from "./opaque.ts";
-import { repliesOf, type PartialReply } from "./partial.ts";
-import { PRODUCER } from "./producer.ts";
-import { Absent, Query, knock, type Asks } from "./query.ts";
-import type { Redact } from "./redact.ts";
-import { Reply, type Info } from "./reply.ts";
-import { Session } from "./session.ts";
-import * as shared from "./shared.ts";
-import { findSocket } from "./socketPath.ts";
-import { SwitchedOff, isEnabled } from "./switchedOff.ts";
+import { Link } from "./link/link.ts";
+import * as shared from "./link/linkRegistry.ts";
+import { PRODUCER } from "./link/producer.ts";
+import { findSocket } from "./link/socketPath.ts";
+import { within } from "./link/timers.ts";
+import { SwitchedOff, isEnabled } from "./query/disabled.ts";
+import * as offline from "./query/offline.ts";
+import { Absent, Query, knock, type Asks } from "./query/query.ts";
+import { repliesOf, type PartialReply } from "./recovered/partialReply.ts";
+import type { ReplyOptions } from "./reply/options.ts";
+import { Reply } from "./reply/reply.ts";
+import { Session } from "./session/session.ts";
 import { decodeAnswer, type Fields } from "./wire/codec.ts";
 
 export interface ConnectOptions {
@@ -36,15 +37,6 @@ export interface ConnectOptions {
   backlogBytesMax?: number;
   /** Changes every text but ids and names before it leaves the process; what it throws is thrown by the call. */
   redact?: Redact;
-}
-
-export interface ReplyOptions {
-  streamId?: string;
-  turnId?: string;
-  parent?: string;
-  /** `end()` also releases. Default true. */
-  autoRelease?: boolean;
-  meta?: Info;
 }
 
 const OF_A_CLIENT: Kinds = { data: "text", timeoutMs: "milliseconds", backlogBytesMax: "seq" };

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { PACKAGE } from "./daemon.js";
+import { PACKAGE } from "./support/daemon.js";
 
 /** What the README's code takes for given. */
 const GIVEN = `

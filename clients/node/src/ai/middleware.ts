@@ -15,7 +15,7 @@
  * cancelled. An answer that is not streamed (`generateText`) is recorded as a whole, once it is there.
  */
 
-import type { Reply } from "../reply.ts";
+import type { Reply } from "../reply/reply.ts";
 import { Recorder, isFailure } from "./recorder.ts";
 
 type Reason = { unified?: string; raw?: string | undefined };

@@ -12,10 +12,11 @@
  * that one: SDKs read ahead of who has left, and what still comes of it is nobody's.
  */
 
-import { warn } from "../dialing.ts";
-import { nameOf } from "../failure.ts";
-import * as opaque from "../opaque.ts";
-import type { Info, Reply } from "../reply.ts";
+import { nameOf } from "../encoding/errorFields.ts";
+import * as opaque from "../encoding/valueEncoding.ts";
+import { warn } from "../link/warnings.ts";
+import type { Info } from "../reply/options.ts";
+import type { Reply } from "../reply/reply.ts";
 import { CallNames } from "./callNames.ts";
 
 const NO_TERMINAL_EVENT = "no_terminal_event";

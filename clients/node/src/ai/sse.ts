@@ -9,7 +9,7 @@
  * the SDK; ending the reply where all is well. Use it or the middleware, not both: each records all.
  */
 
-import type { Reply } from "../reply.ts";
+import type { Reply } from "../reply/reply.ts";
 import { Recorder } from "./recorder.ts";
 
 /** What of the SDK's chunks is looked at. */
