@@ -1,4 +1,4 @@
-/** What is around a client: no daemon, switched off, the end of a program, threads, the socket's place. */
+/** The client in its environment: no daemon, switched off, the end of a program, threads, the socket's path. */
 
 import assert from "node:assert/strict";
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 
 import { Daemon, PACKAGE, Program, until } from "./support/daemon.js";
-import { Replay } from "./ai/modelServer.js";
+import { ModelServer } from "./ai/modelServer.js";
 import { WORDS } from "./ai/vendorWires.js";
 
 const FOLDER = join(PACKAGE, "examples");
@@ -44,7 +44,7 @@ test("stream, kill, recover", async (t) => {
 
 test("agent and session", async (t) => {
   const daemon = await Daemon.started(t);
-  const replay = await Replay.started(t);
+  const replay = await ModelServer.started(t);
   const file = join(daemon.home, "chat.jsonl");
   const env = { WALLD_SOCKET: daemon.socket, CHAT_FILE: file, MODEL_URL: replay.url };
   const agent = new Program("examples/agent.js", [], env);

@@ -1,4 +1,4 @@
-/** The package as programs get it: installed from what `npm pack` makes, typed in from the README, compiled strictly. */
+/** The package as `npm pack` makes it: installed, and the README's code compiled strictly against it. */
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";

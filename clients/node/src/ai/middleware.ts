@@ -1,6 +1,6 @@
 /**
- * Language model middleware for the `ai` package: every part of a stream is recorded in a reply
- * before the program gets it.
+ * Language model middleware for the `ai` package: records every part of a stream in a reply before
+ * the program gets it.
  *
  *     const model = wrapLanguageModel({ model: openai("..."), middleware: walldMiddleware(reply) });
  *

@@ -1,5 +1,5 @@
 /**
- * A sink for the `ai` package's UI message streams: what a browser is sent is recorded in a reply.
+ * A sink for the `ai` package's UI message streams: records in a reply what is sent to a browser.
  *
  *     return result.toUIMessageStreamResponse({ consumeSseStream: walldSseSink(reply) });
  *

@@ -1,5 +1,5 @@
 /**
- * Checks of what a program gives to calls that may wait, and to those that begin something, before anything of it is sent.
+ * Checks the arguments of calls that may wait or that begin something, before anything is sent.
  *
  * Owns: the kinds of arguments, and the errors that name the argument, what it takes and what came.
  * Refuses: what an entry may hold (the daemon says).
@@ -28,7 +28,7 @@ const KINDS = {
 export type Kinds = Readonly<Record<string, keyof typeof KINDS>>;
 
 /** Throws where one of these is there and of another kind. What is undefined was not given. */
-export function checkGiven(given: object, kinds: Kinds): void {
+export function checkArguments(given: object, kinds: Kinds): void {
   KINDS.object(given, "the argument of options");
   for (const [name, kind] of Object.entries(kinds)) {
     const value = (given as Record<string, unknown>)[name];
@@ -37,7 +37,7 @@ export function checkGiven(given: object, kinds: Kinds): void {
 }
 
 /** Throws where it is not there, too. */
-export function checkNamed(value: unknown, name: string, kind: keyof typeof KINDS): void {
+export function checkArgument(value: unknown, name: string, kind: keyof typeof KINDS): void {
   KINDS[kind](value, name);
 }
 

@@ -1,27 +1,27 @@
 /**
- * What somebody threw, as the error of a reply.
+ * Turns whatever a program threw into the error of a reply.
  *
- * Owns: its kind and message. Refuses: throwing, whatever it is given.
+ * Owns: the error's kind and message. Refuses: throwing, whatever it is given.
  */
 
 import { NAME_BYTES_MAX, REASON_BYTES_MAX } from "../limits.ts";
 import type { Fields } from "../wire/codec.ts";
-import * as opaque from "./valueEncoding.ts";
+import * as values from "./valueEncoding.ts";
 
 /** The fields of an AppError. */
-export function failureOf(error: unknown, redact: (text: string) => string): Fields {
+export function errorFields(error: unknown, redact: (text: string) => string): Fields {
   let message = "";
   try {
     message = redact(error instanceof Error ? error.message : String(error));
   } catch {
     // The application's redact, or a String() that throws: its own exception must go on.
   }
-  const kind = opaque.clean(nameOf(error), NAME_BYTES_MAX);
-  return { message: opaque.clean(message, REASON_BYTES_MAX), kind };
+  const kind = values.clean(errorName(error), NAME_BYTES_MAX);
+  return { message: values.clean(message, REASON_BYTES_MAX), kind };
 }
 
 /** What kind of error it is. */
-export function nameOf(error: unknown): string {
+export function errorName(error: unknown): string {
   try {
     const name = (error as { name?: unknown } | null | undefined)?.name;
     return typeof name === "string" ? name : typeof error;

@@ -1,7 +1,7 @@
 /**
- * Checks of ids, and a new one where the application gives none.
+ * Checks ids, and makes a new one where the application gives none.
  *
- * Owns: what an id may be. Refuses: paths (`paths.ts`), meaning.
+ * Owns: what an id may be. Refuses: the path of one (`query/offline.ts`), meaning.
  *
  * A wrong id is the one thing a sending call throws for: it would hide a reply for ever, and it is
  * the program's mistake, not the daemon's.

@@ -1,5 +1,6 @@
 /**
- * Which texts of an entry are names: what walld, or whoever reads the log, finds something by.
+ * Lists which texts of an entry are names. `redact` must not change these: walld and readers look things
+ * up by them.
  *
  * Owns: the table of them by the type of the entry, the same as that of the Python client (`names.py`).
  * Refuses: what is done with the others (`redact.ts`).

@@ -1,13 +1,13 @@
 /**
- * `redact`: what a text becomes before it leaves the process.
+ * Applies the application's `redact` to every text of a value before it leaves the process.
  *
- * Owns: giving it every text of a value. Refuses: which values those are (`reply.ts`, `session.ts`), which
- * texts of an entry are names (`nameFields.ts`).
+ * Owns: finding the texts. Refuses: which values are redacted (`reply/reply.ts`, `session/session.ts`),
+ * which texts of an entry are names (`nameFields.ts`).
  */
 
 import { REASON_BYTES_MAX } from "../limits.ts";
 import { NONE, isName, underKey, underList, type Names } from "./nameFields.ts";
-import * as opaque from "./valueEncoding.ts";
+import * as values from "./valueEncoding.ts";
 
 export type Redact = (text: string) => string;
 
@@ -18,7 +18,7 @@ const MARK = /"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?|[[\]{}]/g;
 
 /**
  * `value` with every text in it changed by `redact`; keys stay. It is out of what JSON has, or
- * `opaque.plain` gives: of a Date its fields alone would be looked at, and a loop has no end.
+ * `values.plain` gives: of a Date its fields alone would be looked at, and a loop has no end.
  */
 export function redacted(value: unknown, redact: Redact): unknown {
   if (typeof value === "string") return redact(value);
@@ -81,7 +81,7 @@ function changed(literal: string, redact: Redact): string {
 export function reasonOf(text: string | undefined, redact: Redact | undefined): string | null {
   if (text === undefined) return null;
   try {
-    return opaque.clean(redact === undefined ? text : redact(text), REASON_BYTES_MAX);
+    return values.clean(redact === undefined ? text : redact(text), REASON_BYTES_MAX);
   } catch {
     return null;
   }

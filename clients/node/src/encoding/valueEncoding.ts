@@ -1,5 +1,5 @@
 /**
- * The application's own values as bytes: info, meta, payload, detail, arguments and results.
+ * Encodes the application's own values: info, meta, payload, detail, arguments and results.
  *
  * Owns: the promise that any value can be sent. Refuses: throwing. Values follow JSON.stringify: what
  * has a toJSON is what that gives, undefined and functions are left out (null in arrays). But bytes
@@ -10,7 +10,7 @@
 import { decode, encode } from "@msgpack/msgpack";
 
 import { INFO_BYTES_MAX } from "../limits.ts";
-import { Looped, takenApart, type Trail } from "./cycleCheck.ts";
+import { CycleFound, withoutCycles, type Trail } from "./cycleCheck.ts";
 import * as wtf8 from "./wtf8.ts";
 
 const DEPTH_MAX = 64;
@@ -74,7 +74,7 @@ function packed(value: unknown): Uint8Array {
 
 /** `value` out of nothing but what msgpack holds. */
 export function plain(value: unknown): unknown {
-  return takenApart((trail) => apart(value, 0, trail));
+  return withoutCycles((trail) => apart(value, 0, trail));
 }
 
 function apart(value: unknown, depth: number, trail: Trail): unknown {
@@ -105,7 +105,7 @@ function apart(value: unknown, depth: number, trail: Trail): unknown {
       trail.leaves(value);
     }
   } catch (error) {
-    if (error instanceof Looped) throw error;
+    if (error instanceof CycleFound) throw error;
     return shown(value);
   }
 }

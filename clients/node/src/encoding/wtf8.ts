@@ -1,5 +1,5 @@
 /**
- * Text that may hold half a character: strings to bytes of the wire, and back.
+ * Encodes strings that may hold half a character (a lone surrogate) as bytes of the wire, and back.
  *
  * Owns: the encoding of lone surrogates, three bytes each like any other code point of their range.
  * Refuses: what the text means.

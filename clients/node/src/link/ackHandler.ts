@@ -1,5 +1,5 @@
 /**
- * What the daemon tells an agent, and what follows from it for the ring.
+ * Handles the daemon's frames to an agent: acknowledgements, refusals, drains and errors.
  *
  * Owns: the meaning of Welcome, Ack, Refused, Drained and Error. Refuses: sockets.
  */
@@ -9,7 +9,7 @@ import { Unreadable, decodeBody } from "../wire/codec.ts";
 import { Splitter } from "../wire/framing.ts";
 import type { ToAgent } from "../wire/messages.ts";
 import { LEVELS, type Level } from "./durability.ts";
-import type { Registry } from "./streamRegistry.ts";
+import type { StreamRegistry } from "./streamRegistry.ts";
 import { warn } from "./warnings.ts";
 
 const TO_AGENT = ["Welcome", "Ack", "Drained", "Refused", "Error"] as const;
@@ -20,7 +20,7 @@ export interface Drain {
   done: (reached: boolean) => void;
 }
 
-export class Hearing {
+export class AckHandler {
   /** What the next Hello attests. */
   log: Uint8Array = new Uint8Array(0);
   syncedNo = 0;
@@ -31,11 +31,11 @@ export class Hearing {
   /** The code of an Error, after which the connection is of no use. */
   fatal = "";
   readonly drains = new Map<number, Drain>();
-  private readonly registry: Registry;
+  private readonly registry: StreamRegistry;
   private splitter = new Splitter();
   private readonly toldCodes = new Set<string>();
 
-  constructor(registry: Registry) {
+  constructor(registry: StreamRegistry) {
     this.registry = registry;
   }
 

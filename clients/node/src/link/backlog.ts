@@ -1,5 +1,5 @@
 /**
- * What is not yet known synced: the ring that a dead daemon's successor is fed from.
+ * Holds the event frames that are not yet known synced, to send them again to the next daemon.
  *
  * Owns: frames in memory, their order, their bytes and what is dropped when they are too many.
  * Refuses: sockets, time.

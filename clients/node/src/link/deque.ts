@@ -1,6 +1,6 @@
 /**
- * A queue that gives and takes at both ends in constant time. Owns: that; an array's shift() copies.
- * Refuses: meaning.
+ * A double-ended queue whose operations take constant time; an array's shift() copies. Owns: the items
+ * and their order. Refuses: what they mean.
  */
 
 const SLACK = 1024;

@@ -1,5 +1,5 @@
 /**
- * How safe an event can be. Owns: the words for it, from the least on. Refuses: asking (`link.ts`).
+ * The durability levels of an event, weakest first. Owns: their names. Refuses: waiting for one (`link.ts`).
  */
 
 export const LEVELS = ["written", "synced", "replicated"] as const;

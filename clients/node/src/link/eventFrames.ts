@@ -1,5 +1,5 @@
 /**
- * Event frames as the client holds them: plain text written by hand, waiting text folded into runs.
+ * Encodes event frames, plain text by hand, and folds text that waits into runs.
  *
  * Owns: the bytes of a plain Token or Reasoning, and which frames fold. Refuses: sockets, order.
  *

@@ -1,6 +1,6 @@
 /**
- * The first words on a connection. Owns: Hello, and a Resume for each stream that is still open. Refuses:
- * when they are said (`link.ts`).
+ * Builds the first frames of a connection. Owns: Hello, and a Resume for each stream that is still open.
+ * Refuses: when they are sent (`link.ts`).
  */
 
 import { PROTOCOL_VERSION, encodeFrame } from "../wire/framing.ts";

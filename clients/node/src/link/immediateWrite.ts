@@ -1,8 +1,8 @@
 /**
- * What the kernel takes of a frame at once.
+ * Writes a frame to the kernel at once, past Node's socket, and tells how many bytes it took.
  *
- * Owns: write(2) on a connection's descriptor. Refuses: what the kernel does not take, and why (the
- * socket is given that, and finds out by itself); opening and closing.
+ * Owns: write(2) on a connection's descriptor. Refuses: the bytes that the kernel does not take, and why
+ * (the socket is given them, and finds out by itself); opening and closing.
  *
  * Why past Node's socket: between the tokens of a model the caches get cold, and then the socket's own
  * work for a write costs more than write(2) does. Node names the descriptor in no page of its
@@ -27,7 +27,7 @@ export function descriptorOf(socket: Socket): number {
 }
 
 /** How many bytes of a frame the kernel has taken. Never waits: Node's sockets do not block. */
-export function takenAtOnce(descriptor: number, { memory, at, length }: Held): number {
+export function writeNow(descriptor: number, { memory, at, length }: Held): number {
   try {
     return writeSync(descriptor, memory, at, length);
   } catch {
@@ -39,7 +39,7 @@ export function takenAtOnce(descriptor: number, { memory, at, length }: Held): n
  * How many bytes of a connection's first frame; -1 where nobody is there any more to take it: what they
  * said before that is read next.
  */
-export function takenFirst(socket: Socket, frame: Buffer): number {
+export function writeFirst(socket: Socket, frame: Buffer): number {
   try {
     return writeSync(descriptorOf(socket), frame);
   } catch (error) {

@@ -1,9 +1,9 @@
 /**
- * The link of a process to its daemon: streams and events in, whether anybody is there or not.
+ * The link of a process to its daemon: takes streams and events, and sends them when a daemon is there.
  *
- * Owns: the socket's life, what is sent on it and when, the wait for the daemon's word. Refuses: what
- * an event means (`reply.ts`), what is held (`backlog.ts`), what the daemon says (`ackHandler.ts`), when
- * to try again (`reconnect.ts`).
+ * Owns: the socket, what is sent on it and when, and the wait for acknowledgements. Refuses: what an
+ * event means (`reply/reply.ts`), what is held (`backlog.ts`), what the daemon's frames mean
+ * (`ackHandler.ts`), when to try again (`reconnect.ts`).
  *
  * Node's socket keeps what the kernel does not take at once in its own memory, which dies with the
  * process. So nothing is given to it while it keeps anything. With an empty socket `write` calls
@@ -27,23 +27,23 @@ import { STALL_MS, VERSION_BACKOFF_MS } from "../limits.ts";
 import type { Fields } from "../wire/codec.ts";
 import { encodeFrame } from "../wire/framing.ts";
 import { TAGGED, type MessageName } from "../wire/messages.ts";
-import { Hearing } from "./ackHandler.ts";
+import { AckHandler } from "./ackHandler.ts";
 import { Backlog } from "./backlog.ts";
 import type { Level } from "./durability.ts";
 import { bytesOf, heldFrame, heldText, type Held } from "./eventFrames.ts";
 import { helloFrame, resumeFrames } from "./handshake.ts";
-import { NONE, descriptorOf, takenAtOnce, takenFirst } from "./immediateWrite.ts";
+import { NONE, descriptorOf, writeNow, writeFirst } from "./immediateWrite.ts";
 import { nextStreamNumber } from "./producer.ts";
-import { Dialing } from "./reconnect.ts";
+import { Reconnect } from "./reconnect.ts";
 import { Stream } from "./stream.ts";
-import { Registry } from "./streamRegistry.ts";
+import { StreamRegistry } from "./streamRegistry.ts";
 import { after } from "./timers.ts";
 
 export class Link {
-  readonly registry = new Registry();
+  readonly registry = new StreamRegistry();
   readonly backlog: Backlog;
-  readonly hearing: Hearing;
-  readonly dialing: Dialing;
+  readonly ackHandler: AckHandler;
+  readonly reconnect: Reconnect;
   /** Events after a terminal, or on a stream that is gone: not sent. */
   lateEvents = 0;
   /** walld is switched off (WALLD_ENABLED=0). */
@@ -66,8 +66,8 @@ export class Link {
   constructor(locate: (() => string) | null, backlogBytesMax: number) {
     this.isOff = this.isShut = locate === null;
     this.backlog = new Backlog(backlogBytesMax, (stream) => this.registry.tidy(stream));
-    this.hearing = new Hearing(this.registry);
-    this.dialing = new Dialing(locate ?? (() => ""), backlogBytesMax);
+    this.ackHandler = new AckHandler(this.registry);
+    this.reconnect = new Reconnect(locate ?? (() => ""), backlogBytesMax);
   }
 
   /** There is a connection, as far as is known. */
@@ -77,7 +77,7 @@ export class Link {
 
   /** And it has let this process in. */
   get isWelcome(): boolean {
-    return this.isConnected && this.hearing.isWelcome;
+    return this.isConnected && this.ackHandler.isWelcome;
   }
 
   // --- events ---
@@ -126,7 +126,7 @@ export class Link {
     if (this.backlog.isFull) {
       this.backlog.trim();
       if (this.backlog.makeRoom()) {
-        this.dialing.tell("the memory for events is full, the oldest are dropped");
+        this.reconnect.tell("the memory for events is full, the oldest are dropped");
       }
     }
   }
@@ -185,14 +185,14 @@ export class Link {
     this.nextDrain += 1;
     return new Promise((resolve) => {
       const timer = after(timeoutMs, () => {
-        this.hearing.drains.delete(id);
+        this.ackHandler.drains.delete(id);
         resolve(false);
       });
       const done = (reached: boolean): void => {
         clearTimeout(timer);
         resolve(reached);
       };
-      this.hearing.drains.set(id, { level, done });
+      this.ackHandler.drains.set(id, { level, done });
       this.holdDrain(id, level);
       this.hurry();
     });
@@ -207,7 +207,7 @@ export class Link {
     this.hurry();
     return new Promise((resolve) => {
       const told = (): void => {
-        const isHopeless = this.socket === null && this.dialing.connections === 0;
+        const isHopeless = this.socket === null && this.reconnect.connections === 0;
         if (!this.backlog.isClear && !isHopeless && !this.isShut) return;
         clearTimeout(timer);
         this.flushers.delete(told);
@@ -227,8 +227,8 @@ export class Link {
     this.isShut = true;
     clearTimeout(this.timer);
     for (const stream of this.registry.byNumber.values()) stream.gone = true;
-    for (const drain of this.hearing.drains.values()) drain.done(false);
-    this.hearing.drains.clear();
+    for (const drain of this.ackHandler.drains.values()) drain.done(false);
+    this.ackHandler.drains.clear();
     this.socket?.destroy();
     this.lost();
   }
@@ -245,7 +245,7 @@ export class Link {
   /** Somebody waits for what is held, and a daemon is there: do not wait for the next attempt. */
   hurry(): void {
     if (this.isConnected) return;
-    this.dialing.hurry();
+    this.reconnect.hurry();
     this.dial();
   }
 
@@ -255,13 +255,13 @@ export class Link {
     clearTimeout(this.timer);
     let socket: Socket;
     try {
-      socket = connect({ path: this.dialing.next() }); // by that name: "9" alone were a port
+      socket = connect({ path: this.reconnect.next() }); // by that name: "9" alone were a port
     } catch (error) {
       this.failed(error as NodeJS.ErrnoException);
       return;
     }
     this.socket = socket;
-    socket.unref(); // what is said must not keep a program alive; linkRegistry.ts sees to its last words
+    socket.unref(); // must not keep a program alive; linkRegistry.ts flushes when it ends
     let reason: NodeJS.ErrnoException | undefined;
     socket.on("connect", () => this.greet(socket));
     socket.on("data", (received: Buffer) => this.hear(socket, received));
@@ -278,10 +278,10 @@ export class Link {
     if (this.socket !== socket) return;
     this.isConnected = true;
     this.descriptor = descriptorOf(socket);
-    this.dialing.connections += 1;
-    this.hearing.start();
-    const hello = helloFrame(this.hearing.log, this.hearing.syncedNo);
-    const taken = takenFirst(socket, hello);
+    this.reconnect.connections += 1;
+    this.ackHandler.start();
+    const hello = helloFrame(this.ackHandler.log, this.ackHandler.syncedNo);
+    const taken = writeFirst(socket, hello);
     if (taken < 0) return;
     const isTaken = taken === hello.length || this.write(hello.subarray(taken));
     if (isTaken && !this.isWary) this.resume();
@@ -308,7 +308,7 @@ export class Link {
   /** A frame, with nothing before it. As `write`. */
   private send(held: Held): boolean {
     const canTake = this.descriptor !== NONE && !this.socket!.destroyed;
-    const taken = canTake ? takenAtOnce(this.descriptor, held) : 0;
+    const taken = canTake ? writeNow(this.descriptor, held) : 0;
     return taken === held.length || this.write(bytesOf(held).subarray(taken));
   }
 
@@ -338,21 +338,21 @@ export class Link {
 
   private hear(socket: Socket, received: Buffer): void {
     if (this.socket !== socket) return;
-    const { hearing } = this;
-    hearing.feed(received);
+    const { ackHandler } = this;
+    ackHandler.feed(received);
     this.backlog.trim();
-    if (hearing.fatal !== "") socket.destroy();
-    else if (hearing.isWelcome) {
-      this.dialing.welcomed();
+    if (ackHandler.fatal !== "") socket.destroy();
+    else if (ackHandler.isWelcome) {
+      this.reconnect.welcomed();
       if (this.isWary) this.resume();
     }
   }
 
   private failed(error: NodeJS.ErrnoException): void {
     this.socket = null;
-    this.dialing.backOff();
+    this.reconnect.backOff();
     if (!this.backlog.isClear) {
-      this.dialing.tell(`it cannot be reached: ${error.message} (errno ${error.errno ?? "none"})`);
+      this.reconnect.tell(`it cannot be reached: ${error.message} (errno ${error.errno ?? "none"})`);
     }
     this.later();
   }
@@ -364,8 +364,8 @@ export class Link {
     clearTimeout(this.stallTimer);
     this.backlog.rewind(this.registry.byNumber.values());
     this.backlog.dropDrains();
-    for (const [id, drain] of this.hearing.drains) this.holdDrain(id, drain.level);
-    this.dialing.backOff(this.hearing.fatal === "version" ? VERSION_BACKOFF_MS : 0);
+    for (const [id, drain] of this.ackHandler.drains) this.holdDrain(id, drain.level);
+    this.reconnect.backOff(this.ackHandler.fatal === "version" ? VERSION_BACKOFF_MS : 0);
     this.later();
   }
 
@@ -374,12 +374,12 @@ export class Link {
     this.tellFlushers();
     const isNeeded = this.registry.byNumber.size > 0 || this.backlog.holdsAny;
     if (this.isShut || !isNeeded) return;
-    if (this.dialing.waitMs === 0) {
+    if (this.reconnect.waitMs === 0) {
       this.dial();
       return;
     }
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.dial(), this.dialing.waitMs);
+    this.timer = setTimeout(() => this.dial(), this.reconnect.waitMs);
     this.timer.unref();
   }
 

@@ -1,8 +1,8 @@
 /**
- * The links of this thread: one a socket, however often a program connects.
+ * Keeps the links of this thread, one a socket path, however often a program connects.
  *
- * Owns: which client uses which link, and the last words when the program ends by itself. Refuses:
- * the links' insides.
+ * Owns: which client uses which link, and the flush when the program ends by itself. Refuses: the links'
+ * insides.
  *
  * A link keeps no program alive. So when the event loop has run empty and something still waits for
  * the kernel, it is held open for that, at most CLOSE_MS. process.exit() asks nobody: then a reply that
@@ -33,7 +33,7 @@ export function join(socket: string | undefined, backlogBytesMax: number): Link 
   }
   if (!isHooked) {
     isHooked = true;
-    process.on("beforeExit", lastWords);
+    process.on("beforeExit", flushBeforeExit);
     process.once("exit", failAll);
   }
   shared.users += 1;
@@ -44,7 +44,7 @@ export function join(socket: string | undefined, backlogBytesMax: number): Link 
  * Comes again where anything has gone on behind it: the wait itself, or a program that says more then. What
  * was waited for once is not again: a daemon that takes nothing would hold the program for ever.
  */
-function lastWords(): void {
+function flushBeforeExit(): void {
   failAll();
   for (const shared of links.values()) {
     const { events } = shared.link.registry;
@@ -64,7 +64,7 @@ export function isLast(link: Link): boolean {
 }
 
 /** A client is done with it. True for the last one, who must shut it. */
-export function part(link: Link): boolean {
+export function leave(link: Link): boolean {
   for (const [key, shared] of links) {
     if (shared.link !== link) continue;
     shared.users -= 1;

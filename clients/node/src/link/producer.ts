@@ -1,5 +1,5 @@
 /**
- * What there is once per thread: the producer id and the numbers of its streams.
+ * The producer id of this thread, and the numbers of its streams.
  *
  * Owns: both. Refuses: links. Each worker thread loads this module for itself, so it is a producer of
  * its own with a connection of its own; the daemon sees the process alive as long as any of them.

@@ -1,5 +1,5 @@
 /**
- * Getting to a daemon: where, how often, and what is said to people when there is none.
+ * Decides where and when a link connects, and warns once when no daemon can be reached.
  *
  * Owns: the attempts of one link, their backoff, and the one line for the first event that cannot be
  * delivered: a process warning, which Node prints on stderr and `process.on("warning")` receives.
@@ -13,7 +13,7 @@ import { warn } from "./warnings.ts";
 
 const log = debuglog("walld");
 
-export class Dialing {
+export class Reconnect {
   /** Of the latest attempt. */
   path = "";
   /** Attempts that succeeded. */

@@ -1,5 +1,5 @@
 /**
- * What a link knows of one stream of this process.
+ * The state of one stream: its names, and how far it is sent and acknowledged.
  *
  * Owns: the stream's number, names and positions. Refuses: sending, and the rules of a reply.
  *
@@ -8,7 +8,7 @@
  */
 
 import type { Fields } from "../wire/codec.ts";
-import type { Unfinished } from "./terminalEvents.ts";
+import type { UnfinishedAnswer } from "./terminalEvents.ts";
 
 export class Stream {
   readonly number: number;
@@ -33,7 +33,7 @@ export class Stream {
   /** Its Start was given to a connection. */
   introduced = false;
   /** A model's answer that is not whole, and may be asked for again: it ends at that where it is left. */
-  unfinished: Unfinished | undefined;
+  unfinished: UnfinishedAnswer | undefined;
   /** It ended, in whatever way. */
   terminal = false;
   released = false;

@@ -1,7 +1,7 @@
 /**
- * The streams of a link: by number, by the application's id, by session.
+ * Finds the streams of a link by number, by the application's id and by session.
  *
- * Owns: who is known, and when a stream is forgotten. Refuses: sending.
+ * Owns: which streams are known, and when a stream is forgotten. Refuses: sending.
  *
  * A stream is forgotten once it is released and acknowledged. One that ended, is safe and was never
  * released stays known, so that `client.release(streamId)` finds it later; of those whose Reply
@@ -11,7 +11,7 @@
 import { ENDED_STREAMS_MAX, SEEN_MAX } from "../limits.ts";
 import type { Stream } from "./stream.ts";
 
-export class Registry {
+export class StreamRegistry {
   readonly byNumber = new Map<number, Stream>();
   private readonly byId = new Map<string, Stream>();
   private readonly ended = new Set<Stream>();

@@ -1,5 +1,5 @@
 /**
- * Timers for any time limit. Owns: those. Refuses: what the limit is.
+ * Timers for time limits of any length. Owns: the clamp to what Node can wait. Refuses: what the limit is.
  *
  * Node takes a wait that does not fit its 31 bits (25 days) for one of 1 ms: a limit that says "as long as
  * it takes" would be none at all.

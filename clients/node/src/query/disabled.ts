@@ -1,8 +1,9 @@
 /**
- * walld switched off (WALLD_ENABLED=0): answers that are empty and true to their types.
+ * Answers requests with empty results when walld is switched off (WALLD_ENABLED=0).
  *
- * Owns: those. Refuses: sockets, files. The stream id of a reply is real all the same: the
- * application stamps it on the message it saves, and the stamp must not depend on a switch.
+ * Owns: those answers, of the types that a daemon's have. Refuses: sockets, files. The stream id of a
+ * reply is real all the same: the application stamps it on the message it saves, and the stamp must not
+ * depend on a switch.
  */
 
 import { encode } from "@msgpack/msgpack";
@@ -17,7 +18,7 @@ export function isEnabled(): boolean {
   return !["0", "false", "no", "off"].includes(given);
 }
 
-export class SwitchedOff implements Asks {
+export class DisabledQuery implements Asks {
   ask(name: MessageName, fields: Question): Promise<Uint8Array> {
     return Promise.resolve(encode(this.answer(name, asOfNow(fields))));
   }

@@ -1,5 +1,6 @@
 /**
- * Answers without a daemon: yes, no or unknown, from the data directory alone.
+ * Tells from the data directory, without a daemon, whether a session has unreleased replies: yes, no
+ * or unknown.
  *
  * Owns: when "nothing there" is proven, and the path form of ids that FORMAT.md makes normative.
  * Refuses: reading a reply (`walld recover --data` does), locks, writing.
@@ -7,9 +8,9 @@
  * The proof of "no": nobody listens, LOCK verifies, the WAL holds nothing but segment headers of the
  * log that LOCK names, one of which stands behind the batch that LOCK calls synced and none behind the
  * first that must be there, partials/ was not taken away and holds none, and quarantine/ holds nothing
- * that may have been of a reply. They are looked at in this order: a partial is synced before its segment goes, so bytes that leave the WAL
- * between two looks are seen in the second. A link in the place of a directory is not followed: what
- * belongs there may be anywhere.
+ * that may have been of a reply. They are read in this order: a partial is synced before its segment goes,
+ * so bytes that leave the WAL between two reads are seen in the second. A link in the place of a directory
+ * is not followed: what belongs there may be anywhere.
  */
 
 import { createHash } from "node:crypto";

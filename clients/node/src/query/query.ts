@@ -1,8 +1,8 @@
 /**
- * Requests: one kept connection, any number of them on their way.
+ * Sends requests over one kept connection, several at a time, and matches the answers to them.
  *
  * Owns: the handshake, request ids, the joining of chunks, time limits, and which error becomes which
- * exception. Refuses: what a request means (`client.ts`, `session.ts`).
+ * exception. Refuses: what a request means (`client.ts`, `session/session.ts`).
  *
  * The socket keeps no program alive; a request that is awaited does, by its time limit. What a daemon
  * that is frozen does not take would, and would pile up: so where a request is given up of which the socket
@@ -14,7 +14,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Refused, Unavailable, isPassing } from "../errors.ts";
 import { BACKOFF_MS_MIN, TIMEOUT_MS } from "../limits.ts";
-import { takenFirst } from "../link/immediateWrite.ts";
+import { writeFirst } from "../link/immediateWrite.ts";
 import { CLIENT_NAME, PRODUCER } from "../link/producer.ts";
 import { after } from "../link/timers.ts";
 import { Unreadable, decodeBody, type Fields } from "../wire/codec.ts";
@@ -233,7 +233,7 @@ class Conversation {
       made.socket.on("data", (received: Buffer) => made.feed(received, welcomed, end));
       made.socket.on("connect", () => {
         const hello = encodeFrame("Hello", HELLO);
-        const taken = takenFirst(made.socket, hello);
+        const taken = writeFirst(made.socket, hello);
         if (!(taken < 0) && taken !== hello.length) made.socket.write(hello.subarray(taken));
         timer = after(until() - performance.now(), late);
       });

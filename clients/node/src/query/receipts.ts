@@ -1,10 +1,10 @@
 /**
- * Receipts of a client: what it was told of its sessions, to be shown to the next daemon.
+ * Keeps the last receipt of each session, which a client shows to the next daemon.
  *
- * Owns: the last receipt of each session. Refuses: what one says, which the daemon alone knows; when it is
- * shown (`query.ts`).
+ * Owns: the last receipt of each session. Refuses: the content of one, which the daemon alone knows; when
+ * it is shown (`query.ts`).
  *
- * The end of a log can go without a trace. Who was told that it is synced lives, and knows.
+ * The end of a log can be lost without a trace. A client that was told it is synced can still prove it.
  */
 
 /** Of more, those that were appended to longest ago are forgotten. */

@@ -1,12 +1,12 @@
 /**
- * What was left of a reply: the daemon's answer as plain objects, and as messages.
+ * A recovered reply: the daemon's answer as plain objects, and as messages.
  *
  * Owns: `PartialReply` and its plain messages. Refuses: asking. The same answer of the daemon gives
  * the same object, and nothing in it was made up: a half character that stays alone is a half here
  * (`toWellFormed()` shows it); bytes that are no text at all are U+FFFD.
  */
 
-import * as opaque from "../encoding/valueEncoding.ts";
+import * as values from "../encoding/valueEncoding.ts";
 import { decodeAnswer } from "../wire/codec.ts";
 import type { WireRecovered } from "../wire/messages.ts";
 import { anthropicMessages, openaiMessages } from "./providerMessages.ts";
@@ -76,11 +76,11 @@ export class PartialReply {
     this.sessionId = wire.session_id;
     this.turnId = wire.turn_id;
     this.parent = wire.parent;
-    this.meta = wire.meta === null ? {} : opaque.unpacked(wire.meta);
+    this.meta = wire.meta === null ? {} : values.unpacked(wire.meta);
     this.status = wire.status;
     this.ownerAlive = wire.owner_alive;
     this.lostReason = wire.lost_reason;
-    this.error = wire.error && { ...wire.error, detail: opaque.unpacked(wire.error.detail) };
+    this.error = wire.error && { ...wire.error, detail: values.unpacked(wire.error.detail) };
     this.finishReason = wire.finish_reason;
     this.startedAt = new Date(wire.started_at_ms);
     this.lastEventAt = new Date(wire.last_event_at_ms);

@@ -1,5 +1,5 @@
 /**
- * A recovered reply as messages for a provider, safe to send.
+ * Turns a recovered reply into messages that are safe to send to a provider.
  *
  * Owns: which segments become which message. Refuses: reading the reply (`partialReply.ts`), inventing.
  *

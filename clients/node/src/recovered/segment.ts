@@ -1,11 +1,11 @@
 /**
- * One piece of a recovered reply: its type, and how it is read from the wire.
+ * One piece of a recovered reply, and how it is read from the wire.
  *
  * Owns: `Segment` and `Gap`. Refuses: what a reply is (`partialReply.ts`), messages
  * (`providerMessages.ts`).
  */
 
-import * as opaque from "../encoding/valueEncoding.ts";
+import * as values from "../encoding/valueEncoding.ts";
 import * as wtf8 from "../encoding/wtf8.ts";
 import type { WireSegment } from "../wire/messages.ts";
 
@@ -62,14 +62,14 @@ export function segmentOf(wire: WireSegment): Segment {
     result: resultOf(wire),
     outcome: wire.outcome,
     truncated: wire.truncated_from,
-    info: opaque.unpacked(wire.info),
+    info: values.unpacked(wire.info),
     verdict: wire.verdict,
   };
 }
 
 function resultOf(wire: WireSegment): unknown {
   if (wire.result === null) return null;
-  if (wire.kind === "custom") return opaque.unpacked(wire.result);
+  if (wire.kind === "custom") return values.unpacked(wire.result);
   const text = wtf8.decode(wire.result);
   if (!wire.result_json) return text;
   try {

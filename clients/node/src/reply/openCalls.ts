@@ -1,5 +1,5 @@
 /**
- * The tool calls of a reply that have no result yet.
+ * Keeps the tool calls of a reply that have no result yet.
  *
  * Owns: which call a result belongs to, without an id or by the id that a provider gave to several.
  * Refuses: sending.

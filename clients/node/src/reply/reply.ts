@@ -1,5 +1,5 @@
 /**
- * One reply of an agent: what an application calls while it streams.
+ * One reply of an agent: the calls an application makes while it streams.
  *
  * Owns: the meaning of each call and the first-terminal-wins rule. Refuses: waiting. Every call but
  * `drain` and `run` returns at once, with the seq it used, or 0 where nothing was sent.
@@ -9,17 +9,17 @@
  */
 
 /// <reference lib="esnext.disposable" preserve="true" />
-import { checkNamed } from "../encoding/argumentChecks.ts";
+import { checkArgument } from "../encoding/argumentChecks.ts";
 import { checkedId } from "../encoding/ids.ts";
 import { reasonOf, redacted, redactedJson, type Redact } from "../encoding/redact.ts";
-import * as opaque from "../encoding/valueEncoding.ts";
+import * as values from "../encoding/valueEncoding.ts";
 import * as wtf8 from "../encoding/wtf8.ts";
 import { NAME_BYTES_MAX, REASON_BYTES_MAX, TIMEOUT_MS } from "../limits.ts";
 import { LEVELS, type Level } from "../link/durability.ts";
 import { REASONING, TOKEN } from "../link/eventFrames.ts";
 import type { Link } from "../link/link.ts";
 import type { Stream } from "../link/stream.ts";
-import { Unfinished, endingOf } from "../link/terminalEvents.ts";
+import { UnfinishedAnswer, terminalEventOf } from "../link/terminalEvents.ts";
 import type { Fields } from "../wire/codec.ts";
 import type { MessageName } from "../wire/messages.ts";
 import { OpenCalls } from "./openCalls.ts";
@@ -104,8 +104,8 @@ export class Reply {
   /** A tool call; the same callId again updates it. Without one it is "<stream>:<seq>". */
   tool(name: string, args?: unknown, options: { callId?: string; info?: Info } = {}): number {
     const given = options.callId ? checkedId(options.callId, "callId") : undefined;
-    const [encoded, trueBytes] = args === undefined ? [null, 0] : this.cutText(opaque.jsonText(args), true);
-    const toolName = opaque.clean(name, NAME_BYTES_MAX);
+    const [encoded, trueBytes] = args === undefined ? [null, 0] : this.cutText(values.jsonText(args), true);
+    const toolName = values.clean(name, NAME_BYTES_MAX);
     if (this.isLate()) return 0;
     const callId = given ?? `${this.streamId}:${this.stream.nextSeq}`;
     this.calls.add(callId, toolName, options.info?.given_id);
@@ -113,7 +113,7 @@ export class Reply {
       call_id: callId,
       name: toolName,
       arguments: encoded,
-      info: opaque.infoBytes(options.info),
+      info: values.infoBytes(options.info),
       truncated_from: trueBytes,
     });
   }
@@ -139,9 +139,9 @@ export class Reply {
     options: { callId?: string; name?: string; failed?: boolean; info?: Info } = {},
   ): number {
     const given = options.callId ? checkedId(options.callId, "callId") : undefined;
-    const name = options.name ? opaque.clean(options.name, NAME_BYTES_MAX) : undefined;
+    const name = options.name ? values.clean(options.name, NAME_BYTES_MAX) : undefined;
     const isJson = typeof result !== "string";
-    const [encoded, trueBytes] = this.cutText(isJson ? opaque.jsonText(result) : result, isJson);
+    const [encoded, trueBytes] = this.cutText(isJson ? values.jsonText(result) : result, isJson);
     if (this.isLate()) return 0;
     const callId = given === undefined ? this.calls.find(name) : this.calls.byId(given, name);
     const known = this.calls.close(callId);
@@ -151,7 +151,7 @@ export class Reply {
       result: encoded,
       json: isJson,
       failed: options.failed ?? false,
-      info: opaque.infoBytes(options.info),
+      info: values.infoBytes(options.info),
       truncated_from: trueBytes,
     });
   }
@@ -160,14 +160,14 @@ export class Reply {
 
   /** From here on it is the next assistant message of the same run. */
   step(info?: Info): number {
-    return this.say("Step", { info: opaque.infoBytes(info) });
+    return this.say("Step", { info: values.infoBytes(info) });
   }
 
   /** The application's own event, kept in order, never part of the text. */
   event(kind: string, payload: unknown = null): number {
-    const [encoded, trueBytes] = opaque.payloadBytes(payload, this.link.hearing.textBytesMax);
+    const [encoded, trueBytes] = values.payloadBytes(payload, this.link.ackHandler.textBytesMax);
     return this.say("Custom", {
-      kind: opaque.clean(kind, NAME_BYTES_MAX),
+      kind: values.clean(kind, NAME_BYTES_MAX),
       payload: encoded,
       truncated_from: trueBytes,
     });
@@ -222,11 +222,11 @@ export class Reply {
   error(message: string, options: { kind?: string; detail?: unknown } = {}): number {
     const text = typeof message === "string" ? message : String(message);
     let { detail } = options;
-    if (this.redact && detail !== undefined) detail = redacted(opaque.plain(detail), this.redact);
+    if (this.redact && detail !== undefined) detail = redacted(values.plain(detail), this.redact);
     return this.terminal("AppError", {
-      message: opaque.clean(this.redacted(text), REASON_BYTES_MAX),
-      kind: options.kind === undefined ? null : opaque.clean(options.kind, NAME_BYTES_MAX),
-      detail: detail === undefined ? null : opaque.valueBytes(detail),
+      message: values.clean(this.redacted(text), REASON_BYTES_MAX),
+      kind: options.kind === undefined ? null : values.clean(options.kind, NAME_BYTES_MAX),
+      detail: detail === undefined ? null : values.valueBytes(detail),
     });
   }
 
@@ -260,7 +260,7 @@ export class Reply {
 
   /** What somebody threw: an error, or a cancel where it is an AbortError. The first end wins. */
   failed(error: unknown): number {
-    const { name, fields } = endingOf(error, (text) => this.redacted(text));
+    const { name, fields } = terminalEventOf(error, (text) => this.redacted(text));
     return this.terminal(name, fields);
   }
 
@@ -269,7 +269,7 @@ export class Reply {
   /** A model's answer begins, which the program aborts with `signal`: not whole before `answered`. @internal */
   answering(signal?: AbortSignal): void {
     this.signal = signal;
-    this.stream.unfinished = new Unfinished(this.redact);
+    this.stream.unfinished = new UnfinishedAnswer(this.redact);
   }
 
   /** It came to its end. @internal */
@@ -310,7 +310,7 @@ export class Reply {
   /** Wait until all that was sent so far is at `level`. False: not within `timeoutMs`. */
   drain(options: { timeoutMs?: number; level?: Level } = {}): Promise<boolean> {
     const { level = "written", timeoutMs = TIMEOUT_MS } = options;
-    checkNamed(timeoutMs, "timeoutMs", "milliseconds");
+    checkArgument(timeoutMs, "timeoutMs", "milliseconds");
     if (!LEVELS.includes(level)) {
       throw new RangeError(`level must be one of ${LEVELS.join(", ")}, got '${level}'`);
     }
@@ -320,14 +320,14 @@ export class Reply {
 
   // --- within ---
 
-  private get unfinished(): Unfinished | undefined {
+  private get unfinished(): UnfinishedAnswer | undefined {
     const { unfinished } = this.stream;
     if (this.signal?.aborted) unfinished?.abort(this.signal.reason);
     return unfinished;
   }
 
-  private notWhole(): Unfinished {
-    this.stream.unfinished ??= new Unfinished(this.redact);
+  private notWhole(): UnfinishedAnswer {
+    this.stream.unfinished ??= new UnfinishedAnswer(this.redact);
     return this.unfinished!;
   }
 
@@ -355,11 +355,11 @@ export class Reply {
   private text(tag: number, text: string, info: Info | undefined): number {
     if (this.redact === undefined && info === undefined && typeof text === "string") {
       // The short way: no lone half, and so short that it fits however it is encoded.
-      if (text.length * 3 <= this.link.hearing.textBytesMax && text.isWellFormed()) {
+      if (text.length * 3 <= this.link.ackHandler.textBytesMax && text.isWellFormed()) {
         return this.isLate() ? 0 : this.link.text(this.stream, tag, text);
       }
     }
-    const about = opaque.infoBytes(info);
+    const about = values.infoBytes(info);
     let seq = 0;
     for (const piece of this.pieces(text)) {
       if (this.isLate()) return seq;
@@ -378,14 +378,14 @@ export class Reply {
   /** Redacted text as bytes, in pieces that fit an event. */
   private pieces(text: string): Buffer[] {
     if (typeof text !== "string") throw new TypeError(`text must be a string, got ${typeof text}`);
-    return wtf8.pieces(wtf8.encode(this.redacted(text)), this.link.hearing.textBytesMax);
+    return wtf8.pieces(wtf8.encode(this.redacted(text)), this.link.ackHandler.textBytesMax);
   }
 
   /** Arguments or a result as bytes that fit an event; the true length if they were cut. */
   private cutText(text: string, isJson: boolean): [Buffer, number] {
     const said = isJson && this.redact ? redactedJson(text, this.redact) : this.redacted(text);
     const encoded = wtf8.encode(said);
-    const piece = wtf8.cut(encoded, this.link.hearing.textBytesMax);
+    const piece = wtf8.cut(encoded, this.link.ackHandler.textBytesMax);
     return [piece, piece.length < encoded.length ? encoded.length : 0];
   }
 }

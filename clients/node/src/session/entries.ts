@@ -1,5 +1,5 @@
 /**
- * What a session gives and takes, as types: entries and their options.
+ * The types of a session's entries and of the options of its calls.
  *
  * Owns: those types, and `EntryLog`, by which a turn appends without knowing the session.
  * Refuses: appending (`session.ts`).

@@ -1,5 +1,5 @@
 /**
- * The log of a session: entries in, views out.
+ * One session: appends entries to its log, and reads its views.
  *
  * Owns: appending, submitting, reading. Refuses: what is legal and what a view is (the daemon says),
  * artifacts: a payload above 256 KiB is a RangeError here, and content that another client put beside
@@ -9,11 +9,11 @@
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 
-import { checkGiven, checkNamed, type Kinds } from "../encoding/argumentChecks.ts";
+import { checkArgument, checkArguments, type Kinds } from "../encoding/argumentChecks.ts";
 import { newEntryId } from "../encoding/ids.ts";
 import { namesOf } from "../encoding/nameFields.ts";
 import { redactedPayload, type Redact } from "../encoding/redact.ts";
-import * as opaque from "../encoding/valueEncoding.ts";
+import * as values from "../encoding/valueEncoding.ts";
 import * as wtf8 from "../encoding/wtf8.ts";
 import { isPassing, NotDurable, Refused, Unavailable } from "../errors.ts";
 import { APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX, SUBMIT_MS } from "../limits.ts";
@@ -78,7 +78,7 @@ export class Session {
     entries: readonly ({ type: string; payload?: Info } & AppendOptions)[],
     options: Pick<AppendOptions, "expectedSeq" | "synced" | "timeoutMs"> = {},
   ): Promise<Entry[]> {
-    checkNamed(entries, "entries", "list");
+    checkArgument(entries, "entries", "list");
     if (entries.length === 0 && options.expectedSeq === undefined) return [];
     return this.place(
       entries.map(({ type, payload = {}, ...one }) => this.entryOf(type, payload, one)),
@@ -93,8 +93,8 @@ export class Session {
     options: AppendOptions & { meta?: Info } = {},
   ): Promise<Entry> {
     const { meta = {}, ...rest } = options;
-    checkNamed(role, "role", "id");
-    checkGiven({ meta }, { meta: "object" });
+    checkArgument(role, "role", "id");
+    checkArguments({ meta }, { meta: "object" });
     return this.append("message", { ...meta, role, content }, rest);
   }
 
@@ -104,7 +104,7 @@ export class Session {
    * The same messageId and content give the first turn. NotDurable where that is not known in time.
    */
   async submit(content: unknown, options: SubmitOptions = {}): Promise<Turn> {
-    checkGiven(options, OF_A_SUBMIT);
+    checkArguments(options, OF_A_SUBMIT);
     const began = performance.now();
     const turnId = newEntryId();
     const { streamId, model, meta, messageId = newEntryId(), timeoutMs = SUBMIT_MS } = options;
@@ -131,8 +131,8 @@ export class Session {
 
   /** A turn by its id, or by a stream of its replies. Refused where there is none. */
   async turn(which: string | { streamId: string }): Promise<Turn> {
-    if (typeof which !== "string") checkGiven(which, { streamId: "id" });
-    checkNamed(typeof which === "string" ? which : which.streamId, "turn", "id");
+    if (typeof which !== "string") checkArguments(which, { streamId: "id" });
+    checkArgument(typeof which === "string" ? which : which.streamId, "turn", "id");
     const state = (await this.state()) as { turns?: TurnFacts[] } | null;
     const found = state?.turns?.find((turn) =>
       typeof which === "string"
@@ -150,7 +150,7 @@ export class Session {
   async messages(
     options: { format?: "plain" | "openai" | "anthropic"; branch?: string; compacted?: boolean } = {},
   ): Promise<Record<string, unknown>[] | null> {
-    checkGiven(options, OF_MESSAGES);
+    checkArguments(options, OF_MESSAGES);
     const { format = "plain", branch, compacted = true } = options;
     const asked = { format, compacted, ...(branch === undefined ? {} : { branch }) };
     return (await this.project("messages", asked)) as Record<string, unknown>[] | null;
@@ -158,7 +158,7 @@ export class Session {
 
   /** Events with seqs above `after`, as they stand in the log. */
   async events(after = 0): Promise<Record<string, unknown>[]> {
-    checkNamed(after, "after", "seq");
+    checkArgument(after, "after", "seq");
     let found: Record<string, unknown>[] = [];
     let last: Uint8Array | undefined;
     for (let at = after; ; ) {
@@ -182,12 +182,12 @@ export class Session {
 
   /** A view of the session by name, as JSON says it; null where it was never written. */
   async project(name: string, args: Info = {}): Promise<unknown> {
-    checkNamed(name, "name", "id");
-    checkNamed(args, "args", "object");
+    checkArgument(name, "name", "id");
+    checkArgument(args, "args", "object");
     const fields = {
       session_id: this.sessionId,
       name,
-      arguments: Buffer.from(opaque.jsonText(args)),
+      arguments: Buffer.from(values.jsonText(args)),
     };
     const answer = await this.query.ask("Project", () => ({ ...fields, seen: this.seen() }));
     const found = decodeAnswer(answer, "bin?") as Uint8Array | null;
@@ -197,11 +197,11 @@ export class Session {
   // --- within ---
 
   private entryOf(type: string, payload: Info, options: AppendOptions): Fields {
-    checkNamed(type, "type", "id");
-    checkNamed(payload, "payload", "object");
-    checkGiven(options, OF_AN_ENTRY);
+    checkArgument(type, "type", "id");
+    checkArgument(payload, "payload", "object");
+    checkArguments(options, OF_AN_ENTRY);
     const { id, key, once = false } = options;
-    const json = opaque.jsonText(payload); // halves of characters are escapes in it
+    const json = values.jsonText(payload); // halves of characters are escapes in it
     const text = Buffer.from(this.redact ? redactedPayload(json, this.redact, namesOf(type)) : json);
     if (text.length > PAYLOAD_BYTES_MAX) {
       throw new RangeError(
@@ -237,7 +237,7 @@ export class Session {
           "none are appended, so append fewer at once",
       );
     }
-    checkGiven(options, OF_A_REQUEST);
+    checkArguments(options, OF_A_REQUEST);
     const { expectedSeq, synced = false, timeoutMs } = options;
     const how: AskOptions = { again: expectedSeq === undefined && entries.every((one) => one["once"]) };
     if (timeoutMs !== undefined) how.timeoutMs = timeoutMs;

@@ -1,12 +1,12 @@
 /**
- * One turn: the user's message, the work on it, its reply, its end.
+ * One turn of a session: appends its state changes, and opens its reply.
  *
  * Owns: its events, and the opening of its reply. Refuses: what is legal (the daemon says), tools of
  * a turn. `state` is what this object knows: it moves with the calls made here, and is looked up anew
  * by `session.turn()`.
  */
 
-import { checkGiven, checkNamed } from "../encoding/argumentChecks.ts";
+import { checkArgument, checkArguments } from "../encoding/argumentChecks.ts";
 import { newStreamId } from "../encoding/ids.ts";
 import { isPassing } from "../errors.ts";
 import { warn } from "../link/warnings.ts";
@@ -30,12 +30,12 @@ export class Turn {
   readonly streamIds: string[];
   /** submitted, worker_started, assistant_started, completed or interrupted. */
   state: string;
-  private readonly log: EntryLog;
+  private readonly session: EntryLog;
   private readonly open: OpenReply;
 
   /** Made by `session.submit` and `session.turn`. */
-  constructor(log: EntryLog, open: OpenReply, facts: Facts) {
-    this.log = log;
+  constructor(session: EntryLog, open: OpenReply, facts: Facts) {
+    this.session = session;
     this.open = open;
     this.turnId = facts.turnId;
     this.messageId = facts.messageId;
@@ -56,7 +56,7 @@ export class Turn {
   async reply(
     options: { streamId?: string; parent?: string; autoRelease?: boolean; meta?: Info } = {},
   ): Promise<Reply> {
-    checkGiven(options, { streamId: "id", parent: "id", autoRelease: "bool", meta: "object" });
+    checkArguments(options, { streamId: "id", parent: "id", autoRelease: "bool", meta: "object" });
     const isFresh = this.state === "submitted" || this.state === "worker_started";
     const streamId = options.streamId ?? (isFresh ? this.streamIds[0] : undefined) ?? newStreamId();
     try {
@@ -78,12 +78,12 @@ export class Turn {
 
   /** It ended before it was done. */
   async interrupted(reason: string): Promise<Entry> {
-    checkNamed(reason, "reason", "text");
+    checkArgument(reason, "reason", "text");
     return this.moved("interrupted", { reason });
   }
 
   private async moved(state: string, payload: Info): Promise<Entry> {
-    const entry = await this.log.append(`turn_${state}`, payload, { turn: this.turnId });
+    const entry = await this.session.append(`turn_${state}`, payload, { turn: this.turnId });
     this.reached(state);
     return entry;
   }

@@ -12,7 +12,7 @@ import { walldMiddleware, walldSseSink } from "walld-client/ai";
 
 import { VENDORS, delivered, modelOf, said } from "./models.js";
 import { Daemon, Program, until } from "../support/daemon.js";
-import { Replay } from "./modelServer.js";
+import { ModelServer } from "./modelServer.js";
 import { WORDS, type Wire } from "./vendorWires.js";
 
 /** None of these tests kills it. */
@@ -20,7 +20,7 @@ const shared = await Daemon.started({ after });
 const WHOLE = WORDS.join("");
 
 async function setUp(t: TestContext) {
-  return { client: shared.client(), replay: await Replay.started(t) };
+  return { client: shared.client(), replay: await ModelServer.started(t) };
 }
 
 interface Part {

@@ -8,7 +8,7 @@ import { walldMiddleware } from "walld-client/ai";
 
 import { VENDORS, delivered, modelOf, recovered, weather } from "./models.js";
 import { Daemon } from "../support/daemon.js";
-import { Replay } from "./modelServer.js";
+import { ModelServer } from "./modelServer.js";
 import { ARGUMENTS, THOUGHTS, WORDS } from "./vendorWires.js";
 
 /** None of these tests kills it. */
@@ -18,7 +18,7 @@ const TOOLS = { tools: { weather }, stopWhen: stepCountIs(3) };
 for (const vendor of VENDORS) {
   test(`${vendor}: generateText gives what it gave without, and that is what comes back`, async (t) => {
     const client = shared.client();
-    const replay = await Replay.started(t);
+    const replay = await ModelServer.started(t);
     for (const scene of ["text", "think"]) {
       const plain = await generateText({ model: modelOf(replay, vendor, scene, null), prompt: "?" });
       const reply = client.reply(`${vendor} ${scene}`);
@@ -36,7 +36,7 @@ for (const vendor of VENDORS) {
 
   test(`${vendor}: a run of generateText is one reply, a step that is asked again stands once`, async (t) => {
     const client = shared.client();
-    const replay = await Replay.started(t);
+    const replay = await ModelServer.started(t);
     const reply = client.reply(`${vendor} run`);
     const model = modelOf(replay, vendor, "tool:late1", reply);
     const { text } = await generateText({ model, prompt: "?", maxRetries: 1, ...TOOLS });
@@ -53,7 +53,7 @@ for (const vendor of VENDORS) {
 
 test("generateText that is refused until the SDK gives up: the reply cannot be ended as whole", async (t) => {
   const client = shared.client();
-  const replay = await Replay.started(t);
+  const replay = await ModelServer.started(t);
   const reply = client.reply("refused");
   const model = modelOf(replay, "chat", "text:busy99", reply);
   await assert.rejects(generateText({ model, prompt: "?", maxRetries: 1 }), { name: "AI_RetryError" });
@@ -147,7 +147,7 @@ test("a provider's result keeps its class, its getters and its private fields", 
 
 test("a call that a stream was cut behind, and that a whole answer repeats, is said again", async (t) => {
   const client = shared.client();
-  const replay = await Replay.started(t);
+  const replay = await ModelServer.started(t);
   const reply = client.reply("repeated");
   const cut = modelOf(replay, "responses", "tool:cut5", reply);
   await delivered(cut);

@@ -1,11 +1,11 @@
-/** SIGKILL of a program on the real `ai` package: what comes back is what the SDK had delivered. */
+/** SIGKILL of a program on the real `ai` package: its recovered reply holds what the SDK had delivered. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 
 import { VENDORS, recovered } from "./models.js";
 import { Daemon, Program, until } from "../support/daemon.js";
-import { Replay } from "./modelServer.js";
+import { ModelServer } from "./modelServer.js";
 import { ARGUMENTS, THOUGHTS, WORDS, framesOf } from "./vendorWires.js";
 
 /** None of these tests kills it. */
@@ -32,7 +32,7 @@ const SCENES: [string, number][] = [
 for (const vendor of VENDORS) {
   for (const [scene, count] of SCENES) {
     test(`${vendor}, ${scene}: SIGKILL at each frame`, async (t) => {
-      const replay = await Replay.started(t);
+      const replay = await ModelServer.started(t);
       const client = shared.client();
       for (let k = 1; k <= count; k += 1) {
         const session = `${vendor} ${scene} ${k}`;
@@ -60,7 +60,7 @@ for (const vendor of VENDORS) {
 
 for (const [scene, count] of SCENES) {
   test(`the sink, ${scene}: SIGKILL at each chunk of the body`, async (t) => {
-    const replay = await Replay.started(t);
+    const replay = await ModelServer.started(t);
     const client = shared.client();
     for (let k = 1; k <= count + 6; k += 1) {
       const session = `sink ${scene} ${k}`;

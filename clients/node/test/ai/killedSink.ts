@@ -1,5 +1,5 @@
 /**
- * A program whose browser is sent a reply, and that is killed: prints each chunk of the body as it comes,
+ * A program that sends a reply to a browser and is killed: prints each chunk of the body as it comes,
  * synchronously, and SIGKILLs itself at the k-th. Arguments: socket, session, base URL, model, k.
  */
 

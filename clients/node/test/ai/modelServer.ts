@@ -1,5 +1,5 @@
 /**
- * A model server on loopback, which says what the model's name asks for, as the vendors' wires say it.
+ * A model server on loopback that answers, in the vendors' wire formats, what the model's name asks for.
  *
  * Names: text | think | tool | emoji, then any of `:cutN` (TCP ends after N frames), `:eofN` (a clean
  * end of the body after N), `:errN` (the vendor's error frame after N), `:msN` (ms between frames),
@@ -15,7 +15,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { errorOf, framesOf, wholeOf, type Wire } from "./vendorWires.js";
 
-export class Replay {
+export class ModelServer {
   url = "";
   requests = 0;
   file: Buffer = Buffer.alloc(0);
@@ -24,8 +24,8 @@ export class Replay {
   private busy = 0;
   private late = 0;
 
-  static async started(t: TestContext): Promise<Replay> {
-    const replay = new Replay();
+  static async started(t: TestContext): Promise<ModelServer> {
+    const replay = new ModelServer();
     const server = createServer((request, response) => {
       void replay.answer(request, response).catch(() => response.destroy());
     });

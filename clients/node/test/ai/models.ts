@@ -1,4 +1,4 @@
-/** Programs on the real `ai` package: models of three vendors on the replay server, and what a run delivers. */
+/** Models of three vendors for the real `ai` package, on the model server, and what a run delivers. */
 
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";

@@ -1,4 +1,4 @@
-/** Any stream of a model, by chance: the program sees the same with the middleware, and that is what comes back. */
+/** Random model streams: the middleware changes nothing the program sees, and the reply holds all of it. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";

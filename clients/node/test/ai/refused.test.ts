@@ -9,14 +9,14 @@ import { walldMiddleware, walldSseSink } from "walld-client/ai";
 
 import { VENDORS, delivered, modelOf, said, weather } from "./models.js";
 import { Daemon, Program, until } from "../support/daemon.js";
-import { Replay } from "./modelServer.js";
+import { ModelServer } from "./modelServer.js";
 import { WORDS } from "./vendorWires.js";
 
 /** None of these tests kills it. */
 const shared = await Daemon.started({ after });
 
 async function setUp(t: TestContext) {
-  return { client: shared.client(), replay: await Replay.started(t) };
+  return { client: shared.client(), replay: await ModelServer.started(t) };
 }
 
 test("a request that the SDK repeats is a new attempt, its text stands once", async (t) => {

@@ -1,4 +1,4 @@
-/** Servers whose call ids come again (`call_0` in each answer), with the real `ai` package. */
+/** Model servers that use the same call ids again (`call_0` in each answer), with the real `ai` package. */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";

@@ -1,4 +1,4 @@
-/** The `ai` package as it is, on a model server on loopback: what it delivers is what comes back. */
+/** The real `ai` package on a model server on loopback: a recovered reply holds what the package delivered. */
 
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
@@ -12,13 +12,13 @@ import { walldMiddleware, walldSseSink } from "walld-client/ai";
 
 import { VENDORS, comparable, delivered, modelOf, recovered, said, weather } from "./models.js";
 import { Daemon, PACKAGE } from "../support/daemon.js";
-import { Replay } from "./modelServer.js";
+import { ModelServer } from "./modelServer.js";
 
 /** None of these tests kills it. */
 const shared = await Daemon.started({ after });
 
 async function setUp(t: TestContext) {
-  return { daemon: shared, client: shared.client(), replay: await Replay.started(t) };
+  return { daemon: shared, client: shared.client(), replay: await ModelServer.started(t) };
 }
 
 const [SAID, THOUGHT] = ["It is cold.", "Is it?"];
@@ -343,7 +343,7 @@ test("the sink of a UI message stream: the body is untouched, and comes back", a
 
 test("what cannot be recorded is told, and changes nothing", async (t) => {
   const client = shared.client({ redact: () => { throw new Error("redact failed"); } });
-  const replay = await Replay.started(t);
+  const replay = await ModelServer.started(t);
   const plain = await delivered(modelOf(replay, "chat", "think", null));
   const wrapped = await delivered(modelOf(replay, "chat", "think", client.reply("odd")));
   assert.deepEqual(comparable(wrapped), comparable(plain));

@@ -1,5 +1,5 @@
 /**
- * What the replay server says, on the wires of three vendors: frames of a stream, and whole answers.
+ * The answers of the model server in the wire formats of three vendors: frames of a stream, and whole answers.
  *
  * Owns: those bytes. Refuses: sockets, and when an answer breaks (`modelServer.ts`).
  */

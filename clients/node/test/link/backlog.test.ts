@@ -1,4 +1,4 @@
-/** The ring against a model of it, over thousands of seeded histories. */
+/** The backlog against a model of it, over thousands of seeded histories. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,4 +1,4 @@
-/** The link at its edges: refusals of a real daemon; and what no daemon of this version would do. */
+/** The link at its edges: refusals of a real daemon, and frames that no daemon of this version sends. */
 
 import assert from "node:assert/strict";
 import fs, { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";

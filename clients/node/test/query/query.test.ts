@@ -1,4 +1,4 @@
-/** What a call waits for: beside a daemon that is frozen, what is kept of a request, and where it connects. */
+/** Requests to a daemon that is frozen or busy: how long a call waits, what memory it keeps, where it connects. */
 
 import assert from "node:assert/strict";
 import { once } from "node:events";

@@ -1,4 +1,4 @@
-/** The Python client and this one read the same reply as the same thing, and each other's words. */
+/** The Python client and this one recover the same reply alike, and each reads what the other wrote. */
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";

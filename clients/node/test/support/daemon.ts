@@ -1,5 +1,5 @@
 /**
- * A real daemon of one's own, and programs of their own: started, killed, asked.
+ * Starts, stops and kills a real daemon and programs for the tests.
  *
  * Owns: one `walld serve` at a time on one data directory, and child processes. The daemon is
  * WALLD_COMMAND, else the repository's own .venv/bin/walld, which `make` makes. Refuses: mocks.

@@ -1,5 +1,5 @@
 /**
- * A program that ends by itself right after it has spoken. Arguments: socket, session, and `exit` to
+ * A program that ends by itself right after it has sent something. Arguments: socket, session, and `exit` to
  * leave by process.exit(), `worker` to speak in two worker threads, `late` to speak once the first
  * connection has ended, `again` to do so once more when the event loop has run empty, `flood` to say more
  * than a kernel takes, `ask` to ask more than it takes, too.

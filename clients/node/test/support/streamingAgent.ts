@@ -1,5 +1,5 @@
 /**
- * An agent to be killed: streams numbered tokens and says how far the kernel has taken them.
+ * An agent that kills itself: it streams numbered tokens and prints how many the kernel has taken.
  *
  * Arguments: socket, session, count, pause in ms (0: none), options as JSON. It SIGKILLs itself after
  * its last send, in the same tick, having written `sentSeq` to its standard output synchronously.
